@@ -157,7 +157,7 @@ impl<G: Guest> Lobby<G> {
         self.seats.iter_mut().flatten().for_each(|client| client.leave(Some(reason.into()), &mut self.reactor));
     }
 
-    /// All clients' rings, to wait for with the reactor; not for what they want if what is shared is `full`.
+    /// All clients' rings, to wait for with the reactor; not for what [waits](Guest::waits) while what is shared is `full`.
     pub fn split(&mut self, full: bool) -> (&mut Reactor, &Registration, Rings<'_, G>) {
         (&mut self.reactor, &self.registration, Rings { seats: &mut self.seats, bell: &self.bell, full })
     }
@@ -168,13 +168,15 @@ pub struct Rings<'a, G> {
     seats: &'a mut [Option<G>],
     /// Stands for the clients' own descriptors, which the reactor watches.
     bell: &'a Irq,
-    /// What is shared has no room: what clients want is not looked at.
+    /// What is shared has no room: clients that wait for it are not looked at.
     full: bool,
 }
 
 impl<G: Guest> Rings<'_, G> {
-    fn want(&mut self, wanted: bool) {
-        self.seats.iter_mut().flatten().for_each(|client| client.want(wanted));
+    /// Asks each client that does not wait for what is full.
+    fn want(&mut self) {
+        let full = self.full;
+        self.seats.iter_mut().flatten().filter(|client| !client.waits(full)).for_each(|client| client.want(true));
     }
 }
 
@@ -186,18 +188,16 @@ impl<G: Guest> Source for Rings<'_, G> {
     #[inline]
     fn pending(&self) -> bool {
         let talks = |client: &G| client.session().talks && !client.session().leaving;
-        self.seats.iter().flatten().any(|client| talks(client) || !self.full && client.pending())
+        self.seats.iter().flatten().any(|client| talks(client) || !client.waits(self.full) && client.pending())
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
-        if !self.full {
-            self.want(true);
-        }
+        self.want();
         Ok(!self.pending())
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
-        self.want(false);
+        self.seats.iter_mut().flatten().for_each(|client| client.want(false));
         Ok(())
     }
 

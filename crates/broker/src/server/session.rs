@@ -81,6 +81,10 @@ pub trait Guest {
     fn session_mut(&mut self) -> &mut Session;
     /// Whether it has something to do that it may do now.
     fn pending(&self) -> bool;
+    /// Whether what it wants next has to wait while what is shared is `full`.
+    fn waits(&self, full: bool) -> bool {
+        full
+    }
     /// Asks it to say when it has, or not to.
     fn want(&mut self, wanted: bool);
     /// Takes nothing more of it.

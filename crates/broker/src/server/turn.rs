@@ -88,14 +88,14 @@ impl Broker {
                     return Turn::Idle;
                 }
             };
-            if !client.share.affords(bytes) || *left == 0 {
+            if !client.share.affords(1, bytes) || *left == 0 {
                 client.share.end(false);
                 return Turn::Used;
             }
             let Some(&slot) = self.free.last() else { return Turn::Full };
             let Some(held) = client.take(queue) else { return Turn::Idle };
             *left -= 1;
-            client.share.charge(bytes);
+            client.share.charge(1, bytes);
             let place = Slot { seat, queue, tag: held.tag };
             if submit(&mut self.queue, client, held, place, slot) {
                 self.free.pop();
