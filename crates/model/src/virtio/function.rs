@@ -74,7 +74,7 @@ pub(super) struct Function {
     pub(super) features: u64,
     pub(super) queues: Vec<Queue>,
     places: Places,
-    offered: u64,
+    pub(super) offered: u64,
     /// Most entries of a queue.
     entries: u16,
     device_select: u32,
