@@ -184,6 +184,8 @@ fn describe(device: &DeviceStatus) {
                 interface.rx_packets, interface.rx_dropped, interface.tx_packets, interface.tx_dropped
             ),
         );
+        let InterfaceStatus { rx_missed, rx_errors, tx_lost, .. } = interface;
+        field("", &format!("its card has missed {rx_missed}, received {rx_errors} damaged, and lost {tx_lost} to be sent"));
     }
     device.outages.iter().for_each(|outage| field("outage", &tell(outage)));
 }

@@ -16,7 +16,7 @@ use super::layout::Layout;
 use super::load::{Engine, Limits};
 use super::netlink::Netlink;
 use super::plane::{ControlPlane, Rtnetlink};
-use super::stats::{Counters, Stats};
+use super::stats::{self, Counters, Stats};
 use super::vhost::Workers;
 
 /// How a card is exported.
@@ -88,6 +88,7 @@ pub struct Manner {
 
 /// A card that is an interface, until this is [stopped](Self::stop) or dropped.
 pub struct Export {
+    nic: Arc<dyn Nic>,
     interface: Arc<Interface>,
     /// Nobody else holds it.
     own: bool,
@@ -133,7 +134,7 @@ impl Export {
         let failed = |error| Error::os(format!("{}: starting", interface.name()), error);
         let (stop, ended) = (Arc::new(event().map_err(failed)?), Arc::new(event().map_err(failed)?));
         let bell = Arc::new(event().map_err(failed)?);
-        let control = Control::new((nic, interface.clone()), plane, counters.clone(), manner, &bell)?;
+        let control = Control::new((nic.clone(), interface.clone()), plane, counters.clone(), manner, &bell)?;
         let (address, mtu) = (control.wishes.address, control.wishes.mtu);
         let (order, done) = (stop.clone(), ended.clone());
         let serve = move || {
@@ -142,7 +143,7 @@ impl Export {
             served
         };
         let thread = Some(thread::Builder::new().name(interface.name().into()).spawn(serve).map_err(failed)?);
-        Ok(Self { interface, own: false, address, mtu, counters, stop, ended, thread })
+        Ok(Self { nic, interface, own: false, address, mtu, counters, stop, ended, thread })
     }
 
     /// The interface's name.
@@ -170,9 +171,9 @@ impl Export {
         self.counters.len()
     }
 
-    /// What went through so far.
+    /// What went through so far, and what the card has lost.
     pub fn stats(&self) -> Stats {
-        Stats::sum(self.counters.iter())
+        Stats::sum(self.counters.iter()).with_lost(stats::lost(&*self.nic).unwrap_or_default())
     }
 
     /// Readable once it has ended by itself: [`stop`](Self::stop) says why.
@@ -217,4 +218,31 @@ fn engine(wanted: Engine) -> Result<Engine, Error> {
 /// Bytes of DMA memory of a card whose queues are exported.
 pub fn arena_bytes(queues: u16) -> usize {
     Layout::arena_bytes(queues)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use ring3_class::net::Cable;
+
+    use super::super::netlink::Wishes;
+    use super::super::plane::Relay;
+    use super::*;
+
+    #[test]
+    fn an_exports_threads_have_their_rings_though_the_pool_is_trimmed_before_they_run() {
+        let (_cable, card, _other) = Cable::new(4 << 20).unwrap();
+        let (queue, _kernel) = UnixDatagram::pair().unwrap();
+        queue.set_nonblocking(true).unwrap();
+        let interface = Arc::new(Interface::of("lan".into(), 0, vec![queue.into()]));
+        let relay = Relay::new(Wishes { mtu: 1500, address: card.info().mac, ..Wishes::default() }).unwrap();
+        let engine = EngineSettings { engine: Engine::Tap, ..EngineSettings::default() };
+        let (rings, segment) = (Pool::filled(4, 8, &[]).unwrap(), Arc::new(Segment::create(2).unwrap()));
+        let manner = Manner { poll: Duration::ZERO, engine, joins: false, rings: rings.clone(), segment };
+        let export = Export::over((Arc::new(card), interface), Box::new(relay), &manner).unwrap();
+        rings.trim(0);
+        thread::sleep(Duration::from_millis(100));
+        export.stop().unwrap();
+    }
 }

@@ -63,6 +63,11 @@ impl Shared {
             (status.interrupts, status.shared_hits) = (interrupts, sum(|counters| counters.shared_hits));
             // Which disk a queue is of, the driver knows.
             status.disks.iter_mut().take(1).for_each(|disk| disk.errors = errors);
+            for interface in status.interfaces.iter_mut().take(1) {
+                interface.rx_missed = sum(|counters| counters.lost.rx_missed);
+                interface.rx_errors = sum(|counters| counters.lost.rx_errors);
+                interface.tx_lost = sum(|counters| counters.lost.tx_lost);
+            }
         }
         if status.pid != 0 {
             (status.cpu_ms, status.memory) = (cpu_ms(status.pid).unwrap_or(0), memory(status.pid).unwrap_or(0));

@@ -293,6 +293,10 @@ impl Look for Made {
             tx_packets,
             tx_bytes,
             tx_dropped,
+            // Its driver counts them.
+            rx_missed: 0,
+            rx_errors: 0,
+            tx_lost: 0,
         }]
     }
 }
