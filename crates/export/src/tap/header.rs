@@ -196,7 +196,8 @@ mod tests {
         };
         for (kinds, made) in [([[0x81, 0], [0x81, 0]], true), ([[0x88, 0xa8], [0x81, 0]], true), ([[0x81, 0], [8, 0]], false)] {
             let mut frame = vec![0x5a; 100];
-            (frame[12..14].copy_from_slice(&kinds[0]), frame[16..18].copy_from_slice(&kinds[1]));
+            frame[12..14].copy_from_slice(&kinds[0]);
+            frame[16..18].copy_from_slice(&kinds[1]);
             let asked = Meta::default().with_checksum(Checksum::Partial { start: 42, offset: 6 });
             for pieces in [vec![piece(&frame)], vec![piece(&frame[..70]), piece(&frame[70..])]] {
                 let left = finish(&pieces, asked);
