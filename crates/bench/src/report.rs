@@ -122,7 +122,7 @@ impl Measurement {
 }
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 60] = [
+pub const METRICS: [(&str, &str); 62] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -134,6 +134,8 @@ pub const METRICS: [(&str, &str); 60] = [
     ("retransmitted", "1"),
     ("offered_mbit_s", "Mb/s"),
     ("loss_percent", "%"),
+    ("interface_dropped", "1"),
+    ("latency_us_min", "us"),
     ("latency_us_p50", "us"),
     ("latency_us_p99", "us"),
     ("latency_us_p999", "us"),

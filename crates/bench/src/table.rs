@@ -3,10 +3,12 @@
 mod forward;
 mod hosted;
 mod packets;
+mod ping;
 
 pub use forward::render_forward;
 pub use hosted::render_hosted;
 pub use packets::{render_cpu, render_delays, render_loopback, render_packets, render_streams};
+pub use ping::render_pings;
 
 use std::fmt::Write;
 
