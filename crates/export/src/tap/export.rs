@@ -14,7 +14,7 @@ use super::control::{Control, event, fits, ring};
 use super::interface::{Interface, Shape};
 use super::layout::Layout;
 use super::load::{Engine, Limits};
-use super::netlink::Netlink;
+use super::place::Place;
 use super::plane::{ControlPlane, Rtnetlink};
 use super::stats::{Counters, Stats};
 use super::vhost::Workers;
@@ -69,6 +69,9 @@ pub struct EngineSettings {
     pub limits: Limits,
     /// Where vhost-net's workers come from.
     pub workers: Workers,
+    /// Whether the threads that move packets run ahead of programs, as far as they may. A process in its sandbox may not
+    /// even ask.
+    pub ahead: bool,
 }
 
 /// How the threads of an export work.
@@ -108,13 +111,14 @@ impl Export {
             let reason = format!("an MTU of {mtu}: the card takes {} to {}", info.mtu.0, info.mtu.1);
             return Err(Error::Card { card: nic.name(), reason });
         }
-        let engine = EngineSettings { engine: engine(options.engine)?, limits: options.limits, ..EngineSettings::default() };
+        let engine =
+            EngineSettings { engine: engine(options.engine)?, limits: options.limits, ahead: true, ..EngineSettings::default() };
         let Options { name, owner, persist, .. } = options.clone();
         let interface = Arc::new(Interface::open(&Shape { name, queues, owner, persist })?);
         let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
-        let netlink = Netlink::new().map_err(asking)?;
-        interface.set_up(&netlink, &info, options.mtu)?;
-        let plane = Rtnetlink::new(interface.clone(), netlink).map_err(asking)?;
+        let place = Place::here(interface.name()).map_err(asking)?;
+        interface.set_up(&place.netlink, &info, options.mtu)?;
+        let plane = Rtnetlink::new(interface.clone(), place).map_err(asking)?;
         let segment = Segment::create(queues + 1).map_err(|error| Error::os("memory for its figures", error))?;
         let (poll, joins) = (options.poll, options.joins);
         let manner = Manner { poll, engine, joins, rings: Pool::default(), segment: Arc::new(segment) };
