@@ -50,8 +50,17 @@ pub const PLACEMENTS: [&str; 9] =
     ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "export-vduse", "export-adaptive", "dpdk"];
 
 /// Those of `bench tcp`.
-pub const STREAM_PLACEMENTS: [&str; 8] =
-    ["kernel", "export", "export-tap", "export-vhost", "export-vduse", "export-uncoalesced", "tap-null", "vhost-null"];
+pub const STREAM_PLACEMENTS: [&str; 9] = [
+    "kernel",
+    "export",
+    "export-tap",
+    "export-tap-ahead",
+    "export-vhost",
+    "export-vduse",
+    "export-uncoalesced",
+    "tap-null",
+    "vhost-null",
+];
 
 /// So many of them are usual.
 pub const USUAL: usize = 4;

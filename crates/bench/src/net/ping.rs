@@ -24,7 +24,8 @@ use crate::Error;
 use crate::report::Measurement;
 
 /// The placements of `bench ping`.
-pub const PING_PLACEMENTS: [&str; 5] = ["kernel", "export", "export-tap", "export-vhost", "export-vduse"];
+pub const PING_PLACEMENTS: [&str; 7] =
+    ["kernel", "export", "export-tap", "export-tap-ahead", "export-vhost", "export-vduse", "export-vduse-ahead"];
 /// From one request to the next.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// A request without an answer after so long is lost.

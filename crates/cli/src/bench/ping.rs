@@ -31,7 +31,7 @@ pub struct Args {
     /// What goes on beside the ping: idle, datagrams or streams. May be repeated; without it, the last two.
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<Beside>,
-    /// A placement. May be repeated; without it, kernel, export-tap and export-vduse.
+    /// A placement. May be repeated; without it, kernel, and export-tap and export-vduse with and without --ahead.
     #[arg(long = "placement", value_name = "NAME", value_parser = PING_PLACEMENTS)]
     placements: Vec<String>,
     /// A second kernel, for the same table; none measures --kernel alone.
@@ -52,7 +52,8 @@ impl Args {
     }
 
     fn placements(&self) -> Vec<String> {
-        let usual = || ["kernel", "export-tap", "export-vduse"].map(str::to_owned).to_vec();
+        let usual =
+            || ["kernel", "export-tap", "export-tap-ahead", "export-vduse", "export-vduse-ahead"].map(str::to_owned).to_vec();
         if self.placements.is_empty() { usual() } else { self.placements.clone() }
     }
 }

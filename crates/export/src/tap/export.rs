@@ -40,6 +40,8 @@ pub struct Options {
     pub limits: Limits,
     /// Whether received TCP is put together before the kernel has it.
     pub joins: bool,
+    /// Whether the threads that move packets run ahead of programs, as far as they may.
+    pub ahead: bool,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             engine,
             limits,
             joins: true,
+            ahead: false,
         }
     }
 }
@@ -111,8 +114,8 @@ impl Export {
             let reason = format!("an MTU of {mtu}: the card takes {} to {}", info.mtu.0, info.mtu.1);
             return Err(Error::Card { card: nic.name(), reason });
         }
-        let engine =
-            EngineSettings { engine: engine(options.engine)?, limits: options.limits, ahead: true, ..EngineSettings::default() };
+        let Options { limits, ahead, .. } = *options;
+        let engine = EngineSettings { engine: engine(options.engine)?, limits, ahead, ..EngineSettings::default() };
         let Options { name, owner, persist, .. } = options.clone();
         let interface = Arc::new(Interface::open(&Shape { name, queues, owner, persist })?);
         let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);

@@ -70,7 +70,7 @@ impl Ahead {
             Ok(()) => self.now = ahead,
             Err(error) => {
                 self.never = true;
-                tracing::debug!(%error, "packets wait for the processor as programs do");
+                tracing::warn!(%error, "packets wait for the processor as programs do: --ahead needs CAP_SYS_NICE or RLIMIT_RTPRIO");
             }
         }
     }

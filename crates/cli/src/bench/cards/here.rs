@@ -76,6 +76,8 @@ pub fn export(placement: &str) -> Option<&'static [&'static str]> {
         "export-tap" => &["--engine", "tap"],
         "export-vhost" => &["--engine", "vhost"],
         "export-vduse" => &["--export", "vduse"],
+        "export-tap-ahead" => &["--engine", "tap", "--ahead"],
+        "export-vduse-ahead" => &["--export", "vduse", "--ahead"],
         "export-uncoalesced" => &["--engine", "tap", "--no-coalescing"],
         _ => return None,
     })
