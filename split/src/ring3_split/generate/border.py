@@ -20,7 +20,6 @@ from ring3_split.generate.units import Unit
 from ring3_split.model import Access, Layout, Member
 from ring3_split.plan.file import Plan, Recovery
 
-WORDLESS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments and strings
 SIZE_OF = re.compile(r"sizeof\(struct (\w+)\)")
 ALIGNMENT = 32  # of what lies behind a net_device that does not say where [linux/netdevice.h: NETDEV_ALIGN]
 
@@ -44,6 +43,7 @@ class Wishes:
     contexts: Mapping[str, Stated] = field(default_factory=dict)
     again: frozenset[str] = frozenset()  # functions that the next user half does anew
     once: frozenset[str] = frozenset()  # members that are set while they are zero, and never again
+    nullable: frozenset[str] = frozenset()  # "function(parameter)" that the user half may call with NULL there
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -64,6 +64,7 @@ class Wishes:
             plan.contexts,
             frozenset(plan.again),
             frozenset(plan.once),
+            frozenset(plan.nullable),
         )
 
 
@@ -73,7 +74,6 @@ class Border:
     def __init__(self, survey: Survey, units: list[Unit], wishes: Wishes) -> None:
         self.survey, self.units, self.wishes = survey, units, wishes
         self.layouts = survey.layouts
-        self.texts = [WORDLESS.sub(" ", (unit.kernel.root / unit.source).read_text(errors="replace")) for unit in units]
         self.addresses = Addresses(survey.halves, survey.halves.graph.driver.data, survey.layouts)
         self.table = Table()
         self.accesses: dict[str, tuple[Access, ...]] = {}
@@ -81,6 +81,7 @@ class Border:
             self.accesses = {**data.accesses, **self.accesses}
         self.mutexes = {region.lock for _, one in survey.halves.graph.owned() for region in one.regions}
         self.statics = statics(survey, self.accesses)
+        self.pointers: set[str] = set()  # "function(parameter)" of all calls
         self.settled: set[str] = set()  # of the members that are set once, those that cross so
         self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         self.settable: set[str] = set()  # members of which the plan requires something
