@@ -16,6 +16,7 @@ from ring3_split.commands import bench, campaign, numbers
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
 from ring3_split.generate import build as building
+from ring3_split.generate import complete
 from ring3_split.generate import run as running
 from ring3_split.generate.border import Wishes
 from ring3_split.generate.build import Built
@@ -119,6 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
     found, plan = _survey(kernel, name, arguments, answers)
     folder = (arguments.out or Path(f"{name}-split")).absolute()
     generated = generate(kernel, kernel.module(name), found, Wishes.of(plan, answers), folder)
+    if arguments.step != "generate":
+        complete.check(generated.border)
     built = building.build(kernel, generated, tools.form) if arguments.step != "generate" else None
     if built and arguments.step == "bench":
         bench.run(kernel, name, built, arguments, folder)
@@ -169,6 +172,7 @@ def _show(found: Summary, machine: bool) -> None:
         f"  border       {found.entries} entries, {found.calls} functions called down, {found.symbols} symbols, "
         f"{found.fields} fields"
     )
+    print(f"  believed     {len(found.believed)} numbers that the user half may set to anything; --json names them")
     for name, why in found.refused.items():
         print(f"  not crossing {name}: {why}")
     if found.program:

@@ -143,6 +143,13 @@ class Border:
         found = self.shapes(code, "cast", f"field {name}")
         return found.pop().removeprefix("struct ") if len(found) == 1 else ""
 
+    def pointed(self, name: str) -> set[str]:
+        """The structs with known layouts that a member without a struct of its own is used as."""
+        said = self.annotation(name)
+        graph = self.survey.halves.graph
+        found = {one.removeprefix("struct ") for one in self.shapes([key for key, _ in graph.owned()], "cast", f"field {name}")}
+        return {one for one in {*found, said.type if said else ""} if one in self.layouts.structs}
+
     def check(self, name: str) -> Check | None:
         """What is to be checked of a member that comes back: what a person says goes before what was derived."""
         if name in self.wishes.limits:
@@ -304,7 +311,8 @@ class Border:
             return ""
         self.settable.add(name)
         struct, _, member = name.partition(".")
-        kind = f"__typeof__(object->{member})"
+        found = self.layouts.member(name)
+        kind = "unsigned long" if found and found.bits else f"__typeof__(object->{member})"
         wanted = (
             f"{_inner(struct, 'object', base)}\n\t{kind} value = ({kind})given;",
             self.wishes.requires[name],
@@ -331,7 +339,10 @@ class Border:
         self.table.reach[entry.function] = called = self._called(code)
         if any(stored.field == "work_struct.func" for one in code for stored in self.survey.halves.graph.functions[one].stored):
             self.table.working.add(entry.function)
-        if any((api := self.survey.halves.apis.of(name)) is not None and api.frees is not None for name in called):
+        if any(
+            (api := self.survey.halves.apis.of(name)) is not None and api.way == "memory" and api.frees is not None
+            for name in called
+        ):
             self.table.freeing.add(entry.function)
 
     def _called(self, code: set[str]) -> set[str]:

@@ -12,7 +12,7 @@ import msgspec
 from ring3_split.annotate.border import Downcall
 from ring3_split.annotate.declared import pointee
 from ring3_split.errors import Refusal
-from ring3_split.generate import declarations, symbols
+from ring3_split.generate import declarations, objects, symbols
 from ring3_split.generate.border import Border
 from ring3_split.generate.declarations import Declared, Parameter
 from ring3_split.generate.table import Argument, Call, Undo
@@ -105,7 +105,7 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
         if downcall.way == "driver" and border.through(downcall.function, number) == "r":
             note = f"in {note}"
         if note.endswith("io") and parameter.pointer:
-            mapped.append(f"split_is_mapped(split_host, {parameter.name})")
+            mapped.append(f"split_is_mapped(split_host, (const void __iomem *){parameter.name})")
         argument = _argument(border, note, parameter, declared)
         if argument is None:
             border.table.refused[declared.name] = f"what its argument {number} ({parameter.type}) points to is not known"
@@ -121,6 +121,10 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
         call.format = texts[-1]
         arguments[call.format] = Argument("BRIEF")
     call.undo = _undo(border, call)
+    call.ends = None if call.own else objects.ends().ends.get(call.name)
+    if call.ends is not None and arguments[call.ends].way != "OBJECT":
+        border.table.refused[declared.name] = "it frees what is no object of the user half's"
+        return
     _require(border, call, mapped)
     border.table.calls.append(call)
 
@@ -132,7 +136,7 @@ def _require(border: Border, call: Call, more: Sequence[str] = ()) -> None:
     pointers = [parameter.name for parameter, argument in pairs if argument.way != "SCALAR"]
     border.pointers |= {f"{call.name}({name})" for name in pointers}
     nullable = {*known.nullable, *_null(border, call), *(n for n in pointers if f"{call.name}({n})" in border.wishes.nullable)}
-    conditions = [known.holds, *more, border.wishes.requires.get(call.name, "")]
+    conditions = [known.holds, *more, *objects.conditions(border, call), border.wishes.requires.get(call.name, "")]
     call.requires = " && ".join([*(n for n in pointers if n not in nullable), *(f"({one})" for one in conditions if one)])
 
 
@@ -210,7 +214,7 @@ def _argument(border: Border, note: str, parameter: Parameter, declared: Declare
     if not parameter.pointer:
         return Argument()
     target = pointee(parameter.type)
-    if note.endswith("out single") and (target is None or target[0] != "number"):
+    if note.endswith("out single") and target is not None and target[0] == "pointer":
         inner = pointee(parameter.type.rstrip()[:-1].strip())
         return Argument("RESULT", border.type_of(inner[1]) if inner and inner[1] else "")
     if word == "string" or any(parameter.type.startswith(one) for one in ALIKE):

@@ -43,6 +43,7 @@ MORE = {
 LIES = (
     ("the user half dies again", "split_kill"),
     ("messages that no user half would send", "lies"),
+    ("calls, members and probes of one that knows types and lies", "knows"),
     ("an honest one comes back", "honest"),
     ("it works once more", "works"),
 )
@@ -55,6 +56,7 @@ IMAGE = "disk.img"
 IMAGE_SIZE = 256 << 20
 FUNCTIONS = ("works", "during", "alone", "lies", "honest")
 PROGRAMS = ("bench.c", "fuzz.c", "inject.c", "ioctls.c", "tries.c")
+POISONS = "slub_debug=FZPU"
 LIES_A_SECOND = 50  # at least: what is done between them takes its time
 
 
@@ -66,6 +68,7 @@ class Wanted:
     # What this driver is put to, if not what its kind is: functions in place of those of guest/KIND-split.sh.
     work: Path | None = None
     tools: Tools = USUAL  # what the user half is looked at with
+    poisoned: bool = False  # the kernel fills memory that is freed, and looks at it; so it does where there are lies
 
 
 NOTHING_ELSE = Wanted()
@@ -122,7 +125,9 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
     """
     kind, guest = device(driver).kind, kernel.folder.parent / "guest"
     fuzzers = (lab.compiled_file(GUEST / name, guest, RUNTIME, GUEST) for name in PROGRAMS)
-    programs = (*lab.compiled(kinds()[kind].programs, guest), *fuzzers, built.program)
+    # It has the driver's own tables, of which `layout` is the number.
+    liar = lab.compiled_file(GUEST / "liar.c", built.driver.parent / f"liar-{built.layout}", RUNTIME, GUEST, built.driver.parent)
+    programs = (*lab.compiled(kinds()[kind].programs, guest), *fuzzers, liar, built.program)
     needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
     revision = build_own(kernel, scenario.GUEST / "revision.c") if device(driver).revision is not None else None
     return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs, revision)
@@ -169,6 +174,8 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = 
         document["memory"] = "1G"
         # With its line numbers, of which the lab strips programs; among those it is for its libraries.
         document["files"][f"/usr/local/bin/{run.programs[-1].name}"] = str(run.programs[-1])
+    if wanted.poisoned or wanted.lies:
+        document["kernel_arguments"] = [*document.get("kernel_arguments", []), POISONS]
     all_steps = steps(kind, wanted)
     document["time_limit"] = int((document["time_limit"] + len(all_steps) * 20) * tools.slowness + wanted.lies / LIES_A_SECOND)
     all_steps = [(all_steps[0][0], f"{scenario.prepare(run)} && {all_steps[0][1]}"), *all_steps[1:]]
