@@ -29,7 +29,7 @@ works() {
         bound 2>/dev/null && ended=bound || ended=refused
         split_kill >/dev/null
         # Since it has attached.
-        what=$(tail -n 3 /tmp/user-half.log | grep -o ": the call of .* fails, as was wanted")
+        what=$(tail -n 3 /tmp/user-half.log | grep -o ": the call of .* fails, as was wanted" | tail -n 1)
         [ -n "$what" ] || break
         echo "call $call$what: $ended"
     done

@@ -66,6 +66,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 "--lies", metavar="N", type=numbers.count, default=0, help="messages of a user half that lies; default none"
             )
             parser.add_argument(
+                "--liar",
+                metavar="N",
+                type=numbers.count,
+                default=0,
+                help="upcalls of a user half that lies and knows types, in a kernel that poisons what is freed; default none",
+            )
+            parser.add_argument(
                 "--work",
                 metavar="SCRIPT",
                 type=Path,
@@ -155,7 +162,7 @@ def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace,
         if step or arguments.verbose:
             print(line if step else f"    {line}", flush=True)
 
-    wanted = running.Wanted(arguments.lies, arguments.work, _tools(arguments))
+    wanted = running.Wanted(arguments.lies, arguments.work, _tools(arguments), arguments.liar)
     request = running.Request(source_options.cache(), arguments.seconds, folder / "run.log", wanted)
     running.run(kernel, name, built, request, show)
     print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")

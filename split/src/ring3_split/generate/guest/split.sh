@@ -145,7 +145,7 @@ fuzzed() {
 
 # lied_to WORK: a user half that knows types and lies answers while WORK is done and the device probed again and again.
 lied_to() {
-    liar "${SEED:-1}" $((MESSAGES / 20 + 20)) >/tmp/liar 2>&1 &
+    liar "${SEED:-1}" "${UPCALLS:-40}" >/tmp/liar 2>&1 &
     liar=$!
     while kill -0 $liar 2>/dev/null; do
         "$@"
