@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ring3_split.errors import Refusal
 from ring3_split.generate.border import Border
+from ring3_split.model import Access
 
 SHOWN = 6
 
@@ -35,10 +38,25 @@ def unset_by_anybody(border: Border) -> dict[str, str]:
     used = {access.field for key in halves.kernel for access in border.accesses.get(key, ())}
     found: dict[str, set[str]] = {}
     for key in halves.user - halves.kernel:
+        whole = _whole(border, border.accesses.get(key, ()))
         for access in border.accesses.get(key, ()):
-            if "w" in access.way and access.field in border.table.refused and access.field in used:
+            alone = any((access.field.partition(".")[0], line) not in whole for line in access.lines)
+            if "w" in access.way and alone and access.field in border.table.refused and access.field in used:
                 found.setdefault(access.field, set()).add(graph.functions[key].name)
     return {name: ", ".join(sorted(by)) for name, by in sorted(found.items())}
+
+
+def _whole(border: Border, accesses: Iterable[Access]) -> set[tuple[str, int]]:
+    """Structs and lines at which most of a struct's members are written at once: it is zeroed, or copied, and none of them is set."""
+    written: dict[tuple[str, int], set[str]] = {}
+    for access in accesses:
+        for line in access.lines if access.way == "w" else ():
+            written.setdefault((access.field.partition(".")[0], line), set()).add(access.field)
+    return {place for place, fields in written.items() if 2 * len(fields) > max(_members(border, place[0]), SHOWN)}
+
+
+def _members(border: Border, struct: str) -> int:
+    return border.layouts.count(struct) if struct in border.layouts else 0
 
 
 def _some(names: list[str]) -> str:
