@@ -47,7 +47,7 @@ def unset_by_anybody(border: Border) -> dict[str, str]:
 
 
 def _whole(border: Border, accesses: Iterable[Access]) -> set[tuple[str, int]]:
-    """Structs and lines at which most of a struct's members are written at once: it is zeroed, or copied, and none of them is set."""
+    """Structs, with lines at which most of their members are written at once: zeroed or copied, and none of them set."""
     written: dict[tuple[str, int], set[str]] = {}
     for access in accesses:
         for line in access.lines if access.way == "w" else ():
