@@ -19,23 +19,29 @@ build: ## build ring3, ring3d and ring3-driver
 PREFIX ?= /usr/local
 BIN ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules below PREFIX (/usr/local) in DESTDIR; starts nothing; `make build` comes first
+# The name by which programs find the library at run time: crates/capi/build.rs links it under that name.
+SONAME = libring3.so.$(basename $(VERSION))
+install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules below PREFIX (/usr/local) in DESTDIR, and systemd's sleep hook below /usr; starts nothing; `make build` comes first
 	@for name in ring3 ring3d ring3-driver libring3.so; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
 	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d $(BIN)/ring3-driver
-	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.so
+	@install -D -m 644 $(BIN)/libring3.so $(DESTDIR)$(PREFIX)/lib/$(SONAME)
+	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libring3.so
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/capi/include/ring3.h
 	@find dde -type f | while read -r file; do install -D -m 644 "$$file" "$(DESTDIR)$(PREFIX)/share/ring3/$$file" || exit; done
 	@install -d $(DESTDIR)$(PREFIX)/lib/ring3 $(DESTDIR)$(PREFIX)/lib/systemd/system
 	@for unit in ring3d.service ring3d.socket; do \
 	    sed 's|@PREFIX@|$(PREFIX)|' etc/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/udev/rules.d etc/60-ring3.rules
+	@install -d $(DESTDIR)/usr/lib/systemd/system-sleep && sed 's|@PREFIX@|$(PREFIX)|' etc/ring3.sleep >$(DESTDIR)/usr/lib/systemd/system-sleep/ring3 && chmod 755 $(DESTDIR)/usr/lib/systemd/system-sleep/ring3
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/ring3 docs/supervisor.md etc/example.toml
 	@install -d $(DESTDIR)/etc/ring3
 	@echo "installed; write a manifest into /etc/ring3 (see $(PREFIX)/share/doc/ring3), then: systemctl enable --now ring3d.socket ring3d.service"
 
 install-c: ## put libring3, ring3.h and its pkg-config file below PREFIX (/usr/local) in DESTDIR; `make build` comes first
 	@for name in libring3.so libring3.a; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
-	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.so $(BIN)/libring3.a
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.a
+	@install -D -m 644 $(BIN)/libring3.so $(DESTDIR)$(PREFIX)/lib/$(SONAME)
+	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libring3.so
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/capi/include/ring3.h
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' etc/ring3.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc && chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc

@@ -41,11 +41,18 @@ layout=1
 update=no
 
 say() { echo "setup: $*" >&2; }
+# What failed, marked for who shows it once.
 die() {
-    say "$@"
+    say "error: $*"
     free=$(df -Pk "$cache" 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }')
     [ "${free:-1000}" -ge 100 ] || say "$cache has $free MB left. Next: make room, then the same command again"
     exit 1
+}
+
+# What was asked for cannot be had, however often it is asked for.
+refuse() {
+    say "error: $*"
+    exit 64
 }
 
 # A step's output is shown only when the step fails.
@@ -552,7 +559,7 @@ fetch_kernel() {
     open_apt
     refresh all.deb
     package=$(kernel_package "$1")
-    [ -n "$package" ] || die "no kernel $1 in this release's suites; there are: $(in_apt all.deb apt-cache pkgnames linux-image- |
+    [ -n "$package" ] || refuse "no kernel $1 in this release's suites; there are: $(in_apt all.deb apt-cache pkgnames linux-image- |
         sed -n 's/^linux-image-\([0-9]*\.[0-9]*\)\..*-amd64$/\1/p' | sort -Vu | tr '\n' ' ')"
     say "fetching $package (about 100 MB)"
     work=$cache/kernels/$1.download
@@ -728,7 +735,7 @@ fetch_source() {
     headers=linux-headers-$kernel
     common=linux-headers-${kernel%-amd64}-common
     version=$(in_apt all.deb apt-cache show "$headers" 2>/dev/null | sed -n 's/^Version: //p' | head -n 1)
-    [ -n "$version" ] || die "no headers of kernel $1 in this release's suites"
+    [ -n "$version" ] || refuse "no headers of kernel $1 in this release's suites"
     source=linux-source-$(echo "$version" | cut -d. -f1,2)
     say "fetching $headers and $source $version (about 170 MB)"
     work=$cache/sources/$1.download

@@ -20,6 +20,8 @@
 	(((unsigned long)(generation) << (SPLIT_OFFSET_BITS + SPLIT_INDEX_BITS)) | ((unsigned long)(index) << SPLIT_OFFSET_BITS) | (offset))
 /* The generation of functions and static data, which live as long as the module. */
 #define SPLIT_SYMBOLS 0xffffUL
+/* The generation of a frame's objects: never that of symbols, and never 0, with which the first object's handle would be NULL. */
+#define SPLIT_FRAME(id) (1 + (id) % (SPLIT_SYMBOLS - 1))
 /* A pointer of the user half that cannot cross. */
 #define SPLIT_BAD_HANDLE (~0UL)
 
@@ -144,6 +146,8 @@ struct split_downcall {
 	void (*undo)(const unsigned long *arguments, unsigned long result); /* NULL in the user half, and if nothing is to be done */
 	unsigned short undone_by;
 	unsigned char key, undone_key;
+	unsigned char ends;  /* the argument whose object it frees, and 1; 0: none */
+	unsigned char along; /* and with it what calls have given since: a sound card has streams */
 	int (*requires)(const unsigned long *arguments); /* whether it may be called now; NULL: always, and in the user half */
 };
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ring3_split import cli
-from ring3_split.commands import bench
+from ring3_split.commands import bench, generate
 from ring3_split.errors import Refusal
 from ring3_split.generate import delays
 
@@ -23,6 +23,20 @@ def test_without_an_option_the_placements_are_measured() -> None:
     asked = bench.request(arguments(), LOG)
     assert (asked.placements, asked.delays, asked.crossings, asked.ethtool) == (True, (), 0, 0)
     assert (asked.seconds, asked.rounds, asked.mode) == (4.0, 3, "instructions")
+
+
+def test_without_a_driver_the_example_of_the_documentation_is_measured() -> None:
+    asked = cli.parser().parse_args(["bench", "--quick"])
+    generate._measure_an_example(asked)
+    assert asked.plan.name == "e1000.plan.toml"
+    assert asked.plan.is_file()
+    assert asked.annotations.is_file()
+
+
+def test_a_driver_that_is_named_is_measured_without_the_example() -> None:
+    asked = arguments()
+    generate._measure_an_example(asked)
+    assert asked.plan is None
 
 
 def test_delays_without_a_list_are_those_of_the_paper() -> None:

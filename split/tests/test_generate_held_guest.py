@@ -136,14 +136,20 @@ CONFIGURES = "\te1000_configure_rx(adapter);\n"
 AGAIN = "void e1000_reinit_locked(struct e1000_adapter *adapter)\n{\n"
 FAILS = 'char *getenv(const char *name);\n\n\tif (getenv("FAILS"))\n\t\t'
 REFUSED = f"\t{FAILS}outb(0, 1);\n"
-DEAF = f"\t{{ struct e1000_hw *hw = &adapter->hw; {FAILS}ew32(RCTL, 0);\n\t}}\n"
+CHANGED = "\tclear_bit(__E1000_RESETTING, &adapter->flags);\n\n\treturn 0;\n"
+UNFED = f"\t{{ {FAILS}adapter->alloc_rx_buf = e1000_alloc_dummy_rx_buffers;\n\t}}\n"
+MISCONFIGURED = {
+    "its receiver is off": {CONFIGURES: f"{CONFIGURES}\t{{ struct e1000_hw *hw = &adapter->hw; {FAILS}ew32(RCTL, 0);\n\t}}\n"},
+    "it gets no buffers": {CHANGED: f"{UNFED}{CHANGED}"},
+}
 FOLLOWED = """
 works() {
     up && split_kill >/dev/null || return
     export FAILS=1
     split_restart && up || return
     ip link set dev "$(interface "$CARD")" mtu 1400
-    usleep 1000000
+    # More packets than a ring has buffers.
+    ping -c 1000 -i 0.002 -W 1 $THERE | tail -n 2
     dead "$(cat /tmp/user-half.pid)" || echo "it serves on"
     dmesg | grep -o "e1000_.* fails: the user half has died, or gave it up"
     split_kill >/dev/null
@@ -244,7 +250,7 @@ def test_a_reset_that_took_too_long_is_made_again_by_a_user_half_that_serves_on(
 def test_a_card_whose_user_half_gives_its_reset_up_is_reset_by_the_next_one(
     kernel: Kernel, halves: Generated, cache: Path
 ) -> None:
-    for place, bug in ((CONFIGURES, f"{REFUSED}{CONFIGURES}"), (AGAIN, f"{AGAIN}{REFUSED}")):
+    for place, bug in {CONFIGURES: f"{REFUSED}{CONFIGURES}", AGAIN: f"{AGAIN}{REFUSED}"}.items():
         plant(halves, "e1000_main.c", place, bug)
     log = said(kernel, halves, cache, FOLLOWED)
     assert "it serves on" in log
@@ -252,10 +258,12 @@ def test_a_card_whose_user_half_gives_its_reset_up_is_reset_by_the_next_one(
     assert "the card works" in log
 
 
+@pytest.mark.parametrize("wrong", MISCONFIGURED)
 def test_a_card_that_a_user_half_has_not_configured_is_reset_by_the_next_one(
-    kernel: Kernel, halves: Generated, cache: Path
+    kernel: Kernel, halves: Generated, cache: Path, wrong: str
 ) -> None:
-    plant(halves, "e1000_main.c", CONFIGURES, f"{CONFIGURES}{DEAF}")
+    for place, bug in MISCONFIGURED[wrong].items():
+        plant(halves, "e1000_main.c", place, bug)
     log = said(kernel, halves, cache, FOLLOWED)
     assert "it serves on" in log
     assert "fails" not in log

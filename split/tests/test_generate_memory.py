@@ -24,7 +24,7 @@ def test_a_kernel_half_frees_with_locks_held_for_nothing_sleeps_in_it(kernel: Ke
         name = left.pop()
         if name not in reached:
             reached.add(name)
-            left += re.findall(r"R_X86_64_(?:PLT|PC)32\s+([A-Za-z_]\w*)[+-]", functions.get(name, ""))
+            left += re.findall(r"R_X86_64_(?:PLT|PC)32\s+([.\w]+)[+-]", functions.get(name, ""))
             left += re.findall(r"\b(?:call|jmp)\s+[0-9a-f]+ <(\w+)>", functions.get(name, ""))
     assert "kfree" in reached
     assert {name for name in reached if name not in functions} <= NEVER_SLEEP

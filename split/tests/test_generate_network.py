@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,11 +49,16 @@ def test_a_divisor_is_never_zero() -> None:
 
 @pytest.fixture(scope="module")
 def network(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Generated:
+    return made(kernel, tmp_path_factory.mktemp("network"), {})
+
+
+def made(kernel: Kernel, folder: Path, other: dict[str, Any]) -> Generated:
+    """Both halves by the example's plan, of which something else is wished."""
     plan = load(EXAMPLES / "e1000.plan.toml")
     answers = file.load(EXAMPLES / "e1000.annotations.toml").answers()
     whole = subject.load(kernel, "e1000", "field", None, subject.Known(None, plan.contexts))
     found = survey(whole.graph, plan.sides(), kernel.name, answers)
-    return generate(kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), tmp_path_factory.mktemp("network"))
+    return generate(kernel, kernel.module("e1000"), found, replace(Wishes.of(plan, answers), **other), folder)
 
 
 def view(generated: Generated, entry: str) -> dict[str, Field]:
@@ -143,10 +149,28 @@ def test_a_function_that_is_called_down_through_a_pointer_is_a_symbol(network: G
 
 
 @pytest.mark.kernel
-def test_a_call_gets_no_pointer_that_is_null_unless_the_driver_hands_null_there(network: Generated) -> None:
+def test_no_pointer_of_a_call_is_null(network: Generated) -> None:
     condition = function(half(network, "kernel", "e1000_main"), "split_requires_e1000_set_rx_mode")
-    assert "return netdev && (true);" in condition
-    assert call(network, "request_irq").nullable == ("dev",)
+    assert "return netdev;" in condition
+    assert call(network, "request_irq").requires == "handler && name && dev"
+
+
+@pytest.mark.kernel
+def test_a_recovery_whose_work_does_not_wait_for_a_user_half_is_refused(kernel: Kernel, tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"recovery: e1000_adapter\.reset_task would be queued again and again"):
+        made(kernel, tmp_path, {"without": {}})
+
+
+@pytest.mark.kernel
+def test_a_plan_says_which_pointer_may_be_null(kernel: Kernel, tmp_path: Path) -> None:
+    generated = made(kernel, tmp_path, {"nullable": frozenset({"request_irq(dev)"})})
+    assert call(generated, "request_irq").requires == "handler && name"
+
+
+@pytest.mark.kernel
+def test_a_plan_that_names_what_no_call_has_as_nullable_is_refused(kernel: Kernel, tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"nullable: request_irq\(irq\) is no pointer"):
+        made(kernel, tmp_path, {"nullable": frozenset({"request_irq(irq)"})})
 
 
 @pytest.mark.kernel

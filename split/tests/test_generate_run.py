@@ -58,3 +58,14 @@ def test_a_disk_on_an_adapter_keeps_what_is_written_and_takes_a_file_system() ->
     assert found["qemu_arguments"][1] == "file,node-name=disk,filename=/disk.img"
     assert "ext4" in found["modules"]
     assert any(step["run"].endswith("disk-split.sh; often") for step in found["step"])
+
+
+def test_one_that_knows_types_lies_in_a_kernel_that_poisons_what_is_freed() -> None:
+    found = device("e1000")
+    made = Run("e1000", found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), ())
+    lies = tomlkit.parse(text(made, found.kind, "1", Wanted(upcalls=40))).unwrap()
+    assert "slub_debug=FZPU" in lies["kernel_arguments"]
+    assert [step["run"].rpartition(" ")[2] for step in lies["step"]][-6:-2] == ["split_kill", "knows", "honest", "works"]
+    usual = tomlkit.parse(text(made, found.kind, "1", Wanted(lies=40))).unwrap()
+    assert "slub_debug=FZPU" not in usual.get("kernel_arguments", [])
+    assert not any(step["run"].endswith("; knows") for step in usual["step"])

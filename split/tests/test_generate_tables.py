@@ -42,6 +42,14 @@ def view(generated: Generated, entry: str, kind: str) -> dict[str, Field]:
 
 
 @pytest.mark.kernel
+def test_a_pointer_may_be_null_where_the_driver_hands_null(sound: Generated) -> None:
+    controls = next(one for one in sound.border.table.calls if one.name == "snd_pcm_add_chmap_ctls")
+    last = controls.declared.parameters[-1].name
+    assert controls.requires
+    assert last not in controls.requires.split(" && ")
+
+
+@pytest.mark.kernel
 def test_all_that_the_user_half_of_a_sound_card_calls_can_be_had(sound: Generated) -> None:
     assert sound.border.table.refused == {}
 

@@ -10,6 +10,7 @@ import pytest
 
 from ring3_split.annotate.survey import survey
 from ring3_split.errors import Refusal
+from ring3_split.generate import complete
 from ring3_split.generate.border import Wishes
 from ring3_split.generate.halves import Generated, generate
 from ring3_split.generate.summary import summary
@@ -103,8 +104,8 @@ def test_the_user_half_has_only_registers_of_the_drivers_own_cards_mapped(card: 
 
 
 def test_what_takes_registers_takes_a_mapping_of_the_drivers_and_no_other_object(card: Generated) -> None:
-    assert required(card, "read_eeprom") == "(split_is_mapped(split_host, ioaddr))"
-    assert required(card, "iounmap") == "(split_is_mapped(split_host, addr))"
+    assert required(card, "read_eeprom") == "(split_is_mapped(split_host, (const void __iomem *)ioaddr))"
+    assert required(card, "iounmap") == "(split_is_mapped(split_host, (const void __iomem *)addr))"
 
 
 def test_a_pointer_of_which_nobody_says_what_it_leads_to_is_named_for_it_is_not_set(kernel: Kernel, tmp_path: Path) -> None:
@@ -121,3 +122,16 @@ def test_a_member_of_structs_in_an_array_crosses_from_each_of_them(kernel: Kerne
 def test_a_driver_with_code_in_a_module_of_its_own_is_refused_by_the_name_of_that(kernel: Kernel, tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"am53c974 has code of its own in esp_scsi, .* take such a driver"):
         cut(kernel, "am53c974", tmp_path)
+
+
+def test_a_driver_whose_user_half_sets_what_does_not_cross_is_not_built(card: Generated) -> None:
+    with pytest.raises(Refusal, match=r"8139cp: the user half sets what does not cross.*cp_private\.rx_ring \(cp_alloc_rings"):
+        complete.check(card.border)
+
+
+def test_a_driver_with_a_question_that_nobody_has_answered_is_not_built(kernel: Kernel, tmp_path: Path) -> None:
+    made = cut(kernel, "e100", tmp_path)
+    asked = made.border.survey.questions
+    assert asked
+    with pytest.raises(Refusal, match=f"e100: open questions, .*{re.escape(min(asked))}.* Next: `ring3 split annotate e100"):
+        complete.check(made.border)

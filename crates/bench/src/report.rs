@@ -32,7 +32,7 @@ pub struct Report {
 pub struct Fact {
     /// Where the driver was.
     pub placement: String,
-    /// What is said: `device`, `scheduler` or `multipath`.
+    /// What is said: `device`, `scheduler`, `multipath`, `left out`, or [`TOO_SHORT`] of a load.
     pub fact: String,
     /// What it was; if it changed between rounds, all that it was.
     pub value: String,
@@ -55,6 +55,9 @@ pub struct Lab {
     /// The disk or the card in words.
     #[serde(default)]
     pub disk: String,
+    /// Whether the loads were cut so short that their figures cannot be compared: there are no ratios then.
+    #[serde(default)]
+    pub quick: bool,
 }
 
 /// One metric of one workload in one placement over all rounds.
@@ -121,8 +124,15 @@ impl Measurement {
     }
 }
 
+/// Of a placement: the loads of which a round was too short for a cost.
+pub const TOO_SHORT: &str = "too short";
+
+/// What a packet or a request takes of the machine. It is the difference of two clocks, so what is
+/// not above 0 says that the round was too short for them, and is no figure.
+const DIFFERENCES: [&str; 4] = ["instructions_per_op", "busy_us_per_op", "machine_us_per_op", "bytes_per_instruction"];
+
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 60] = [
+pub const METRICS: [(&str, &str); 62] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -134,6 +144,8 @@ pub const METRICS: [(&str, &str); 60] = [
     ("retransmitted", "1"),
     ("offered_mbit_s", "Mb/s"),
     ("loss_percent", "%"),
+    ("interface_dropped", "1"),
+    ("latency_us_min", "us"),
     ("latency_us_p50", "us"),
     ("latency_us_p99", "us"),
     ("latency_us_p999", "us"),
@@ -252,7 +264,7 @@ impl Report {
     pub fn new(bench: &str, lab: Lab, measurements: &[Measurement]) -> Self {
         let mut cells: Vec<(&Measurement, &str, Vec<f64>)> = Vec::new();
         for measurement in measurements {
-            for (metric, &value) in &measurement.values {
+            for (metric, &value) in measurement.values.iter().filter(|(metric, value)| is_figure(metric, **value)) {
                 let same = |(first, name, _): &&mut (&Measurement, &str, Vec<f64>)| {
                     *name == metric && first.workload == measurement.workload && first.placement == measurement.placement
                 };
@@ -263,7 +275,7 @@ impl Report {
             }
         }
         let rows: Vec<Row> = cells.into_iter().filter_map(|(first, metric, values)| row(first, metric, &values)).collect();
-        let ratios = ratios(&rows);
+        let ratios = if lab.quick { Vec::new() } else { ratios(&rows) };
         Self { bench: bench.into(), version: VERSION, lab, rows, ratios, facts: facts(measurements) }
     }
 
@@ -290,6 +302,11 @@ impl Report {
     pub fn get(&self, workload: &str, placement: &str, metric: &str) -> Option<&Summary> {
         find(&self.rows, workload, placement, metric)
     }
+}
+
+/// Whether a round was long enough for what it says of `metric`.
+fn is_figure(metric: &str, value: f64) -> bool {
+    value.is_finite() && (value > 0.0 || !DIFFERENCES.contains(&metric))
 }
 
 fn row(first: &Measurement, metric: &str, values: &[f64]) -> Option<Row> {
@@ -345,11 +362,14 @@ fn best_kernel<'a>(rows: &'a [Row], workload: &str, metric: &str, by_fio: bool) 
 fn facts(measurements: &[Measurement]) -> Vec<Fact> {
     let mut facts: Vec<Fact> = Vec::new();
     for measurement in measurements {
-        for (name, value) in &measurement.facts {
-            match facts.iter_mut().find(|fact| fact.placement == measurement.placement && fact.fact == *name) {
+        let is_short = measurement.values.iter().any(|(metric, &value)| !is_figure(metric, value));
+        let short = is_short.then_some((TOO_SHORT, measurement.workload.as_str()));
+        let known = measurement.facts.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in known.chain(short) {
+            match facts.iter_mut().find(|fact| fact.placement == measurement.placement && fact.fact == name) {
                 Some(fact) if fact.value.split(", ").any(|old| old == value) => {}
                 Some(fact) => fact.value += &format!(", {value}"),
-                None => facts.push(Fact { placement: measurement.placement.clone(), fact: name.clone(), value: value.clone() }),
+                None => facts.push(Fact { placement: measurement.placement.clone(), fact: name.into(), value: value.into() }),
             }
         }
     }
@@ -439,6 +459,27 @@ mod tests {
         let report = Report::new("disk", Lab::default(), &[with(1, "mq-deadline"), with(2, "none"), with(3, "none")]);
         assert_eq!(report.fact("kernel", "scheduler"), Some("mq-deadline, none"));
         assert!(report.rows.is_empty());
+    }
+
+    #[test]
+    fn a_cost_that_is_not_above_zero_is_no_figure_and_its_load_is_named() {
+        let rounds = [one("kernel", "instructions_per_op", 4000.0), one("process", "instructions_per_op", 0.0)];
+        let report = Report::new("udp-echo", Lab::default(), &rounds);
+        assert_eq!(report.get("randread-4k-qd32", "process", "instructions_per_op"), None);
+        assert_eq!(report.fact("process", TOO_SHORT), Some("randread-4k-qd32"));
+        assert_eq!(report.fact("kernel", TOO_SHORT), None);
+    }
+
+    #[test]
+    fn a_share_of_zero_is_a_figure() {
+        let report = Report::new("udp-echo", Lab::default(), &[one("kernel", "busy_percent", 0.0)]);
+        assert_eq!(report.get("randread-4k-qd32", "kernel", "busy_percent").map(|summary| summary.median), Some(0.0));
+    }
+
+    #[test]
+    fn a_quick_report_compares_nothing() {
+        let report = Report::new("disk", Lab { quick: true, ..Lab::default() }, &rounds());
+        assert!(report.ratios.is_empty() && report.rows.len() == 2, "{report:?}");
     }
 
     #[test]

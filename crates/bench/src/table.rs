@@ -3,16 +3,18 @@
 mod forward;
 mod hosted;
 mod packets;
+mod ping;
 
 pub use forward::render_forward;
 pub use hosted::render_hosted;
 pub use packets::{render_cpu, render_delays, render_loopback, render_packets, render_streams};
+pub use ping::render_pings;
 
 use std::fmt::Write;
 
 use crate::disk::{Placement, timeline, work};
 use crate::plot::utilisation_at;
-use crate::report::Report;
+use crate::report::{Report, TOO_SHORT};
 use crate::stats::Summary;
 use crate::trace::timeline::STEPS;
 use crate::workload::Workload;
@@ -67,7 +69,7 @@ pub fn render(report: &Report) -> String {
     text + &facts(report, "scheduler", "schedulers")
         + &facts(report, "left out", "LEFT OUT")
         + &interrupts(report)
-        + &host(report)
+        + &notes(report)
 }
 
 fn table(report: &Report, columns: Columns) -> String {
@@ -111,12 +113,26 @@ fn interrupts(report: &Report) -> String {
 /// Of the host's processors, so much may be taken by others before it is called busy, in percent.
 const BUSY: f64 = 10.0;
 
+/// What is below every table of packets: what was too short, and what others took of the host.
+fn notes(report: &Report) -> String {
+    let quick = match report.lab.quick {
+        true => {
+            "QUICK: one short round, which shows that each step runs. Its figures are no measurement, and are compared with nothing\n"
+        }
+        false => "",
+    };
+    quick.to_owned() + &facts(report, TOO_SHORT, "TOO SHORT FOR A COST") + &host(report)
+}
+
 /// What others took of the host meanwhile.
 fn host(report: &Report) -> String {
     let Some(others) = report.get("host", "host", "others_percent") else { return String::new() };
     let (median, max) = (rounded(others.median), rounded(others.max));
     match (others.max > BUSY, report.lab.mode.as_str()) {
         (false, _) => format!("the host was idle otherwise: others took {median} % of its processors, {max} % at most\n"),
+        (true, "instructions") if report.lab.quick => {
+            format!("the host was busy: others took {median} % of its processors, {max} % at most\n")
+        }
         (true, "instructions") => format!(
             "the host was busy: others took {median} % of its processors, {max} % at most; counts of instructions do not mind, \
              but for one request in flight: the interrupt then comes before the sleep, and who polls looks longer\n"
@@ -289,6 +305,17 @@ mod tests {
         let text = |percent| render(&Report::new("disk", Lab { mode: "wall".into(), ..Lab::default() }, &[host(percent)]));
         assert!(text(45.0).contains("THE HOST WAS BUSY") && text(45.0).contains("45.0 %"), "{}", text(45.0));
         assert!(text(1.0).contains("idle otherwise"));
+    }
+
+    #[test]
+    fn what_was_too_short_for_a_cost_is_said_and_a_quick_run_too() {
+        let cost = |placement: &str, value| {
+            Measurement::new(1, "udp-64-out", placement).with("instructions_per_op", value).with("packets_s", 9.0)
+        };
+        let lab = Lab { mode: "instructions".into(), quick: true, ..Lab::default() };
+        let text = render_packets(&Report::new("udp-echo", lab, &[cost("kernel", 50.0), cost("process", 0.0)]));
+        assert!(text.contains("TOO SHORT FOR A COST: process udp-64-out\n") && text.contains("QUICK: "), "{text}");
+        assert!(!text.contains("0.00"), "{text}");
     }
 
     #[test]

@@ -49,6 +49,11 @@ fn a_remote_card_conforms_on_models_of_cards() {
 
 /// A TCP segment of `payload` bytes in IPv4, to be cut into frames of 1,000.
 fn segment(user: &User, to: Mac, payload: usize) -> Packet {
+    cut(user, to, payload, 1000)
+}
+
+/// The same, to be cut into frames of `size`.
+fn cut(user: &User, to: Mac, payload: usize, size: u16) -> Packet {
     let mut bytes = frame(to, user.mac(), 0)[..14].to_vec();
     bytes[12..14].copy_from_slice(&[8, 0]);
     let total = (40 + payload) as u16;
@@ -58,7 +63,7 @@ fn segment(user: &User, to: Mac, payload: usize) -> Packet {
     let mut packet = Packet::new(user.card.dma().arena().alloc(bytes.len(), 64).unwrap(), 0);
     packet.fill(&bytes).unwrap();
     packet.meta = Meta::default().with_network(14).with_checksum(Checksum::Partial { start: 34, offset: 16 });
-    packet.meta = packet.meta.with_segmentation(Some(Segmentation { kind: Kind::Tcp4, size: 1000, headers: 54 }));
+    packet.meta = packet.meta.with_segmentation(Some(Segmentation { kind: Kind::Tcp4, size, headers: 54 }));
     packet
 }
 
@@ -208,6 +213,62 @@ fn a_client_is_held_to_its_packets_and_bytes_and_the_other_is_not() {
         // 100 of 200, and 100,000 of 102,400 bytes, in a second, less a twentieth of a second's worth.
         assert!(took[0] > Duration::from_millis(400) && took[1] > Duration::from_millis(850), "{took:?}");
     });
+}
+
+#[test]
+fn a_packet_that_is_cut_counts_as_its_frames_and_their_bytes() {
+    let served = ServedCard::model("e1000", &[",pps=1000", ",rate=100K"], Options::default());
+    for (index, size) in [(0, 100), (1, 100)] {
+        let mut user = User::new(served.client(index));
+        let start = std::time::Instant::now();
+        // 600 frames each, of 92,400 bytes in all: what goes beyond a twentieth of a second's worth is waited for.
+        for _ in 0..4 {
+            let packet = cut(&user, user.mac(), 15_000, size);
+            user.send_packet(packet);
+        }
+        assert!(start.elapsed() > Duration::from_millis(380), "{:?} for client {index}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_packet_that_would_be_cut_into_more_frames_than_any_sender_asks_for_is_lost() {
+    let served = ServedCard::model("e1000", &[""], Options::default());
+    let mut user = User::new(served.client(0));
+    let packet = cut(&user, user.mac(), 15_000, 7);
+    let provided = user.queue.tx_provide(&mut [packet]);
+    assert!(provided.refused.is_some(), "{provided:?}");
+    let packet = cut(&user, user.mac(), 15_000, 8);
+    user.send_packet(packet);
+}
+
+#[test]
+fn a_client_whose_wire_is_full_keeps_nobody_from_talking_to_another_client() {
+    for options in [Options::default(), copied()] {
+        let served = ServedCard::full(&["", "", ""], options);
+        let [mut flood, mut one, mut other] = [0, 1, 2].map(|index| User::new(served.client(index)));
+        let outside = frame(Mac([2, 0, 0, 0, 0, 0xee]), flood.mac(), 1);
+        let packet = || {
+            let mut packet = Packet::new(flood.card.dma().arena().alloc(128, 64).unwrap(), 0);
+            packet.fill(&outside).unwrap();
+            packet
+        };
+        // Short frames are copied, and so come back at once for as long as the wire has room, which is less than these.
+        flood.queue.wake_on_tx(true);
+        let (mut sent, mut waits) = (0, 0);
+        while sent < 2000 && waits < 10 {
+            sent += flood.queue.tx_provide(&mut [packet()]).count;
+            let mut back: [Packet; 64] = std::array::from_fn(|_| Packet::default());
+            if flood.queue.tx_return(&mut back).unwrap() == 0 && flood.queue.held().1 == 64 {
+                flood.queue.wait(Deadline::after(Duration::from_millis(50))).unwrap();
+                waits += 1;
+            }
+        }
+        assert!(sent < 2000 && flood.queue.held().1 > 0, "the wire is not full after {sent} packets");
+        for what in 0..8 {
+            one.say(other.mac(), what);
+            assert_eq!(other.hears(), (one.mac(), what));
+        }
+    }
 }
 
 #[test]

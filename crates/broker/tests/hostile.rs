@@ -5,7 +5,7 @@ mod served;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_broker::client::RemoteDisk;
 use ring3_broker::memory;
@@ -16,7 +16,7 @@ use ring3_class::Deadline;
 use ring3_class::block::Operation;
 use ring3_device::ring::Words;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
-use served::{Gated, HEAD, Raw, RawQueue, SOON, Served, TAIL, read, read_of, round_trip};
+use served::{Gated, HEAD, LINGER, Raw, RawQueue, SOON, Served, TAIL, lingering, read, read_of, round_trip};
 
 /// Socket 0 is the offender's, who sees the second MiB of the disk; socket 1 somebody else's, with the first.
 const TERMS: [&str; 2] = [",offset=1M,size=1M,clients=2", ",size=1M"];
@@ -66,6 +66,33 @@ fn cut_off(why: &str, attack: impl Fn(&Raw, &mut RawQueue)) {
             assert!(reason.contains(why), "copy={copy}: {reason:?}");
         });
     }
+}
+
+#[test]
+fn descriptors_that_are_slow_to_close_stall_nobody() {
+    let served = Served::start(Arc::new(Gated::new()), &TERMS, Options::default());
+    let since = Instant::now();
+    beside(&served, |served| {
+        let mut unread = Vec::new();
+        let mut send = |raw: &Raw, ask: &Ask, count: usize| {
+            let (fd, listener) = lingering();
+            raw.channel.send(ask, &vec![fd.as_fd(); count]).unwrap();
+            unread.push(listener);
+        };
+        for count in [1, 2] {
+            let raw = Raw::new(&served.path(0));
+            send(&raw, &Ask::Offer { version: VERSION, bytes: 4096 }, count);
+            assert!(raw.ended().contains("descriptor"));
+        }
+        // Never taken: behind what ends its client, and of one that leaves at once.
+        let raw = Raw::new(&served.path(0));
+        raw.throw(b"garbage");
+        send(&raw, &Ask::Hello { version: VERSION, memory: 0 }, 1);
+        raw.ended();
+        send(&Raw::silent(&served.path(0)), &Ask::Hello { version: VERSION, memory: 0 }, 1);
+        round_trip(&served.client(0), 0, 1);
+        assert!(since.elapsed() < LINGER, "{:?}", since.elapsed());
+    });
 }
 
 #[test]

@@ -222,7 +222,7 @@ fn answer(raw: &Raw) -> Answer {
 }
 
 #[test]
-fn memory_that_could_be_taken_away_or_is_none_is_refused_and_the_client_stays() {
+fn memory_that_could_be_taken_away_or_sealed_against_writes_later_is_refused_and_the_client_stays() {
     let served = Served::ram(&["", ""]);
     let raw = Raw::new(&served.path(0));
     let open = memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -230,12 +230,14 @@ fn memory_that_could_be_taken_away_or_is_none_is_refused_and_the_client_stays() 
     let sealed = memory::make(8192).unwrap();
     let read_only = memfd_create("read only", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&read_only, 8192).unwrap();
-    fcntl_add_seals(&read_only, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE).unwrap();
-    let (pipe, _writer) = std::io::pipe().unwrap();
+    fcntl_add_seals(&read_only, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE).unwrap();
+    let later = memfd_create("later", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&later, 8192).unwrap();
+    fcntl_add_seals(&later, SealFlags::SHRINK | SealFlags::GROW).unwrap();
     for (bytes, fd) in [
         (8192, open.as_fd()),
         (8192, read_only.as_fd()),
-        (8192, pipe.as_fd()),
+        (8192, later.as_fd()),
         (4096, sealed.as_fd()),
         (16384, sealed.as_fd()),
         (u64::MAX, sealed.as_fd()),
@@ -258,6 +260,10 @@ fn an_offer_at_the_wrong_time_or_with_the_wrong_descriptors_is_its_clients_end()
         offer(&raw, 8192, fds);
         assert!(raw.ended().contains(why));
     }
+    let (pipe, _writer) = std::io::pipe().unwrap();
+    let raw = Raw::new(&served.path(0));
+    offer(&raw, 8192, &[pipe.as_fd()]);
+    assert!(raw.ended().contains("no memory"));
     let early = Raw::silent(&served.path(0));
     offer(&early, 8192, &[fd]);
     assert!(early.ended().contains("before it says hello"));

@@ -37,6 +37,13 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn a_program_in_c_asks_for_the_version_of_the_library_that_it_was_linked_with() {
+    let output = Command::new("readelf").arg("-d").arg(example()).output().unwrap();
+    let name = concat!("[libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"), "]");
+    assert!(text(&output.stdout).contains(name), "{}", text(&output.stdout));
+}
+
+#[test]
 fn a_driver_in_c_drives_qemus_device() {
     let output = run("qtest:edu");
     assert!(output.status.success(), "{}", text(&output.stderr));

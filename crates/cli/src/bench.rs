@@ -16,6 +16,7 @@ mod look;
 mod loopback;
 pub mod open;
 mod paper;
+mod ping;
 mod progress;
 pub mod restart;
 pub mod ring3d;
@@ -52,6 +53,8 @@ pub enum Command {
     Forward(forward::Args),
     /// Two network cards cabled together, with their drivers in the kernel and in the measuring process, and DPDK's: throughput and latency, with and without other tasks.
     Loopback(loopback::Args),
+    /// A ping beside a load of the same network card, with its driver in the kernel and behind an interface, on two kernels.
+    Ping(ping::Args),
     /// TCP through a network card with its driver in the kernel and behind an interface, side by side: bytes per instruction.
     Tcp(tcp::Args),
     /// UDP through a network card with its driver in the kernel, in the application's process and behind an interface, side by side.
@@ -71,6 +74,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Split(args) => split::run(split::Args::of("bench", args)),
         Command::Forward(args) => forward::run(&args),
         Command::Loopback(args) => loopback::run(&args),
+        Command::Ping(args) => ping::run(&args),
         Command::Tcp(args) => tcp::run(&args),
         Command::UdpEcho(args) => udp_echo::run(&args),
     }

@@ -35,7 +35,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(address) => examine(&host, address, way, args.arena),
         None => examine_machine(&host, way, args.arena),
     };
-    let checks = look(way);
+    let mut checks = look(way);
+    checks.push(Check { what: "sleep", found: Ok(ring3_sleep::forecast(&ring3_sleep::Host::this())) });
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {

@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use clap::{Subcommand, ValueEnum};
 use ring3_lab::{Cache, Event, Guest, Need, Outcome, Scenario, prepare, verify};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -160,12 +159,13 @@ fn guest(scenario: &Scenario) -> Result<Guest> {
 }
 
 fn follow(event: &Event) {
-    let bold = |text: &str| if std::io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text.into() };
     match event {
         Event::Progress(line) => errln!("{line}"),
-        Event::Step(name) => outln!("{}", bold(&format!("== {name}"))),
+        Event::Step(name) => crate::output::title(format_args!("== {name}")),
         Event::Line(line) => outln!("{line}"),
-        Event::Done(step) if step.exit != 0 => outln!("{}", bold(&format!("-- failed with exit code {}", step.exit))),
+        Event::Done(step) if step.exit != 0 => {
+            crate::output::title(format_args!("-- failed with exit code {}", step.exit));
+        }
         _ => {}
     }
 }

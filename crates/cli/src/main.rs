@@ -27,6 +27,7 @@ mod record;
 mod run;
 mod sandbox;
 mod serve;
+mod sleep;
 mod split;
 mod supervised;
 mod top;
@@ -113,6 +114,10 @@ enum Command {
     Upgrade(supervised::UpgradeArgs),
     /// Have ring3d read its manifests again.
     Reload(supervised::ReloadArgs),
+    /// Make ready for the machine's sleep: users of disks that processes serve stand still, and ring3d's devices are stopped.
+    Sleep(sleep::SleepArgs),
+    /// Undo that: devices are started, and users go on.
+    Wake(sleep::WakeArgs),
     /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
@@ -120,6 +125,13 @@ enum Command {
     /// What `ring3 run --share` starts beside itself.
     #[command(name = ring3_host::share::guard::COMMAND, hide = true)]
     ShareGuard,
+}
+
+impl Command {
+    /// Whether file systems may stand on this process.
+    fn serves_storage(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Serve(_) | Self::ShareGuard)
+    }
 }
 
 fn main() -> ExitCode {
@@ -130,6 +142,9 @@ fn main() -> ExitCode {
         .without_time()
         .init();
     let parsed = Cli::try_parse();
+    if parsed.as_ref().is_ok_and(|cli| cli.command.serves_storage()) {
+        ring3_process::mark_process();
+    }
     log::start();
     let code = output::finish(record::finish(execute(parsed)));
     log::flush(log::LAST_LINES);
@@ -187,6 +202,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Stop(args) => supervised::stop(args),
         Command::Upgrade(args) => supervised::upgrade(args),
         Command::Reload(args) => supervised::reload(args),
+        Command::Sleep(args) => sleep::sleep(&args),
+        Command::Wake(args) => sleep::wake(&args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),
         Command::ShareGuard => Ok(ring3_host::share::guard::run()),
@@ -215,8 +232,26 @@ fn explain(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use anyhow::anyhow;
+    use clap::Parser;
 
-    use super::explain;
+    use super::{Cli, explain};
+
+    #[test]
+    fn each_command_of_the_readme_is_taken_as_it_stands() {
+        let commands: Vec<_> = include_str!("../../../README.md")
+            .lines()
+            .filter_map(|line| line.strip_prefix("    "))
+            .map(|line| line.strip_prefix("sudo ").unwrap_or(line))
+            .filter(|line| line.starts_with("ring3 "))
+            .collect();
+        assert!(commands.len() > 20, "{commands:?}");
+        for command in commands {
+            let words = command.split(" #").next().unwrap().split_whitespace();
+            if let Err(error) = Cli::try_parse_from(words) {
+                panic!("{command}: {error}");
+            }
+        }
+    }
 
     #[test]
     fn no_part_of_an_error_is_said_twice() {

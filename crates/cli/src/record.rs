@@ -3,9 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use ring3_backend::Uri;
 use ring3_decorator::recording::{Event, Recording};
+use ring3_spec::text::Printable;
+
+mod recorded;
+
+use recorded::Shown;
 
 /// Options of `ring3 record`.
 #[derive(clap::Args)]
@@ -46,15 +51,12 @@ impl ReplayArgs {
         if self.show {
             return show(recording).map(|()| None);
         }
-        let recorded = &recording.header.command;
-        let command = match recorded.iter().position(|word| word == "--") {
-            _ if !self.command.is_empty() => &self.command[..],
-            Some(at) if recorded[0] == "record" => &recorded[at + 1..],
-            _ => recorded,
-        };
-        ensure!(!command.is_empty(), "{}: no command made it: say which one drives it, behind --", self.file.display());
         let file = text(&self.file)?;
-        with_device(command, |_| format!("replay:{file}")).map(Some)
+        let command = match &self.command[..] {
+            [] => recorded::words(&recording.header.command, file)?,
+            given => given.to_vec(),
+        };
+        with_device(&command, |_| format!("replay:{file}")).map(Some)
     }
 }
 
@@ -87,8 +89,9 @@ fn with_device(command: &[String], other: impl Fn(&Uri) -> String) -> Result<Vec
 
 fn show(mut recording: Recording) -> Result<()> {
     let (header, events) = (&recording.header, recording.events());
-    outln!("device {}, class {:06x}, arena {:#x} of {} bytes", header.device, header.class, header.arena.0, header.arena.1);
-    outln!("command {}", header.command.join(" "));
+    let device = Printable(header.device.as_bytes());
+    outln!("device {device}, class {:06x}, arena {:#x} of {} bytes", header.class, header.arena.0, header.arena.1);
+    outln!("command {}", Shown(&header.command));
     let class = header.class;
     let mut count = 0;
     while let Some(event) = recording.next_event()? {

@@ -27,8 +27,39 @@ impl Args {
     }
 }
 
+/// What the splitter does. Its own help is longer, and needs its packages first.
+const OVERVIEW: &str = "\
+Cut a Linux driver into a small kernel half and a large user half.
+
+Usage: ring3 split COMMAND [OPTIONS]
+
+  study      how much of each driver of a family is critical
+  show       what of a driver has to stay in the kernel, and why
+  profile    how often functions call each other in a guest
+  plan       where to cut
+  annotate   what crosses the cut, and the questions that remain
+  contexts   compare the tables of contexts with the kernel's source
+  generate   write both halves of a driver
+  build      generate, and build the modules and the program
+  run        build, and run the split driver in a guest
+  bench      build, and measure it beside the distribution's driver
+  campaign   build, and count which faults the kernel survives
+
+ring3 split COMMAND --help lists the options. The first command fetches Python packages, clang and a
+kernel's source into the cache (ring3 split show e1000: about 250 MB).
+";
+
+/// Whether only the commands are asked for.
+fn asks_for_the_overview(words: &[OsString]) -> bool {
+    matches!(words, [] | [_]) && words.iter().all(|word| word == "--help" || word == "-h" || word == "help")
+}
+
 /// Becomes the splitter.
 pub fn run(args: Args) -> Result<ExitCode> {
+    if asks_for_the_overview(&args.words) {
+        crate::output::write(format_args!("{OVERVIEW}"));
+        return Ok(ExitCode::SUCCESS);
+    }
     let program = std::env::current_exe().context("finding this program")?;
     let cache = Cache::open()?;
     let mut command = match package(&program)? {
@@ -124,6 +155,23 @@ mod tests {
     fn a_command_stands_before_its_words() {
         let args = Args::of("bench", Args { words: vec!["e1000".into(), "--json".into()] });
         assert_eq!(args.words, ["bench", "e1000", "--json"]);
+    }
+
+    #[test]
+    fn the_overview_names_the_commands_of_the_package_and_needs_nothing() {
+        for words in [vec![], vec!["--help".into()], vec!["-h".into()]] {
+            assert!(asks_for_the_overview(&words), "{words:?}");
+        }
+        assert!(!asks_for_the_overview(&["show".into()]) && !asks_for_the_overview(&["show".into(), "--help".into()]));
+        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../split/src/ring3_split/commands");
+        let sources = ["study", "show", "profile", "plan", "annotate", "contexts", "generate"]
+            .map(|name| std::fs::read_to_string(package.join(format!("{name}.py"))).unwrap())
+            .concat();
+        let named: Vec<_> = OVERVIEW.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
+        assert_eq!(named.len(), 11);
+        for name in named {
+            assert!(sources.contains(&format!("\"{name}\"")), "{name} is no command of the package");
+        }
     }
 
     #[test]

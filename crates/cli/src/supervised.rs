@@ -132,6 +132,7 @@ fn word(state: State) -> &'static str {
         State::Failed => "failed",
         State::Stopping => "stopping",
         State::Stopped => "stopped",
+        State::Sleeping => "sleeping",
     }
 }
 
@@ -184,6 +185,8 @@ fn describe(device: &DeviceStatus) {
                 interface.rx_packets, interface.rx_dropped, interface.tx_packets, interface.tx_dropped
             ),
         );
+        let InterfaceStatus { rx_missed, rx_errors, tx_lost, .. } = interface;
+        field("", &format!("its card has missed {rx_missed}, received {rx_errors} damaged, and lost {tx_lost} to be sent"));
     }
     device.outages.iter().for_each(|outage| field("outage", &tell(outage)));
 }
@@ -231,7 +234,10 @@ pub fn stop(args: StopArgs) -> Result<ExitCode> {
 
 /// The manifests anew.
 pub fn reload(args: ReloadArgs) -> Result<ExitCode> {
-    ask(&args.socket, &Command::Reload).map(|_| ExitCode::SUCCESS)
+    if let Reply::Text(goes_on) = ask(&args.socket, &Command::Reload)? {
+        outln!("{}", goes_on.trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Another program.

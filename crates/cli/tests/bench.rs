@@ -269,9 +269,7 @@ fn tcp_costs_something_both_ways_in_the_kernel_and_through_an_export() {
         let bytes = report.get(load, placement, "bytes_per_instruction").unwrap_or_else(|| panic!("{load} {placement}")).median;
         assert!((0.001..100.0).contains(&bytes), "{load} {placement}: {bytes}");
     }
-    assert!(
-        report.ratios.iter().any(|ratio| (ratio.placement.as_str(), ratio.baseline.as_str()) == ("export-vhost", "export-tap"))
-    );
+    assert!(report.lab.quick && report.ratios.is_empty(), "a short round compares nothing");
     assert!(figure.contains("tcp-64k-in, export-vhost"));
 }
 
@@ -314,9 +312,9 @@ fn packets_are_forwarded_by_dpdk_and_by_ring3_in_turns() {
     for (forwarding, placement) in ["io", "macswap"].into_iter().flat_map(|one| ["dpdk", "process-polled"].map(|who| (one, who)))
     {
         let get = |metric| report.get(forwarding, placement, metric).unwrap_or_else(|| panic!("{forwarding} {placement}")).median;
-        assert!((20.0..20_000.0).contains(&get("instructions_per_op")) && get("packets_s") > 0.0, "{forwarding} {placement}");
+        assert!((20.0..20_000.0).contains(&get("instructions_per_op")), "{forwarding} {placement}");
+        assert!(report.get(forwarding, placement, "packets_s").is_none(), "by the instruction clock that means nothing");
     }
-    assert!(report.ratios.iter().any(|ratio| (ratio.placement.as_str(), ratio.baseline.as_str()) == ("process-polled", "dpdk")));
 }
 
 #[test]
@@ -419,4 +417,20 @@ fn this_machine_is_measured_in_process() {
     assert!(output.status.success(), "{}", said(&output));
     let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/disk.json")).unwrap()).unwrap();
     assert!(report.get("randread-4k-qd8", "process", "iops").is_some_and(|iops| iops.median > 0.0));
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn beside_a_flood_of_datagrams_every_ping_is_answered_and_the_interface_drops_nothing() {
+    let out = folder("ping");
+    let placements = ["--placement", "kernel", "--placement", "export-tap-ahead", "--placement", "export-vduse"];
+    let options = ["--quick", "--and-kernel", "none", "--load", "datagrams", "--out", &out];
+    let output = ring3(&[&["bench", "ping"][..], &options, &placements].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Report = serde_json::from_str(&std::fs::read_to_string(format!("{out}/ping-6.12.json")).unwrap()).unwrap();
+    for placement in ["kernel", "export-tap-ahead", "export-vduse"] {
+        let get = |metric| report.get("datagrams", placement, metric).unwrap_or_else(|| panic!("{placement} {metric}"));
+        assert!(get("latency_us_p50").min > 0.0 && get("mbit_s").min > 0.0, "{placement}");
+        assert_eq!((get("loss_percent").max, get("interface_dropped").max), (0.0, 0.0), "{placement}");
+    }
 }

@@ -33,6 +33,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("lease", &[]),
     // What a process needs that stands under a file system, whether it drives or supervises.
     ("process", &[]),
+    // Who uses disks that processes serve, and how they are stopped for the machine's sleep.
+    ("sleep", &[]),
     // What the supervisor, its driver processes and its users say to each other.
     ("control", &[]),
     // What a disk's partition table says: read in a sandbox, believed by the supervisor after a look.
@@ -116,6 +118,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "manifest",
             "process",
             "sandbox",
+            "sleep",
             "stats",
             "supervisor",
         ],

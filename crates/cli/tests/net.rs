@@ -36,6 +36,16 @@ fn two_cards_on_a_cable_conform_of_one_kind_or_of_two() {
 }
 
 #[test]
+fn a_card_of_qemus_passes_and_what_its_model_cannot_show_is_said() {
+    for (model, hidden) in [("e1000", 2), ("igb", 1)] {
+        let output = net(&["check", "--device", &format!("qtest:{model}"), "--packets", "20", "--patience", "5"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!((output.status.code(), said.matches("not shown here: ").count()), (Some(0), hidden), "{said}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("took longer"), "{model}");
+    }
+}
+
+#[test]
 fn a_card_without_a_cable_fails_its_check() {
     let output = net(&["check", "--device", "sim:e1000", "--peer", "sim:virtio-net", "--packets", "1", "--patience", "1"]);
     assert_eq!(output.status.code(), Some(1));

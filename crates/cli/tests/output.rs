@@ -59,6 +59,17 @@ fn nothing_succeeds_on_a_full_disk_and_the_reason_is_said() {
 }
 
 #[test]
+fn nothing_that_prints_succeeds_without_a_standard_output() {
+    for words in ["blk info --device sim:nvme", "nvme id --device sim:nvme --json", "devices --json"] {
+        let script = format!("exec \"$0\" {words} >&-");
+        let output = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_ring3")]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words}: {said}");
+        assert!(said.contains("standard output: Bad file descriptor"), "{words}: {said}");
+    }
+}
+
+#[test]
 fn a_reader_who_has_read_enough_is_no_failure_and_no_word() {
     for words in GOOD {
         let output = ring3(words, closed());

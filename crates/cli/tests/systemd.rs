@@ -2,13 +2,13 @@
 //!
 //! `cargo test -p ring3-cli --test systemd -- --ignored`, or `make test`.
 
+mod installed;
 mod supervised;
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use installed::installed;
 use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Need, Outcome, Size};
 use supervised::with_programs;
 
@@ -61,25 +61,6 @@ sleep 0.5; systemctl stop ring3d.socket ring3d.service; echo "then $(systemctl i
 systemctl start ring3d.socket; echo "before $(systemctl is-active ring3d.service)"; ready && echo "activated: $(systemctl is-active ring3d.service)"
 dd if=/dev/ring3/scratch of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null && echo read
 "#;
-
-/// What `make install` puts below a root, but for the programs, which the guest has.
-fn installed(folder: &Path) -> std::path::PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let programs = Path::new(env!("CARGO_BIN_EXE_ring3")).parent().unwrap();
-    let (to, archive) = (folder.join("root"), folder.join("install.tar"));
-    let mut make = Command::new("make");
-    make.arg("-C").arg(root).arg("install").arg(format!("BIN={}", programs.display())).arg(format!("DESTDIR={}", to.display()));
-    let made = make.env_remove("MAKEFLAGS").output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
-    let mut tar = Command::new("tar");
-    tar.arg("-C")
-        .arg(&to)
-        .args(["--exclude=./usr/local/bin/*", "--exclude=./usr/local/lib/libring3.so", "--owner=0", "--group=0", "-cf"])
-        .arg(&archive)
-        .arg(".");
-    assert!(tar.status().unwrap().success());
-    archive
-}
 
 fn outcome() -> &'static Outcome {
     static OUTCOME: OnceLock<Outcome> = OnceLock::new();

@@ -79,7 +79,12 @@ dmesg -c >/dev/null; ping -c 40 -i 0.1 -W 5 10.7.0.2 >/tmp/pings & PING=$!
 same() { cat /sys/class/net/$N/ifindex /sys/class/net/$N/carrier_changes; }; before=$(same); sleep 1
 kill -9 $PID; wait $PID; sleep 0.5; ring3 vduse delete lan; echo "card used $?"; for try in 1 2 3 4 5; do serve net --device vfio:$HERE --name lan && break; sleep 0.3; done
 wait $PING; tail -n 2 /tmp/pings; reached && [ "$before" = "$(same)" ] && echo 'the same interface'; dmesg
-stop; ls /sys/class/net /dev/vduse
+unshare -n sleep 100000 & FAR=$!; while [ "$(readlink /proc/$FAR/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do usleep 10000; done
+far() { nsenter -t $FAR -n "$@"; }; moved() { for try in $(seq 20); do far ping -c 1 -W 2 10.7.0.2 >/tmp/ping && return; done; return 1; }
+ip link set dev $N netns $FAR; far ip link set dev $N name moved0; far ifconfig moved0 10.7.0.1 up; moved && echo 'reached from another namespace'
+far ip link set dev moved0 mtu 20000; for try in $(seq 50); do far ip link show moved0 | grep -q 'mtu 1500' && echo 'heard there' && break; sleep 0.2; done
+kill -9 $PID; wait $PID; sleep 0.5; for try in 1 2 3 4 5; do serve net --device vfio:$HERE --name lan && break; sleep 0.3; done; grep -c moved0 /tmp/ready; moved && echo 'gone on with there'
+stop; kill $FAR; ls /sys/class/net /dev/vduse
 "#;
 
 const STEPS: &[Step] = &[("disk", DISK), ("files", FILES), ("killed", KILLED), ("left", LEFT), ("card", CARD)];
@@ -142,6 +147,9 @@ on_both_kernels! {
         guest.says("card", &["is in use: eth", "is up (ip link set", "card used 1\n"]);
         let after = guest.said_after("card", "exit code 0");
         assert!(!after.contains("eth") && !after.contains("lan"), "{after}");
+    };
+    a_card_that_was_moved_to_another_namespace_is_served_on_and_gone_on_with, a_card_that_was_moved_to_another_namespace_is_served_on_and_gone_on_with_on_7_2: |guest: &Booted| {
+        guest.says("card", &["reached from another namespace\n", "heard there\n", "gone on with there\n", "exit code 0"]);
     };
     what_a_driver_has_no_room_for_stays_with_the_card, what_a_driver_has_no_room_for_stays_with_the_card_on_7_2: |guest: &Booted| {
         guest.says("card", &["\"rx_dropped\": 0,\n"]);

@@ -24,6 +24,8 @@ pub enum State {
     Stopping,
     /// A user has stopped it.
     Stopped,
+    /// The machine sleeps, or is about to: the device is stopped. I/O waits.
+    Sleeping,
 }
 
 /// A supervised device.
@@ -132,6 +134,15 @@ pub struct InterfaceStatus {
     pub tx_bytes: u64,
     /// Packets that waited in vain to be sent.
     pub tx_dropped: u64,
+    /// Packets that the card has lost since its driver began, at most two seconds ago: received, and no buffer was there.
+    #[serde(default)]
+    pub rx_missed: u64,
+    /// Received damaged, or described by the card in a way that makes no sense.
+    #[serde(default)]
+    pub rx_errors: u64,
+    /// Given to the card to be sent, and lost with a reset of it.
+    #[serde(default)]
+    pub tx_lost: u64,
 }
 
 /// A driver that died, and what that cost.

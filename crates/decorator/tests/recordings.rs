@@ -286,7 +286,7 @@ fn a_full_disk_ends_the_recording_and_not_the_driver() {
     assert!(results.chunks(2).all(|pair| pair == [479_001_600, 120]));
     drop(device);
     let error = events(&paper.text()).unwrap_err();
-    assert!(matches!(&error, Error::Protocol(what) if what.contains("cut off")), "{error}");
+    assert!(matches!(&error, Error::Claim(what) if what.contains("cut off")), "{error}");
 }
 
 fn small_recording() -> Vec<u8> {

@@ -19,6 +19,7 @@ mod deadline;
 mod decorator;
 pub mod dma;
 mod error;
+pub mod found;
 pub mod irq;
 pub mod journal;
 mod options;

@@ -17,7 +17,7 @@
 //! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and [`take_back`].
 //!
 //! # What leans on x86-64
-//! All that an architecture with weaker ordering between memory and device registers would have to add:
+//! No other architecture compiles until this is done. All that one with weaker ordering between memory and device registers would have to add:
 //! - [`SubmissionRing::publish`], [`CompletionRing::publish`], [`hand_over`]: a release fence orders stores to memory among themselves; that
 //!   it also holds them before a store to uncached memory is x86's. Elsewhere: a device-store barrier.
 //! - [`CompletionRing::pop`], [`take_back`]: an acquire fence orders loads from memory; that a load from memory does not pass the load of a
@@ -35,12 +35,18 @@
 //! - Doorbells of several threads: each belongs to one queue and one thread. A thread that rings while another resets the controller is too
 //!   late or too early; the generation counter, relaxed, keeps that rare, and the device ignores what it does not know. What a reset left
 //!   behind is read under the admin queue's lock.
-//! - Slots: one thread's. Flags between threads that decide about lost writes (NVMe's `cache.rs`) are sequentially consistent.
+//! - Slots: one thread's. Flags between threads that decide about lost writes (`write_cache.rs`) are sequentially consistent.
 //! - Bytes in DMA memory: relaxed atomics (`dma::bytes`), ordered by the fences above.
 //!
 //! # Indices
 //! They run free: `tail - head` is what is outstanding, and equals the capacity when the ring is full. Slots are indices modulo
 //! the size. One slot stays empty, so that head = tail means empty to the device, too.
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!(
+    "the order of memory and device registers is done for x86-64 only; elsewhere a driver would hand a device what is not written yet. \
+     What another architecture needs stands above (\"What leans on x86-64\")"
+);
 
 #[cfg(loom)]
 use loom::sync::atomic::{Ordering, fence};

@@ -268,8 +268,34 @@ fn misfit(name: &str, identity: Identity) -> Error {
         None if NO_AHCI.contains(&(class & 0xff_ff_00)) => format!(
             "{name}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for it instead of RAID, choose that"
         ),
-        None => format!(
-            "{name}: no driver of ring3 fits it ({vendor:04x}:{device:04x}, class {class:#08x}); ring3 run --help names what there is"
-        ),
+        None => {
+            let next = match class >> 8 {
+                ETHERNET if is_8254x(vendor, device) => "Linux's own can be hosted: --driver dde:e1000",
+                ETHERNET => "perhaps one of Linux does, which is hosted: ring3 dde list",
+                _ => "ring3 run --help names what there is",
+            };
+            format!("{name}: no driver of ring3 fits it ({vendor:04x}:{device:04x}, class {class:#08x}); {next}")
+        }
     })
+}
+
+/// An Ethernet controller, as base class and subclass. [PCI appendix D]
+const ETHERNET: u32 = 0x02_00;
+
+/// Whether it is one of Intel's gigabit cards of PCI, of which Linux's e1000 drives all. [8254x 5.2]
+fn is_8254x(vendor: u16, device: u16) -> bool {
+    vendor == ring3_spec::e1000::VENDOR && matches!(device, 0x1000..=0x1028 | 0x1075..=0x107c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_that_only_a_hosted_driver_drives_is_refused_with_its_name() {
+        let says = |vendor, device, class| misfit("here", Identity { vendor, device, class }).to_string();
+        assert!(says(0x8086, 0x100c, 0x02_00_00).contains("--driver dde:e1000"));
+        assert!(says(0x10ec, 0x8139, 0x02_00_00).contains("ring3 dde list"));
+        assert!(says(0x10ec, 0x8139, 0x01_00_00).contains("ring3 run --help"));
+    }
 }

@@ -387,10 +387,48 @@ fn a_drive_that_is_not_found_after_a_reset_ends_its_requests_as_gone() {
     let bench = marked("", short());
     let mut queue = bench.queue(8);
     bench.handle.plan().add(Rule::io(Action::Hang, FAULT_READ));
-    bench.handle.plan().add(Rule::enable(Action::NoDrive));
+    bench.handle.plan().add(Rule::enable(Action::NoDrive).always());
     assert_eq!(end(&mut *queue, bench.read(1)), Err(IoError::Gone));
     bench.handle.plan().clear();
     works(&bench, &mut *queue);
+}
+
+#[test]
+fn a_drive_that_is_noticed_after_another_reset_only_loses_no_request() {
+    let bench = marked("", short());
+    let mut queue = bench.queue(8);
+    bench.handle.plan().add(Rule::io(Action::Hang, FAULT_READ));
+    bench.handle.plan().add(Rule::enable(Action::NoDrive).times(2));
+    assert_eq!(end(&mut *queue, bench.read(1)), Ok(()));
+    works(&bench, &mut *queue);
+}
+
+#[test]
+fn a_drive_whose_link_takes_most_of_a_second_to_come_back_loses_no_request() {
+    let bench = marked("", Options { link_timeout: Duration::from_secs(10), ..short() });
+    let mut queue = bench.queue(8);
+    bench.handle.unplug(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(600));
+            bench.handle.plug(0);
+        });
+        assert_eq!(end(&mut *queue, bench.read(1)), Ok(()));
+    });
+    works(&bench, &mut *queue);
+}
+
+#[test]
+fn a_drive_that_stays_away_is_waited_for_once() {
+    let bench = bench_with("", Options { link_timeout: Duration::from_secs(1), ..short() });
+    let mut queue = bench.queue(8);
+    bench.handle.unplug(0);
+    let took = [1, 2].map(|block| {
+        let since = Instant::now();
+        assert_eq!(end(&mut *queue, bench.read(block)), Err(IoError::Gone));
+        since.elapsed()
+    });
+    assert!(took[0] >= Duration::from_secs(2) && took[1] < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]

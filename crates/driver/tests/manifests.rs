@@ -1,10 +1,10 @@
 //! What each manifest says is what the registry, the driver and its specification say.
 
 use ring3_driver::registry::{DRIVERS, Driver, Match};
-use ring3_lease::{Quiesce, Step, Until};
+use ring3_lease::{OwnLimit, Quiesce, Step, Until};
 use ring3_spec::ahci::registers::{CONTROL, Control, RESET_MILLIS};
 use ring3_spec::ide::bus_master::{BusMasterCommand, BusMasterStatus, command, status};
-use ring3_spec::nvme::registers::{CC, CSTS, Cc, Csts};
+use ring3_spec::nvme::registers::{CAP, CC, CSTS, Cc, Csts};
 use ring3_spec::{ahci, e1000, ide, nvme, virtio};
 
 fn manifest(driver: &Driver) -> toml::Table {
@@ -95,36 +95,41 @@ fn quiesce(name: &str) -> Option<Quiesce> {
 
 #[test]
 fn nvmes_fence_clears_enable_and_sees_that_it_is_not_ready() {
-    let Quiesce { bar, step, structure: None } = quiesce("nvme").unwrap() else { panic!("registers of its own") };
+    let Quiesce { bar, step, structure: None, .. } = quiesce("nvme").unwrap() else { panic!("registers of its own") };
     let bits = Cc(0).with_enable(1).with_shutdown(3).0;
     let until = Until { at: CSTS.offset(), mask: Csts(0).with_ready(1).0, value: 0 };
     assert_eq!(bar, 0);
-    assert_eq!(step, [Step { at: CC.offset(), width: 32, clear: bits, set: 0, until, limit_ms: 2000 }]);
+    // CAP.TO, which the driver waits for as well.
+    let limit_from = Some(OwnLimit { at: CAP.offset(), shift: 24, mask: 0xff, unit_ms: 500 });
+    assert_eq!(step, [Step { at: CC.offset(), width: 32, clear: bits, set: 0, until, limit_ms: 2000, limit_from }]);
 }
 
 #[test]
 fn ahcis_fence_is_the_controllers_reset() {
-    let Quiesce { bar, step, structure: None } = quiesce("ahci").unwrap() else { panic!("registers of its own") };
+    let Quiesce { bar, step, structure: None, .. } = quiesce("ahci").unwrap() else { panic!("registers of its own") };
     let (at, reset) = (CONTROL.offset(), Control(0).with_reset(1));
     let until = Until { at, mask: reset.0, value: 0 };
     assert_eq!(bar, ahci::BAR);
-    assert_eq!(step, [Step { at, width: 32, clear: 0, set: reset.with_enabled(1).0, until, limit_ms: RESET_MILLIS as u32 }]);
+    assert_eq!(
+        step,
+        [Step { at, width: 32, clear: 0, set: reset.with_enabled(1).0, until, limit_ms: RESET_MILLIS as u32, limit_from: None }]
+    );
 }
 
 #[test]
 fn e1000s_fence_is_the_cards_reset() {
-    let Quiesce { bar, step, structure: None } = quiesce("e1000").unwrap() else { panic!("registers of its own") };
+    let Quiesce { bar, step, structure: None, .. } = quiesce("e1000").unwrap() else { panic!("registers of its own") };
     let (at, reset) = (e1000::general::CONTROL.offset(), e1000::general::Control(0).with_reset(1).0);
     let until = Until { at, mask: reset, value: 0 };
     assert_eq!(bar, e1000::BAR);
     let limit_ms = e1000::general::RESET_MILLIS as u32;
-    assert_eq!(step, [Step { at, width: 32, clear: 0, set: reset, until, limit_ms }]);
+    assert_eq!(step, [Step { at, width: 32, clear: 0, set: reset, until, limit_ms, limit_from: None }]);
     assert_eq!(bars("e1000"), [(0, e1000::BAR_BYTES as i64)]);
 }
 
 #[test]
 fn ides_fence_stops_both_bus_masters() {
-    let Quiesce { bar, step, structure: None } = quiesce("ide").unwrap() else { panic!("registers of its own") };
+    let Quiesce { bar, step, structure: None, .. } = quiesce("ide").unwrap() else { panic!("registers of its own") };
     let (start, active) = (BusMasterCommand(0).with_start(1).0, BusMasterStatus(0).with_active(1).0);
     let stop = |channel| Step {
         at: command(channel).offset(),
@@ -133,6 +138,7 @@ fn ides_fence_stops_both_bus_masters() {
         set: 0,
         until: Until { at: status(channel).offset(), mask: active.into(), value: 0 },
         limit_ms: 100,
+        limit_from: None,
     };
     assert_eq!(bar, ide::BUS_MASTER_BAR);
     assert_eq!(step, [stop(0), stop(1)]);
@@ -145,7 +151,12 @@ fn virtios_fence_resets_the_device_wherever_its_common_configuration_lies() {
         let at = virtio::common::DEVICE_STATUS.offset();
         let until = Until { at, mask: 0xff, value: virtio::STATUS_RESET.into() };
         assert_eq!(structure, Some(virtio::TYPE_COMMON), "{}", driver.name);
-        assert_eq!(step, [Step { at, width: 8, clear: 0xff, set: 0, until, limit_ms: 2000 }], "{}", driver.name);
+        assert_eq!(
+            step,
+            [Step { at, width: 8, clear: 0xff, set: 0, until, limit_ms: 2000, limit_from: None }],
+            "{}",
+            driver.name
+        );
     }
 }
 

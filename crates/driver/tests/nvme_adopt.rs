@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use mortal::Mortal;
 use nvme::{bytes, succeed};
 use ring3_class::Saved;
-use ring3_class::block::{Queue, Request};
+use ring3_class::block::{IoError, Queue, Request};
 use ring3_device::dma::{DmaBuffer, Region, SavedArena, Span};
+use ring3_device::found::Found;
 use ring3_device::ring::Words;
 use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Event, Options};
 use ring3_model::Timing;
-use ring3_model::nvme::NvmeHandle;
+use ring3_model::nvme::{NvmeHandle, SimNvme};
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::log;
 use successor::{Successor, altered, through_json};
@@ -43,7 +44,11 @@ fn victim(uri: &str) -> Victim {
 }
 
 fn victim_with(uri: &str, options: Options) -> Victim {
-    let device = nvme::device(uri);
+    victim_of(nvme::device(uri), options)
+}
+
+/// A driver of `device`.
+fn victim_of(device: SimNvme, options: Options) -> Victim {
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
     let controller = Controller::open(device.clone(), options).unwrap();
@@ -88,6 +93,16 @@ impl Orphan {
         self.device.dma().arena().release();
         let controller = Controller::open(self.device.clone(), Options::default()).unwrap();
         works(&controller);
+    }
+}
+
+impl Orphan {
+    /// Two flushes of a driver that opens it as if nothing had been.
+    fn flush_afresh(&self) -> [Result<(), IoError>; 2] {
+        self.device.dma().arena().release();
+        let controller = Controller::open(self.device.clone(), Options::default()).unwrap();
+        let mut queue = controller.disk(1).unwrap().open_queue(16).unwrap();
+        [(); 2].map(|()| flush(&mut *queue))
     }
 }
 
@@ -331,4 +346,70 @@ fn a_controller_that_was_reset_or_shut_down_by_its_driver_is_not_adopted() {
     victim.controller.reset().unwrap();
     assert!(victim.controller.record().is_err());
     victim.kill(Vec::new()).refuse("after a reset");
+}
+
+fn flush(queue: &mut dyn Queue) -> Result<(), IoError> {
+    nvme::execute(queue, Request::flush(2)).0
+}
+
+#[test]
+fn what_a_killed_driver_had_written_and_not_flushed_is_lost_with_the_power_of_the_adopted_controller() {
+    let victim = victim("");
+    let mut queue = victim.queue();
+    succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
+    let orphan = victim.kill(vec![queue]);
+    let controller = orphan.adopt();
+    let mut queues = [(); 2].map(|()| controller.disk(1).unwrap().open_queue(16).unwrap());
+    orphan.handle.lose_power();
+    for queue in &mut queues {
+        assert_eq!((flush(&mut **queue), flush(&mut **queue)), (Err(IoError::Transport), Ok(())));
+    }
+}
+
+#[test]
+fn the_flush_of_a_driver_that_opens_the_controller_of_a_killed_one_fails_if_the_power_was_lost_in_between() {
+    let victim = victim("");
+    let mut queue = victim.queue();
+    succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
+    let orphan = victim.kill(vec![queue]);
+    orphan.handle.lose_power();
+    orphan.refuse("reset behind");
+    assert_eq!(orphan.flush_afresh(), [Err(IoError::Transport), Ok(())]);
+}
+
+#[test]
+fn a_killed_drivers_controller_that_was_only_reset_has_what_was_written() {
+    let victim = victim("");
+    let mut queue = victim.queue();
+    succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
+    let orphan = victim.kill(vec![queue]);
+    orphan.handle.reset_function();
+    assert_eq!(orphan.flush_afresh(), [Ok(()); 2]);
+}
+
+#[test]
+fn of_a_controller_that_does_not_count_its_losses_of_power_only_the_fence_says_that_it_has_run_on() {
+    for (found, first) in
+        [(Found::Running, Ok(())), (Found::Disturbed, Err(IoError::Transport)), (Found::Unknown, Err(IoError::Transport))]
+    {
+        let device = nvme::device("");
+        device.handle().count_no_power();
+        let victim = victim_of(device, Options::default());
+        let mut queue = victim.queue();
+        succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
+        let orphan = victim.kill(vec![queue]);
+        found.note(&orphan.device.dma().arena().kept().unwrap());
+        assert_eq!(orphan.flush_afresh(), [first, Ok(())], "{found:?}");
+    }
+}
+
+#[test]
+fn what_a_killed_driver_had_flushed_is_not_lost_with_the_power() {
+    let victim = victim("");
+    let mut queue = victim.queue();
+    succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
+    flush(&mut *queue).unwrap();
+    let orphan = victim.kill(vec![queue]);
+    orphan.handle.lose_power();
+    assert_eq!(orphan.flush_afresh(), [Ok(()); 2]);
 }

@@ -2,18 +2,20 @@
 
 mod nvme;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvme::{Outcome, PATIENCE, TIMEOUT, bench, bench_with, bytes, execute, finish, reap_all, short, succeed, try_bench};
 use ring3_class::block::{Completion, IoError, Queue, Request};
 use ring3_device::irq::IrqKind;
-use ring3_device::{Deadline, Error};
+use ring3_device::{Deadline, Device, Error, Registers};
 use ring3_driver::Interrupts;
-use ring3_driver::nvme::Options;
+use ring3_driver::nvme::{Controller, Options};
 use ring3_model::Timing;
 use ring3_model::fault::{Action, Rule};
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::{admin, nvm};
+use ring3_spec::nvme::registers::{AQA, Aqa, CC, Cc};
 
 /// A disk whose first read meets `action`, with block 8 filled with 0x5a. Reads it once with the fault and returns all that the
 /// owner of the queue saw, the data checked if there is any; then the queue is used once more and must work.
@@ -155,6 +157,128 @@ fn a_read_that_the_device_interrupted_is_repeated_at_once() {
     let outcome = read_with(Action::Status(Status::INTERRUPTED.0));
     assert_eq!((outcome.of(1), outcome.errors.len()), (Ok(()), 0));
     assert!(outcome.took < TIMEOUT, "{:?}", outcome.took);
+}
+
+/// Statuses with which a device has tried and failed, and which do not forbid a repetition.
+const FAILED: [Status; 3] = [Status::INTERNAL, Status::UNRECOVERED_READ, Status::NAMESPACE_NOT_READY];
+
+#[test]
+fn an_error_that_does_not_forbid_it_is_repeated_five_times() {
+    for status in FAILED {
+        let bench = bench("");
+        let mut queue = bench.queue(8);
+        bench.handle.plan().add(Rule::io(Action::Status(status.0), nvm::READ).times(5));
+        succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
+        assert_eq!(bench.handle.plan().fired(), 5, "{status}");
+    }
+}
+
+#[test]
+fn an_error_that_stays_is_the_end_of_the_sixth_attempt() {
+    for (status, error) in FAILED.into_iter().zip([IoError::Transport, IoError::Medium, IoError::Transport]) {
+        let bench = bench("");
+        let mut queue = bench.queue(8);
+        bench.handle.plan().add(Rule::io(Action::Status(status.0), nvm::READ).always());
+        let (end, data) = execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
+        assert_eq!((end, data.len(), bench.handle.plan().fired()), (Err(error), 512, 6), "{status}");
+        bench.handle.plan().clear();
+        succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
+    }
+}
+
+#[test]
+fn a_pause_that_the_device_asks_for_is_kept_and_holds_no_other_request_up() {
+    const PAUSE: Duration = Duration::from_millis(500);
+    let bench = bench_with(",retry-delay=500ms", Options { timeout: PATIENCE, ..short() });
+    let mut queue = bench.queue(8);
+    bench.handle.plan().add(Rule::io(Action::Status(Status::INTERNAL.with_retry_delay(1).0), nvm::READ));
+    let start = Instant::now();
+    queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
+    queue.submit(Request::read(2, 1, 1, bench.buffer(512))).unwrap();
+    let outcome = finish(&mut *queue);
+    let order: Vec<_> = outcome.completions.iter().map(|completion| (completion.token, completion.result)).collect();
+    assert_eq!(order, [(2, Ok(())), (1, Ok(()))]);
+    assert!(start.elapsed() >= PAUSE && outcome.errors.is_empty(), "{:?} {:?}", start.elapsed(), outcome.errors);
+}
+
+#[test]
+fn a_flush_that_the_device_failed_is_not_repeated() {
+    let bench = bench("");
+    let mut queue = bench.queue(8);
+    bench.handle.plan().add(Rule::io(Action::Status(Status::INTERNAL.0), nvm::FLUSH).always());
+    assert_eq!(execute(&mut *queue, Request::flush(1)).0, Err(IoError::Transport));
+    assert_eq!(bench.handle.plan().fired(), 1);
+}
+
+#[test]
+fn a_flush_may_take_longer_than_other_requests() {
+    let bench = bench_with("", Options { flush_timeout: PATIENCE, ..short() });
+    let mut queue = bench.queue(8);
+    let admin_commands = bench.handle.counters().admin_commands;
+    bench.handle.plan().add(Rule::io(Action::Delay(4 * TIMEOUT), nvm::FLUSH));
+    assert_eq!(execute(&mut *queue, Request::flush(1)).0, Ok(()));
+    assert_eq!(bench.handle.counters().admin_commands, admin_commands, "no abort");
+}
+
+#[test]
+fn a_controller_that_hangs_at_a_write_zeroes_gets_no_more_and_says_not_supported() {
+    for action in [Action::Hang, Action::Drop] {
+        let bench = bench("");
+        let mut queue = bench.queue(8);
+        bench.handle.plan().add(Rule::io(action, nvm::WRITE_ZEROES).always());
+        assert_eq!(execute(&mut *queue, Request::write_zeroes(1, 0, 8)).0, Err(IoError::Unsupported), "{action:?}");
+        for queue in [&mut queue, &mut bench.queue(8)] {
+            assert_eq!(queue.submit(Request::write_zeroes(2, 0, 8)).unwrap_err().error, Some(IoError::Unsupported));
+        }
+        assert_eq!(bench.handle.plan().fired(), 1, "{action:?}");
+        succeed(&mut *queue, Request::write(4, 0, 1, bench.filled(512, 0)));
+    }
+}
+
+#[test]
+fn a_controller_that_another_driver_left_and_that_does_not_stop_is_reset_as_a_function() {
+    let device = Arc::new(nvme::device(""));
+    let handle = device.handle();
+    std::mem::forget(Controller::open(device.clone(), short()).unwrap());
+    handle.plan().add(Rule::enable(Action::StuckReady));
+    let controller = Controller::open(device, short()).unwrap();
+    assert_eq!((controller.namespaces().len(), handle.plan().fired()), (1, 1));
+}
+
+#[test]
+fn a_controller_that_is_still_starting_is_stopped_when_it_is_ready() {
+    let device = Arc::new(nvme::device(",ready=300ms"));
+    let handle = device.handle();
+    let registers = Registers::new(device.bar(0).unwrap(), 0x1000).unwrap();
+    // A driver that was killed has left it so.
+    registers.write(AQA, Aqa(0).with_submission_0based(1).with_completion_0based(1));
+    registers.write(CC, Cc(0).with_enable(1));
+    let controller = Controller::open(device, short()).unwrap();
+    assert_eq!((controller.namespaces().len(), handle.complaints()), (1, Vec::new()));
+}
+
+#[test]
+fn a_start_may_take_as_long_as_crto_says_where_cap_to_is_too_short() {
+    let open = |uri| try_bench(uri, short()).map(drop);
+    open(",ready=1500ms,crto=20s").unwrap();
+    assert!(matches!(open(",ready=1500ms"), Err(Error::Timeout { .. })));
+}
+
+#[test]
+fn a_controller_that_does_not_say_how_long_its_queues_may_be_gets_short_ones() {
+    let bench = bench(",entries=1");
+    let mut queue = bench.queue(200);
+    assert!(queue.depth() > 1 && queue.depth() < 64, "{}", queue.depth());
+    succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
+}
+
+#[test]
+fn queues_that_are_open_are_deleted_before_the_shutdown() {
+    let bench = bench("");
+    let _queues = [bench.queue(8), bench.queue(8)];
+    let before = bench.handle.counters().admin_commands;
+    bench.controller.shutdown().unwrap();
+    assert_eq!(bench.handle.counters().admin_commands, before + 4);
 }
 
 #[test]
@@ -422,13 +546,14 @@ fn random_faults_end_every_request_exactly_once() {
         Action::Invent(0x401),
         Action::WrongPhase,
         Action::Status(Status::INTERRUPTED.0),
+        Action::Status(Status::UNRECOVERED_READ.0),
         Action::Fatal,
         Action::LoseInterrupt,
     ];
     let bench = bench("");
     let before = bench.free();
     let mut queue = bench.queue(16);
-    for (round, action) in actions.iter().cycle().take(33).enumerate() {
+    for (round, action) in actions.iter().cycle().take(36).enumerate() {
         bench.handle.plan().clear();
         bench.handle.plan().add(Rule::io(*action, nvm::READ).nth(1 + round as u64 * 7 % 16));
         for token in 0..16 {
@@ -451,6 +576,8 @@ fn every_test_that_the_table_of_faults_names_exists() {
     let tests = [
         include_str!("nvme_faults.rs"),
         include_str!("nvme_resets.rs"),
+        include_str!("nvme_revalidate.rs"),
+        include_str!("nvme_adopt.rs"),
         include_str!("nvme_namespaces.rs"),
         include_str!("nvme_resume.rs"),
         include_str!("ide_faults.rs"),
@@ -464,6 +591,9 @@ fn every_test_that_the_table_of_faults_names_exists() {
         include_str!("ata_qtest.rs"),
         include_str!("ide_cache.rs"),
         include_str!("virtio_blk_faults.rs"),
+        include_str!("../../cli/tests/poweroff.rs"),
+        include_str!("../../cli/tests/sleep_guest.rs"),
+        include_str!("../../supervisor/src/policy/asleep.rs"),
     ]
     .concat();
     let last_cell = |line: &'static str| line.strip_suffix("` |")?.rsplit_once("| ").map(|(_, cell)| cell);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use nvme::{Bench, PATIENCE, bench, bytes, execute, short, succeed, try_bench};
 use ring3_class::block::Request;
 use ring3_device::Error;
-use ring3_driver::nvme::Controller;
+use ring3_driver::nvme::{Controller, Options};
 use ring3_model::fault::{Action, Rule};
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::admin;
@@ -40,6 +40,28 @@ fn a_namespace_that_refuses_identify_is_refused_alone_and_by_name() {
     let error = bench.controller.disk(2).map(drop).unwrap_err().to_string();
     assert!(error.contains("namespace 2") && error.contains("internal error"), "{error}");
     succeed(&mut *bench.queue(4), Request::read(1, 0, 1, bench.buffer(512)));
+}
+
+#[test]
+fn a_controller_without_a_list_of_namespaces_is_asked_for_each() {
+    let bench = bench(",version=1.0,namespaces=3");
+    assert_eq!((ids(&bench), refused(&bench).len()), (vec![1, 2, 3], 0));
+    assert_eq!(bench.controller.identity().version, "1.0.0");
+    succeed(&mut *bench.queue(4), Request::read(1, 0, 1, bench.buffer(512)));
+}
+
+#[test]
+fn a_list_that_a_later_controller_refuses_is_done_without() {
+    let bench = with_identify_refused(",namespaces=3", 3, Status::INVALID_FIELD).unwrap();
+    assert_eq!((ids(&bench), refused(&bench).len()), (vec![1, 2, 3], 0));
+}
+
+#[test]
+fn a_controller_that_says_that_it_has_namespaces_without_end_is_asked_for_a_number_of_them() {
+    let options = Options { timeout: PATIENCE, ..short() };
+    let bench = try_bench(",version=1.0,fault=endless-list:identify:1:all", options).unwrap();
+    let (last, why) = refused(&bench).pop().unwrap();
+    assert!(ids(&bench) == [1] && last == 1025 && why.contains("1024"), "{last}: {why}");
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn a_reset_of_an_idle_controller_costs_the_next_request_a_look() {
 
 #[test]
 fn an_admin_command_ends_at_once_when_the_controller_is_reset_and_the_next_one_works() {
-    let bench = patient(",fault=function-reset:log");
+    let bench = patient("");
+    bench.handle.plan().read("function-reset:log").unwrap();
     let start = Instant::now();
     let error = bench.controller.smart().map(drop).unwrap_err();
     assert!(error.to_string().contains("reset"), "{error}");
@@ -89,13 +90,49 @@ fn a_loss_of_power_that_a_read_meets_fails_the_flush_that_comes_later() {
 }
 
 #[test]
-fn a_loss_of_power_fails_the_flush_of_another_queue() {
+fn a_loss_of_power_fails_a_flush_of_each_queue() {
     let bench = patient("");
     let (mut writer, mut other) = (bench.queue(4), bench.queue(4));
     write(&bench, &mut *writer);
     bench.handle.lose_power();
-    assert_eq!(flush(&mut *other), Err(IoError::Transport));
-    assert_eq!(flush(&mut *writer), Ok(()));
+    for queue in [&mut other, &mut writer] {
+        assert_eq!((flush(&mut **queue), flush(&mut **queue)), (Err(IoError::Transport), Ok(())));
+    }
+}
+
+#[test]
+fn a_reset_of_the_function_without_a_loss_of_power_fails_no_flush() {
+    let bench = patient("");
+    let mut queue = bench.queue(4);
+    write(&bench, &mut *queue);
+    bench.handle.reset_function();
+    assert_eq!(flush(&mut *queue), Ok(()));
+}
+
+#[test]
+fn where_the_controller_does_not_count_its_losses_of_power_any_reset_behind_the_drivers_back_is_one() {
+    for is_refused in [false, true] {
+        let device = nvme::device("");
+        if is_refused {
+            device.handle().plan().read("status/0x109:log:1:all").unwrap();
+        } else {
+            device.handle().count_no_power();
+        }
+        let bench = nvme::bench_of(device, Options::default());
+        let mut queue = bench.queue(4);
+        write(&bench, &mut *queue);
+        bench.handle.reset_function();
+        assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())));
+    }
+}
+
+#[test]
+fn a_crash_of_the_controller_is_a_loss_whatever_it_counts() {
+    let bench = patient("");
+    let mut queue = bench.queue(4);
+    write(&bench, &mut *queue);
+    bench.handle.fail();
+    assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())));
 }
 
 #[test]
@@ -106,7 +143,7 @@ fn a_write_that_had_ended_before_the_power_went_and_is_found_later_fails_the_flu
     writer.ring();
     bench.handle.lose_power();
     succeed(&mut *other, Request::read(1, 8, 1, bench.buffer(512)));
-    assert_eq!(flush(&mut *other), Ok(()), "nobody was told of a write yet");
+    assert_eq!(flush(&mut *other), Ok(()), "nobody has heard of a write yet");
     let mut outcome = Outcome::default();
     reap_all(&mut *writer, &mut outcome);
     assert_eq!(outcome.of(1), Ok(()));
@@ -163,7 +200,6 @@ fn a_reset_that_the_driver_makes_itself_fails_no_flush() {
     let mut queue = bench.queue(4);
     write(&bench, &mut *queue);
     bench.controller.reset().unwrap();
-    bench.handle.plan().add(Rule::io(Action::Fatal, nvm::READ));
     succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
     assert_eq!(flush(&mut *queue), Ok(()));
 }

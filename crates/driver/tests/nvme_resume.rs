@@ -4,7 +4,7 @@ mod nvme;
 mod successor;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nvme::{PATIENCE, bytes, execute, finish, short, succeed};
 use ring3_class::Saved;
@@ -17,8 +17,11 @@ use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
 use ring3_driver::registry::{self, Driver, Offer, Settings};
 use ring3_model::Timing;
+use ring3_model::fault::{Action, Rule};
 use ring3_model::nvme::NvmeHandle;
+use ring3_spec::nvme::Status;
 use ring3_spec::nvme::event::AsyncEvent;
+use ring3_spec::nvme::opcode::nvm;
 use successor::{Successor, altered, through_json};
 
 /// The first process.
@@ -80,6 +83,27 @@ impl Left {
         assert_eq!(self.device.dma().arena().unclaimed(), unclaimed, "{refused}");
         refused
     }
+}
+
+#[test]
+fn what_waits_for_its_repetition_goes_on_in_the_next_process() {
+    let options = Options { timeout: PATIENCE, ..Options::default() };
+    let first = first(",retry-delay=10s", options);
+    let (handle, mut queue) = (first.handle.clone(), first.queue());
+    handle.plan().add(Rule::io(Action::Status(Status::INTERNAL.with_retry_delay(1).0), nvm::READ));
+    queue.submit(Request::read(7, 0, 1, first.buffer(0))).unwrap();
+    queue.ring();
+    assert!(queue.reap_one().unwrap().is_none() && handle.plan().fired() == 1);
+    // As the holder does it that does not wait for what is in flight.
+    let saved = through_json(&queue.detach().unwrap());
+    let First { device, mut controller, .. } = first;
+    let left = through_json(&controller.detach().unwrap());
+    drop((queue, controller));
+    let (device, start) = (Successor::of(&device), Instant::now());
+    let controller = Controller::resume(device, None, &left).unwrap();
+    let mut queue = controller.disk(1).unwrap().resume_queue(&saved).unwrap();
+    assert_eq!(finish(&mut *queue).of(7), Ok(()));
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -44,6 +44,12 @@ fn requests_that_lie_in_the_queue_itself_conform() {
 }
 
 #[test]
+fn a_disk_that_is_hardware_and_wants_its_order_conforms() {
+    conforms("sim:virtio-blk,order=on", Options::default(), 500);
+    conforms("sim:virtio-blk,order=on,packed=on", Options::default(), 500);
+}
+
+#[test]
 fn a_disk_with_split_virtqueues_that_is_told_by_flags_alone_conforms() {
     conforms("sim:virtio-blk,events=off", Options::default(), 500);
 }

@@ -382,3 +382,75 @@ fn garbage_anywhere_in_what_it_shares_with_the_disk_ends_each_request_once_and_t
         assert_eq!(bytes(succeed(&mut *queue, Request::read(2, 7, 8, bench.buffer(0)))), [0x5a; 4096], "{layout}");
     }
 }
+
+/// Changes the disk and has it reset while a write is in flight; how that ends.
+fn write_over(bench: &Bench, queue: &mut dyn Queue, change: impl FnOnce(&VirtioBlkHandle)) -> Result<(), IoError> {
+    bench.handle.set_timing(ring3_model::Timing::Held);
+    queue.submit(Request::write(1, 0, 1, bench.buffer(0x11))).unwrap();
+    queue.ring();
+    bench.handle.set_timing(ring3_model::Timing::Inline);
+    change(&bench.handle);
+    bench.handle.reset_function();
+    finish(queue).of(1)
+}
+
+#[test]
+fn nothing_is_repeated_on_another_disk_that_has_come_back() {
+    let changes: [fn(&VirtioBlkHandle); 3] =
+        [|handle| handle.replace("ANOTHER"), |handle| handle.reshape(32 << 20, 9), |handle| handle.reshape(64 << 20, 12)];
+    for change in changes {
+        let bench = bench("");
+        let mut queue = bench.queue();
+        assert_eq!(write_over(&bench, &mut *queue, change), Err(IoError::Transport));
+        let mut block = [1; 512];
+        assert!(bench.handle.peek(1, 0, &mut block) && block == [0; 512]);
+    }
+}
+
+#[test]
+fn a_disk_that_has_grown_is_written_on_and_one_that_has_shrunk_ends() {
+    let bench = bench("");
+    let mut queue = bench.queue();
+    assert!(bench.disk.poll_changes().unwrap().is_empty());
+    bench.handle.reshape(128 << 20, 9);
+    let said = bench.disk.poll_changes().unwrap();
+    assert!(said.len() == 1 && said[0].contains("grown to 262144 blocks"), "{said:?}");
+    assert!(bench.disk.poll_changes().unwrap().is_empty(), "it is said once");
+    assert_eq!(write_over(&bench, &mut *queue, |_| {}), Ok(()));
+    bench.handle.reshape(32 << 20, 9);
+    let error = bench.disk.poll_changes().unwrap_err().to_string();
+    assert!(error.contains("another disk"), "{error}");
+    assert_eq!(queue.submit(bench.read(1)).map_err(|rejected| rejected.error), Ok(()));
+    assert_eq!(finish(&mut *queue).of(1), Err(IoError::Transport));
+}
+
+#[test]
+fn a_loss_fails_a_flush_of_each_queue() {
+    let bench = bench("");
+    let mut queues = [bench.queue(), bench.queue()];
+    succeed(&mut *queues[0], Request::write(1, 7, 8, bench.buffer(0x5a)));
+    bench.handle.lose_power();
+    for queue in queues.iter_mut().rev() {
+        assert_eq!(execute(&mut **queue, Request::flush(3)).0, Err(IoError::Transport));
+        assert_eq!(execute(&mut **queue, Request::flush(4)).0, Ok(()));
+    }
+}
+
+#[test]
+fn what_a_killed_driver_had_written_is_lost_unless_the_fence_has_found_the_disk_running() {
+    use ring3_device::Device;
+    use ring3_device::found::Found;
+    for (found, first) in [(Found::Running, Ok(())), (Found::Disturbed, Err(IoError::Transport))] {
+        let device = open(&"sim:virtio-blk".parse().unwrap(), OpenOptions::default()).unwrap();
+        let device: Arc<dyn Device> = Arc::new(device);
+        let disk = Disk::open(device.clone(), Options::default()).unwrap();
+        let mut queue = disk.open_queue(4).unwrap();
+        succeed(&mut *queue, Request::write(1, 7, 1, disk.dma().arena().alloc_pages(512).unwrap()));
+        std::mem::forget((queue, disk));
+        found.note(&device.dma().arena().kept().unwrap());
+        let disk = Disk::open(device, Options::default()).unwrap();
+        let mut queue = disk.open_queue(4).unwrap();
+        assert_eq!(execute(&mut *queue, Request::flush(3)).0, first, "{found:?}");
+        assert_eq!(execute(&mut *queue, Request::flush(4)).0, Ok(()));
+    }
+}

@@ -243,6 +243,35 @@ fn a_card_that_needs_a_reset_is_given_up_and_opened_anew() {
     receives(&mut Rig { card, handle, queue });
 }
 
+/// Sends a packet, and looks at the card every second for a minute.
+fn a_minute_after_a_packet(rig: &mut Rig) -> Result<(), Error> {
+    let mut packet = buffer(&rig.card);
+    packet.fill(&frame(&rig.card, 60)).unwrap();
+    assert_eq!(rig.queue.tx_provide(&mut [packet]).count, 1);
+    let start = Instant::now();
+    (0..60).try_for_each(|second| rig.queue.tick(start + Duration::from_secs(second)).map(drop))
+}
+
+#[test]
+fn a_wire_that_takes_nothing_for_a_minute_is_no_fault_and_what_waited_is_sent_when_it_does() {
+    let mut rig = rig();
+    rig.handle.misbehave(Some(Misbehaviour::WireIsFull));
+    a_minute_after_a_packet(&mut rig).unwrap();
+    assert_eq!((rig.queue.held().1, rig.handle.sent().len()), (1, 0));
+    receives(&mut rig);
+    a_minute_after_a_packet(&mut rig).unwrap();
+    assert_eq!((rig.queue.tx_return(&mut [Packet::default(), Packet::default()]).unwrap(), rig.handle.sent().len()), (2, 2));
+}
+
+#[test]
+fn a_card_that_sends_nothing_and_answers_no_command_is_given_up() {
+    let mut rig = rig();
+    rig.handle.misbehave(Some(Misbehaviour::Hangs));
+    let ended = a_minute_after_a_packet(&mut rig);
+    assert!(matches!(ended, Err(Error::Timeout { .. })), "{ended:?}");
+    assert!(matches!(receive(&mut rig), Err(Error::Fatal(_))));
+}
+
 #[test]
 fn a_card_that_is_pulled_out_is_gone() {
     let mut rig = rig();

@@ -304,6 +304,40 @@ fn an_interface_that_was_renamed_says_its_speed_and_another_one_of_its_old_name_
     assert_ne!(speed(&namespace, "card"), "2500\n");
 }
 
+#[test]
+fn an_interface_that_was_moved_to_another_namespace_is_served_on_and_what_its_users_want_there_is_heard() {
+    let (cable, nics) = ends();
+    on(nics, |sides| {
+        let there = Namespace::new().unwrap();
+        sides[1].namespace.ip(&format!("link set card netns {}", there.path()));
+        let _before = std::mem::replace(&mut sides[1].namespace, there);
+        sides[1].namespace.ip("link set card name moved");
+        sides[1].namespace.ip("link set moved up");
+        sides[1].namespace.ip("address add 10.9.8.2/24 dev moved");
+        sides[0].namespace.ip("neighbour flush all");
+        echo(sides, 100);
+        sides[1].namespace.ip("link set moved promisc on");
+        eventually("everything", || gets_through(sides, b"not for anybody"));
+        sides[1].namespace.ip("link set moved mtu 20000");
+        eventually("its MTU set back", || sides[1].namespace.ip("-o link show moved").contains("mtu 1500"));
+        cable.plug(false);
+        eventually("no carrier", || sides[1].namespace.ip("-o link show moved").contains("NO-CARRIER"));
+        cable.plug(true);
+        eventually("a carrier", || sides[1].namespace.ip("-o link show moved").contains("LOWER_UP"));
+        echo(sides, 100);
+        assert!(!poll_ended(&sides[1]), "the export has ended");
+        sides[1].namespace.ip("link delete moved");
+        eventually("its end", || poll_ended(&sides[1]));
+        assert!(matches!(sides[1].stop(), Err(Error::Deleted(_))));
+    });
+}
+
+/// Whether the side's export has ended by itself.
+fn poll_ended(side: &Side) -> bool {
+    let ended = side.export.as_ref().unwrap().ended();
+    poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&Timespec::default())) == Ok(1)
+}
+
 /// What the kernel says of an interface; another namespace's are in a sysfs of its own.
 fn speed(namespace: &Namespace, name: &str) -> String {
     let script = format!("mount -t sysfs sysfs /sys && cat /sys/class/net/{name}/speed");

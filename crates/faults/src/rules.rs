@@ -57,7 +57,8 @@ pub fn commands(spec: &Spec, spread: u64) -> String {
             "reorder",
             &delay,
             "hang",
-            "status/0x281",
+            // With "do not retry", or it is repeated and nobody sees it.
+            "status/0x4281",
             "lose-interrupt",
             "storm/2000",
             "stray-dma",

@@ -9,9 +9,8 @@ use ring3_broker::server::{self, card};
 use ring3_class::block::Disk;
 use ring3_class::net::Mac;
 use ring3_control::drive::SHARED_ARENA;
-use ring3_process::{Signals, log};
+use ring3_process::{Signals, log, raise_files};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -229,12 +228,6 @@ impl Drop for Serving {
         // It has said what went wrong.
         let _ = self.thread.take().map(JoinHandle::join);
     }
-}
-
-/// Lets this process open as many files as it may: a client takes three, and two for each of its queues. What it may not is an error when a client asks for it.
-fn raise_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn announce(shared: Shared, json: bool, ready: Option<Ready>) -> Result<(), Error> {

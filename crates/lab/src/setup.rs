@@ -173,9 +173,12 @@ pub fn prepare(cache: &Cache, needs: &[Need], progress: &mut dyn FnMut(&str)) ->
     needs.iter().try_for_each(Need::check)?;
     for need in needs.iter().filter(|need| !need.is_met(cache)) {
         let (what, which) = need.arguments();
-        let said = script(cache, what, which, progress)?;
-        if let Some(why) = said.or_else(|| (!need.is_met(cache)).then(String::new)) {
-            return Err(Error::Missing { what: need.name(), why, next: need.next(), cache: cache.root().to_owned() });
+        let missing = |why| Error::Missing { what: need.name(), why, next: need.next(), cache: cache.root().to_owned() };
+        match script(cache, what, which, progress)? {
+            End::Done if need.is_met(cache) => {}
+            End::Done => return Err(missing(String::new())),
+            End::Failed(why) => return Err(missing(why)),
+            End::Refused(why) => return Err(Error::Request(why)),
         }
     }
     Ok(())
@@ -184,15 +187,30 @@ pub fn prepare(cache: &Cache, needs: &[Need], progress: &mut dyn FnMut(&str)) ->
 /// Compares all that was fetched with what was written down when it came, and fetches anew what is damaged.
 pub fn verify(cache: &Cache, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
     match script(cache, "verify", None, progress)? {
-        None => Ok(()),
-        Some(why) => {
+        End::Done => Ok(()),
+        End::Failed(why) | End::Refused(why) => {
             Err(Error::Missing { what: "a part of the cache".into(), why, next: PREPARE, cache: cache.root().to_owned() })
         }
     }
 }
 
-/// Runs `lab/setup.sh`. Its last words when it fails.
-fn script(cache: &Cache, what: &str, which: Option<&OsStr>, progress: &mut dyn FnMut(&str)) -> Result<Option<String>, Error> {
+/// How `lab/setup.sh` ended.
+enum End {
+    /// All is there.
+    Done,
+    /// The same may succeed another time.
+    Failed(String),
+    /// What was asked for does not exist: the same fails each time.
+    Refused(String),
+}
+
+/// The script's exit code for [`End::Refused`]. [sysexits.h, EX_USAGE]
+const REFUSED: i32 = 64;
+/// Before a line that says what failed. Such lines are the reason of the error, and no progress.
+const REASON: &str = "error: ";
+
+/// Runs `lab/setup.sh`.
+fn script(cache: &Cache, what: &str, which: Option<&OsStr>, progress: &mut dyn FnMut(&str)) -> Result<End, Error> {
     let mut script = tempfile::NamedTempFile::new_in(cache.own()).doing("creating a file in the cache", cache.own())?;
     script.write_all(SCRIPT.as_bytes()).doing("writing", script.path())?;
     let mut child = Command::new("sh")
@@ -205,14 +223,24 @@ fn script(cache: &Cache, what: &str, which: Option<&OsStr>, progress: &mut dyn F
         .stderr(Stdio::piped())
         .spawn()
         .doing("starting the setup script with", "sh".as_ref())?;
-    let mut said = Vec::new();
+    let (mut said, mut reasons) = (Vec::new(), Vec::new());
     for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
-        let line = line.strip_prefix("setup: ").unwrap_or(&line).to_string();
-        progress(&line);
-        said.push(line);
+        let line = line.strip_prefix("setup: ").unwrap_or(&line);
+        if let Some(reason) = line.strip_prefix(REASON) {
+            reasons.push(reason.to_owned());
+            continue;
+        }
+        progress(line);
+        said.push(line.to_owned());
     }
     let status = child.wait().doing("waiting for the setup script with", "sh".as_ref())?;
-    Ok((!status.success()).then(|| said.split_off(said.len().saturating_sub(4)).join("\n")))
+    if status.success() {
+        return Ok(End::Done);
+    }
+    // A shell that was ended has given no reason.
+    let words = if reasons.is_empty() { said.split_off(said.len().saturating_sub(4)) } else { reasons };
+    let words = words.join("\n");
+    Ok(if status.code() == Some(REFUSED) { End::Refused(words) } else { End::Failed(words) })
 }
 
 #[cfg(test)]
@@ -270,11 +298,19 @@ mod tests {
     }
 
     #[test]
+    fn the_script_and_this_program_agree_on_what_is_a_reason_and_on_what_does_not_exist() {
+        assert!(SCRIPT.contains(&format!("    exit {REFUSED}\n")));
+        assert_eq!(SCRIPT.matches(&format!("    say \"{REASON}$*\"\n")).count(), 2);
+    }
+
+    #[test]
     fn what_cannot_be_fetched_is_an_error_that_says_why_and_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
         fs::write(cache.path("kernels"), "in the way").unwrap();
-        let error = prepare(&cache, &[Need::Fio], &mut |_| {}).unwrap_err().to_string();
+        let mut lines = Vec::new();
+        let error = prepare(&cache, &[Need::Fio], &mut |line| lines.push(line.to_owned())).unwrap_err().to_string();
         assert!(error.contains("cannot write") && error.contains("next: ring3 lab prepare"), "{error}");
+        assert!(!lines.iter().any(|line| line.contains("cannot write")), "it is said twice: {lines:?}");
     }
 }

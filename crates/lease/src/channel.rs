@@ -3,12 +3,12 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{OFlags, fcntl_get_seals, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain, socket_type};
+use rustix::net::sockopt::{Timeout, set_socket_passcred, set_socket_timeout, socket_domain, socket_type};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown, socketpair,
@@ -16,16 +16,30 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::Closer;
+
 /// Most bytes of a message.
 pub const MAX_LEN: usize = 64 << 10;
 /// Most descriptors of a message; the kernel takes 253. [unix(7)]
 pub const MAX_FDS: usize = 192;
 
 /// A connected socket that keeps the boundaries of messages.
+///
+/// # Strangers
+/// Of somebody who is not trusted ([`Channel::of_stranger`]) at most one descriptor is taken with a message ([`Channel::hear`]), and only if it is memory: to close anything else may wait. Several
+/// are never taken out of the socket. What was sent and not taken is closed by a [`Closer`], with the socket.
 pub struct Channel {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     /// Where a message arrives.
     packet: Mutex<Box<[u8]>>,
+    stranger: Option<Stranger>,
+}
+
+/// What a channel has beside, whose other end is not trusted.
+struct Stranger {
+    closer: Closer,
+    /// What was looked at and is no memory.
+    refused: Mutex<Vec<OwnedFd>>,
 }
 
 impl Channel {
@@ -36,14 +50,17 @@ impl Channel {
 
     /// Messages over `socket`: one is taken by the other end within `limit`. A wait for one lasts at most as long if it is `timed`, and else until it comes.
     pub fn new(socket: OwnedFd, limit: Duration, timed: bool) -> io::Result<Self> {
-        if (socket_domain(&socket)?, socket_type(&socket)?) != (AddressFamily::UNIX, SocketType::SEQPACKET) {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "it is no end of a lease"));
-        }
-        // By flags and not by ioctl, which a driver's process in its sandbox does not have.
-        fcntl_setfl(&socket, fcntl_getfl(&socket)? - OFlags::NONBLOCK)?;
-        set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
-        set_socket_timeout(&socket, Timeout::Recv, timed.then_some(limit))?;
-        Ok(Self { socket, packet: Mutex::new(vec![0; MAX_LEN].into()) })
+        prepare(socket.as_fd(), limit, timed)?;
+        Ok(Self { socket: socket.into(), packet: Mutex::new(vec![0; MAX_LEN].into()), stranger: None })
+    }
+
+    /// As [`new`](Self::new), with a time limit for both, whose other end is not trusted.
+    pub fn of_stranger(socket: OwnedFd, limit: Duration, closer: &Closer) -> io::Result<Self> {
+        let stranger = Stranger { closer: closer.clone(), refused: Mutex::default() };
+        let prepared = prepare(socket.as_fd(), limit, true);
+        // Of one that is not prepared, the end is that of any other.
+        let channel = Self { socket: socket.into(), packet: Mutex::new(vec![0; MAX_LEN].into()), stranger: Some(stranger) };
+        prepared.map(|()| channel)
     }
 
     /// Sends `message` with `fds` beside it.
@@ -67,11 +84,53 @@ impl Channel {
 
     /// Receives the next message; `None` when the other end is closed. After an error, nothing that comes later makes sense.
     pub fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-        let mut packet = self.packet.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut packet = self.packet();
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let Some(packet) = self.take(&mut packet, &mut space, RecvFlags::empty())? else { return Ok(None) };
+        if packet.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(too_large());
+        }
+        Ok(Some((serde_json::from_slice(packet.bytes)?, packet.fds)))
+    }
+
+    /// As [`receive`](Self::receive), from a stranger: with one descriptor at most, of memory (what has seals). Anything else is an error, and its sender is to be parted with.
+    pub fn hear<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Option<OwnedFd>)>> {
+        let mut bytes = self.packet();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        // Looked at first: what stays in the socket has another owner, so that nothing of it is closed here for good.
+        let Some(seen) = self.take(&mut bytes, &mut space, RecvFlags::PEEK)? else {
+            // An empty message looks the same, and is none.
+            return Ok(None);
+        };
+        let (flags, memory) = (seen.flags, seen.fds.iter().all(|fd| fcntl_get_seals(fd).is_ok()));
+        if !memory {
+            self.refuse(seen.fds);
+            return Err(invalid("a descriptor that is no memory"));
+        }
+        // Where there is room for one, there may be for two.
+        if flags.contains(ReturnFlags::CTRUNC) || seen.fds.len() > 1 {
+            return Err(invalid("several descriptors, where there is at most one"));
+        }
+        // To close memory waits for nobody.
+        drop(seen.fds);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let Some(mut taken) = self.take(&mut bytes, &mut space, RecvFlags::DONTWAIT)? else { return Ok(None) };
+        if flags.union(taken.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(too_large());
+        }
+        Ok(Some((serde_json::from_slice(taken.bytes)?, taken.fds.pop())))
+    }
+
+    fn refuse(&self, fds: Vec<OwnedFd>) {
+        if let Some(stranger) = &self.stranger {
+            stranger.refused().extend(fds);
+        }
+    }
+
+    fn take<'a>(&self, bytes: &'a mut [u8], space: &mut [MaybeUninit<u8>], flags: RecvFlags) -> io::Result<Option<Packet<'a>>> {
+        let mut beside = RecvAncillaryBuffer::new(space);
         let received = loop {
-            match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut packet)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(&self.socket, &mut [IoSliceMut::new(bytes)], &mut beside, flags | RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => break received,
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET) => return Ok(None),
@@ -85,19 +144,90 @@ impl Channel {
                 fds.extend(received);
             }
         }
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a message that is too large"));
-        }
-        if received.bytes == 0 {
-            return Ok(None);
-        }
-        Ok(Some((serde_json::from_slice(&packet[..received.bytes])?, fds)))
+        let is_end = received.bytes == 0 && fds.is_empty() && !received.flags.contains(ReturnFlags::CTRUNC);
+        Ok((!is_end).then(|| Packet { bytes: &bytes[..received.bytes], fds, flags: received.flags }))
+    }
+
+    fn packet(&self) -> MutexGuard<'_, Box<[u8]>> {
+        self.packet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the lease, for whoever waits for a message at either end, too.
     pub fn close(&self) {
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
+}
+
+fn prepare(socket: BorrowedFd<'_>, limit: Duration, timed: bool) -> io::Result<()> {
+    if (socket_domain(socket)?, socket_type(socket)?) != (AddressFamily::UNIX, SocketType::SEQPACKET) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no end of a lease"));
+    }
+    // By flags and not by ioctl, which a driver's process in its sandbox does not have.
+    fcntl_setfl(socket, fcntl_getfl(socket)? - OFlags::NONBLOCK)?;
+    set_socket_timeout(socket, Timeout::Send, Some(limit))?;
+    Ok(set_socket_timeout(socket, Timeout::Recv, timed.then_some(limit))?)
+}
+
+/// What has arrived.
+struct Packet<'a> {
+    bytes: &'a [u8],
+    fds: Vec<OwnedFd>,
+    flags: ReturnFlags,
+}
+
+impl Stranger {
+    fn refused(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Some(stranger) = &self.stranger {
+            part(self.socket.clone(), stranger);
+        }
+    }
+}
+
+/// Ends a stranger's connection. Whoever closes `socket` then does so without a wait.
+fn part(socket: Arc<OwnedFd>, stranger: &Stranger) {
+    // What is sent from now on is an error at the other end, and does not come here.
+    let _ = shutdown(&socket, Shutdown::Both);
+    let refused = std::mem::take(&mut *stranger.refused());
+    if !refused.is_empty() || is_waiting(socket.as_fd(), RecvFlags::PEEK) {
+        stranger.closer.close(socket, refused);
+    }
+}
+
+/// Takes all messages that wait in a socket that is shut down, and closes what they have beside them. This may wait.
+pub(crate) fn discard(socket: BorrowedFd<'_>) {
+    while is_waiting(socket, RecvFlags::empty()) {}
+}
+
+/// Whether a message waits, which is taken unless `flags` say that it is looked at.
+fn is_waiting(socket: BorrowedFd<'_>, flags: RecvFlags) -> bool {
+    // With its sender's identity beside it, an empty message differs from the end.
+    if set_socket_passcred(socket, true).is_err() {
+        return false;
+    }
+    loop {
+        // Without room for what is beside it: the kernel closes that, and says so.
+        let mut nothing = RecvAncillaryBuffer::new(&mut []);
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut nothing, flags | RecvFlags::DONTWAIT) {
+            Ok(received) => return received.flags.contains(ReturnFlags::CTRUNC),
+            // A reset is said once.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
+}
+
+fn too_large() -> io::Error {
+    invalid("a message that is too large")
 }
 
 impl AsFd for Channel {
@@ -108,12 +238,18 @@ impl AsFd for Channel {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
+    use std::time::Instant;
 
     use proptest::prelude::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{MemfdFlags, fstat, memfd_create};
+    use rustix::net::sockopt::set_socket_linger;
 
     use super::*;
-    use crate::{Answer, Request, VERSION};
+    use crate::{Answer, MOST_CLOSING, Request, VERSION};
 
     const SOON: Duration = Duration::from_millis(20);
 
@@ -152,6 +288,109 @@ mod tests {
         let full = (0..100_000).find_map(|_| one.send(&Request::Reset, &[]).err()).unwrap();
         assert_eq!(full.kind(), ErrorKind::WouldBlock);
         drop(other);
+    }
+
+    /// A TCP socket over loopback that nobody reads, whose close waits as long as its other end is there.
+    fn lingering() -> (OwnedFd, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[0; 1 << 16]).is_ok() {}
+        stream.set_nonblocking(false).unwrap();
+        set_socket_linger(&stream, Some(LINGER)).unwrap();
+        (stream.into(), listener)
+    }
+
+    /// A stranger's end, and ours.
+    fn strangers(closer: &Closer) -> (Channel, Channel) {
+        let (one, other) = Channel::pair().unwrap();
+        let ours = Channel::of_stranger(one, SOON, closer).unwrap();
+        (Channel::new(other, SOON, true).unwrap(), ours)
+    }
+
+    /// Longer than anything takes on a busy machine.
+    const LINGER: Duration = Duration::from_secs(20);
+
+    /// How long it takes to hear a stranger that has sent `count` lingering sockets as the message `sent`, and to part with it.
+    fn parted(sent: &[u8], count: usize) -> Duration {
+        let closer = Closer::default();
+        let (theirs, ours) = strangers(&closer);
+        let (fd, _unread) = lingering();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let fds = vec![fd.as_fd(); count];
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
+        sendmsg(&theirs, &[IoSlice::new(sent)], &mut beside, SendFlags::NOSIGNAL).unwrap();
+        drop(fds);
+        drop(fd);
+        let since = Instant::now();
+        assert!(ours.hear::<Request>().is_err() || sent.is_empty());
+        drop(ours);
+        since.elapsed()
+    }
+
+    #[test]
+    fn who_parts_with_a_stranger_waits_for_no_descriptor_that_it_has_sent() {
+        for count in [1, 2, 253] {
+            let took = parted(b"\"reset\"", count);
+            assert!(took < LINGER, "{count}: {took:?}");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_beside_no_bytes_or_behind_an_empty_message_is_waited_for_by_nobody() {
+        let took = parted(b"", 1);
+        assert!(took < LINGER, "{took:?}");
+        let closer = Closer::default();
+        let (theirs, ours) = strangers(&closer);
+        let (fd, _unread) = lingering();
+        raw(&theirs, &[]);
+        theirs.send(&Request::Reset, &[fd.as_fd()]).unwrap();
+        drop(fd);
+        let since = Instant::now();
+        assert!(ours.hear::<Request>().unwrap().is_none());
+        drop((ours, theirs));
+        assert!(since.elapsed() < LINGER, "{:?}", since.elapsed());
+    }
+
+    #[test]
+    fn of_a_stranger_memory_is_taken_one_with_each_message() {
+        let closer = Closer::default();
+        let (theirs, ours) = strangers(&closer);
+        let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        theirs.send(&Request::Reset, &[memory.as_fd()]).unwrap();
+        theirs.send(&Request::Reset, &[]).unwrap();
+        let (_, fd) = ours.hear::<Request>().unwrap().unwrap();
+        assert_eq!(fstat(fd.unwrap()).unwrap().st_ino, fstat(&memory).unwrap().st_ino);
+        assert!(ours.hear::<Request>().unwrap().unwrap().1.is_none());
+        theirs.send(&Request::Reset, &[memory.as_fd(), memory.as_fd()]).unwrap();
+        assert!(ours.hear::<Request>().unwrap_err().to_string().contains("several"));
+        drop(theirs);
+    }
+
+    #[test]
+    fn a_closer_that_waits_is_full_at_its_bound_and_has_room_again_afterwards() {
+        let closer = Closer::default();
+        let room = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        closer.tell(room.clone());
+        let mut unread = Vec::new();
+        for entry in 0..MOST_CLOSING {
+            assert!(!closer.is_full(), "{entry}");
+            let (theirs, ours) = strangers(&closer);
+            let (fd, listener) = lingering();
+            theirs.send(&Request::Reset, &[fd.as_fd()]).unwrap();
+            unread.push(listener);
+            drop((fd, ours));
+        }
+        assert!(closer.is_full());
+        // Nobody is there any more for whom a close would wait.
+        unread.clear();
+        rustix::io::read(&*room, &mut [0; 8]).unwrap();
+        let since = Instant::now();
+        while closer.is_full() {
+            assert!(since.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(SOON);
+        }
     }
 
     #[test]

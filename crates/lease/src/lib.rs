@@ -15,9 +15,11 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod closer;
 mod message;
 mod quiesce;
 
 pub use channel::{Channel, MAX_FDS, MAX_LEN};
+pub use closer::{Closer, MOST as MOST_CLOSING};
 pub use message::{Answer, BarFacts, Facts, Function, Kind, Memory, Msix, Refusal, Request, VERSION, Vectors, Window};
-pub use quiesce::{Quiesce, Step, Until};
+pub use quiesce::{Look, MAX_OWN_LIMIT_MS, OwnLimit, Quiesce, Step, Until};

@@ -13,6 +13,7 @@ use serde::Deserialize;
 /// clear = 1
 /// until = { at = 0x1c, mask = 1, value = 0 }
 /// limit_ms = 2000
+/// limit_from = { at = 0, shift = 24, mask = 0xff, unit_ms = 500 }
 /// ";
 /// let quiesce = ring3_lease::Quiesce::from_manifest(manifest).unwrap().unwrap();
 /// assert_eq!((quiesce.bar, quiesce.step[0].until.at, quiesce.step[0].width), (0, 0x1c, 32));
@@ -25,8 +26,34 @@ pub struct Quiesce {
     /// The registers are those of the virtio structure of this type, which the device's capabilities place: in whichever BAR, and `at` counts from its begin.
     /// [virtio 4.1.4]
     pub structure: Option<u8>,
+    /// What is seen of a device that runs as its driver has left it, before anything is done: all
+    /// of these, and none of them if nobody knows. A
+    /// disk that says otherwise may have lost what is in its cache.
+    #[serde(default)]
+    pub running: Vec<Look>,
     /// In this order; one at least, as a controller that was not seen to stop has not.
     pub step: Vec<Step>,
+}
+
+/// What a register says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Look {
+    /// The register, in bytes from the start of the BAR or of the structure.
+    pub at: u64,
+    /// Its bits: 8 or 32.
+    #[serde(default = "usual_width")]
+    pub width: u8,
+    /// The bits that count.
+    pub mask: u32,
+    /// What they are.
+    pub value: u32,
+    /// So many registers say that, as far as the BAR has them.
+    #[serde(default = "once")]
+    pub times: u32,
+    /// Each so many bytes behind the one before.
+    #[serde(default)]
+    pub stride: u64,
 }
 
 /// Changes bits of a register, and waits until another one says that it is so.
@@ -48,6 +75,30 @@ pub struct Step {
     pub until: Until,
     /// At the latest after this many milliseconds.
     pub limit_ms: u32,
+    /// Or after what the device says itself, if that is longer.
+    pub limit_from: Option<OwnLimit>,
+}
+
+/// Bits of a register that say how long a device may take, read before the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnLimit {
+    /// The register, in bytes from the BAR's start.
+    pub at: u64,
+    /// The lowest of the bits.
+    pub shift: u8,
+    /// What counts of the register, shifted by that.
+    pub mask: u32,
+    /// Milliseconds for each.
+    pub unit_ms: u32,
+}
+
+impl OwnLimit {
+    /// Milliseconds, where the register has `value`; no more than [`MAX_OWN_LIMIT_MS`], as it is the device's word.
+    pub fn millis(&self, value: u32) -> u32 {
+        let units = value.checked_shr(self.shift.into()).unwrap_or(0) & self.mask;
+        units.saturating_mul(self.unit_ms).min(MAX_OWN_LIMIT_MS)
+    }
 }
 
 /// Bits of a register.
@@ -64,6 +115,15 @@ pub struct Until {
 
 /// Longest wait of a step: a fence that takes longer is a reset.
 const MAX_LIMIT_MS: u32 = 10_000;
+
+/// Most registers that a look is at.
+const MAX_TIMES: u32 = 64;
+
+fn once() -> u32 {
+    1
+}
+/// The same where the device asks for more. Users wait meanwhile, for a minute as a rule, and the reset needs some of that.
+pub const MAX_OWN_LIMIT_MS: u32 = 30_000;
 
 fn usual_width() -> u8 {
     32
@@ -86,10 +146,21 @@ impl Quiesce {
         if self.step.is_empty() {
             return Err("a fence without a step stops nothing: leave [quiesce] out, and the function is reset".into());
         }
+        if let Some(look) = self.running.iter().find(|look| !look.is_possible()) {
+            return Err(format!("no such look at a device: {look:?}"));
+        }
         match self.step.iter().find(|step| !step.is_possible()) {
             Some(step) => Err(format!("no such step of a fence: {step:?}")),
             None => Ok(()),
         }
+    }
+}
+
+impl Look {
+    fn is_possible(&self) -> bool {
+        let most = if self.width == 8 { u8::MAX.into() } else { u32::MAX };
+        let fit = self.mask != 0 && self.mask <= most && self.value & !self.mask == 0;
+        fit && [8, 32].contains(&self.width) && (1..=MAX_TIMES).contains(&self.times)
     }
 }
 
@@ -112,6 +183,13 @@ mod tests {
     }
 
     #[test]
+    fn a_device_says_itself_how_long_it_may_take_up_to_half_a_minute() {
+        let own = OwnLimit { at: 0, shift: 24, mask: 0xff, unit_ms: 500 };
+        assert_eq!([0, 0x0400_ffff, 0xff00_0000].map(|cap| own.millis(cap)), [0, 2000, 30_000]);
+        assert_eq!(OwnLimit { shift: 40, unit_ms: u32::MAX, ..own }.millis(u32::MAX), 0);
+    }
+
+    #[test]
     fn a_manifest_without_a_fence_is_no_error_and_a_fence_that_makes_no_sense_is() {
         assert_eq!(Quiesce::from_manifest("[driver]\nname = \"x\""), Ok(None));
         let with = |step: &str| Quiesce::from_manifest(&format!("[quiesce]\nbar = 0\n[[quiesce.step]]\n{step}"));
@@ -125,6 +203,13 @@ mod tests {
             ("limit", "width = 16\nlimit"),
         ] {
             assert!(with(&good.replace(from, to)).is_err(), "{to}");
+        }
+        let look = |look: &str| {
+            Quiesce::from_manifest(&format!("[quiesce]\nbar = 0\nrunning = [{{ {look} }}]\n[[quiesce.step]]\n{good}"))
+        };
+        assert_eq!(look("at = 4, mask = 3, value = 1").unwrap().unwrap().running[0].times, 1);
+        for wrong in ["at = 4, mask = 0, value = 0", "at = 4, mask = 1, value = 2", "at = 4, mask = 1, value = 1, times = 65"] {
+            assert!(look(wrong).is_err(), "{wrong}");
         }
         assert!(with(&format!("{good}width = 8\nset = 0x100\n")).is_err() && Quiesce::from_manifest("[quiesce").is_err());
     }

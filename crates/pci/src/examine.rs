@@ -122,6 +122,15 @@ fn module(host: &Host, way: Way) -> Result<String, Obstacle> {
     if there { Ok(format!("{way} is loaded")) } else { Err(missing) }
 }
 
+/// Whether devices of this machine can raise any of its interrupts, because nobody checks theirs and somebody has told VFIO that it does not matter.
+pub fn forges_interrupts(host: &Host) -> bool {
+    let remapped = interrupt_remapping(host);
+    matches!(remapped, Ok(how) if how == UNREMAPPED)
+}
+
+/// What is said of interrupts that are not remapped where that is allowed.
+const UNREMAPPED: &str = "off, and allowed to be (allow_unsafe_interrupts)";
+
 /// The kernel prefixes the interrupt controllers behind a remapping IOMMU with `IR-`; other architectures have no such thing.
 fn interrupt_remapping(host: &Host) -> Result<String, Obstacle> {
     let interrupts = host.text("proc/interrupts").unwrap_or_default();
@@ -131,7 +140,7 @@ fn interrupt_remapping(host: &Host) -> Result<String, Obstacle> {
     } else if !interrupts.contains("IO-APIC") && !interrupts.contains("PCI-MSI") {
         Ok("not of this machine's kind".into())
     } else if unsafe_allowed.as_deref() == Some("Y") {
-        Ok("off, and allowed to be (allow_unsafe_interrupts)".into())
+        Ok(UNREMAPPED.into())
     } else {
         Err(Obstacle::NoInterruptRemapping)
     }

@@ -16,7 +16,7 @@ mod way;
 
 pub use address::{Address, AddressError};
 pub use bind::{BindError, Force, Rebound, bind, unbind};
-pub use examine::{Check, examine, examine_machine};
+pub use examine::{Check, examine, examine_machine, forges_interrupts};
 pub use function::{Function, Resource};
 pub use host::{Host, Kernel, Node};
 pub use obstacle::{Blocked, Obstacle};

@@ -143,7 +143,9 @@ impl Obstacle {
     }
 }
 
-/// What switches Intel's IOMMU on where the kernel does not by itself; AMD's and Arm's are on whenever the firmware has them on.
+/// What switches Intel's IOMMU on where the kernel does not by itself. Debian's and Ubuntu's kernels
+/// do (CONFIG_INTEL_IOMMU_DEFAULT_ON, or its form that leaves integrated graphics out), Fedora's and
+/// RHEL's do not. AMD's and Arm's are on whenever the firmware has them on.
 const IOMMU_ON: &str = "intel_iommu=on";
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 const UNSAFE_INTERRUPTS: &str = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
@@ -167,9 +169,8 @@ impl Blocked {
             Obstacle::Bridge => vec![],
             Obstacle::NoIommu => vec![
                 "enable the IOMMU in the firmware (VT-d, AMD-Vi, SMMU)".into(),
-                format!(
-                    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{IOMMU_ON} /' /etc/default/grub && sudo update-grub && sudo reboot"
-                ),
+                format!("on Fedora and RHEL: sudo grubby --update-kernel=ALL --args={IOMMU_ON} && sudo reboot"),
+                format!("elsewhere, if /proc/cmdline has intel_iommu=off: {IOMMU_ON} in its place in the boot loader's settings"),
             ],
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe {module}")],
             Obstacle::NotBound { way, .. } => vec![format!("sudo {}", way.bind_command(&address))],
@@ -217,11 +218,11 @@ impl Blocked {
             Obstacle::NoFunction | Obstacle::Bridge | Obstacle::Busy { .. } | Obstacle::NoPhysicalAddresses => vec![],
             Obstacle::UseUnknown { .. } | Obstacle::Unreadable { .. } => vec![],
             Obstacle::NoIommu => {
-                vec![format!("sudo sed -i 's/{IOMMU_ON} //' /etc/default/grub && sudo update-grub && sudo reboot")]
+                vec![format!("on Fedora and RHEL: sudo grubby --update-kernel=ALL --remove-args={IOMMU_ON} && sudo reboot")]
             }
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe -r {module}")],
             Obstacle::NotBound { .. } => vec![format!("sudo ring3 unbind {address}")],
-            Obstacle::InUse { uses } => uses.iter().map(Use::resume).collect(),
+            Obstacle::InUse { uses } => uses.iter().filter_map(Use::resume).collect(),
             Obstacle::GroupNotViable { blockers, .. } => each(blockers, "unbind"),
             Obstacle::NoPermission { path } if !path.starts_with("/dev") => vec![],
             Obstacle::NoPermission { path } => vec![format!("sudo chown root {path}")],

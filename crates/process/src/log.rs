@@ -66,6 +66,15 @@ pub fn flush(limit: Duration) -> bool {
     process().flush(limit)
 }
 
+/// What others have said, a process, a device or a file, as text of one line: nothing of it moves a terminal, or looks like another line.
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() { plain.extend(letter.escape_debug()) } else { plain.push(letter) }
+    }
+    plain
+}
+
 fn process() -> &'static Log {
     static LOG: OnceLock<Log> = OnceLock::new();
     LOG.get_or_init(|| Log::new(Stderr))
@@ -160,17 +169,27 @@ impl Log {
 
 impl Write for &Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut line = bytes[..bytes.len().min(LINE)].to_vec();
-        if line.len() < bytes.len() {
-            line.extend_from_slice(b"...\n");
-        }
-        self.put(Kind::Logged, line);
+        self.put(Kind::Logged, one_line(&bytes[..bytes.len().min(LINE)], bytes.len() > LINE));
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A line of a subscriber's, which ends where it ends, whatever was logged: another line would look like one of this program's own.
+fn one_line(bytes: &[u8], is_cut: bool) -> Vec<u8> {
+    let mut line = Vec::with_capacity(bytes.len() + 4);
+    for &byte in bytes.strip_suffix(b"\n").unwrap_or(bytes) {
+        match byte {
+            b'\n' => line.extend(b"\\n"),
+            b'\r' => line.extend(b"\\r"),
+            other => line.push(other),
+        }
+    }
+    line.extend(if is_cut { &b"...\n"[..] } else { b"\n" });
+    line
 }
 
 /// The side of the thread, which may wait for ever.

@@ -24,6 +24,7 @@ pub struct Error {
 /// Prepares the calling process, before it has other threads than the log's; `keep` are paths that it needs later. Requirements root. What could not be had
 /// is given back in words: it serves without, and they are for who has a disk.
 pub fn prepare(keep: &[&Path]) -> Result<Vec<String>, Error> {
+    raise_files();
     leave_mounts(keep)?;
     Ok(stay_in_memory())
 }
@@ -49,6 +50,12 @@ pub fn stay_in_memory() -> Vec<String> {
         doubts.push(format!("this process may be paged out (mlockall); raise `ulimit -l`: {error}"));
     }
     doubts
+}
+
+/// Lets this process open as many files as it may: each driver and each client takes some, and what one of them takes the others need. What it may not is an error when it is needed.
+pub fn raise_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Takes a mount namespace that sees no mounts made from now on, and lets go of file systems that this process does not need.

@@ -37,12 +37,19 @@ impl Pool {
         rings.flat_map(|rings| rings.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>()).collect()
     }
 
+    /// One of its rings as a pool of its own, for a thread that is about to start: [`trim`](Self::trim) leaves it alone, however late
+    /// the thread takes it.
+    pub fn one(&self) -> io::Result<Self> {
+        let Some(rings) = &self.0 else { return Ok(Self::default()) };
+        let ring = rings.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(none)?;
+        Ok(Self(Some(Arc::new(Mutex::new(vec![ring])))))
+    }
+
     /// The ring of [`Reactor::new`] for the thread that calls, with room for `commands` at least if it is made now.
     pub fn reactor(&self, commands: u32, poll: Duration) -> io::Result<Reactor> {
         let Some(rings) = &self.0 else { return Reactor::new(commands, poll) };
         let taken = rings.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let ring = taken
-            .ok_or_else(|| io::Error::other("no ring is left of those that were made before the sandbox: serve fewer queues"))?;
+        let ring = taken.ok_or_else(none)?;
         // Who enables it is its one user.
         ring.submitter().register_enable_rings()?;
         Ok(Reactor::over(ring, poll))
@@ -54,6 +61,10 @@ impl Pool {
             rings.lock().unwrap_or_else(PoisonError::into_inner).truncate(count);
         }
     }
+}
+
+fn none() -> io::Error {
+    io::Error::other("no ring is left of those that were made before the sandbox: serve fewer queues")
 }
 
 /// A ring that waits to be enabled, by the thread that will use it.
@@ -128,5 +139,15 @@ mod tests {
         let error = pool.reactor(4, Duration::ZERO).err().unwrap().to_string();
         assert!(error.contains("no ring is left"), "{error}");
         assert!(Pool::default().reactor(4, Duration::ZERO).is_ok());
+    }
+
+    #[test]
+    fn a_ring_that_was_taken_for_a_thread_is_not_trimmed_before_the_thread_has_it() {
+        let pool = Pool::filled(2, 4, &[]).unwrap();
+        let its = pool.one().unwrap();
+        pool.trim(0);
+        assert!(pool.one().is_err());
+        assert!(std::thread::spawn(move || its.reactor(4, Duration::ZERO).is_ok()).join().unwrap());
+        assert!(Pool::default().one().unwrap().reactor(4, Duration::ZERO).is_ok());
     }
 }

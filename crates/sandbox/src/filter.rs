@@ -105,12 +105,13 @@ pub(crate) const NARROWED: &[Narrowed] = &[
     },
     Narrowed {
         name: "setsockopt",
-        only: "time limits",
+        only: "time limits, and whether senders are named",
         forms: &[
             &[rule(1, ALL, SOCKET), rule(2, ALL, libc::SO_RCVTIMEO as u64)],
             &[rule(1, ALL, SOCKET), rule(2, ALL, libc::SO_SNDTIMEO as u64)],
             &[rule(1, ALL, SOCKET), rule(2, ALL, 66)],
             &[rule(1, ALL, SOCKET), rule(2, ALL, 67)],
+            &[rule(1, ALL, SOCKET), rule(2, ALL, libc::SO_PASSCRED as u64)],
         ],
     },
     Narrowed {

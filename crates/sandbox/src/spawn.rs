@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::{CString, OsStr};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -107,6 +107,7 @@ pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)
     // SAFETY: the kernel has just made it for this process.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     drop(write);
+    spare_no_more(pid);
     let mut number = [0; size_of::<i32>()];
     if File::from(read).read_exact(&mut number).is_err() {
         return Ok(Child { pid, pidfd, unlimited });
@@ -114,6 +115,15 @@ pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)
     // Without the one who waits for it, its end would stay.
     let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
     Err(refused(program, "executing", io::Error::from_raw_os_error(i32::from_ne_bytes(number))))
+}
+
+/// What keeps this process from being chosen when memory runs out is not for one that was started for what it may do wrong.
+fn spare_no_more(pid: u32) {
+    let own = fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse::<i32>().ok());
+    if own.is_some_and(|own| own < 0) {
+        // One that has ended already needs none.
+        let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
+    }
 }
 
 fn variable(name: &str, value: &OsStr) -> Option<CString> {

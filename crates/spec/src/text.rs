@@ -16,15 +16,20 @@ impl fmt::Display for Printable<'_> {
         for chunk in self.0.utf8_chunks() {
             for character in chunk.valid().chars() {
                 match character {
+                    _ if is_visible(character) => f.write_char(character)?,
                     '\0'..='\x1f' | '\x7f'..='\u{9f}' => write!(f, "\\x{:02x}", character as u32)?,
-                    _ if is_unseen(character) => write!(f, "\\u{{{:x}}}", character as u32)?,
-                    _ => f.write_char(character)?,
+                    _ => write!(f, "\\u{{{:x}}}", character as u32)?,
                 }
             }
             chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
         }
         Ok(())
     }
+}
+
+/// Whether a terminal shows a character as a sign, and does nothing else with it.
+pub fn is_visible(character: char) -> bool {
+    !matches!(character, '\0'..='\x1f' | '\x7f'..='\u{9f}') && !is_unseen(character)
 }
 
 /// Whether a character is no sign of its own: marks of direction, separators of lines, joiners, tags. [Unicode 15.1, Bidi_Control, Cf, Zl, Zp]

@@ -16,4 +16,4 @@ mod recorder;
 mod segment;
 
 pub use recorder::{Entry, Operation, Recorder};
-pub use segment::{Counters, ENTRIES, Phase, Segment};
+pub use segment::{Counters, ENTRIES, Lost, Phase, Segment};

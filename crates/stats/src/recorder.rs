@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::segment::{Phase, Segment, entry, word};
+use crate::segment::{Lost, Phase, Segment, entry, word};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,15 @@ impl Recorder {
         self.add(word::SHARED_HITS, 1);
     }
 
+    /// So many packets were lost so far.
+    pub fn lost(&self, lost: Lost) {
+        let part = self.segment.part(self.part);
+        let Lost { rx_missed, rx_errors, tx_lost } = lost;
+        for (index, count) in [(word::RX_MISSED, rx_missed), (word::RX_ERRORS, rx_errors), (word::TX_LOST, tx_lost)] {
+            part[index].store(count, Ordering::Relaxed);
+        }
+    }
+
     /// A request came.
     #[inline]
     pub fn started(&self, tag: u16, operation: Operation, lba: u64, blocks: u32) {
@@ -178,6 +187,9 @@ mod tests {
         recorder.beat();
         recorder.started(7, Operation::Write, 1 << 40, 8);
         recorder.ended(7, 5, 0);
+        let lost = Lost { rx_missed: 1, rx_errors: 2, tx_lost: 3 };
+        recorder.lost(lost);
+        assert_eq!(segment.counters(Some(1)).lost, lost);
         let counters = segment.counters(Some(1));
         assert_eq!(
             (counters.phase, counters.beat, counters.submitted, counters.completed, counters.errors),

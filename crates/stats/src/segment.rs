@@ -71,6 +71,19 @@ pub struct Counters {
     pub interrupts: u64,
     /// Requests whose bytes lie in clients' memory, so that nobody copies them.
     pub shared_hits: u64,
+    /// Packets that a network card has lost.
+    pub lost: Lost,
+}
+
+/// Packets that a network card, or its driver, has lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Received, and no buffer was there.
+    pub rx_missed: u64,
+    /// Received damaged, or in a way that makes no sense.
+    pub rx_errors: u64,
+    /// Given to the card to be sent, and lost with a reset.
+    pub tx_lost: u64,
 }
 
 /// Where each word of a part is.
@@ -85,6 +98,9 @@ pub(crate) mod word {
     /// Entries that were ever written to the flight recorder.
     pub const RECORDED: usize = 7;
     pub const SHARED_HITS: usize = 8;
+    pub const RX_MISSED: usize = 9;
+    pub const RX_ERRORS: usize = 10;
+    pub const TX_LOST: usize = 11;
 }
 
 /// The memory.
@@ -153,6 +169,7 @@ impl Segment {
             bytes: get(word::BYTES),
             interrupts: get(word::INTERRUPTS),
             shared_hits: get(word::SHARED_HITS),
+            lost: Lost { rx_missed: get(word::RX_MISSED), rx_errors: get(word::RX_ERRORS), tx_lost: get(word::TX_LOST) },
         }
     }
 

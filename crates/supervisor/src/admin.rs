@@ -11,18 +11,23 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_control::admin::{Command, Reply, VERSION};
 use ring3_lease::Channel;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+
+use crate::socket::{Made, make_room};
 
 /// Most connections at a time.
 pub const CONNECTIONS: usize = 64;
 /// How long a reader may take to take an answer: its socket has room for several.
 const TAKE: Duration = Duration::from_millis(20);
+/// How long nobody is let in after one could not be, for want of descriptors or memory: who waits stays readable, and would be looked at without end.
+const FULL: Duration = Duration::from_secs(1);
 
 /// A socket that could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +66,8 @@ struct Connection {
 /// The supervisor's end.
 pub struct Server {
     listener: OwnedFd,
-    path: Option<PathBuf>,
+    /// Its file, if it has made that.
+    _made: Option<Made>,
     /// Held as long as this lives: who finds the socket without it has found what a dead supervisor has left.
     _lock: Option<OwnedFd>,
     connections: BTreeMap<u64, Connection>,
@@ -69,6 +75,8 @@ pub struct Server {
     answers: Receiver<(u64, Reply)>,
     tell: Sender<(u64, Reply)>,
     raised: Arc<OwnedFd>,
+    /// Until when nobody is let in.
+    full: Option<Instant>,
 }
 
 impl Server {
@@ -82,12 +90,10 @@ impl Server {
         let lock = rustix::fs::open(&lock, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
             .map_err(|error| failed(error.into()))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Taken { path: path.to_owned() })?;
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+        make_room(path, SocketType::SEQPACKET).map_err(failed)?;
         let listener = listen_at(path).map_err(failed)?;
-        Self::new(listener, Some(path.to_owned()), Some(lock)).map_err(failed)
+        let made = Made::at(path).map_err(failed)?;
+        Self::new(listener, Some(made), Some(lock)).map_err(failed)
     }
 
     /// Listens on a socket that whoever started this process has made.
@@ -96,17 +102,23 @@ impl Server {
         Self::new(listener, None, None)
     }
 
-    fn new(listener: OwnedFd, path: Option<PathBuf>, lock: Option<OwnedFd>) -> io::Result<Self> {
+    fn new(listener: OwnedFd, made: Option<Made>, lock: Option<OwnedFd>) -> io::Result<Self> {
         let (tell, answers) = channel();
         let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Self { listener, path, _lock: lock, connections: BTreeMap::new(), next: 0, answers, tell, raised })
+        Ok(Self { listener, _made: made, _lock: lock, connections: BTreeMap::new(), next: 0, answers, tell, raised, full: None })
     }
 
-    /// Readable when something happens here.
+    /// Readable when something happens here, until [`due`](Self::due).
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let own = [self.listener.as_fd(), self.raised.as_fd()];
+        let listener = self.due().is_none().then(|| self.listener.as_fd());
+        let own = listener.into_iter().chain([self.raised.as_fd()]);
         // Who waits for an answer has nothing to say before.
-        own.into_iter().chain(self.connections.values().map(|connection| connection.channel.as_fd())).collect()
+        own.chain(self.connections.values().map(|connection| connection.channel.as_fd())).collect()
+    }
+
+    /// After which time [`fds`](Self::fds) are others.
+    pub fn due(&self) -> Option<Duration> {
+        self.full.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
     /// Takes what has come: commands to be answered by [`answer`](Self::answer), or by what [`later`](Self::later) gives.
@@ -121,7 +133,21 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) {
+        if self.due().is_some() {
+            return;
+        }
+        loop {
+            let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return,
+                // Whoever wanted to come is gone.
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => {
+                    tracing::warn!("nobody is let in for {FULL:?}: {error}");
+                    self.full = Some(Instant::now() + FULL);
+                    return;
+                }
+            };
             // Too many: the oldest that waits for nothing goes.
             if self.connections.len() >= CONNECTIONS {
                 let idle = self.connections.iter().find(|(_, connection)| !connection.waits).map(|(&id, _)| id);
@@ -198,12 +224,6 @@ impl Server {
             let _ = tell.send((to, reply));
             let _ = rustix::io::write(&*raised, &1u64.to_ne_bytes());
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.path.iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }
 

@@ -9,16 +9,17 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt, FdMapping};
-use ring3_process::Signals;
+use ring3_process::{Signals, marked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::listen;
 
@@ -124,7 +125,7 @@ impl Holder {
 
     fn start(&self) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.args(&self.args).env("NOTIFY_SOCKET", &self.address).env("FDSTORE", MOST.to_string());
+        command.arg0(marked(&self.program)).args(&self.args).env("NOTIFY_SOCKET", &self.address).env("FDSTORE", MOST.to_string());
         // Its own number it will find as its parent's: see `listen`.
         command.env("LISTEN_PID", std::process::id().to_string());
         command.env("LISTEN_FDS", self.shelf.kept.len().to_string()).env("LISTEN_FDNAMES", self.shelf.names());
@@ -198,8 +199,7 @@ pub(crate) fn receive(socket: &UnixDatagram) -> io::Result<Option<(String, Vec<O
 /// Holds `program`, started with `args`, until it has ended in order.
 pub fn hold(program: PathBuf, args: Vec<OsString>) -> io::Result<ExitStatus> {
     let signals = Signals::take()?;
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    ring3_process::raise_files();
     let folder = tempfile::Builder::new().prefix("ring3d.").tempdir_in(runtime())?;
     Holder::new(program, args, folder.path())?.run(&signals)
 }

@@ -23,7 +23,7 @@ pub fn program(own: &Program, name: &str) -> io::Result<(Arc<Program>, Vec<CStri
         )));
     };
     let opened = Program::open(&path).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
-    let words = [&*format!("dde-{name}"), "--device", LEASE].map(CString::new);
+    let words = [&*format!("@dde-{name}"), "--device", LEASE].map(CString::new);
     let words = words.into_iter().collect::<Result<_, _>>().map_err(io::Error::other)?;
     Ok((Arc::new(opened), words))
 }

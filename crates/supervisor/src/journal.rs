@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ring3_process::log::plain;
+
 /// Lines that are kept.
 const LINES: usize = 2000;
 /// Most bytes of a line.
@@ -61,17 +63,12 @@ impl Journal {
     }
 
     fn push(&mut self, who: &str, text: &[u8]) {
-        let text: String = String::from_utf8_lossy(&text[..text.len().min(LINE)]).chars().map(printable).collect();
+        let text = plain(&String::from_utf8_lossy(&text[..text.len().min(LINE)]));
         if self.lines.len() == LINES {
             self.lines.pop_front();
         }
         self.lines.push_back(format!("{} {who}: {text}", stamp(SystemTime::now())));
     }
-}
-
-/// A driver's words go to terminals.
-fn printable(character: char) -> char {
-    if character.is_control() { ' ' } else { character }
 }
 
 /// Seconds since 1970.
@@ -111,7 +108,7 @@ mod tests {
         journal.written(7, b" a line\x1b[31m\nand what is not ended");
         journal.ended(7);
         let lines = journal.last(9, 9999);
-        assert!(lines[0].ends_with(" 7: half a line [31m") && lines[1].ends_with("not ended"), "{lines:?}");
+        assert!(lines[0].ends_with(" 7: half a line\\u{1b}[31m") && lines[1].ends_with("not ended"), "{lines:?}");
     }
 
     #[test]

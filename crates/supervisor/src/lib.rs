@@ -31,6 +31,8 @@ pub mod policy;
 pub mod process;
 pub mod rcu;
 pub mod scrape;
+mod sleep;
+mod socket;
 pub mod store;
 pub mod supervisor;
 

@@ -46,6 +46,8 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    // Before anything else: it begins anew.
+    ring3_process::mark_process();
     log::start();
     std::panic::set_hook(Box::new(|panic| log::notice(format_args!("ring3d: a bug: {panic}"))));
     let filter = tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "info".into());
@@ -148,7 +150,8 @@ fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, ou
     let watchdog = notify::watchdog();
     loop {
         let retry = (stopping || leaving || supervisor.is_ending()).then_some(RETRY);
-        let timeout = retry.into_iter().chain(watchdog).min().and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout =
+            retry.into_iter().chain(watchdog).chain(server.due()).min().and_then(|timeout| Timespec::try_from(timeout).ok());
         let [signalled, hotplug] = {
             let sources = server.fds();
             let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&*outside.hotplug, PollFlags::IN)];
@@ -165,7 +168,10 @@ fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, ou
         }
         if signalled {
             let wishes = signals.wishes();
-            force |= stopping && told && wishes.stop;
+            if stopping && wishes.stop {
+                force = true;
+                supervisor.insist();
+            }
             if (wishes.stop || wishes.hang_up && !outside.has_store) && !stopping {
                 stopping = true;
                 outside.tell(Notifier::stopping);

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use ring3_control::status::{DeviceStatus, DiskStatus, InterfaceStatus, State};
 
 /// All states, by the names that `--json` has for them.
-const STATES: [(State, &str); 9] = [
+const STATES: [(State, &str); 10] = [
     (State::Absent, "absent"),
     (State::Starting, "starting"),
     (State::Running, "running"),
@@ -18,6 +18,7 @@ const STATES: [(State, &str); 9] = [
     (State::Failed, "failed"),
     (State::Stopping, "stopping"),
     (State::Stopped, "stopped"),
+    (State::Sleeping, "sleeping"),
 ];
 
 /// A metric of each device: name, type, help, value; none where it does not apply.
@@ -28,7 +29,7 @@ type OfDisk = (&'static str, &'static str, &'static str, fn(&DiskStatus) -> f64)
 /// A metric of each interface.
 type OfInterface = (&'static str, &'static str, &'static str, fn(&InterfaceStatus) -> f64);
 
-const INTERFACE: [OfInterface; 9] = [
+const INTERFACE: [OfInterface; 12] = [
     ("ring3_interface_up", "gauge", "1 if somebody has set the interface up.", |interface| f64::from(u8::from(interface.up))),
     ("ring3_interface_carrier", "gauge", "1 if the interface has a carrier.", |interface| f64::from(u8::from(interface.carrier))),
     ("ring3_interface_mtu_bytes", "gauge", "Most bytes of a packet without its Ethernet header.", |interface| {
@@ -47,6 +48,13 @@ const INTERFACE: [OfInterface; 9] = [
     ("ring3_interface_transmit_bytes_total", "counter", "Bytes of them.", |interface| interface.tx_bytes as f64),
     ("ring3_interface_transmit_drop_total", "counter", "Packets that waited in vain to be sent.", |interface| {
         interface.tx_dropped as f64
+    }),
+    ("ring3_card_receive_missed_total", "counter", "Received packets for which the card had no buffer.", |interface| {
+        interface.rx_missed as f64
+    }),
+    ("ring3_card_receive_errors_total", "counter", "Received packets that were damaged.", |interface| interface.rx_errors as f64),
+    ("ring3_card_transmit_lost_total", "counter", "Packets that were lost with a reset of the card.", |interface| {
+        interface.tx_lost as f64
     }),
 ];
 
@@ -194,6 +202,9 @@ mod tests {
             tx_packets: 6,
             tx_bytes: 600,
             tx_dropped: 2,
+            rx_missed: 3,
+            rx_errors: 4,
+            tx_lost: 5,
         };
         let outage = Outage {
             at: 1,

@@ -1,20 +1,35 @@
 //! `GET /metrics`, and nothing else of HTTP: for a Prometheus on this machine.
 //!
 //! # Trust
-//! Only loopback addresses and sockets in the file system are listened at. One connection is served at a time, for a limited time and with a limited head; what comes meanwhile waits
-//! in the kernel's queue.
+//! Only loopback addresses and sockets in the file system are listened at. Whoever connects has a limited time and a limited head. A few are served at a time; of more, the one that has
+//! taken longest goes, so that readers who do not read keep nobody out.
 
+use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{Shutdown, SocketType, shutdown};
+
+use crate::socket::make_room;
 
 /// Most bytes of a request's head.
 const MAX_HEAD: usize = 8 << 10;
 /// How long a connection may take.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(2);
+/// Connections at a time.
+const MOST: usize = 8;
+/// How long each has at least, however many come.
+const LEAST: Duration = Duration::from_millis(200);
+/// How long nobody is let in after one could not be, for want of descriptors or threads.
+const FULL: Duration = Duration::from_millis(200);
 
 /// Where it is listened: `127.0.0.1:9123`, `[::1]:9123`, `/run/ring3/metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,15 +63,12 @@ enum Listener {
     Unix(UnixListener),
 }
 
-/// Answers at `endpoint`, in a thread of its own, with what `metrics` returns; returns where it listens, which says the port if that was 0.
-pub fn serve(endpoint: &Endpoint, metrics: impl Fn() -> String + Send + 'static) -> io::Result<Endpoint> {
+/// Answers at `endpoint`, in threads of its own, with what `metrics` returns; returns where it listens, which says the port if that was 0.
+pub fn serve(endpoint: &Endpoint, metrics: impl Fn() -> String + Send + Sync + 'static) -> io::Result<Endpoint> {
     let listener = match endpoint {
         Endpoint::Tcp(address) => Listener::Tcp(TcpListener::bind(address)?),
         Endpoint::Unix(path) => {
-            // One that a ring3d has left which is gone: nobody answers there.
-            if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
-                std::fs::remove_file(path)?;
-            }
+            make_room(path, SocketType::STREAM)?;
             Listener::Unix(UnixListener::bind(path)?)
         }
     };
@@ -64,12 +76,12 @@ pub fn serve(endpoint: &Endpoint, metrics: impl Fn() -> String + Send + 'static)
         Listener::Tcp(listener) => Endpoint::Tcp(listener.local_addr()?),
         Listener::Unix(_) => endpoint.clone(),
     };
+    let (served, metrics) = (Served::default(), Arc::new(metrics));
     std::thread::Builder::new().name("ring3d-metrics".into()).spawn(move || {
         loop {
-            if let Err(error) = listener.serve_one(&metrics) {
+            if let Err(error) = listener.accept().and_then(|socket| served.begin(socket, metrics.clone())) {
                 tracing::debug!("metrics: {error}");
-                // A reader that fails is its own business; one that cannot be accepted for want of descriptors comes again.
-                std::thread::sleep(Duration::from_millis(10));
+                std::thread::sleep(FULL);
             }
         }
     })?;
@@ -77,48 +89,74 @@ pub fn serve(endpoint: &Endpoint, metrics: impl Fn() -> String + Send + 'static)
 }
 
 impl Listener {
-    fn serve_one(&self, metrics: &impl Fn() -> String) -> io::Result<()> {
+    fn accept(&self) -> io::Result<OwnedFd> {
         match self {
-            Self::Tcp(listener) => answer(&mut Timed { stream: listener.accept()?.0, end: Instant::now() + LIMIT }, metrics),
-            Self::Unix(listener) => answer(&mut Timed { stream: listener.accept()?.0, end: Instant::now() + LIMIT }, metrics),
+            Self::Tcp(listener) => listener.accept().map(|(socket, _)| socket.into()),
+            Self::Unix(listener) => listener.accept().map(|(socket, _)| socket.into()),
         }
+    }
+}
+
+/// The connections that are served, the oldest first, each with when it came.
+#[derive(Clone, Default)]
+struct Served(Arc<Mutex<VecDeque<(Arc<OwnedFd>, Instant)>>>);
+
+impl Served {
+    /// Answers at `socket` in a thread of its own, in the place of another one if there are too many.
+    fn begin(&self, socket: OwnedFd, metrics: Arc<impl Fn() -> String + Send + Sync + 'static>) -> io::Result<()> {
+        self.make_room();
+        let (all, socket) = (self.clone(), Arc::new(socket));
+        let stream = Timed { stream: socket.try_clone()?.into(), end: Instant::now() + LIMIT };
+        all.lock().push_back((socket.clone(), Instant::now()));
+        let serve = move || {
+            let mut stream = stream;
+            if let Err(error) = answer(&mut stream, &*metrics) {
+                tracing::debug!("metrics: {error}");
+            }
+            all.lock().retain(|(other, _)| !Arc::ptr_eq(other, &socket));
+        };
+        let started = std::thread::Builder::new().name("ring3d-metrics".into()).spawn(serve);
+        started.map(drop).inspect_err(|_| drop(self.lock().pop_back()))
+    }
+
+    /// Ends the connection that has taken longest, if there are too many, once it has had its time.
+    fn make_room(&self) {
+        let oldest = {
+            let served = self.lock();
+            served.front().filter(|_| served.len() >= MOST).cloned()
+        };
+        let Some((socket, came)) = oldest else { return };
+        std::thread::sleep(LEAST.saturating_sub(came.elapsed()));
+        let _ = shutdown(&*socket, Shutdown::Both);
+        // Its thread finds that out, and has ended before long.
+        self.lock().retain(|(other, _)| !Arc::ptr_eq(other, &socket));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(Arc<OwnedFd>, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A connection with an end.
-struct Timed<S> {
-    stream: S,
+struct Timed {
+    stream: File,
     end: Instant,
 }
 
-trait Stream: Read + Write {
-    fn limit(&self, left: Duration) -> io::Result<()>;
-}
-
-impl Stream for TcpStream {
-    fn limit(&self, left: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
-    }
-}
-
-impl Stream for UnixStream {
-    fn limit(&self, left: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
-    }
-}
-
-impl<S: Stream> Timed<S> {
-    fn limited(&mut self) -> io::Result<&mut S> {
+impl Timed {
+    fn limited(&mut self) -> io::Result<&mut File> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        self.stream.limit(left)?;
+        for way in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&self.stream, way, Some(left))?;
+        }
         Ok(&mut self.stream)
     }
 }
 
-fn answer(stream: &mut Timed<impl Stream>, metrics: &impl Fn() -> String) -> io::Result<()> {
+fn answer(stream: &mut Timed, metrics: &impl Fn() -> String) -> io::Result<()> {
     let mut head = Vec::new();
     let mut piece = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() <= MAX_HEAD {
@@ -158,21 +196,45 @@ fn reply(head: &[u8], metrics: &impl Fn() -> String) -> (&'static str, &'static 
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
+    fn connect(endpoint: &Endpoint) -> Timed {
+        let socket: OwnedFd = match endpoint {
+            Endpoint::Tcp(address) => TcpStream::connect(address).unwrap().into(),
+            Endpoint::Unix(path) => UnixStream::connect(path).unwrap().into(),
+        };
+        Timed { stream: socket.into(), end: Instant::now() + 10 * LIMIT }
+    }
+
     fn ask(endpoint: &Endpoint, request: &[u8]) -> String {
-        fn talk(mut stream: impl Stream, request: &[u8]) -> String {
-            stream.limit(LIMIT * 2).unwrap();
-            // What is refused early may not be read to its end.
-            let _ = stream.write_all(request);
-            let mut answer = Vec::new();
-            let _ = stream.read_to_end(&mut answer);
-            String::from_utf8(answer).unwrap()
-        }
-        match endpoint {
-            Endpoint::Tcp(address) => talk(TcpStream::connect(address).unwrap(), request),
-            Endpoint::Unix(path) => talk(UnixStream::connect(path).unwrap(), request),
-        }
+        let mut stream = connect(endpoint);
+        // What is refused early may not be read to its end.
+        let _ = stream.limited().unwrap().write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.limited().unwrap().read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    #[test]
+    fn readers_who_do_not_read_keep_nobody_out() {
+        let place = serve(&"127.0.0.1:0".parse().unwrap(), || "ring3_up 1\n".into()).unwrap();
+        let _slow: Vec<_> = (0..3 * MOST).map(|_| connect(&place)).collect();
+        let began = Instant::now();
+        assert!(ask(&place, b"GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
+        // One after the other they would have had their whole time.
+        assert!(began.elapsed() < LIMIT * MOST as u32, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_file_at_its_place_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious");
+        std::fs::write(&path, "content").unwrap();
+        assert!(serve(&Endpoint::Unix(path.clone()), String::new).unwrap_err().to_string().contains("no socket"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"content");
     }
 
     #[test]

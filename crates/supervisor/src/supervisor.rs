@@ -1,6 +1,8 @@
 //! All devices together: from the manifest to the end.
 
-use std::collections::BTreeSet;
+mod reload;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,20 +10,23 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring3_control::admin::{Command, Reply};
-use ring3_control::status::{DeviceStatus, State};
+use ring3_control::status::DeviceStatus;
 use ring3_sandbox::Program;
 
 use crate::admin::{Request, Server};
-use crate::export::Export;
 use crate::export::tap::Tap;
 use crate::export::ublk::Ublk;
+use crate::export::{Export, Ids};
 use crate::faults::Faults;
 use crate::half;
 use crate::hosted;
 use crate::keeper::{self, Ask, Handle, Records, Setup, Shared, Survival, Taken};
-use crate::manifest::{self, Device, Kind, Wanted};
+use crate::manifest::{self, Device, Half, Kind, User, Wanted};
 use crate::notify::Notifier;
+use crate::sleep;
 use crate::store::Store;
+
+use reload::Reloading;
 
 /// Bytes of an answer that lines may take.
 const ROOM: usize = 60_000;
@@ -31,6 +36,10 @@ pub struct Supervisor {
     config: PathBuf,
     program: Arc<Program>,
     taken: Taken,
+    /// Numbers of disks that manifests name.
+    ids: Ids,
+    /// Users of devices whose manifests name none.
+    users: BTreeMap<String, User>,
     /// What survives this process.
     store: Arc<Store>,
     seen: Seen,
@@ -39,6 +48,8 @@ pub struct Supervisor {
     ending: BTreeSet<String>,
     /// Devices that follow those of the same names.
     coming: Vec<Wanted>,
+    /// A reload whose end somebody waits for.
+    reloading: Option<Reloading>,
     ended: (Sender<Ended>, Receiver<Ended>),
 }
 
@@ -99,11 +110,26 @@ impl Supervisor {
     fn empty(config: PathBuf, program: Arc<Program>, store: Arc<Store>) -> Self {
         let seen = Seen { shared: Arc::default(), faults: Faults::watch() };
         let (keepers, ending, ended) = (Vec::new(), BTreeSet::new(), channel());
-        Self { config, program, taken: Taken::default(), store, seen, keepers, ending, coming: Vec::new(), ended }
+        let (ids, users) = (Ids::default(), BTreeMap::new());
+        Self {
+            config,
+            program,
+            taken: Taken::default(),
+            ids,
+            users,
+            store,
+            seen,
+            keepers,
+            ending,
+            coming: Vec::new(),
+            reloading: None,
+            ended,
+        }
     }
 
     fn reserve(&self, wanted: &Wanted) {
         let Some(device) = wanted.device() else { return };
+        self.ids.set(&device.name, device.export.id);
         if let manifest::Match::Address(address) = &device.r#match {
             self.taken.set(&device.name, address.parse().ok());
         }
@@ -113,11 +139,24 @@ impl Supervisor {
         match wanted {
             Wanted::Device(device) => self.keep_device(*device, records, None),
             Wanted::Half(half) => {
-                let keeper = half::start(half.clone(), &self.program)?;
+                let user = half.user.map_or_else(|| self.own_user(&half.name), Ok)?;
+                let keeper = half::start(Half { user: Some(user), ..half.clone() }, &self.program)?;
                 self.add(keeper, Wanted::Half(half));
                 Ok(())
             }
         }
+    }
+
+    /// Whose the drivers of `name` are if nobody says so.
+    fn own_user(&mut self, name: &str) -> io::Result<User> {
+        if let Some(user) = self.users.get(name) {
+            return Ok(*user);
+        }
+        let taken = |number| self.users.values().any(|other| other.user == number) || User::is_somebody(number);
+        let user =
+            User::own(name, taken).ok_or_else(|| io::Error::other("no user is left for its drivers: write user = \"...\""))?;
+        self.users.insert(name.to_owned(), user);
+        Ok(user)
     }
 
     fn add(&mut self, keeper: Handle, wanted: Wanted) {
@@ -130,20 +169,21 @@ impl Supervisor {
         let (program, argv) = match device.hosted() {
             Some(driver) => hosted::program(&self.program, driver)?,
             None => {
-                let words = ["ring3-driver", "drive", &device.name].into_iter().map(CString::new);
+                let words = ["@ring3-driver", "drive", &device.name].into_iter().map(CString::new);
                 (self.program.clone(), words.collect::<Result<_, _>>().map_err(io::Error::other)?)
             }
         };
         let taken = self.taken.clone();
         let mut export: Box<dyn Export> = match (export, device.export.kind) {
             (Some(export), _) => export,
-            (None, Kind::Ublk) => Box::new(Ublk::new(&device, self.program.clone())),
+            (None, Kind::Ublk) => Box::new(Ublk::new(&device, self.ids.clone(), self.program.clone())),
             (None, Kind::Tap) => Box::new(Tap::new(&device)),
             (None, Kind::SharedDisk | Kind::SharedCard) => return Err(io::Error::other("nobody has said who shares it")),
         };
         let adopted = keeper::adopt(&device, records, &mut *export);
         let survival = Survival::new(&self.store, &device.name);
-        let setup = Setup { device: device.clone(), program, argv, unconfined: false, taken };
+        let user = device.user.map_or_else(|| self.own_user(&device.name), Ok)?;
+        let setup = Setup { device: Device { user: Some(user), ..device.clone() }, program, argv, unconfined: false, taken };
         let keeper = keeper::go_on(setup, export, survival, adopted)?;
         self.add(keeper, Wanted::Device(Box::new(device)));
         Ok(())
@@ -159,9 +199,13 @@ impl Supervisor {
         self.seen.clone()
     }
 
+    fn keepers(&self) -> impl Iterator<Item = &Handle> {
+        self.keepers.iter().map(|(keeper, _)| keeper)
+    }
+
     /// A device may have come or gone.
     pub fn look(&self) {
-        self.keepers.iter().for_each(|(keeper, _)| keeper.ask(Ask::Look));
+        self.keepers().for_each(|keeper| keeper.ask(Ask::Look));
     }
 
     /// Leaves all devices, with their drivers and their users, to the next ring3d. The error says why that one could not go on with them.
@@ -181,7 +225,15 @@ impl Supervisor {
             Command::Hello { .. } => Reply::Refused("once is enough".into()),
             Command::Status => Reply::Status(self.devices()),
             Command::Metrics => Reply::Text(crate::metrics::text(&self.devices())),
-            Command::Reload => self.reload(),
+            Command::Reload => {
+                let answer = Box::new(server.later(from));
+                return self.reload(answer);
+            }
+            Command::Sleep { driven } => return sleep::all(self.keepers(), *driven, server.later(from)),
+            Command::Wake => {
+                self.keepers().for_each(|keeper| keeper.ask(Ask::Wake));
+                Reply::Done
+            }
             Command::Logs { name, .. }
             | Command::Restart { name }
             | Command::Stop { name, .. }
@@ -204,32 +256,6 @@ impl Supervisor {
         server.answer(from, &reply);
     }
 
-    /// Starts what the manifests have now and had not, and ends what they had and have not. What has changed is ended and follows itself, unless somebody may use it.
-    fn reload(&mut self) -> Reply {
-        self.reap();
-        let all = match manifest::read(&self.config) {
-            Ok(all) => all,
-            Err(error) => return Reply::Refused(format!("{error}; everything goes on as it was")),
-        };
-        let superfluous = |(_, wanted): &&(Handle, Wanted)| !all.contains(wanted);
-        let going: Vec<_> = self.keepers.iter().filter(superfluous).map(|(keeper, _)| keeper.name.clone()).collect();
-        let is_used = |wanted: &&Wanted| {
-            let changed = |old: &Wanted| old.device().is_some() && old.name() == wanted.name() && old != *wanted;
-            self.keepers.iter().any(|(keeper, old)| changed(old) && !is_free(keeper))
-        };
-        if let Some(name) = all.iter().find(is_used).map(Wanted::name) {
-            return Reply::Refused(format!(
-                "{name} has changed, and is driven as it was: ring3 stop {name}, and reload then; everything goes on as it was"
-            ));
-        }
-        going.iter().for_each(|name| self.end_one(name, false));
-        self.coming = all.into_iter().filter(|wanted| self.keepers.iter().all(|(_, old)| old != wanted)).collect();
-        match self.follow() {
-            None => Reply::Done,
-            Some(why) => Reply::Refused(why),
-        }
-    }
-
     /// Starts what comes in the place of what has ended. The error of the last that could not be started.
     fn follow(&mut self) -> Option<String> {
         let is_waiting = |wanted: &Wanted| self.keepers.iter().any(|(keeper, _)| keeper.name == wanted.name());
@@ -249,6 +275,14 @@ impl Supervisor {
         keeper.ask(Ask::End { force, answer: Box::new(move |reply| drop(tell.send(Ended { name, reply }))) });
     }
 
+    /// Waits no longer for those that are being asked to end: whoever uses them, and what their drivers still do.
+    pub fn insist(&self) {
+        self.keepers
+            .iter()
+            .filter(|(keeper, _)| self.ending.contains(&keeper.name))
+            .for_each(|(keeper, _)| keeper.ask(Ask::Insist));
+    }
+
     /// Asks all that are not being asked already to end.
     pub fn end(&mut self, force: bool) {
         let names: Vec<_> =
@@ -261,20 +295,27 @@ impl Supervisor {
         let mut refused = Vec::new();
         while let Ok(Ended { name, reply }) = self.ended.1.try_recv() {
             self.ending.remove(&name);
-            if let Reply::Refused(why) = reply {
-                self.coming.retain(|wanted| wanted.name() != name);
-                refused.push(why);
+            let by_reload = self.reloading.as_mut().and_then(|reload| reload.waits.remove(&name).then_some(reload));
+            let Reply::Refused(why) = reply else { continue };
+            self.coming.retain(|wanted| wanted.name() != name);
+            match by_reload {
+                Some(reload) => reload.goes_on.push(format!(
+                    "{name} is in no manifest any more, and goes on: {why}; stop what uses it, and ring3 reload again"
+                )),
+                None => refused.push(why),
             }
         }
-        let (taken, seen) = (&self.taken, &self.seen);
+        let (taken, ids, seen) = (&self.taken, &self.ids, &self.seen);
         self.keepers.retain(|(keeper, _)| {
             if keeper.has_ended() {
                 taken.set(&keeper.name, None);
+                ids.set(&keeper.name, None);
                 seen.lock().retain(|shared| !Arc::ptr_eq(shared, &keeper.shared));
             }
             !keeper.has_ended()
         });
         refused.extend(self.follow());
+        self.end_reload();
         refused
     }
 
@@ -285,11 +326,6 @@ impl Supervisor {
 
     /// Whether an end is being waited for.
     pub fn is_ending(&self) -> bool {
-        !self.ending.is_empty() || !self.coming.is_empty()
+        !self.ending.is_empty() || !self.coming.is_empty() || self.reloading.is_some()
     }
-}
-
-/// Whether nobody can use a device's disks.
-fn is_free(keeper: &Handle) -> bool {
-    matches!(keeper.shared.now().state, State::Stopped | State::Failed | State::Absent)
 }

@@ -41,6 +41,7 @@ fn an_installation_is_these_files_and_no_others() {
         "usr/local/bin/ring3d",
         "usr/local/include/ring3.h",
         "usr/local/lib/libring3.so",
+        concat!("usr/local/lib/libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")),
         "usr/local/lib/systemd/system/ring3d.service",
         "usr/local/lib/systemd/system/ring3d.socket",
         "usr/local/lib/udev/rules.d/60-ring3.rules",

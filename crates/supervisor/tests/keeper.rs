@@ -19,6 +19,7 @@ use ring3_stats::{Operation, Phase, Recorder, Segment};
 use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
 use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
 use ring3_supervisor::manifest;
+use ring3_supervisor::policy::Sleep;
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -57,7 +58,12 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
         std::process::abort();
     }
     let device = ring3_backend::attach(lease.into(), None).ok()?;
-    say(&Report::Offers { disks: vec![disk()], nics: Vec::new(), refused: Vec::new(), adopted: adopted && manner == "records" })?;
+    say(&Report::Offers {
+        disks: vec![disk(); if manner == "offers many" { 17 } else { 1 }],
+        nics: Vec::new(),
+        refused: Vec::new(),
+        adopted: adopted && manner == "records",
+    })?;
     loop {
         let (order, _) = next()?;
         match order {
@@ -94,11 +100,12 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                 drop(kept);
                 return Some(());
             }
-            Order::Stop => {
+            Order::Stop | Order::Rest if manner != "does not rest" => {
                 say(&Report::Stopped)?;
                 drop(device);
                 return Some(());
             }
+            Order::Rest => std::thread::sleep(PATIENCE),
             _ => return None,
         }
     }
@@ -139,6 +146,8 @@ fn disk() -> DiskFacts {
 struct Notes {
     done: Arc<Mutex<Vec<&'static str>>>,
     used: Arc<AtomicBool>,
+    /// Somebody has the number that it is to have.
+    taken: Arc<AtomicBool>,
     in_flight: Arc<AtomicU64>,
 }
 
@@ -153,7 +162,10 @@ impl Notes {
 }
 
 impl Export for Notes {
-    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), String> {
+    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), Refusal> {
+        if self.taken.load(Ordering::Relaxed) {
+            return Err(Refusal::Busy("md0 has the old one open".into()));
+        }
         self.note("create");
         Ok(())
     }
@@ -452,4 +464,83 @@ fn a_program_is_replaced_without_a_fence_and_one_that_does_not_do_goes_back() {
     assert_eq!(bed.ready().pid, after.pid, "it was not touched");
     let nothing = bed.ask(|answer| Ask::Upgrade { program: Some("/no/such/program".into()), answer });
     assert!(matches!(nothing, Reply::Refused(why) if why.contains("/no/such/program")));
+}
+
+#[test]
+fn an_upgrade_whose_old_driver_is_killed_meanwhile_says_that_the_new_one_drives() {
+    let bed = bed("works", "");
+    let (tell, reply) = channel();
+    let before = bed.ready();
+    bed.keeper.ask(Ask::Upgrade { program: None, answer: Box::new(move |reply| drop(tell.send(reply))) });
+    signal(before.pid, Signal::KILL);
+    let reply = reply.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(reply, Reply::Upgraded { .. }), "{reply:?}\n{}", bed.log());
+    assert_eq!(bed.ready().upgrades, 1);
+}
+
+#[test]
+fn a_driver_that_does_not_hear_that_it_is_to_stop_ends_once_somebody_insists() {
+    let bed = bed("works", "");
+    signal(bed.ready().pid, Signal::STOP);
+    let (tell, reply) = channel();
+    bed.keeper.ask(Ask::End { force: false, answer: Box::new(move |reply| drop(tell.send(reply))) });
+    bed.until("stopping", |status| status.state == State::Stopping);
+    assert!(reply.recv_timeout(Duration::from_millis(500)).is_err(), "its driver has time");
+    bed.keeper.ask(Ask::Insist);
+    assert_eq!(reply.recv_timeout(PATIENCE), Ok(Reply::Done), "{}", bed.log());
+    bed.until("ended", |_| bed.keeper.has_ended());
+}
+
+#[test]
+fn a_driver_that_offers_more_disks_than_it_may_have_is_ended_and_named() {
+    let bed = bed("offers many", "burst = 1\ndeadline_s = 1");
+    bed.until("given up", |status| status.state == State::Failed);
+    assert!(bed.log().contains("offers 17 disks, and limits.disks allows 16"), "{}", bed.log());
+}
+
+#[test]
+fn what_somebody_else_has_ends_the_start_and_who_asked_is_told_by_whom() {
+    let bed = bed("works", "");
+    bed.ready();
+    assert_eq!(bed.stop(true), Reply::Done);
+    bed.notes.taken.store(true, Ordering::Relaxed);
+    let before = bed.keeper.shared.now().restarts;
+    let reply = bed.ask(Ask::Restart);
+    assert!(matches!(&reply, Reply::Refused(why) if why.contains("md0 has the old one open")), "{reply:?}");
+    let status = bed.until("given up", |status| status.state == State::Failed);
+    assert_eq!(status.restarts, before, "no driver after the other");
+    bed.notes.taken.store(false, Ordering::Relaxed);
+    assert_eq!(bed.ask(Ask::Restart), Reply::Done);
+}
+
+#[test]
+fn before_the_machine_sleeps_a_driver_stops_its_device_which_is_no_death_and_the_disk_is_there_when_it_wakes() {
+    let bed = bed("works", "");
+    let before = bed.ready();
+    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Stopped, answer }), Reply::Done);
+    let asleep = bed.until("asleep", |status| status.state == State::Sleeping);
+    assert_eq!((asleep.pid, asleep.standby), (0, before.standby));
+    assert!(matches!(bed.ask(Ask::Restart), Reply::Refused(why) if why.contains("ring3 wake")));
+    bed.keeper.ask(Ask::Wake);
+    let after = bed.ready();
+    assert_eq!((after.pid, after.restarts, bed.notes.count("stop")), (before.standby, 0, 0));
+    assert_eq!((bed.notes.count("create"), bed.notes.count("recover"), bed.notes.count("start")), (1, 1, 2));
+}
+
+#[test]
+fn a_driver_that_does_not_stop_its_device_before_the_machine_sleeps_is_killed_for_it() {
+    let bed = bed("does not rest", "");
+    bed.ready();
+    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Stopped, answer }), Reply::Done);
+    assert_eq!(bed.until("asleep", |status| status.state == State::Sleeping).pid, 0);
+}
+
+#[test]
+fn a_driver_that_drove_through_a_hibernation_is_replaced_and_its_device_fenced() {
+    let bed = bed("works", "");
+    let before = bed.ready();
+    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Driven, answer }), Reply::Done);
+    assert_eq!(bed.keeper.shared.now().pid, before.pid);
+    bed.keeper.ask(Ask::Wake);
+    bed.until("replaced", |status| status.state == State::Running && status.pid == before.standby);
 }

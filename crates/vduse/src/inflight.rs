@@ -170,12 +170,12 @@ impl Log {
     }
 
     /// What is in flight.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = u16> + '_ {
+    pub fn heads(&self) -> impl Iterator<Item = u16> + '_ {
         (0..self.size).filter(|&head| self.has(head))
     }
 
-    /// Nothing is in flight.
-    pub(crate) fn clear(&self) {
+    /// Nothing is in flight, and nothing was used.
+    pub fn clear(&self) {
         (0..self.size).for_each(|head| self.give_back(head));
         self.settle(0);
     }

@@ -79,6 +79,11 @@ fn virtio(name: &str) -> Option<PathBuf> {
     Some(entries(Path::new(DEVICES).join(name)).find(|entry| entry.file_name().to_string_lossy().starts_with("virtio"))?.path())
 }
 
+/// What the virtio bus calls it; `None` as of [`vendor`].
+pub fn device(name: &str) -> Option<String> {
+    virtio(name)?.file_name()?.to_str().map(str::to_owned)
+}
+
 /// What the kernel's driver has made of it, in a `class` of sysfs: `block` or `net`. `None` if no driver has taken it (`modprobe virtio_vdpa`, `virtio_blk`, `virtio_net`).
 pub fn found_as(name: &str, class: &str) -> Option<String> {
     entries(virtio(name)?.join(class)).next()?.file_name().into_string().ok()

@@ -11,44 +11,6 @@
 
 #include "runtime.h"
 
-void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
-{
-	struct split_taken *one = &frame->taken[frame->ntaken++];
-
-	one->function = function;
-	one->result = result;
-	memcpy(one->arguments, arguments, sizeof(one->arguments));
-}
-
-void split_given_back(struct split_frame *frame, struct split_taken *one)
-{
-	memmove(one, one + 1, (char *)&frame->taken[--frame->ntaken] - (char *)one);
-}
-
-/* The last thing of a kind that was taken, if it was this one. */
-struct split_taken *split_find_taken(struct split_frame *frame, u32 function, unsigned long first, unsigned long second)
-{
-	struct split_taken *one = &frame->taken[frame->ntaken];
-
-	while (one-- != frame->taken)
-		if (one->function == function && one->arguments[0] == first && one->arguments[1] == second)
-			return one;
-	return NULL;
-}
-
-/* After a frame that has failed: gives back what it took, the last first. No call of it is running any more. */
-void split_undo(struct split_frame *frame)
-{
-	while (frame->ntaken) {
-		struct split_taken *one = &frame->taken[--frame->ntaken];
-
-		if (one->function == SPLIT_CALL_WORD)
-			clear_bit(one->arguments[1], (unsigned long *)one->arguments[0]);
-		else
-			frame->host->driver->downcalls[one->function].undo(one->arguments, one->result);
-	}
-}
-
 /* Bits are of words of 64 bits, as the kernel's set_bit has them. A bit that was set here is cleared if the entry fails. */
 static long word_call(struct split_frame *frame, struct split_call *call)
 {
@@ -87,12 +49,12 @@ static long allocate(struct split_frame *frame, struct split_call *call)
 
 	if (IS_ERR(address))
 		return PTR_ERR(address);
-	index = split_frame_add(frame, address, NULL, 1, false);
+	index = split_hear_of(frame, NULL) ? U32_MAX : split_frame_add(frame, address, NULL, 1, false);
 	if (index == U32_MAX) {
 		split_free(frame->host, address);
 		return -ENOMEM;
 	}
-	call->result = SPLIT_HANDLE(frame->id % SPLIT_SYMBOLS, index, 0);
+	call->result = SPLIT_HANDLE(SPLIT_FRAME(frame->id), index, 0);
 	return 0;
 }
 
@@ -121,6 +83,8 @@ static long take_memory(struct split_frame *frame, const struct split_argument *
 			*copy = memory;
 	} else {
 		error = split_frame_bytes(frame, value, count * argument->size, argument->reads, &memory);
+		if (!error && !split_frame_keep(frame, value))
+			error = -EBADF;
 	}
 	*address = (unsigned long)memory;
 	return error;
@@ -149,6 +113,8 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 		if (argument->way == SPLIT_OBJECT) {
 			error = split_frame_resolve(frame, call->arguments[i], argument->type, &address);
 			arguments[i] = (unsigned long)address;
+			if (!error && !split_frame_keep(frame, call->arguments[i]))
+				error = -EBADF;
 		} else if (argument->way == SPLIT_TEXT && arguments[i]) {
 			text = split_text(frame->host, u64_to_user_ptr(call->arguments[i]));
 			error = PTR_ERR_OR_ZERO(text);
@@ -178,7 +144,7 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 
 static u64 result_handle(struct split_frame *frame, void *address, const struct split_type *type)
 {
-	return IS_ERR(address) ? (u64)(long)address : split_frame_handle(frame, address, type ?: &split_opaque, 1, false);
+	return IS_ERR(address) ? (u64)(long)address : split_frame_result(frame, address, type ?: &split_opaque);
 }
 
 /* What the entry's own code calls: a user half that answers for a mixer frees no card. */
@@ -192,51 +158,36 @@ static bool may_call(const struct split_entry *entry, u32 function)
 	return false;
 }
 
-/* Keeps account of what a function of the table has taken, or given back. */
-static void note(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
-{
-	const struct split_downcall *calls = frame->host->driver->downcalls;
-	struct split_taken *one = &frame->taken[frame->ntaken];
-	bool done = calls[function].result.way == SPLIT_OBJECT ? !IS_ERR_OR_NULL((void *)result) : !(int)result;
-
-	/* What nothing ends is begun once, however often it is called. */
-	if (calls[function].undo && done && (calls[function].undone_by || !split_find_taken(frame, function, arguments[0], arguments[1])))
-		split_take(frame, function, arguments, result);
-	while (one-- != frame->taken) {
-		const struct split_downcall *by = one->function < SPLIT_CALL_ALLOCATE ? &calls[one->function] : NULL;
-
-		if (by && by->undone_by == function + 1 &&
-		    arguments[by->undone_key] == (by->key == SPLIT_ARGUMENTS ? one->result : one->arguments[by->key])) {
-			split_given_back(frame, one);
-			break;
-		}
-	}
-}
-
 static long table_call(struct split_frame *frame, struct split_call *call)
 {
 	const struct split_driver *driver = frame->host->driver;
 	const struct split_downcall *function;
 	unsigned long arguments[SPLIT_ARGUMENTS] = {}, result;
 	void *cells[SPLIT_ARGUMENTS] = {};
+	struct split_ended ended = {};
 	unsigned int i;
 	long error;
 
 	if (call->function >= driver->ndowncalls)
-		return -ENOSYS;
+		return -ENXIO;
 	if (!may_call(frame->entry, call->function))
 		return -EPERM;
 	function = &driver->downcalls[call->function];
 	error = take_arguments(frame, function, call, arguments, cells);
 	if (!error && function->requires && !function->requires(arguments))
 		error = -EPERM;
+	i = function->ends;
+	if (!error && i)
+		error = split_ending(frame, call->function, call->arguments[i - 1], arguments[i - 1], &ended);
 	result = error ? 0 : function->call(arguments);
 	/* What was set is known by its value from here on: the cell goes, what undoes the call may need it. */
 	for (i = 0; i < function->narguments; i++)
 		if (function->arguments[i].way == SPLIT_NUMBER)
 			arguments[i] = (unsigned long)cells[i];
-	if (!error)
-		note(frame, call->function, arguments, result);
+	if (!error) {
+		split_note(frame, call->function, arguments, result);
+		error = split_hear_of(frame, &ended);
+	}
 	for (i = 0; i < function->narguments; i++) {
 		if (!error && function->arguments[i].way == SPLIT_COUNTED && cells[i])
 			error = give_memory(&function->arguments[i], call, call->arguments[i], cells[i]);

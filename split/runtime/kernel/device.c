@@ -54,8 +54,7 @@ static long take(struct split_frame *frame, u64 buffer)
 		return -ECANCELED;
 	if (copy_from_user(frame->given, u64_to_user_ptr(buffer), frame->length))
 		return -EFAULT;
-	split_apply(frame);
-	return 0;
+	return split_apply(frame);
 }
 
 static long give(struct split_frame *frame, u64 buffer, u32 size)

@@ -151,7 +151,8 @@ static inline bool split_is_own(unsigned long kind, resource_size_t start, resou
 #undef iounmap
 #define iounmap(address)                                                 \
 	({                                                               \
-		volatile void __iomem *split_at = address;               \
+		/* Drivers have it volatile, as iounmap takes it. */         \
+		void __iomem *split_at = (void __iomem *)(address);      \
 		split_deny_io(split_host, split_at);                     \
 		(iounmap)(split_at);                                     \
 	})

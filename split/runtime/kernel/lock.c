@@ -137,7 +137,8 @@ static void give_combolock(struct split_host *host)
 	wake_up_all(&host->given_back);
 }
 
-static void give(struct split_frame *frame, struct split_taken *one)
+/* Gives a lock back that the frame has. */
+void split_unlock(struct split_frame *frame, struct split_taken *one)
 {
 	struct mutex *mutex = one->arguments[1] ? NULL : (struct mutex *)one->arguments[0];
 
@@ -177,7 +178,7 @@ long split_lock_call(struct split_frame *frame, const struct split_call *call)
 	if (call->function == SPLIT_CALL_UNLOCK) {
 		if (!one)
 			return -EPERM;
-		give(frame, one);
+		split_unlock(frame, one);
 		return 0;
 	}
 	/* A mutex that is held has waiters, perhaps, which would wait for ever. A combolock is unlocked when it is zeroed. */
@@ -193,5 +194,5 @@ void split_unlock_all(struct split_frame *frame)
 
 	while (one-- != frame->taken)
 		if (one->function == SPLIT_CALL_LOCK)
-			give(frame, one);
+			split_unlock(frame, one);
 }

@@ -69,19 +69,56 @@ void split_allocation_put(struct split_host *host, struct split_allocation *allo
 	xa_unlock_irqrestore(&host->allocations, flags);
 }
 
+/* With the lock of host->allocations. */
+static void let_go(struct split_host *host, struct split_allocation *allocation)
+{
+	__xa_erase(&host->allocations, (unsigned long)allocation->address);
+	if (allocation->frames)
+		allocation->freed = true;
+	else
+		end_allocation(host, allocation);
+}
+
 static bool free_allocation(struct split_host *host, const void *address)
 {
 	struct split_allocation *allocation;
 	unsigned long flags;
 
 	xa_lock_irqsave(&host->allocations, flags);
-	allocation = __xa_erase(&host->allocations, (unsigned long)address);
-	if (allocation && allocation->frames)
-		allocation->freed = true;
-	else if (allocation)
-		end_allocation(host, allocation);
+	allocation = xa_load(&host->allocations, (unsigned long)address);
+	if (allocation)
+		let_go(host, allocation);
 	xa_unlock_irqrestore(&host->allocations, flags);
 	return allocation;
+}
+
+/* The kernel half is given its address, and may go by it from here on: where it puts it nobody sees. Not of what is freed. */
+bool split_allocation_keep(struct split_host *host, struct split_allocation *allocation)
+{
+	unsigned long flags;
+	bool there;
+
+	xa_lock_irqsave(&host->allocations, flags);
+	there = !allocation->freed;
+	allocation->kept = true;
+	xa_unlock_irqrestore(&host->allocations, flags);
+	return there;
+}
+
+/* The user half frees: once, and what the kernel half was given stays until that frees it, or goes. With a frame's reference. */
+static int free_own(struct split_host *host, struct split_allocation *allocation)
+{
+	unsigned long flags;
+	bool there;
+
+	xa_lock_irqsave(&host->allocations, flags);
+	there = !allocation->freed && !allocation->let_go;
+	if (there && allocation->kept)
+		allocation->let_go = true;
+	else if (there)
+		let_go(host, allocation);
+	xa_unlock_irqrestore(&host->allocations, flags);
+	return there ? 0 : -EBADF;
 }
 
 /* Only what a user half has allocated can be freed by one. */
@@ -96,10 +133,10 @@ int split_frame_free(struct split_frame *frame, u64 handle)
 	object = &frame->objects[SPLIT_INDEX(handle)];
 	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || SPLIT_OFFSET(handle) || !object->allocation)
 		return -EPERM;
-	if (!free_allocation(frame->host, address))
-		return -EBADF;
-	object->gone = true;
-	return 0;
+	error = free_own(frame->host, object->allocation);
+	if (!error)
+		object->gone = true;
+	return error;
 }
 
 /* In any context, as kfree: what the driver calls for that may hold a lock. */
@@ -115,18 +152,20 @@ char *split_text(struct split_host *host, const char __user *text)
 {
 	struct split_stored_text *stored;
 	char *copy = strndup_user(text, PAGE_SIZE);
+	size_t size;
 
 	if (IS_ERR(copy))
 		return copy;
+	size = strlen(copy) + 1;
 	mutex_lock(&host->lock);
 	list_for_each_entry(stored, &host->texts, link)
 		if (!strcmp(stored->text, copy))
 			goto found;
-	stored = host->text_bytes + strlen(copy) < SPLIT_TEXTS ? kmalloc(struct_size(stored, text, strlen(copy) + 1), GFP_KERNEL) : NULL;
+	stored = host->text_bytes + size <= SPLIT_TEXTS ? kmalloc(struct_size(stored, text, size), GFP_KERNEL) : NULL;
 	if (stored) {
-		strcpy(stored->text, copy);
+		memcpy(stored->text, copy, size);
 		list_add(&stored->link, &host->texts);
-		host->text_bytes += strlen(copy) + 1;
+		host->text_bytes += size;
 	}
 found:
 	mutex_unlock(&host->lock);

@@ -7,6 +7,7 @@
  * type that is asked for, and lies wholly inside the object. So a user half can hand back no address that it was not given.
  */
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 
 #include "runtime.h"
 
@@ -19,7 +20,18 @@ EXPORT_SYMBOL_GPL(split_io);
 
 unsigned long split_string(const void *address)
 {
-	return strnlen(address, PAGE_SIZE - 1) + 1;
+	unsigned long at = (unsigned long)address & ~7UL, word = 0, length = 0;
+	unsigned int skipped = (unsigned long)address & 7;
+
+	/* By aligned words, of which none lies in two pages: the pointer may be anything. */
+	for (; length < PAGE_SIZE - 1; at += sizeof(word), skipped = 0) {
+		if (copy_from_kernel_nofault(&word, (void *)at, sizeof(word)))
+			return 0;
+		for (; skipped < sizeof(word) && length < PAGE_SIZE - 1; skipped++, length++)
+			if (!(word >> 8 * skipped & 0xff))
+				return length + 1;
+	}
+	return length + 1;
 }
 EXPORT_SYMBOL_GPL(split_string);
 
@@ -75,14 +87,17 @@ static const struct split_view *view_of(struct split_frame *frame, const struct 
 	return NULL;
 }
 
-/* Gives an object its type, unless its allocation is too small. What the user half has allocated has none at first. */
+/*
+ * Gives an object its type, unless its allocation is too small, or the type is one that only the kernel makes. What the user half has
+ * allocated has none at first.
+ */
 static bool give_type(struct split_frame *frame, struct split_object *object, const struct split_type *type, unsigned long count)
 {
 	unsigned long size = type->size ? type->size * count : type == &split_bytes ? count : 0;
 
 	if (count > SPLIT_MESSAGE_MAX || size > SPLIT_MESSAGE_MAX)
 		return false;
-	if (object->allocation && size > object->allocation->size)
+	if (object->allocation && (size > object->allocation->size || !(type->own || type == &split_bytes || type == &split_opaque)))
 		return false;
 	object->type = type;
 	/* Memory that it has asked for as numbers is its own to write. */
@@ -119,7 +134,7 @@ u32 split_frame_add(struct split_frame *frame, void *address, const struct split
 {
 	struct split_object *object;
 
-	if (frame->nobjects == SPLIT_OBJECTS)
+	if (frame->nobjects == SPLIT_OBJECTS || frame->placed)
 		return U32_MAX;
 	if (frame->nobjects == frame->room) {
 		u32 room = frame->room ? frame->room * 2 : 16;
@@ -131,7 +146,7 @@ u32 split_frame_add(struct split_frame *frame, void *address, const struct split
 		frame->room = room;
 	}
 	object = &frame->objects[frame->nobjects];
-	*object = (struct split_object){ .address = address, .written = written };
+	*object = (struct split_object){ .address = address, .written = written, .via = frame->via };
 	object->allocation = split_allocation_get(frame->host, address);
 	if (type && !give_type(frame, object, type, count)) {
 		if (object->allocation)
@@ -145,11 +160,10 @@ u32 split_frame_add(struct split_frame *frame, void *address, const struct split
 
 static u64 handle(struct split_frame *frame, u32 index, unsigned long offset)
 {
-	return SPLIT_HANDLE(frame->id % SPLIT_SYMBOLS, index, offset);
+	return SPLIT_HANDLE(SPLIT_FRAME(frame->id), index, offset);
 }
 
-/* The handle of an address of the kernel, which is made an object of the frame if it is none. */
-u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written)
+static u64 find(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written, bool fresh)
 {
 	const struct split_symbol *symbol;
 	u32 i;
@@ -157,9 +171,9 @@ u64 split_frame_handle(struct split_frame *frame, void *address, const struct sp
 	if (!address || count == 0)
 		return 0;
 	if (type->outer) {
-		u64 around = split_frame_handle(frame, address - type->offset, type->outer, 1, written);
+		u64 around = find(frame, address - type->offset, type->outer, 1, written, fresh);
 
-		return around == SPLIT_BAD_HANDLE ? around : around + type->offset;
+		return !around || around == SPLIT_BAD_HANDLE ? around : around + type->offset;
 	}
 	symbol = symbol_at(frame->host, address, &i);
 	if (symbol)
@@ -178,8 +192,38 @@ u64 split_frame_handle(struct split_frame *frame, void *address, const struct sp
 			return handle(frame, i, 0);
 		}
 	}
+	/* A pointer to what a call has freed, which nobody has cleared, is none. */
+	if (!fresh && split_is_ended(frame, address))
+		return 0;
 	i = split_frame_add(frame, address, type, count, written);
 	return i == U32_MAX ? SPLIT_BAD_HANDLE : handle(frame, i, 0);
+}
+
+/* The handle of an address of the kernel, which is made an object of the frame if it is none. */
+u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written)
+{
+	return find(frame, address, type, count, written, false);
+}
+
+/* The same of what a call has given. */
+u64 split_frame_result(struct split_frame *frame, void *address, const struct split_type *type)
+{
+	u32 before = frame->nobjects;
+	u64 found = find(frame, address, type, 1, false, true);
+
+	if (frame->nobjects > before)
+		frame->objects[before].made = true;
+	return found;
+}
+
+/* The kernel half gets the address of a handle: false if the user half has freed what is there. */
+bool split_frame_keep(struct split_frame *frame, u64 handle)
+{
+	struct split_allocation *allocation = NULL;
+
+	if (handle && SPLIT_GENERATION(handle) != SPLIT_SYMBOLS)
+		allocation = frame->objects[SPLIT_INDEX(handle)].allocation;
+	return !allocation || split_allocation_keep(frame->host, allocation);
 }
 
 static int resolve_symbol(struct split_frame *frame, u64 handle, const struct split_type *type, void **address)
@@ -221,7 +265,7 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		return 0;
 	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS)
 		return resolve_symbol(frame, handle, type, address);
-	if (handle >> 60 || SPLIT_GENERATION(handle) != frame->id % SPLIT_SYMBOLS || SPLIT_INDEX(handle) >= frame->nobjects)
+	if (handle >> 60 || SPLIT_GENERATION(handle) != SPLIT_FRAME(frame->id) || SPLIT_INDEX(handle) >= frame->nobjects)
 		return -EBADF;
 	object = &frame->objects[SPLIT_INDEX(handle)];
 	if (object->gone)
@@ -231,63 +275,17 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there, and never a lock. */
 	if (type && type != &split_opaque && (object->type != &split_opaque || is_lock(type)) &&
 	    !fits(object->type, object->count, offset, type)) {
-		bool own = type->own || type == &split_bytes;
-
 		/* The user half's own memory, of which nothing is known yet: a lock says which struct it is, so that no two of them overlap. */
 		if (object->type || !object->allocation)
 			return -EPROTOTYPE;
 		if (is_lock(type) ? !give_type_with(frame, object, offset, type)
-				  : !own || offset || !give_type(frame, object, type, elements(object->allocation, type)))
+				  : offset || !give_type(frame, object, type, elements(object->allocation, type)))
 			return -EPROTOTYPE;
 	}
 	if (type == &split_io && !split_is_mapped(frame->host, object->address + offset))
 		return -EACCES;
 	*address = object->address + offset;
 	return 0;
-}
-
-static const struct split_field *field_at(const struct split_object *object, unsigned long offset, unsigned long size)
-{
-	u32 i;
-
-	offset %= object->view->type->size;
-	for (i = 0; i < object->view->nfields; i++) {
-		const struct split_field *field = &object->view->fields[i];
-
-		if (offset >= field->offset && size <= field->size && offset - field->offset <= field->size - size)
-			return field;
-	}
-	return NULL;
-}
-
-/* Memory that a function may be told to read, or to fill: bytes, or a number of an object that crosses. Of the driver's own tables, none. */
-int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads, void **address)
-{
-	const struct split_object *object = &frame->objects[SPLIT_INDEX(handle)];
-	int error = split_frame_resolve(frame, handle, NULL, address);
-	const struct split_field *field;
-
-	if (error || !handle)
-		return error;
-	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || SPLIT_OFFSET(handle) > object->size || size > object->size - SPLIT_OFFSET(handle))
-		return -ERANGE;
-	if (!object->view)
-		return split_frame_resolve(frame, handle, &split_bytes, address);
-	field = field_at(object, SPLIT_OFFSET(handle), size);
-	return field && field->kind == SPLIT_DATA && (reads || (field->written && !field->nbounds)) ? 0 : -EPROTOTYPE;
-}
-
-/* The size of the word of a handle, which both halves change; an error if the entry's table has no such word there. */
-int split_frame_word(struct split_frame *frame, u64 handle, void **address)
-{
-	const struct split_object *object = &frame->objects[SPLIT_INDEX(handle)];
-	int error = split_frame_resolve(frame, handle, NULL, address);
-	const struct split_field *field;
-
-	if (error || SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || !handle || !object->view)
-		return error ?: -EPERM;
-	field = field_at(object, SPLIT_OFFSET(handle), 1);
-	return field && field->kind == SPLIT_WORD && field->offset == SPLIT_OFFSET(handle) % object->view->type->size ? field->size : -EPERM;
 }
 
 void split_frame_forget(struct split_frame *frame)

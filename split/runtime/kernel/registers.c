@@ -20,7 +20,7 @@ bool split_is_register_call(u32 function)
 
 static bool allowed(struct split_host *host, bool port, unsigned long start, unsigned long size)
 {
-	unsigned int i, n = READ_ONCE(host->nranges);
+	unsigned int i, n = smp_load_acquire(&host->nranges); /* pairs with allow() */
 
 	for (i = 0; i < n; i++) {
 		const struct split_range *range = &host->ranges[i];
@@ -37,7 +37,7 @@ static DECLARE_RWSEM(registers);
 /* The mapping that begins there; a place that none has any more is one of no size, at 0. */
 static struct split_range *mapping(struct split_host *host, unsigned long start)
 {
-	unsigned int i, n = READ_ONCE(host->nranges);
+	unsigned int i, n = smp_load_acquire(&host->nranges); /* pairs with allow() */
 
 	for (i = 0; i < n; i++)
 		if (!host->ranges[i].port && READ_ONCE(host->ranges[i].start) == start)
@@ -59,7 +59,8 @@ static void allow(struct split_host *host, bool port, unsigned long start, unsig
 			smp_store_release(&free->start, start);
 		} else if (host->nranges < SPLIT_RANGES) {
 			host->ranges[host->nranges] = (struct split_range){ start, size, bus, window, port };
-			WRITE_ONCE(host->nranges, host->nranges + 1);
+			/* Who reads the number without the lock finds the whole range. */
+			smp_store_release(&host->nranges, host->nranges + 1);
 		} else {
 			pr_warn("%s: more than %d ranges of registers: the user half cannot use the last\n", host->driver->name, SPLIT_RANGES);
 		}
@@ -88,7 +89,7 @@ void split_close_windows(struct split_host *host)
 		unmap_mapping_range(host->file->f_mapping, 0, 0, 1);
 }
 
-void split_deny_io(struct split_host *host, const volatile void __iomem *address)
+void split_deny_io(struct split_host *host, const void __iomem *address)
 {
 	struct split_range *found;
 
@@ -108,7 +109,7 @@ void split_deny_io(struct split_host *host, const volatile void __iomem *address
 }
 EXPORT_SYMBOL_GPL(split_deny_io);
 
-bool split_is_mapped(struct split_host *host, const volatile void __iomem *address)
+bool split_is_mapped(struct split_host *host, const void __iomem *address)
 {
 	return host && address && mapping(host, (unsigned long)address);
 }

@@ -35,8 +35,8 @@ bool split_asks(struct split_host *host);
  */
 void split_allow_ports(struct split_host *host, unsigned long start, unsigned long size);
 void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size, phys_addr_t bus);
-void split_deny_io(struct split_host *host, const volatile void __iomem *address);
-bool split_is_mapped(struct split_host *host, const volatile void __iomem *address);
+void split_deny_io(struct split_host *host, const void __iomem *address);
+bool split_is_mapped(struct split_host *host, const void __iomem *address);
 
 /*
  * Combolocks. `split_is_held_off`: the user half has one, or is about to, and what takes one in atomic context has to come later.

@@ -8,7 +8,8 @@
  *
  * # Locking
  * host->lock: lists, `file`, allocations. frame->lock: everything of a frame while the user half's calls run; who cancels a frame
- * takes it, too, so that nothing touches its objects after the caller has gone on. frame->lock goes before host->lock.
+ * takes it, too, so that nothing touches its objects after the caller has gone on. frame->lock goes before host->objects (ended.c), and
+ * that before host->lock.
  */
 #ifndef RUNTIME_H
 #define RUNTIME_H
@@ -17,6 +18,7 @@
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/rwsem.h>
 #include <linux/wait.h>
 #include <linux/xarray.h>
 
@@ -26,6 +28,7 @@
 #define SPLIT_OBJECTS 4096   /* of a frame */
 #define SPLIT_TAKEN 32	     /* locks, bits and results of calls that a frame is answerable for at once */
 #define SPLIT_MEMORY (16UL << 20) /* that a user half may allocate */
+#define SPLIT_ENDINGS 64  /* of objects that a host remembers for frames that have not looked since */
 #define SPLIT_TEXTS (64UL << 10)
 #define SPLIT_RANGES 16
 #define SPLIT_IRQS 8 /* that a driver with combolocks may have */
@@ -35,6 +38,13 @@ struct split_allocation {
 	size_t size;
 	unsigned int frames; /* that know it */
 	bool freed;	     /* waits for them */
+	bool kept;	     /* the kernel half has been given its address */
+	bool let_go;	     /* the user half has freed it: it is the kernel half's alone */
+};
+
+struct split_ended { /* an object that a call has freed */
+	unsigned long start, size;
+	bool along; /* what calls have given since it is known goes with it */
 };
 
 struct split_range { /* of registers */
@@ -68,6 +78,9 @@ struct split_host {
 	wait_queue_head_t given_back;
 	unsigned int irqs[SPLIT_IRQS], nirqs;
 	u32 serial;
+	struct rw_semaphore objects; /* see ended.c */
+	struct split_ended ended[SPLIT_ENDINGS];
+	u32 endings; /* that there were */
 	atomic_t unanswered; /* upcalls, by the user half that there is */
 	atomic_t late;	     /* of its threads, whose frame was cancelled and that have not come back yet */
 	unsigned long hold_off; /* jiffies: until then, after an upcall has failed, what can wait does */
@@ -84,6 +97,9 @@ struct split_object {
 	u32 at;	       /* where its bytes are in the message; 0: not in it */
 	bool written;  /* of bytes */
 	bool gone;
+	bool made;     /* a call has given it */
+	u32 via;       /* the object by whose members it was found, and 1; 0: by an argument or a call */
+	u32 ending;    /* by which it ended, and 1 */
 };
 
 /* What a frame gives back if the user half does not: a lock at its end, all else only when it fails. */
@@ -110,6 +126,9 @@ struct split_frame {
 	unsigned long arguments[SPLIT_ARGUMENTS]; /* as the kernel has them */
 	struct split_object *objects;
 	u32 nobjects, room;
+	u32 via;     /* the object whose members are looked at, and 1 */
+	bool placed; /* what is found now has no place in the message */
+	u32 endings; /* of the host's, that it has heard of */
 	char *sent, *given; /* the message as it went out, and as it comes back; one allocation */
 	u32 length;
 	struct split_taken taken[SPLIT_TAKEN];
@@ -125,28 +144,50 @@ u64 split_frame_handle(struct split_frame *frame, void *address, const struct sp
 int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type, void **address);
 int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads, void **address);
 int split_frame_word(struct split_frame *frame, u64 handle, void **address);
+u64 split_frame_result(struct split_frame *frame, void *address, const struct split_type *type);
+bool split_frame_keep(struct split_frame *frame, u64 handle);
 void split_frame_forget(struct split_frame *frame);
+
+/* ended.c */
+int split_hear(struct split_frame *frame);
+bool split_is_ended(const struct split_frame *frame, const void *address);
+int split_ending(struct split_frame *frame, u32 function, u64 handle, unsigned long address, struct split_ended *ended);
+int split_hear_of(struct split_frame *frame, const struct split_ended *ended);
 
 /* memory.c */
 void *split_allocate(struct split_frame *frame, size_t size);
 int split_frame_free(struct split_frame *frame, u64 handle);
 struct split_allocation *split_allocation_get(struct split_host *host, void *address);
+bool split_allocation_keep(struct split_host *host, struct split_allocation *allocation);
 void split_allocation_put(struct split_host *host, struct split_allocation *allocation);
 char *split_text(struct split_host *host, const char __user *text);
 void split_memory_end(struct split_host *host);
 
+static inline bool split_is_bytes(const struct split_object *object)
+{
+	return object->type == &split_bytes;
+}
+
 /* message.c */
+void *split_pointer_at(const void *address);
 int split_pack(struct split_frame *frame);
-void split_apply(struct split_frame *frame);
+
+/* apply.c */
+int split_apply(struct split_frame *frame);
 
 /* call.c */
 long split_call(struct split_frame *frame, struct split_call *call);
-void split_undo(struct split_frame *frame);
+
+/* taken.c */
 void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result);
 void split_given_back(struct split_frame *frame, struct split_taken *one);
 struct split_taken *split_find_taken(struct split_frame *frame, u32 function, unsigned long first, unsigned long second);
+void split_note(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result);
+void split_give_up(struct split_frame *frame, struct split_taken *one);
+void split_undo(struct split_frame *frame);
 
 /* lock.c */
+void split_unlock(struct split_frame *frame, struct split_taken *one);
 long split_lock_call(struct split_frame *frame, const struct split_call *call);
 void split_unlock_all(struct split_frame *frame);
 

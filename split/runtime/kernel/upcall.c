@@ -24,6 +24,10 @@ static unsigned int timeout_factor = 1;
 module_param(timeout_factor, uint, 0644);
 MODULE_PARM_DESC(timeout_factor, "times as long as its entry allows may a user half take, for one that a debugger stops or a checker slows down; default 1");
 
+static unsigned int first_upcall;
+module_param(first_upcall, uint, 0444);
+MODULE_PARM_DESC(first_upcall, "a driver's upcalls are counted from here on: for tests, of what comes after 65,534 of them");
+
 static atomic_t failed, atomic;
 
 static int get_count(char *buffer, const struct kernel_param *parameter)
@@ -100,8 +104,9 @@ static struct split_frame *new_frame(struct split_host *host, unsigned int entry
 	frame->entry = &host->driver->entries[entry];
 	memcpy(frame->arguments, arguments, frame->entry->nparameters * sizeof(*arguments));
 	mutex_lock(&host->lock);
-	/* 0 stands for no frame, and the generation of symbols is never that of a frame. */
+	/* 0 stands for no frame. */
 	frame->id = ++host->serial ?: ++host->serial;
+	frame->endings = READ_ONCE(host->endings);
 	mutex_unlock(&host->lock);
 	return frame;
 }
@@ -361,6 +366,7 @@ struct split_host *split_register(const struct split_driver *driver)
 	for (i = 0; i < driver->nsymbols; i++)
 		host->symbols = min_t(const void *, host->symbols, driver->symbols[i].address);
 	host->maps = driver->maps;
+	host->serial = first_upcall;
 	kref_init(&host->references);
 	mutex_init(&host->lock);
 	INIT_LIST_HEAD(&host->waiting);
@@ -370,6 +376,7 @@ struct split_host *split_register(const struct split_driver *driver)
 	init_waitqueue_head(&host->attached);
 	init_waitqueue_head(&host->given_back);
 	spin_lock_init(&host->holding);
+	init_rwsem(&host->objects);
 	xa_init_flags(&host->allocations, XA_FLAGS_LOCK_IRQ);
 	mutex_lock(&hosts_lock);
 	list_add(&host->link, &hosts);

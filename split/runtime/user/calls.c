@@ -107,6 +107,23 @@ static unsigned long lend(const struct split_stub *stub, unsigned int i, unsigne
 	return handle;
 }
 
+/* Calls of the table and for memory until the one that fails; below 0: none does. */
+static int failing = -1;
+
+void split_fail(unsigned int call)
+{
+	failing = (int)call;
+}
+
+/* Whether this call fails as if the kernel had said so: the driver's own way out of it is tried. */
+static int fails(const char *name)
+{
+	if (__atomic_load_n(&failing, __ATOMIC_RELAXED) < 0 || __atomic_sub_fetch(&failing, 1, __ATOMIC_RELAXED))
+		return 0;
+	split_log("%s: the call of %s fails, as was wanted", split_frame->entry->name, name);
+	return 1;
+}
+
 static unsigned long call_table(const struct split_stub *stub, unsigned long *saved, unsigned long *stack)
 {
 	const struct split_downcall *function = &split_driver.downcalls[stub->number];
@@ -115,6 +132,8 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 	unsigned long lent[SPLIT_ARGUMENTS] = { 0 };
 	long error;
 
+	if (fails(function->name))
+		return function->result.way == SPLIT_OBJECT ? 0 : (unsigned long)-ENOMEM;
 	for (unsigned int i = 0; i < function->narguments; i++) {
 		unsigned long value = argument(i, saved, stack);
 
@@ -164,7 +183,7 @@ static unsigned long allocate(const struct split_stub *stub, const unsigned long
 	unsigned long size = stub->number ? saved[0] * saved[1] : saved[0];
 	struct split_call call = { .function = SPLIT_CALL_ALLOCATE, .arguments = { size } };
 
-	if (split_ioctl_call(&call))
+	if (fails(stub->name) || split_ioctl_call(&call))
 		return 0;
 	split_add_copy(split_frame, (unsigned long)call.result, (unsigned int)size);
 	return (unsigned long)split_pointer(split_frame, (unsigned long)call.result);

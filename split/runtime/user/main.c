@@ -175,12 +175,13 @@ struct options {
 static int usage(const char *program)
 {
 	fprintf(stderr,
-		"usage: %s [SECONDS] [--user NUMBER[:GROUP]] [--device FD] [--unpinned] [--unconfined]\n"
+		"usage: %s [SECONDS] [--user NUMBER[:GROUP]] [--device FD] [--unpinned] [--unconfined] [--fail N]\n"
 		"the user half of the driver %s: waits so long for its kernel half (usual: 30; 0: for ever), and answers it\n"
 		"  --user NUMBER[:GROUP]  whose process it becomes; usual: %u\n"
 		"  --device FD            /dev/" SPLIT_DEVICE ", which somebody has opened for it, without whom it ends\n"
 		"  --unpinned             its memory may be swapped out\n"
-		"  --unconfined           it keeps its rights: for debuggers\n",
+		"  --unconfined           it keeps its rights: for debuggers\n"
+		"  --fail N               its Nth call of the kernel fails: for who tests the driver's way out of it\n",
 		program, split_driver.name, NOBODY);
 	return 2;
 }
@@ -210,8 +211,9 @@ static int parse(int argc, char **argv, struct options *options)
 {
 	static const struct option known[] = { { "user", required_argument, NULL, 'u' },	 { "device", required_argument, NULL, 'd' },
 					       { "unpinned", no_argument, NULL, 'p' }, { "unconfined", no_argument, NULL, 'c' },
+					       { "fail", required_argument, NULL, 'f' },
 					       { 0 } };
-	unsigned int device;
+	unsigned int device, call;
 	int one;
 
 	while ((one = getopt_long(argc, argv, "", known, NULL)) != -1) {
@@ -223,6 +225,8 @@ static int parse(int argc, char **argv, struct options *options)
 			continue;
 		else if (one == 'd' && number(optarg, &device))
 			options->device = (int)device;
+		else if (one == 'f' && number(optarg, &call) && call)
+			split_fail(call);
 		else
 			return 0;
 	}

@@ -67,6 +67,7 @@ unsigned long split_combolock_handle(struct split_frame *frame, const void *lock
 /* calls.c */
 long split_kernel(unsigned int function, unsigned long first, unsigned long second, unsigned long third);
 long split_ioctl_call(struct split_call *call);
+void split_fail(unsigned int call);
 void split_abandon(const char *why, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
 /* format.c */

@@ -76,7 +76,7 @@ fn arena(
     regions: Vec<(Memory, Arc<Region>)>,
     (saved, runs): (Option<&SavedArena>, bool),
 ) -> Result<Arena, Error> {
-    let fresh = SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len)));
+    let fresh = SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))).keeping();
     let saved = saved.unwrap_or(&fresh);
     for Memory { iova, len, .. } in
         facts.mapped.iter().filter(|memory| saved.regions.iter().all(|region| region.iova != memory.iova))

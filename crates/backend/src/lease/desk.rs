@@ -4,31 +4,24 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ring3_device::dma::{Pages, Region, admit};
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Access, Bar, Device, Error};
-use ring3_lease::{Answer, Channel, Kind, MAX_FDS, Memory, Refusal, Request, VERSION};
+use ring3_lease::{Answer, Channel, Kind, MAX_FDS, Refusal, Request, VERSION};
 use ring3_spec::pci;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::SealFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::facts::Constants;
+use super::maps::{Files, Mapping};
+use super::pace::Pace;
 use super::rate::{Rate, Verdict};
 use super::saved::Changed;
 use crate::eventfd;
 use crate::vfio::Windows;
-
-/// How many ranges a driver may have mapped at a time.
-const MAX_MAPS: usize = 4096;
-
-/// How many bytes it may have mapped at a time, or how many times the arena, whichever is more.
-const MAX_MAPPED: usize = 1 << 30;
-const MAX_SHARE: usize = 16;
 
 /// Bytes of configuration space, at most. [PCIe 7.2]
 const CONFIG_LEN: u64 = 4096;
@@ -58,6 +51,8 @@ pub(super) struct Asked {
     pub(super) irqs: Option<Enabled>,
     /// What is mapped beside the arena, by device address.
     pub(super) mapped: BTreeMap<u64, Mapping>,
+    /// The files of that.
+    pub(super) files: Files,
     /// The holder's end of the lease that is out.
     pub(super) lease: Option<(u64, Arc<Channel>)>,
     /// Nothing that a driver has started goes on.
@@ -77,14 +72,6 @@ pub(super) struct Enabled {
     pub(super) irqs: Vec<Irq>,
 }
 
-/// Pages of a driver's, by the number under which they are saved.
-pub(super) struct Mapping {
-    pub(super) serial: u64,
-    pub(super) pages: Pages,
-    /// Another process has recorded it, and may have died before it was made.
-    pub(super) doubtful: bool,
-}
-
 impl Asked {
     pub(super) fn next_serial(&mut self) -> u64 {
         self.serial += 1;
@@ -94,7 +81,8 @@ impl Asked {
 
 impl Default for Asked {
     fn default() -> Self {
-        Self { irqs: None, mapped: BTreeMap::new(), lease: None, quiet: true, serial: 0, agreed: false, held: false }
+        let (irqs, mapped, files, lease) = (None, BTreeMap::new(), Files::default(), None);
+        Self { irqs, mapped, files, lease, quiet: true, serial: 0, agreed: false, held: false }
     }
 }
 
@@ -141,9 +129,10 @@ impl Desk {
 
     /// Answers until the driver goes, or sends what is no message; or until `leave` is raised: then another process goes on with the lease.
     pub(super) fn serve(&self, channel: &Channel, leave: &OwnedFd) {
+        let mut pace = Pace::new(Instant::now());
         let end = loop {
             eventfd::clear(&self.turn);
-            if has_come(channel, leave).is_none() {
+            if is_left(leave, pace.pause(Instant::now())) || has_come(channel, leave).is_none() {
                 return;
             }
             eventfd::signal(&self.turn);
@@ -153,6 +142,9 @@ impl Desk {
                 Err(error) => break Some(error),
             };
             let posted = matches!(request, Request::Write { posted: true, .. });
+            if matches!(request, Request::Map(_) | Request::Unmap { .. } | Request::Irqs { .. }) {
+                pace.spend(Instant::now());
+            }
             // Once: the device's descriptor comes with the answer, and is for who attaches before a driver runs.
             let reply = if self.asked().agreed != matches!(request, Request::Hello { .. }) {
                 self.answer(request, fds)
@@ -228,61 +220,6 @@ impl Desk {
         Ok(())
     }
 
-    fn map(&self, Memory { iova, offset, len }: Memory, file: Option<OwnedFd>) -> Result<(), Error> {
-        let refused = |why: &str| Error::Invalid(format!("mapping {iova:#x}+{len:#x}: {why}"));
-        let file = file.ok_or_else(|| refused("no descriptor came with it"))?;
-        // A file that shrinks leaves a mapping without memory, and an access that meets it, a model's, is a SIGBUS.
-        if !rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            return Err(refused("its file may shrink: use a memfd with the seal F_SEAL_SHRINK"));
-        }
-        let size = usize::try_from(len).map_err(|_| refused("no such size"))?;
-        let mut asked = self.asked();
-        if asked.mapped.len() >= MAX_MAPS {
-            return Err(refused("there are too many mappings already: unmap some, or map larger pieces"));
-        }
-        let all = asked.mapped.values().map(|mapping| mapping.pages.len()).sum::<usize>().saturating_add(size);
-        let own = MAX_MAPPED.max(MAX_SHARE * self.device.dma().arena().len());
-        if all > own.saturating_add(self.allowed.load(Ordering::Relaxed)) {
-            return Err(refused(
-                "that is more memory than a driver of this device may have mapped: unmap some, or claim it with a larger arena",
-            ));
-        }
-        let last = iova.checked_add(len).ok_or_else(|| refused("no such addresses"))?;
-        let arena = self.device.dma().arena().regions().any(|placed| iova < placed.end() && placed.iova < last);
-        let overlaps = |(&other, mapping): (&u64, &Mapping)| iova < other + mapping.pages.len() as u64;
-        if arena || asked.mapped.range(..last).next_back().is_some_and(overlaps) {
-            return Err(Error::Busy(format!("device addresses {iova:#x}+{len:#x} are mapped already")));
-        }
-        // What is mapped for a device is held in memory. What the file has already is there; the rest would be taken for the driver, by this process.
-        let there = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_blocks as usize * 512);
-        let region = Arc::new(Region::part_of(file, offset, size)?);
-        if !region.is_huge() {
-            admit(size.saturating_sub(there))?;
-        }
-        let pages = region.pages()?;
-        let serial = asked.next_serial();
-        // Recorded first: whoever adopts the claim takes back what is not there rather than leave what is.
-        asked.mapped.insert(iova, Mapping { serial, pages: pages.clone(), doubtful: false });
-        self.tell(&asked);
-        let mapped = self.device.dma().iommu().map(&pages, iova);
-        if mapped.is_err() {
-            asked.mapped.remove(&iova);
-            self.tell(&asked);
-        }
-        mapped
-    }
-
-    fn unmap(&self, iova: u64, len: u64) -> Result<(), Error> {
-        let mut asked = self.asked();
-        if asked.mapped.get(&iova).is_none_or(|mapping| mapping.pages.len() as u64 != len) {
-            return Err(Error::Invalid(format!("{iova:#x}+{len:#x} was not mapped as one range")));
-        }
-        self.device.dma().iommu().unmap(iova, len as usize)?;
-        asked.mapped.remove(&iova);
-        self.tell(&asked);
-        Ok(())
-    }
-
     /// Records that nothing goes on which a driver has started, or that nobody knows; nobody has a lease in either case.
     pub(super) fn is_fenced(&self, quiet: bool) {
         let mut asked = self.asked();
@@ -294,19 +231,6 @@ impl Desk {
                 tracing::warn!("{}: its interrupts stay held back: {error}", self.device.name());
             }
         }
-    }
-
-    /// Takes back what drivers have mapped.
-    pub(super) fn unmap_all(&self) -> Result<(), Error> {
-        let mut asked = self.asked();
-        while let Some(entry) = asked.mapped.first_entry() {
-            match self.device.dma().iommu().unmap(*entry.key(), entry.get().pages.len()) {
-                Err(Error::Invalid(_)) if entry.get().doubtful => {}
-                unmapped => unmapped?,
-            }
-            entry.remove();
-        }
-        Ok(())
     }
 
     /// The eventfds of `count` vectors: the same as before if these are enabled, so that none is lost that comes between two drivers.
@@ -389,6 +313,12 @@ impl Desk {
     pub(super) fn asked(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Waits for `pause`; whether `leave` was raised meanwhile.
+fn is_left(leave: &OwnedFd, pause: Duration) -> bool {
+    let Some(pause) = (!pause.is_zero()).then(|| Timespec::try_from(pause).ok()).flatten() else { return false };
+    poll(&mut [PollFd::new(leave, PollFlags::IN)], Some(&pause)).is_ok_and(|ready| ready > 0)
 }
 
 /// Waits for a message, or the end of the channel; `None` if `leave` is raised.

@@ -24,6 +24,8 @@ mod desk;
 mod facts;
 mod fence;
 mod link;
+mod maps;
+mod pace;
 mod rate;
 mod saved;
 #[cfg(test)]

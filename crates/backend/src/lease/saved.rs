@@ -21,7 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::desk::{Asked, Desk, Enabled, Mapping};
+use super::desk::{Asked, Desk, Enabled};
+use super::maps::{Files, Mapping};
 use super::{Claim, SEND_LIMIT, Serving, State};
 use crate::vfio::{Place, Vfio, Windows};
 
@@ -101,7 +102,8 @@ impl Claim {
         };
         let regions = facts.arena.iter().enumerate().map(|(number, memory)| fds.region(&format!("arena.{number}"), memory));
         let regions = regions.collect::<Result<Vec<_>, _>>()?;
-        let arena = Arena::adopt(regions, &SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))))?;
+        let arena =
+            Arena::adopt(regions, &SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))).keeping())?;
         let enabled = facts.irqs.as_ref().map(|irqs| irqs.kind);
         let device = Vfio::adopt(place, arena, facts.below, enabled, &mut |name| fds.take(name))?;
         let windows = device.windows()?;
@@ -113,8 +115,9 @@ impl Claim {
         let turn = fds.take("turn")?;
         let interrupted = is_raised(&turn);
         let irqs = facts.irqs.map(|irqs| fds.irqs(irqs, windows.as_ref())).transpose()?;
+        let mut files = Files::default();
         let mapping = |(serial, memory): &(u64, Memory)| {
-            let pages = fds.region(&format!("map.{serial}"), memory)?.pages()?;
+            let pages = fds.part(&format!("map.{serial}"), memory, &mut files)?;
             Ok((memory.iova, Mapping { serial: *serial, pages, doubtful: interrupted }))
         };
         let mapped = facts.mapped.iter().map(mapping).collect::<Result<_, Error>>()?;
@@ -122,6 +125,7 @@ impl Claim {
         let asked = Asked {
             irqs,
             mapped,
+            files,
             lease: None,
             quiet: facts.quiet && lease.is_none(),
             serial: facts.serial,
@@ -276,6 +280,14 @@ impl Descriptors {
     fn region(&mut self, name: &str, memory: &Memory) -> Result<Arc<Region>, Error> {
         let len = usize::try_from(memory.len).map_err(|_| Error::Invalid(format!("{}: a region of {memory:?}", self.name)))?;
         Ok(Arc::new(Region::part_of(self.take(name)?, memory.offset, len)?))
+    }
+
+    /// The same as pages of one of `files`.
+    fn part(&mut self, name: &str, memory: &Memory, files: &mut Files) -> Result<Pages, Error> {
+        let wrong = format!("{}: a mapping of {memory:?}", self.name);
+        let file = files.one(self.take(name)?)?;
+        let (Some(file), Ok(len)) = (file, usize::try_from(memory.len)) else { return Err(Error::Invalid(wrong)) };
+        Arc::new(Region::part_of_shared(file, memory.offset, len)?).pages()
     }
 
     fn irqs(&mut self, Interrupts { serial, kind, count }: Interrupts, windows: Option<&Windows>) -> Result<Enabled, Error> {

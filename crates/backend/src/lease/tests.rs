@@ -85,6 +85,11 @@ impl Process {
         execute(&mut **queue, Io::write(block, block, 1, buffer), Deadline::after(PATIENCE)).unwrap().result.unwrap();
     }
 
+    fn flush(&mut self) -> Result<(), ring3_class::block::IoError> {
+        let (_, queue) = self.kept.as_mut().unwrap();
+        execute(&mut **queue, Io::flush(1), Deadline::after(PATIENCE)).unwrap().result
+    }
+
     /// Hands a write over and does not wait for it.
     fn begin(&mut self, block: u64, byte: u8) {
         let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
@@ -158,6 +163,25 @@ fn a_driver_over_a_lease_reads_what_the_next_one_has_written_on_the_same_claim()
         let fenced = claim.quiesce(fence()).unwrap();
         assert!(!fenced.reset && !enabled(&handle));
         assert_eq!(block(&handle, life), [life as u8]);
+    }
+}
+
+#[test]
+fn a_disk_that_its_fence_finds_running_has_what_a_dead_driver_had_written_and_one_that_was_reset_may_have_lost_it() {
+    for was_reset in [false, true] {
+        let (claim, handle) = claimed();
+        // So that nobody but the fence can tell.
+        handle.count_no_power();
+        let mut driver = Process::start(claim.lease().unwrap()).drive();
+        driver.write(1, 0x11);
+        driver.kill();
+        if was_reset {
+            handle.reset_function();
+        }
+        claim.quiesce(fence()).unwrap();
+        let mut next = Process::start(claim.lease().unwrap()).drive();
+        assert_eq!((next.flush().is_err(), next.flush()), (was_reset, Ok(())));
+        next.kill();
     }
 }
 
@@ -325,13 +349,24 @@ fn a_driver_whose_holder_dies_finds_the_device_gone_and_is_told_what_ended() {
 }
 
 #[test]
+fn a_controller_that_says_that_it_stops_slowly_is_given_that_time() {
+    let uri = "sim:nvme,size=1M,ready=300ms,timeout=20s".parse().unwrap();
+    let model = ring3_model::nvme::open(&uri, options()).unwrap();
+    let claim = Claim::new(Arc::new(model), None, u64::MAX).unwrap();
+    Process::start(claim.lease().unwrap()).drive().kill();
+    let mut hasty = fence().unwrap().clone();
+    hasty.step[0].limit_ms = 10;
+    assert!(!claim.quiesce(Some(&hasty)).unwrap().reset);
+}
+
+#[test]
 fn a_controller_that_does_not_stop_is_reset_and_one_that_is_gone_is_an_error() {
     let (claim, handle) = claimed();
     let driver = Process::start(claim.lease().unwrap()).drive();
     driver.kill();
     handle.plan().add(Rule::enable(Action::StuckReady));
     let mut hasty = fence().unwrap().clone();
-    hasty.step[0].limit_ms = 10;
+    (hasty.step[0].limit_ms, hasty.step[0].limit_from) = (10, None);
     let fenced = claim.quiesce(Some(&hasty)).unwrap();
     assert!(fenced.reset && !enabled(&handle));
     let driver = Process::start(claim.lease().unwrap()).drive();

@@ -94,7 +94,7 @@ pub(crate) fn map_arena(iommu: &dyn Iommu, name: &str, options: &OpenOptions) ->
         ))
     })?;
     iommu.map(&memory.pages()?, iova)?;
-    Ok(Arena::new(memory, iova))
+    Ok(Arena::keeping(memory, iova))
 }
 
 impl Device for Vfio {

@@ -185,6 +185,7 @@ pub fn machine(instructions: bool) -> Lab {
         vcpus: cpus() as u32,
         instruction_ns: u32::from(instructions),
         disk: String::new(),
+        quick: false,
     }
 }
 

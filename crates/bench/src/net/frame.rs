@@ -87,6 +87,28 @@ pub fn answer_arp(frame: &[u8], mac: Mac) -> Option<Vec<u8>> {
     Some([&to[..], &mac.0, &ARP, &ARP_HEAD, &[0, 2], &mac.0, &wanted, &to, &asker].concat())
 }
 
+/// The answer to an echo request over IPv4. [RFC 792]
+pub fn answer_ping(frame: &[u8]) -> Option<Vec<u8>> {
+    let headers: &[u8; HEADERS] = frame.first_chunk()?;
+    if headers[12..15] != [IPV4[0], IPV4[1], 0x45] || headers[23] != 1 || headers[34..36] != [8, 0] {
+        return None;
+    }
+    let mut answer = frame.to_vec();
+    let mut swap = |one: usize, other: usize, bytes: usize| (0..bytes).for_each(|at| answer.swap(one + at, other + at));
+    swap(0, 6, 6);
+    swap(26, 30, 4);
+    answer[34] = 0;
+    // The sum is of the complement: what has gone from the words is added.
+    let sum = u32::from(u16::from_be_bytes([headers[36], headers[37]])) + 0x0800;
+    answer[36..38].copy_from_slice(&((sum + (sum >> 16)) as u16).to_be_bytes());
+    Some(answer)
+}
+
+/// Whether a frame is a datagram over IPv4.
+pub fn is_udp(frame: &[u8]) -> bool {
+    frame.get(12..15) == Some(&[IPV4[0], IPV4[1], 0x45]) && frame.get(23) == Some(&17)
+}
+
 fn six(bytes: &[u8; HEADERS], at: usize) -> [u8; 6] {
     std::array::from_fn(|index| bytes[at + index])
 }

@@ -17,6 +17,7 @@ pub mod loopback;
 mod many;
 mod measure;
 mod peer;
+mod ping;
 mod reflector;
 mod sink;
 mod sockets;
@@ -32,6 +33,7 @@ pub use frame::Host;
 pub use load::{Kind, Load, SIZE, SWEEP, UnknownLoad};
 pub use measure::{Method, measure, shares_of};
 pub use peer::{Peer, ask_for, peer};
+pub use ping::{Beside, PING_PLACEMENTS, measure_ping};
 pub use reflector::Reflector;
 pub use sockets::Sockets;
 pub use streams::streams;
@@ -48,8 +50,17 @@ pub const PLACEMENTS: [&str; 9] =
     ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "export-vduse", "export-adaptive", "dpdk"];
 
 /// Those of `bench tcp`.
-pub const STREAM_PLACEMENTS: [&str; 8] =
-    ["kernel", "export", "export-tap", "export-vhost", "export-vduse", "export-uncoalesced", "tap-null", "vhost-null"];
+pub const STREAM_PLACEMENTS: [&str; 9] = [
+    "kernel",
+    "export",
+    "export-tap",
+    "export-tap-ahead",
+    "export-vhost",
+    "export-vduse",
+    "export-uncoalesced",
+    "tap-null",
+    "vhost-null",
+];
 
 /// So many of them are usual.
 pub const USUAL: usize = 4;

@@ -32,8 +32,11 @@ impl Bars<'_> {
         let base = HEAD + rows.len() as f64 * SLOT;
         let lab = &report.lab;
         let clock = if lab.instruction_ns > 0 { "instruction time" } else { "wall clock" };
-        let line =
-            format!("{}; lines from the smallest to the largest; {}, Linux {}, {clock}", self.source, lab.disk, lab.kernel);
+        let quick = if lab.quick { "QUICK, no measurement; " } else { "" };
+        let line = format!(
+            "{quick}{}; lines from the smallest to the largest; {}, Linux {}, {clock}",
+            self.source, lab.disk, lab.kernel
+        );
         let mut svg = Svg::new((NAMES + WIDTH + VALUE).max(line_width(&line)) + 2.0 * MARGIN, base + 40.0);
         let largest = rows.iter().map(|row| row.summary.max).fold(0.0, f64::max);
         let end = (largest / tick(largest)).ceil().max(1.0) * tick(largest);

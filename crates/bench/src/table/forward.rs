@@ -21,7 +21,7 @@ pub fn render_forward(report: &Report) -> String {
             }
         }
     }
-    align(&lines) + &super::host(report)
+    align(&lines) + &super::notes(report)
 }
 
 fn cell(report: &Report, workload: &str, placement: &str, metric: &str) -> String {

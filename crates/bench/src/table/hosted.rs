@@ -22,7 +22,7 @@ pub fn render_hosted(report: &Report) -> String {
     }
     let grids = GRIDS.iter().map(|&of| grid(report, &loads, of));
     let tables = std::iter::once(latencies(report, &loads)).chain(grids);
-    tables.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n") + &super::host(report)
+    tables.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n") + &super::notes(report)
 }
 
 fn latencies(report: &Report, loads: &[HostedLoad]) -> String {

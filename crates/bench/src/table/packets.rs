@@ -9,7 +9,7 @@ use crate::report::Report;
 pub fn render_packets(report: &Report) -> String {
     let tables = [costs(report), rates(report)];
     let text = tables.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
-    text + &super::host(report)
+    text + &super::notes(report)
 }
 
 /// From a cause to the kernel's handler, from there to the process, and the whole way, under each condition.
@@ -25,7 +25,7 @@ pub fn render_delays(report: &Report) -> String {
         let cells = metrics.iter().map(|metric| report.get(load, placement, metric).map_or(String::new(), number));
         lines.push([format!("{load}, {placement}")].into_iter().chain(cells).collect());
     }
-    align(&lines) + &super::host(report)
+    align(&lines) + &super::notes(report)
 }
 
 /// What a byte of TCP costs in each placement.
@@ -40,7 +40,7 @@ pub fn render_streams(report: &Report) -> String {
             lines.push([vec![placement.to_owned()], cells].concat());
         }
     }
-    align(&lines) + &super::host(report)
+    align(&lines) + &super::notes(report)
 }
 
 /// Throughput and latencies of two cards under each load.
@@ -64,7 +64,7 @@ pub fn render_loopback(report: &Report) -> String {
             }
         }
     }
-    align(&lines) + &super::host(report)
+    align(&lines) + &super::notes(report)
 }
 
 /// The machine's busy share, and what was echoed, at each load in each placement; at idle, the share of the driver's process.
@@ -84,7 +84,7 @@ pub fn render_cpu(report: &Report) -> String {
         };
         lines.push([vec![name.clone()], placements.iter().map(cell).collect()].concat());
     }
-    align(&lines) + &super::host(report)
+    align(&lines) + &super::notes(report)
 }
 
 fn costs(report: &Report) -> String {

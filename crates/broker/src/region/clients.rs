@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use ring3_lease::Channel;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::protocol::{Answer, Ask, VERSION};
 use crate::server::Listener;
@@ -15,6 +15,9 @@ const MOST: usize = 64;
 
 /// How long a client may take to take an answer, which nobody waits for: its socket has room for many.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Between two looks whether clients may be accepted again.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// What is done with clients' memory.
 pub trait Register {
@@ -59,7 +62,7 @@ impl<R: Register> Clients<R> {
 
     /// Hears who has shared memory with a server that has died, by the same socket. It has not noticed.
     pub fn adopt(&mut self, socket: OwnedFd, memory: R::Shared) -> io::Result<()> {
-        let channel = Channel::new(socket, PATIENCE, true)?;
+        let channel = Channel::of_stranger(socket, PATIENCE, self.listener.closer())?;
         self.clients.push(Client { channel, who: "a client of the server before".into(), memory: Some(memory) });
         Ok(())
     }
@@ -87,10 +90,13 @@ impl<R: Register> Clients<R> {
 
     fn wait(&self, stop: BorrowedFd<'_>) -> Woken {
         loop {
-            let mut fds = vec![PollFd::new(&stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+            // Each who comes may have sent what is not taken, and what of others was not is still being closed.
+            let full = self.listener.closer().is_full();
+            let wanted = if full { PollFlags::empty() } else { PollFlags::IN };
+            let mut fds = vec![PollFd::new(&stop, PollFlags::IN), PollFd::new(&self.listener, wanted)];
             fds.extend(self.clients.iter().map(|client| PollFd::new(&client.channel, PollFlags::IN)));
             // A signal is not for this thread.
-            let _ = poll(&mut fds, None);
+            let _ = poll(&mut fds, full.then_some(&LOOK));
             match fds.iter().position(|fd| !fd.revents().is_empty()) {
                 None => {}
                 Some(0) => return Woken::Stop,
@@ -109,7 +115,7 @@ impl<R: Register> Clients<R> {
                 return;
             }
         };
-        let channel = match Channel::new(socket, PATIENCE, true) {
+        let channel = match Channel::of_stranger(socket, PATIENCE, self.listener.closer()) {
             Ok(channel) => channel,
             Err(error) => {
                 tracing::warn!(%error, "{who} cannot be heard");
@@ -118,7 +124,7 @@ impl<R: Register> Clients<R> {
         };
         if self.clients.len() >= MOST {
             let reason = format!("{MOST} clients share memory already: let one go first");
-            let _ = channel.send(&Answer::Ended { reason }, &[]);
+            let _ = channel.send(&Answer::Refused { reason }, &[]);
             return;
         }
         self.clients.push(Client { channel, who, memory: None });
@@ -126,11 +132,13 @@ impl<R: Register> Clients<R> {
 
     /// Does what a client asks. One that says nonsense, does not take its answer or has gone is parted with.
     fn hear(&mut self, place: usize) {
-        let answer = match self.clients[place].channel.receive::<Ask>() {
-            Ok(Some((ask, fds))) => self.answer(place, ask, fds),
+        let answer = match self.clients[place].channel.hear::<Ask>() {
+            Ok(Some((ask, fd))) => self.answer(place, ask, fd),
             Ok(None) => None,
             Err(error) => {
-                tracing::warn!("{} is cut off: no message: {error}", self.clients[place].who);
+                let Client { channel, who, .. } = &self.clients[place];
+                tracing::warn!("{who} is cut off: no message: {error}");
+                let _ = channel.send(&Answer::Ended { reason: format!("no message: {error}") }, &[]);
                 None
             }
         };
@@ -140,30 +148,32 @@ impl<R: Register> Clients<R> {
             self.registrar.keep(memory, channel.as_fd());
         }
         if !told {
-            let Client { memory, .. } = self.clients.swap_remove(place);
+            // Whoever has its socket beside parts with it without a wait afterwards.
+            let Client { channel, memory, .. } = self.clients.swap_remove(place);
+            drop(channel);
             memory.into_iter().for_each(|memory| self.registrar.revoke(memory));
         }
     }
 
     /// `None` for nonsense.
-    fn answer(&mut self, place: usize, ask: Ask, mut fds: Vec<OwnedFd>) -> Option<Answer> {
+    fn answer(&mut self, place: usize, ask: Ask, fd: Option<OwnedFd>) -> Option<Answer> {
         let refused = |reason: String| Some(Answer::Refused { reason });
         let client = &mut self.clients[place];
-        match (ask, fds.pop(), fds.is_empty()) {
-            (Ask::Offer { version, .. }, ..) if version != VERSION => {
+        match (ask, fd) {
+            (Ask::Offer { version, .. }, _) if version != VERSION => {
                 refused(format!("it speaks version {version}, and this export {VERSION}: both must be of one release of ring3"))
             }
-            (Ask::Offer { .. }, Some(_), true) if client.memory.is_some() => {
+            (Ask::Offer { .. }, Some(_)) if client.memory.is_some() => {
                 refused("it shares a region already, and a connection has one: revoke it, or connect once more".into())
             }
-            (Ask::Offer { bytes, .. }, Some(fd), true) => match self.registrar.register(&fd, bytes) {
+            (Ask::Offer { bytes, .. }, Some(fd)) => match self.registrar.register(&fd, bytes) {
                 Ok(memory) => {
                     client.memory = Some(memory);
                     Some(Answer::Shared { disks: self.registrar.names() })
                 }
                 Err(reason) => refused(reason),
             },
-            (Ask::Revoke, None, _) => match client.memory.take() {
+            (Ask::Revoke, None) => match client.memory.take() {
                 Some(memory) => {
                     self.registrar.revoke(memory);
                     Some(Answer::Revoked)
@@ -181,17 +191,34 @@ impl<R: Register> Clients<R> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
     use std::path::{Path, PathBuf};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::sync::{Arc, Mutex};
     use std::thread;
+    use std::time::Instant;
 
     use super::*;
     use crate::region::{Loan, SharedMemory, check};
+    use ring3_lease::MOST_CLOSING;
     use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use rustix::net::sockopt::set_socket_linger;
     use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
 
     const LONG: Duration = Duration::from_secs(20);
+    const LINGER: Duration = Duration::from_secs(20);
+
+    /// A TCP socket over loopback whose close waits, and who does not read it.
+    fn lingering() -> (OwnedFd, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[0; 1 << 16]).is_ok() {}
+        stream.set_nonblocking(false).unwrap();
+        set_socket_linger(&stream, Some(LINGER)).unwrap();
+        (stream.into(), listener)
+    }
 
     /// Checks as the real one does, and says what it has done.
     struct Recorder(Sender<&'static str>, Kept);
@@ -328,15 +355,57 @@ mod tests {
     #[test]
     fn memory_that_is_not_what_it_should_be_is_refused_and_the_client_may_try_again() {
         let served = served();
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&[0; 4096]).unwrap();
+        let file = memfd_create("client", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 4096).unwrap();
+        // Sealed as it must be but for what it could be sealed against later.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).unwrap();
         let channel = channel_to(&served.path);
         for _ in 0..2 {
             channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &[file.as_fd()]).unwrap();
-            let Some(Answer::Refused { reason }) = answer(&channel) else { panic!("a file of a disk") };
+            let Some(Answer::Refused { reason }) = answer(&channel) else { panic!("memory that is not sealed") };
             assert!(reason.contains("memory file"), "{reason}");
         }
         assert_eq!(served.end(), 0);
+    }
+
+    #[test]
+    fn a_socket_that_is_slow_to_close_stalls_nobody_but_its_client() {
+        let served = served();
+        let since = Instant::now();
+        let mut held = Vec::new();
+        for count in [1, 2] {
+            let (channel, (fd, unread)) = (channel_to(&served.path), lingering());
+            held.push(unread);
+            channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &vec![fd.as_fd(); count]).unwrap();
+            drop(fd);
+            assert!(matches!(answer(&channel), Some(Answer::Ended { reason }) if reason.contains("descriptor")));
+            // Behind a message that ends the client, and in a socket that nobody has accepted yet.
+            let (channel, (fd, unread)) = (channel_to(&served.path), lingering());
+            held.push(unread);
+            channel.send(&Ask::Open { depth: 1 }, &[]).unwrap();
+            let _ = channel.send(&Ask::Revoke, &[fd.as_fd()]);
+        }
+        drop(lent(&served).1);
+        assert_eq!((served.did(), served.did()), ("shared", "revoked"));
+        assert_eq!(served.end(), 0);
+        assert!(since.elapsed() < LINGER, "{:?}", since.elapsed());
+    }
+
+    #[test]
+    fn nobody_is_accepted_while_too_much_of_others_is_being_closed() {
+        let served = served();
+        let mut held = Vec::new();
+        for _ in 0..2 * MOST_CLOSING {
+            let (channel, (fd, unread)) = (channel_to(&served.path), lingering());
+            let _ = channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &[fd.as_fd()]);
+            held.push(unread);
+        }
+        // Nobody is there any more for whom a close would wait.
+        let since = Instant::now();
+        held.clear();
+        drop(lent(&served));
+        assert_eq!((served.did(), served.did()), ("shared", "revoked"));
+        assert!(since.elapsed() < LINGER, "{:?}", since.elapsed());
     }
 
     #[test]
@@ -352,12 +421,13 @@ mod tests {
         ] {
             let channel = channel_to(&served.path);
             channel.send(&ask, &fds).unwrap();
-            assert_eq!(answer(&channel), None, "{ask:?}");
+            assert!(matches!(answer(&channel), None | Some(Answer::Ended { .. })), "{ask:?}");
         }
         for bytes in [&b"{"[..], b"{\"offer\":{}}", &[0xff; 300], b"[]"] {
             let socket = raw(&served.path);
             send(&socket, bytes, SendFlags::NOSIGNAL).unwrap();
-            assert_eq!(answer(&Channel::new(socket, LONG, true).unwrap()), None);
+            let reason = answer(&Channel::new(socket, LONG, true).unwrap());
+            assert!(matches!(reason, None | Some(Answer::Ended { .. })), "{reason:?}");
         }
         assert!(!loan.is_lost());
         assert_eq!(served.end(), 1);
@@ -371,10 +441,12 @@ mod tests {
         idle.send(&Ask::Revoke, &[]).unwrap();
         assert!(matches!(answer(&idle), Some(Answer::Refused { .. })));
         let kept = std::mem::take(&mut *before.kept.lock().unwrap());
-        assert_eq!((kept.len(), before.end()), (1, 1));
-        assert!(!loan.is_lost(), "by the socket that is kept it has noticed nothing");
-        drop(kept);
-        assert!(loan.is_lost());
+        assert_eq!(kept.len(), 1);
+        assert!(!loan.is_lost());
+        let by_it = Channel::new(kept[0].try_clone().unwrap(), LONG, true).unwrap();
+        by_it.send(&Answer::Ended { reason: "by the socket that is kept".into() }, &[]).unwrap();
+        assert!(loan.revoke().unwrap_err().to_string().contains("that is kept"));
+        assert_eq!(before.end(), 1);
         let (ours, theirs) = Channel::pair().unwrap();
         let next = served_with(&[theirs]);
         let client = Channel::new(ours, LONG, true).unwrap();
@@ -399,7 +471,8 @@ mod tests {
             client.send(&Ask::Revoke, &[]).unwrap();
             assert!(matches!(answer(client), Some(Answer::Refused { .. })));
         }
-        assert!(matches!(answer(&channel_to(&served.path)), Some(Answer::Ended { .. })));
+        let refused = SharedMemory::new(8192).unwrap().lend(&served.path).map(drop).unwrap_err().to_string();
+        assert!(refused.starts_with("busy: 64 clients share memory already"), "{refused}");
         drop(clients);
         assert_eq!(served.end(), 0);
     }

@@ -30,8 +30,8 @@ use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_sea
 /// The largest region: the kernel's offsets have 32 bits.
 pub const MOST: u64 = 1 << 32;
 
-/// Without these, the client could take away what is mapped.
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// Without the first two, the client could take away what is mapped; without the third, it could seal it against writes later, so that no other process could map it.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// A sealed file of `bytes` bytes at least, mapped: of huge pages if the system has that many free, and of small ones if not.
 fn make(bytes: usize) -> Result<(OwnedFd, Region), Error> {
@@ -49,7 +49,7 @@ fn file(len: usize, pages: MemfdFlags) -> Result<(OwnedFd, Region), Error> {
     let failed = |error| Error::os(format!("making {len} bytes of memory to share"), error);
     let fd = memfd_create("ring3-share", pages | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(failed)?;
     ftruncate(&fd, len as u64).map_err(failed)?;
-    fcntl_add_seals(&fd, SEALS | SealFlags::SEAL).map_err(failed)?;
+    fcntl_add_seals(&fd, SEALS).map_err(failed)?;
     let copy = fd.try_clone().map_err(|error| Error::os("duplicating memory", error))?;
     // This fails where huge pages are missing.
     Ok((fd, Region::from_fd(copy)?))
@@ -58,10 +58,17 @@ fn file(len: usize, pages: MemfdFlags) -> Result<(OwnedFd, Region), Error> {
 /// Maps what a client says to be `bytes` bytes of sealed memory. Fails, with what it is to do, unless it is.
 pub fn check(fd: &OwnedFd, bytes: u64) -> Result<Region, Error> {
     let refused = |why: String| Err(Error::Invalid(why));
-    let stat = fstat(fd).map_err(|error| Error::os("looking at the memory", error))?;
+    // Before anything else: what has seals is memory, and no file system of a stranger's is asked for anything.
     let sealed = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !sealed.contains(SEALS) {
-        return refused("it is no memory file that is sealed against shrinking and growing: memfd_create with MFD_ALLOW_SEALING, then F_ADD_SEALS".into());
+    if !sealed.contains(SEALS) {
+        return refused(
+            "it is no memory file that is sealed against shrinking, growing and further seals: memfd_create with MFD_ALLOW_SEALING, then F_ADD_SEALS with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL"
+                .into(),
+        );
+    }
+    let stat = fstat(fd).map_err(|error| Error::os("looking at the memory", error))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return refused("it is no memory file".into());
     }
     if sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
         return refused("it is sealed against writes: reads of the disk could not arrive there".into());
@@ -107,7 +114,7 @@ mod tests {
 
     #[test]
     fn memory_that_could_be_taken_away_is_refused_with_what_to_do() {
-        for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW] {
+        for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW, SealFlags::SHRINK | SealFlags::GROW] {
             assert!(refusal(&memfd(PAGE, seals), PAGE).contains("F_ADD_SEALS"), "{seals:?}");
         }
     }

@@ -108,7 +108,7 @@ impl Grant {
     pub fn new(access: Access, info: &Info) -> Result<Self, Error> {
         let wrong = |what: &str, bytes: u64| {
             Error::Invalid(format!(
-                "{}: {what}={bytes}: the disk has {} blocks of {} bytes, and a part of it is of whole ones",
+                "{}: {what}={bytes}: the disk has {} blocks of {} bytes; name whole blocks that it has",
                 access.path.display(),
                 info.blocks,
                 info.block_size

@@ -13,6 +13,7 @@ use super::memory::Memory;
 use super::queue::{ClientQueue, Held};
 use super::session::{Guest, Session, refuse_version};
 use super::share::{DISK, Share};
+use super::unflushed::{Effect, Unflushed};
 use crate::protocol::{Answer, Ask, VERSION, Welcome};
 
 /// See the module.
@@ -24,6 +25,7 @@ pub struct Client {
     /// Which queue is asked first for the next request.
     next: usize,
     pub share: Share,
+    pub unflushed: Unflushed,
     /// Until when its limits hold it back.
     pub held_until: Option<Instant>,
 }
@@ -34,7 +36,7 @@ impl Client {
         let access = &grant.access;
         let share = Share::new(DISK, access.weight, access.iops, access.rate, Instant::now());
         let queues = (0..access.queues).map(|_| None).collect();
-        Self { session, grant, memory: None, queues, next: 0, share, held_until: None }
+        Self { session, grant, memory: None, queues, next: 0, share, unflushed: Unflushed::default(), held_until: None }
     }
 
     /// Does what it asks for. An error ends the client.
@@ -172,10 +174,20 @@ impl Client {
     }
 
     /// A request of `queue` has ended.
-    pub fn end(&mut self, queue: usize, tag: u32, end: Completion) {
-        if let Some(queue) = self.queue(queue) {
-            queue.end(tag, end);
+    pub fn end(&mut self, queue: usize, (tag, effect): (u32, Effect), mut end: Completion) {
+        let Some(queue) = self.queues.get_mut(queue).and_then(Option::as_mut) else { return };
+        end.result = self.unflushed.end(effect, &mut queue.debt, end.result);
+        queue.end(tag, end);
+    }
+
+    /// If it has written something that was not flushed, its queues are to be told that this may be
+    /// lost, but for the one that was `told`.
+    pub fn owe_all_but(&mut self, told: Option<usize>) {
+        if !self.unflushed.is_dirty() {
+            return;
         }
+        let queues = self.queues.iter_mut().enumerate().filter(|(queue, _)| Some(*queue) != told);
+        queues.filter_map(|(_, queue)| queue.as_mut()).for_each(|queue| queue.debt.owe());
     }
 
     /// All its queues.

@@ -4,15 +4,20 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ring3_class::Error;
+use ring3_lease::{Channel, Closer};
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
+
+/// For a client that hears nothing more.
+const PARTING: Duration = Duration::from_millis(1);
 
 /// A socket on which clients are awaited. Dropping it removes its file, if it has made that.
 pub struct Listener {
@@ -20,6 +25,8 @@ pub struct Listener {
     path: PathBuf,
     /// Device and number of the socket's file: another one at its path is not ours to remove. `None` if another process has made it.
     file: Option<(u64, u64)>,
+    /// Closes what its clients have sent and nobody takes.
+    closer: Closer,
 }
 
 impl Listener {
@@ -44,7 +51,7 @@ impl Listener {
         .map_err(failed)?;
         let file = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
         let file = file.map_err(|error| Error::os(format!("{}: looking at the new socket", path.display()), error))?;
-        let listener = Self { socket, path: path.to_owned(), file: Some(file) };
+        let listener = Self { socket, path: path.to_owned(), file: Some(file), closer: Closer::default() };
         // From here on, a failure removes the file.
         rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(failed)?;
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed)?;
@@ -53,7 +60,7 @@ impl Listener {
 
     /// Goes on with a socket that another process listens on at `path`, and removes.
     pub fn inherited(socket: OwnedFd, path: &Path) -> Self {
-        Self { socket, path: path.to_owned(), file: None }
+        Self { socket, path: path.to_owned(), file: None, closer: Closer::default() }
     }
 
     /// Its socket, for another process that [goes on](Self::inherited) with it.
@@ -81,6 +88,11 @@ impl Listener {
         }
     }
 
+    /// Who closes what its clients have sent and nobody takes. While that is full, no client is to be accepted.
+    pub fn closer(&self) -> &Closer {
+        &self.closer
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -100,6 +112,13 @@ impl Drop for Listener {
             && fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == made)
         {
             let _ = fs::remove_file(&self.path);
+        }
+        if self.file.is_some() {
+            // Those who wait are parted with as others are: to close what they have sent may wait.
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+            while let Ok(Some((client, _))) = self.accept() {
+                drop(Channel::of_stranger(client, PARTING, &self.closer));
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Where clients come in and have their places: the sockets, the places behind each, and what wakes the thread that serves them all.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::irq::{Irq, IrqKind};
@@ -33,6 +34,9 @@ pub struct Lobby<G> {
 struct Door {
     listener: Listener,
     token: Token,
+    /// Raised when clients may be accepted again.
+    room: Arc<OwnedFd>,
+    again: Token,
     /// Its first place, and how many it has.
     first: usize,
     places: usize,
@@ -77,8 +81,12 @@ impl<G: Guest> Lobby<G> {
         let mut first = 0;
         for (listener, places) in listeners {
             let token = reactor.add(listener.as_fd()).map_err(failed)?;
+            let room = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+            let room = Arc::new(room.map_err(|error| Error::os("waiting for clients", error))?);
+            listener.closer().tell(room.clone());
+            let again = reactor.add(room.as_fd()).map_err(failed)?;
             let places = usize::from(places);
-            doors.push(Door { listener, token, first, places });
+            doors.push(Door { listener, token, room, again, first, places });
             first += places;
         }
         Ok(Self { reactor, doors, calls, registration, bell, seats: (0..first).map(|_| None).collect() })
@@ -89,7 +97,8 @@ impl<G: Guest> Lobby<G> {
         if self.calls.contains(&token) {
             return Rung::Call;
         }
-        if let Some(door) = self.doors.iter().position(|door| door.token == token) {
+        if let Some(door) = self.doors.iter().position(|door| door.token == token || door.again == token) {
+            let _ = rustix::io::read(&*self.doors[door].room, &mut [0; 8]);
             self.accept(door, made);
             return Rung::Client;
         }
@@ -102,7 +111,8 @@ impl<G: Guest> Lobby<G> {
 
     fn accept(&mut self, door: usize, mut made: impl FnMut(Session, (usize, usize)) -> G) {
         let Door { listener, first, places, .. } = &self.doors[door];
-        loop {
+        // Each may have sent what is not taken. Who waits is accepted when there is room again.
+        while !listener.closer().is_full() {
             let (socket, who) = match listener.accept() {
                 Ok(Some(client)) => client,
                 Ok(None) => return,
@@ -115,15 +125,14 @@ impl<G: Guest> Lobby<G> {
             let Some((place, seat)) = own.find(|(_, seat)| seat.is_none()) else {
                 let reason = format!("{}: all {places} places are taken (clients=N)", listener.path().display());
                 tracing::warn!("{who} is refused: {reason}");
-                if let Ok(channel) = Channel::new(socket, Duration::from_millis(1), true) {
+                if let Ok(channel) = Channel::of_stranger(socket, Duration::from_millis(1), listener.closer()) {
                     let _ = channel.send(&Answer::Refused { reason }, &[]);
                 }
                 continue;
             };
-            let client =
-                Session::new(socket, who, listener.path(), &mut self.reactor).map(|session| made(session, (door, place)));
-            match client {
-                Ok(client) => *seat = Some(client),
+            let at = (listener.path(), listener.closer());
+            match Session::new((socket, who), at, &mut self.reactor) {
+                Ok(session) => *seat = Some(made(session, (door, place))),
                 Err(error) => tracing::warn!("a client is not served: {error}"),
             }
         }
@@ -157,7 +166,7 @@ impl<G: Guest> Lobby<G> {
         self.seats.iter_mut().flatten().for_each(|client| client.leave(Some(reason.into()), &mut self.reactor));
     }
 
-    /// All clients' rings, to wait for with the reactor; not for what they want if what is shared is `full`.
+    /// All clients' rings, to wait for with the reactor; not for what [waits](Guest::waits) while what is shared is `full`.
     pub fn split(&mut self, full: bool) -> (&mut Reactor, &Registration, Rings<'_, G>) {
         (&mut self.reactor, &self.registration, Rings { seats: &mut self.seats, bell: &self.bell, full })
     }
@@ -168,13 +177,15 @@ pub struct Rings<'a, G> {
     seats: &'a mut [Option<G>],
     /// Stands for the clients' own descriptors, which the reactor watches.
     bell: &'a Irq,
-    /// What is shared has no room: what clients want is not looked at.
+    /// What is shared has no room: clients that wait for it are not looked at.
     full: bool,
 }
 
 impl<G: Guest> Rings<'_, G> {
-    fn want(&mut self, wanted: bool) {
-        self.seats.iter_mut().flatten().for_each(|client| client.want(wanted));
+    /// Asks each client that does not wait for what is full.
+    fn want(&mut self) {
+        let full = self.full;
+        self.seats.iter_mut().flatten().filter(|client| !client.waits(full)).for_each(|client| client.want(true));
     }
 }
 
@@ -186,18 +197,16 @@ impl<G: Guest> Source for Rings<'_, G> {
     #[inline]
     fn pending(&self) -> bool {
         let talks = |client: &G| client.session().talks && !client.session().leaving;
-        self.seats.iter().flatten().any(|client| talks(client) || !self.full && client.pending())
+        self.seats.iter().flatten().any(|client| talks(client) || !client.waits(self.full) && client.pending())
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
-        if !self.full {
-            self.want(true);
-        }
+        self.want();
         Ok(!self.pending())
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
-        self.want(false);
+        self.seats.iter_mut().flatten().for_each(|client| client.want(false));
         Ok(())
     }
 

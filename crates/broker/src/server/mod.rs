@@ -21,6 +21,7 @@ mod share;
 mod terms;
 mod thaw;
 mod turn;
+mod unflushed;
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;

@@ -11,6 +11,7 @@ use ring3_reactor::Reactor;
 
 use super::access::Grant;
 use super::memory::{Bell, Memory};
+use super::unflushed::Debt;
 use crate::memory::{self, Layout};
 use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, completion, span};
 
@@ -38,6 +39,7 @@ pub struct ClientQueue {
     pub in_flight: u16,
     /// It takes nothing more, and is gone when nothing of it is in flight.
     pub closing: bool,
+    pub debt: Debt,
 }
 
 impl ClientQueue {
@@ -59,6 +61,7 @@ impl ClientQueue {
             bell,
             in_flight: 0,
             closing: false,
+            debt: Debt::default(),
         };
         Ok((queue, [file, kick, woken]))
     }

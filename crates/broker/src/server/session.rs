@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ring3_class::Error;
-use ring3_lease::Channel;
+use ring3_lease::{Channel, Closer};
 use ring3_reactor::{Reactor, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -40,11 +40,11 @@ pub enum Word {
 }
 
 impl Session {
-    /// On `socket`, which was accepted at `path`.
-    pub fn new(socket: OwnedFd, who: String, path: &Path, reactor: &mut Reactor) -> Result<Self, Error> {
+    /// On `socket`, which was accepted at `path`. What it sends and nobody takes is for `closer`.
+    pub fn new((socket, who): (OwnedFd, String), (path, closer): (&Path, &Closer), reactor: &mut Reactor) -> Result<Self, Error> {
         let failed = |error| Error::os("serving a client", error);
-        let token = reactor.add(socket.as_fd()).map_err(failed)?;
-        let channel = Channel::new(socket, PATIENCE, true).map_err(failed)?;
+        let channel = Channel::of_stranger(socket, PATIENCE, closer).map_err(failed)?;
+        let token = reactor.add(channel.as_fd()).map_err(failed)?;
         Ok(Self { who, path: path.into(), channel, token, talks: true, leaving: false })
     }
 
@@ -55,14 +55,12 @@ impl Session {
             return Ok(Word::Nothing);
         }
         let garbage = |error: std::io::Error| Error::Protocol(format!("no message: {error}"));
-        match self.channel.receive::<Ask>().map_err(garbage)? {
+        match self.channel.hear::<Ask>().map_err(garbage)? {
             None => Ok(Word::Left),
-            Some((ask, mut fds)) => match (fds.pop(), fds.is_empty(), &ask) {
-                (Some(fd), true, Ask::Offer { .. }) => Ok(Word::Said(ask, Some(fd))),
-                (Some(_), ..) => Err(Error::Protocol(format!("{} descriptors that nobody asked for", fds.len() + 1))),
-                (None, _, Ask::Offer { .. }) => Err(Error::Protocol("it offers memory without a descriptor".into())),
-                (None, ..) => Ok(Word::Said(ask, None)),
-            },
+            Some((ask @ Ask::Offer { .. }, Some(fd))) => Ok(Word::Said(ask, Some(fd))),
+            Some((Ask::Offer { .. }, None)) => Err(Error::Protocol("it offers memory without a descriptor".into())),
+            Some((_, Some(_))) => Err(Error::Protocol("descriptors that nobody asked for".into())),
+            Some((ask, None)) => Ok(Word::Said(ask, None)),
         }
     }
 
@@ -81,6 +79,10 @@ pub trait Guest {
     fn session_mut(&mut self) -> &mut Session;
     /// Whether it has something to do that it may do now.
     fn pending(&self) -> bool;
+    /// Whether what it wants next has to wait while what is shared is `full`.
+    fn waits(&self, full: bool) -> bool {
+        full
+    }
     /// Asks it to say when it has, or not to.
     fn want(&mut self, wanted: bool);
     /// Takes nothing more of it.

@@ -63,13 +63,13 @@ impl Share {
         }
     }
 
-    fn cost(&self, bytes: u64) -> u64 {
-        self.scale.each.saturating_add(bytes)
+    fn cost(&self, operations: u64, bytes: u64) -> u64 {
+        self.scale.each.saturating_mul(operations).saturating_add(bytes)
     }
 
-    /// Whether a request of `bytes` is still in its turn.
-    pub fn affords(&self, bytes: u64) -> bool {
-        self.cost(bytes) <= self.deficit
+    /// Whether a request that counts as `operations` of `bytes` is still in its turn.
+    pub fn affords(&self, operations: u64, bytes: u64) -> bool {
+        self.cost(operations, bytes) <= self.deficit
     }
 
     /// When it may do something again, if not `now`.
@@ -78,10 +78,10 @@ impl Share {
         due(&mut self.operations).max(due(&mut self.bytes))
     }
 
-    /// A request of `bytes` is done for it.
-    pub fn charge(&mut self, bytes: u64) {
-        self.deficit = self.deficit.saturating_sub(self.cost(bytes));
-        self.operations.iter_mut().for_each(|bucket| bucket.take(1));
+    /// A request that counts as `operations` of `bytes` is done for it.
+    pub fn charge(&mut self, operations: u64, bytes: u64) {
+        self.deficit = self.deficit.saturating_sub(self.cost(operations, bytes));
+        self.operations.iter_mut().for_each(|bucket| bucket.take(operations));
         self.bytes.iter_mut().for_each(|bucket| bucket.take(bytes));
     }
 }
@@ -131,9 +131,9 @@ mod tests {
             for (index, share) in shares.iter_mut().enumerate() {
                 let size = sizes[index].1;
                 share.begin();
-                while share.affords(size) {
-                    share.charge(size);
-                    bytes[index] += share.cost(size);
+                while share.affords(1, size) {
+                    share.charge(1, size);
+                    bytes[index] += share.cost(1, size);
                 }
                 share.end(false);
             }
@@ -162,16 +162,16 @@ mod tests {
             share.end(true);
         }
         share.begin();
-        assert!(!share.affords(DISK.quantum));
+        assert!(!share.affords(1, DISK.quantum));
     }
 
     #[test]
     fn a_turn_that_goes_on_gets_no_second_quantum() {
         let mut share = Share::new(DISK, 1, None, None, Instant::now());
         share.begin();
-        share.charge(DISK.quantum - DISK.each);
+        share.charge(1, DISK.quantum - DISK.each);
         share.begin();
-        assert!(!share.affords(0));
+        assert!(!share.affords(1, 0));
     }
 
     /// Requests of `bytes` that go through in ten seconds of a clock that is turned by hand.
@@ -182,7 +182,7 @@ mod tests {
             match share.held_until(now) {
                 Some(due) => now = due,
                 None => {
-                    share.charge(bytes);
+                    share.charge(1, bytes);
                     count += 1;
                 }
             }

@@ -9,6 +9,7 @@ use ring3_class::wait::sooner;
 use super::client::Client;
 use super::queue::Held;
 use super::session::Guest;
+use super::unflushed::Effect;
 use super::{Broker, survive};
 
 /// Whose request is in flight under a token, which is the slot's number.
@@ -17,6 +18,7 @@ pub struct Slot {
     seat: usize,
     queue: usize,
     tag: u32,
+    effect: Effect,
 }
 
 /// How a client's turn ended.
@@ -40,10 +42,14 @@ impl Broker {
             for end in &mut self.done[..count] {
                 let end = std::mem::take(end);
                 let index = end.token as usize;
-                let Some(&Slot { seat, queue, tag }) = self.slots.get(index) else { continue };
+                let Some(&slot) = self.slots.get(index) else { continue };
                 self.free.push(index);
-                if let Some(client) = self.lobby.seats.get_mut(seat).and_then(Option::as_mut) {
-                    client.end(queue, tag, end);
+                let lost = matches!(slot.effect, Effect::Flushed(_)) && end.result.is_err();
+                if let Some(client) = self.lobby.seats.get_mut(slot.seat).and_then(Option::as_mut) {
+                    client.end(slot.queue, (slot.tag, slot.effect), end);
+                }
+                if lost {
+                    owe(&mut self.lobby.seats, slot);
                 }
             }
             if count < self.done.len() {
@@ -88,15 +94,15 @@ impl Broker {
                     return Turn::Idle;
                 }
             };
-            if !client.share.affords(bytes) || *left == 0 {
+            if !client.share.affords(1, bytes) || *left == 0 {
                 client.share.end(false);
                 return Turn::Used;
             }
             let Some(&slot) = self.free.last() else { return Turn::Full };
             let Some(held) = client.take(queue) else { return Turn::Idle };
             *left -= 1;
-            client.share.charge(bytes);
-            let place = Slot { seat, queue, tag: held.tag };
+            client.share.charge(1, bytes);
+            let place = Slot { seat, queue, tag: held.tag, effect: client.unflushed.begin(&held.request) };
             if submit(&mut self.queue, client, held, place, slot) {
                 self.free.pop();
                 self.slots[slot] = place;
@@ -114,6 +120,16 @@ impl Broker {
         let clients = self.lobby.seats.iter().flatten().filter(|client| !client.session().leaving);
         let first = clients.map(|client| client.held_until).fold(None, sooner);
         self.thaw.set(first, &mut self.lobby.reactor);
+    }
+}
+
+/// The flush in `slot` has failed, and its queue was told: the others that have written are to be
+/// told, too.
+#[cold]
+fn owe(seats: &mut [Option<Client>], slot: Slot) {
+    for (seat, client) in seats.iter_mut().enumerate() {
+        let told = (seat == slot.seat).then_some(slot.queue);
+        client.iter_mut().for_each(|client| client.owe_all_but(told));
     }
 }
 

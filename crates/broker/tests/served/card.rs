@@ -19,6 +19,8 @@ use ring3_class::{Deadline, Error};
 use ring3_conformance::net::{Peer, Wire};
 use ring3_device::ring::Words;
 use ring3_driver::registry::{Controller, Driver, Offer, Settings};
+use ring3_driver::virtio::net::Card;
+use ring3_model::virtio::net::Misbehaviour;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{HEAD, Raw, SOON, TAIL};
@@ -61,6 +63,16 @@ impl ServedCard {
         let mut served = Self::over((card, other), terms, options);
         served.controllers.extend([first, second]);
         served
+    }
+
+    /// A virtio card whose wire takes nothing.
+    pub fn full(terms: &[&str], options: Options) -> Self {
+        let opened = OpenOptions { arena: 32 << 20, ..OpenOptions::default() };
+        let device = ring3_model::virtio::net::open(&"sim:virtio-net".parse().unwrap(), opened).unwrap();
+        device.handle().misbehave(Some(Misbehaviour::WireIsFull));
+        let card = Card::open(Arc::new(device), Default::default()).unwrap();
+        let (_, _, other) = Cable::new(1 << 20).unwrap();
+        Self::over((Arc::new(card), Arc::new(other)), terms, options)
     }
 
     fn over((card, other): (Arc<dyn Nic>, Arc<dyn Nic>), terms: &[&str], options: Options) -> Self {

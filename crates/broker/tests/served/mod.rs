@@ -3,6 +3,8 @@
 
 pub mod card;
 
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +25,7 @@ use ring3_class::{Deadline, Error};
 use ring3_device::ring::Words;
 use ring3_lease::Channel;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// A disk that is served until this is dropped.
@@ -290,6 +293,20 @@ impl Raw {
         let mut fds = [PollFd::new(&self.channel, PollFlags::RDHUP)];
         poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
     }
+}
+
+/// How long the close of a [`lingering`] socket waits.
+pub const LINGER: Duration = Duration::from_secs(20);
+
+/// A TCP socket over loopback with bytes that nobody reads, and who does not.
+pub fn lingering() -> (OwnedFd, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[0; 1 << 16]).is_ok() {}
+    stream.set_nonblocking(false).unwrap();
+    set_socket_linger(&stream, Some(LINGER)).unwrap();
+    (stream.into(), listener)
 }
 
 /// A read of one block into the memory's begin.

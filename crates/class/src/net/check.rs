@@ -155,7 +155,7 @@ impl Limits {
             return Err(Refused::Vlan);
         }
         self.checksum(meta, in_first)?;
-        self.segmentation(meta, in_first)
+        self.segmentation(meta, in_first, bytes)
     }
 
     fn length(&self, bytes: u64, most: u32) -> Result<(), Refused> {
@@ -172,7 +172,7 @@ impl Limits {
         if self.offloads.tx_checksum && within { Ok(()) } else { Err(Refused::Checksum) }
     }
 
-    fn segmentation(&self, meta: &Meta, in_first: u32) -> Result<(), Refused> {
+    fn segmentation(&self, meta: &Meta, in_first: u32, bytes: u64) -> Result<(), Refused> {
         let Some(cut) = meta.segmentation() else { return Ok(()) };
         let (known, transport, field) = match cut.kind {
             Kind::Tcp4 => (self.offloads.tso4, 20, 16),
@@ -182,7 +182,7 @@ impl Limits {
         let Checksum::Partial { start, offset } = meta.checksum() else { return Err(Refused::Segmentation) };
         let (start, headers, network) = (u32::from(start), u32::from(cut.headers), u32::from(meta.network()));
         let layers = network >= ETHERNET_HEADER && network < start && offset == field && start + transport <= headers;
-        let frames = cut.size > 0 && headers <= in_first && headers + u32::from(cut.size) <= self.max_frame;
+        let frames = cut.frames(bytes).is_some() && headers <= in_first && headers + u32::from(cut.size) <= self.max_frame;
         if known && layers && frames { Ok(()) } else { Err(Refused::Segmentation) }
     }
 }
@@ -318,6 +318,7 @@ mod tests {
         let with = |kind, size, headers| cut().with_segmentation(Some(Segmentation { kind, size, headers }));
         let wrong = [
             with(Kind::Tcp4, 0, 54),
+            with(Kind::Tcp4, 7, 54),
             with(Kind::Tcp4, 1460, 53),
             with(Kind::Tcp4, 1500, 54),
             with(Kind::Tcp4, 1, 3901),

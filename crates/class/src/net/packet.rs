@@ -60,6 +60,22 @@ pub struct Segmentation {
     pub headers: u16,
 }
 
+/// Least payload of a TCP segment that is cut off. Linux cuts no shorter ones: its smallest maximum segment is 48 bytes, of which
+/// options may take 40.
+const MIN_SEGMENT: u16 = 8;
+/// Most frames of one packet: 64 KiB in segments of 36 bytes, which are 48 bytes less a time stamp.
+const MAX_FRAMES: u64 = 2048;
+
+impl Segmentation {
+    /// Frames that a packet of `bytes` makes, and bytes of all of them; `None` if no sender asks for that.
+    pub fn frames(&self, bytes: u64) -> Option<(u64, u64)> {
+        let least = if self.kind == Kind::Udp { 1 } else { MIN_SEGMENT };
+        let (headers, payload) = (u64::from(self.headers), bytes.checked_sub(self.headers.into())?);
+        let frames = payload.div_ceil(self.size.max(1).into()).max(1);
+        (self.size >= least && frames <= MAX_FRAMES).then_some((frames, payload + frames * headers))
+    }
+}
+
 /// A transport that can be cut into frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -58,7 +58,14 @@ pub fn complete(
                 Event::Cell { .. } | Event::Window { .. } => {}
             }
         });
-        qemu = Some(measured.context("finished rounds are kept; the same command goes on from there")?);
+        // Where no round is finished, nothing is kept.
+        let kept = journal.finished() > 0;
+        qemu = Some(match measured {
+            Err(error) if kept => {
+                return Err(error.context("finished rounds are kept; the same command goes on from there"));
+            }
+            measured => measured?,
+        });
     }
     failure.map_or(Ok(()), Err)?;
     let (lab, measurements) = journal.results();

@@ -25,7 +25,7 @@ use serde_json::json;
 use super::cards::here::{Interface, NAME, address, rounds, tell};
 use super::cards::{Card, Options, guest};
 use super::guest::NAME as PROGRAM;
-use crate::dde::{Built, build};
+use crate::dde::{Built, SONAME, build};
 use crate::leave;
 
 /// Bytes of the arena of the card that asks.
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let Built { program, library, .. } = build(DRIVER, true)?;
     let guest = three_cards(args)
         .file(&format!("{HOSTED}/dde-{DRIVER}"), &program)
-        .file(&format!("{HOSTED}/libring3.so"), &library.join("libring3.so"));
+        .file(&format!("{HOSTED}/{SONAME}"), &library.join(SONAME));
     let words = words(args);
     let command =
         |first| format!("{PROGRAM}{}chmod +x {HOSTED}/*\n{}", guest::INTERFACE, guest::here(&args.options, &words, first));

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,6 +19,8 @@ use super::place;
 const HEADER: &str = "ring3.h";
 /// What a hosted driver is linked with.
 pub(super) const LIBRARY: &str = "libring3.so";
+/// The name by which a hosted driver's program finds it. crates/capi/build.rs gives it that name.
+pub const SONAME: &str = concat!("libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 /// Arguments of `ring3 dde build`.
 #[derive(clap::Args)]
@@ -134,8 +136,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn put(program: &Path, library: &Path, folder: &Path) -> Result<PathBuf> {
     let failed = || format!("putting {} into {}", program.display(), folder.display());
     fs::create_dir_all(folder).with_context(failed)?;
-    let library = library.join(LIBRARY);
-    let found = [folder.join(LIBRARY), folder.join("..").join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+    let library = library.join(SONAME);
+    let found = [folder.join(SONAME), folder.join("..").join(SONAME), folder.join("../lib").join(SONAME)];
     let missing = (!found.iter().any(|path| path.is_file())).then_some(&*library);
     for file in missing.into_iter().chain([program]) {
         // One that runs cannot be written, and goes on as it is.
@@ -277,6 +279,7 @@ fn key(root: &Path, cache: &Cache, kernel: Kernel, overlay: Option<&(PathBuf, Ve
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(&bytes);
     }
+    hash.update(SONAME);
     hash.update(place::compiler()?);
     hash.update([u8::from(compiles("#include <valgrind/valgrind.h>\n")?)]);
     Ok(hex(&hash.finalize()))
@@ -348,15 +351,14 @@ fn compile(driver: &str, form: &Form, root: &Path, cache: &Cache, folders: &Fold
     let held = lock.try_clone().context("locking the folder where drivers are built")?;
     make.stdin(held).stdout(Stdio::piped()).stderr(errors);
     let mut child = make.spawn().context("starting make")?;
-    let bar = bar(root, driver, loud)?;
+    let mut progress = Progress::of(root, driver, form, loud)?;
     for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
         let mut words = line.split_whitespace();
         if let (Some(verb @ ("CC" | "EMUL" | "LD" | "LINK" | "CONFIG" | "STUBS")), Some(what)) = (words.next(), words.next()) {
-            bar.inc(1);
-            bar.set_message(format!("{verb} {what}"));
+            progress.step(&format!("{verb} {what}"));
         }
     }
-    bar.finish_and_clear();
+    progress.bar.finish_and_clear();
     let status = child.wait().context("waiting for make")?;
     if !status.success() {
         let said = fs::read_to_string(&log).unwrap_or_default();
@@ -367,9 +369,42 @@ fn compile(driver: &str, form: &Form, root: &Path, cache: &Cache, folders: &Fold
     Ok(())
 }
 
+/// What is said while files are compiled: a bar on a terminal, else a line now and then, as the
+/// first build of a form takes minutes.
+struct Progress {
+    driver: String,
+    bar: ProgressBar,
+    /// When the last line was said; `None` if nothing is.
+    said: Option<Instant>,
+}
+
+/// Between two lines where standard error is no terminal.
+const LINES_EVERY: Duration = Duration::from_secs(20);
+
+impl Progress {
+    fn of(root: &Path, driver: &str, form: &Form, loud: bool) -> Result<Self> {
+        let bar = bar(root, driver, loud && std::io::stderr().is_terminal())?;
+        let said = (loud && bar.is_hidden()).then(Instant::now);
+        if said.is_some() {
+            let form = form.variant().map_or_else(String::new, |variant| format!(" ({variant})"));
+            errln!("building dde:{driver}{form}; the first time, the kernel below it is compiled, which takes minutes");
+        }
+        Ok(Self { driver: driver.to_owned(), bar, said })
+    }
+
+    fn step(&mut self, what: &str) {
+        self.bar.inc(1);
+        self.bar.set_message(what.to_owned());
+        if self.said.is_some_and(|said| said.elapsed() >= LINES_EVERY) {
+            errln!("building dde:{}: {} files so far, {what}", self.driver, self.bar.position());
+            self.said = Some(Instant::now());
+        }
+    }
+}
+
 /// Counts files: about as many as the lists have.
-fn bar(root: &Path, driver: &str, loud: bool) -> Result<ProgressBar> {
-    if !loud || !std::io::stderr().is_terminal() {
+fn bar(root: &Path, driver: &str, shown: bool) -> Result<ProgressBar> {
+    if !shown {
         return Ok(ProgressBar::hidden());
     }
     let own = fs::read_to_string(root.join("linux/drivers").join(driver).join("driver.list")).unwrap_or_default();

@@ -20,7 +20,7 @@ use anyhow::Result;
 use ring3_backend::Uri;
 use ring3_lab::Guest;
 
-pub use build::{Built, build};
+pub use build::{Built, SONAME, build};
 pub use catalogue::{Class, Name, names, root};
 pub use choice::{Choice, Place, check};
 pub use coverage::Coverage;

@@ -50,10 +50,10 @@ impl Program {
     pub fn enter(&self, guest: Guest) -> Result<Guest> {
         let beside = || {
             let folder = self.path.parent().unwrap_or(Path::new("/"));
-            LIBRARIES.map(|place| folder.join(place)).into_iter().find(|folder| folder.join(build::LIBRARY).is_file())
+            LIBRARIES.map(|place| folder.join(place)).into_iter().find(|folder| folder.join(build::SONAME).is_file())
         };
         let library = self.library.clone().or_else(beside);
-        let library = library.with_context(|| format!("{} is not near {}", build::LIBRARY, self.path.display()))?;
+        let library = library.with_context(|| format!("{} is not near {}", build::SONAME, self.path.display()))?;
         let has_it = guest.libraries.contains(&library);
         Ok(if has_it { guest } else { guest.libraries(&library) }.program(&self.path))
     }
@@ -99,11 +99,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = |name: &str| Program { path: folder.path().join("lib/ring3").join(name), library: None };
         let error = program("dde-a").enter(Guest::new("g")).err().unwrap().to_string();
-        assert!(error.contains("libring3.so is not near"), "{error}");
+        assert!(error.contains(&format!("{} is not near", build::SONAME)), "{error}");
         std::fs::create_dir_all(folder.path().join("lib/ring3")).unwrap();
-        std::fs::write(folder.path().join("lib").join(build::LIBRARY), "").unwrap();
+        std::fs::write(folder.path().join("lib").join(build::SONAME), "").unwrap();
         let guest = program("dde-b").enter(program("dde-a").enter(Guest::new("g")).unwrap()).unwrap();
         assert_eq!((guest.programs.len(), guest.libraries.len()), (2, 1));
-        assert!(guest.libraries[0].join(build::LIBRARY).is_file());
+        assert!(guest.libraries[0].join(build::SONAME).is_file());
     }
 }

@@ -54,7 +54,7 @@ struct Plug {
 }
 
 impl Export for Plug {
-    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), String> {
+    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), Refusal> {
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ring3_backend::Uri;
 use ring3_class::{Deadline, Error};
-use ring3_conformance::net::Wire;
+use ring3_conformance::net::{Quirks, Wire};
 
 use crate::leave::Kept;
 
@@ -25,6 +25,7 @@ pub struct Socket {
     card: PathBuf,
     stalled: bool,
     frame: Vec<u8>,
+    quirks: Quirks,
     _folder: Kept<tempfile::TempDir>,
 }
 
@@ -42,11 +43,17 @@ impl Socket {
         let mut device = device.clone();
         device.options.insert("wire".into(), path.display().to_string());
         let card = folder.path().join("wire.card");
-        Ok((Self { socket, card, stalled: false, frame: vec![0; LONGEST], _folder: Kept::new(folder) }, device))
+        let quirks = Quirks::of_qemu(&device.target);
+        let wire = Self { socket, card, stalled: false, frame: vec![0; LONGEST], quirks, _folder: Kept::new(folder) };
+        Ok((wire, device))
     }
 }
 
 impl Wire for Socket {
+    fn quirks(&self) -> Quirks {
+        self.quirks
+    }
+
     fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         let failed = |error| Error::os("sending to QEMU's card", error);
         self.socket.set_write_timeout(Some(if self.stalled { IMPATIENCE } else { PATIENCE })).map_err(failed)?;

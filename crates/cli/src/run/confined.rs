@@ -79,6 +79,8 @@ fn device(claim: &Claim, driver: Option<String>, user: User, export: Export) -> 
         restart: Restart { burst: 0, deadline_s: 0, ..Restart::default() },
         limits: Limits::default(),
         user: Some(user),
+        // Whoever has told VFIO so meant it, and is told again.
+        unsafe_interrupts: true,
     })
 }
 
@@ -101,7 +103,10 @@ impl Run {
         loop {
             let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&LOOK));
             let wishes = signals.wishes();
-            force |= stopping && self.told && wishes.stop;
+            if stopping && wishes.stop {
+                force = true;
+                self.supervisor.insist();
+            }
             stopping |= wishes.stop || wishes.hang_up;
             for why in self.supervisor.reap() {
                 if !self.told {

@@ -42,6 +42,9 @@ pub struct Args {
     /// Hand each packet of TCP on as the card has received it, and put none together: for measurements.
     #[arg(long)]
     no_coalescing: bool,
+    /// Let the threads that move packets run ahead of programs, with the lowest real-time priority: packets wait less while programs send or compute without end, and what is received comes in smaller batches. Needs CAP_SYS_NICE.
+    #[arg(long)]
+    ahead: bool,
     /// With --export vduse, the device's name: one whose process was killed is gone on with. Otherwise the interface's name; r3net0 and so on if it is not given. One of that name that root has made for this user (ip tuntap add) is used.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -50,7 +53,7 @@ pub struct Args {
     owner: Option<User>,
     /// Start the driver in a process of this user's, in a sandbox, which gets the card from this one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that
     /// dies takes its interface with it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing", "ahead"])]
     user: Option<User>,
     /// The interface stays at the end, with its addresses and without a link: who runs this again with its --name goes on with it.
     #[arg(long)]
@@ -151,6 +154,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         poll: Duration::from_micros(args.poll),
         engine: args.engine.into(),
         joins: !args.no_coalescing,
+        ahead: args.ahead,
         ..tap::Options::default()
     };
     match net::run(&claim, Options { way, tap, json: args.json, ready, stats: args.stats }) {

@@ -94,7 +94,7 @@ impl Look for Served {
 }
 
 impl Export for Share {
-    fn create(&mut self, offered: &Offered, _: &Vain) -> Result<(), String> {
+    fn create(&mut self, offered: &Offered, _: &Vain) -> Result<(), Refusal> {
         let sockets = self.listeners.iter().map(|listener| listener.path().display().to_string()).collect();
         match (&offered.disks[..], &offered.nics[..]) {
             ([disk], _) if !self.wanted.card => {

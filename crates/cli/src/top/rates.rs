@@ -20,6 +20,8 @@ pub struct Rates {
     pub cpu_percent: f64,
     pub restarts: u64,
     pub iommu_faults: u64,
+    /// Packets that its card has lost, since its driver began.
+    pub lost: u64,
     /// Of the last driver that died; `None`: none has, or it was not followed by another yet.
     pub outage_ms: Option<f64>,
 }
@@ -57,8 +59,15 @@ pub fn rates(before: Option<&DeviceStatus>, after: &DeviceStatus, since: Duratio
         cpu_percent: per_second(of_device(|device| device.cpu_ms)) / 10.0,
         restarts: after.restarts,
         iommu_faults: after.iommu_faults,
+        lost: after.interfaces.iter().map(lost).fold(0, u64::saturating_add),
         outage_ms: after.outages.first().and_then(|outage| outage.total_ms),
     }
+}
+
+/// Packets that the card of `interface` has lost.
+fn lost(interface: &InterfaceStatus) -> u64 {
+    let InterfaceStatus { rx_missed, rx_errors, tx_lost, .. } = interface;
+    rx_missed.saturating_add(*rx_errors).saturating_add(*tx_lost)
 }
 
 /// How much a counter has grown, which begins anew with each process.

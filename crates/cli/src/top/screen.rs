@@ -26,7 +26,7 @@ const fn number(head: &'static str, width: u16, text: fn(&Rates) -> String, numb
 }
 
 /// The most important ones first: a narrow terminal shows as many as there is room for.
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     Column { head: "DEVICE", width: 16, text: |row| row.name.clone(), number: None },
     Column { head: "STATE", width: 11, text: |row| state(row.state).into(), number: None },
     number("IOPS", 9, |row| format!("{:.0}", row.iops), |row| row.iops),
@@ -37,6 +37,7 @@ const COLUMNS: [Column; 10] = [
     number("RESTARTS", 8, |row| row.restarts.to_string(), |row| row.restarts as f64),
     number("OUTAGE MS", 9, |row| optional(row.outage_ms, 1), |row| row.outage_ms.unwrap_or(-1.0)),
     number("FAULTS", 7, |row| row.iommu_faults.to_string(), |row| row.iommu_faults as f64),
+    number("LOST", 7, |row| row.lost.to_string(), |row| row.lost as f64),
 ];
 
 fn optional(value: Option<f64>, places: usize) -> String {
@@ -54,6 +55,7 @@ fn state(state: State) -> &'static str {
         State::Failed => "failed",
         State::Stopping => "stopping",
         State::Stopped => "stopped",
+        State::Sleeping => "sleeping",
     }
 }
 
@@ -61,7 +63,7 @@ fn color(state: State) -> Color {
     match state {
         State::Running => Color::Green,
         State::Failed => Color::Red,
-        State::Absent | State::Stopped => Color::DarkGray,
+        State::Absent | State::Stopped | State::Sleeping => Color::DarkGray,
         State::Starting | State::Recovering | State::BackingOff | State::Upgrading | State::Stopping => Color::Yellow,
     }
 }

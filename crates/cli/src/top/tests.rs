@@ -6,7 +6,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ring3_control::admin::VERSION;
-use ring3_control::status::{DiskStatus, Outage, State};
+use ring3_control::status::{DiskStatus, InterfaceStatus, Outage, State};
 use ring3_lease::Channel;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with};
 
@@ -50,6 +50,28 @@ fn device(name: &str, work: u64) -> DeviceStatus {
     }
 }
 
+/// Of a card that has lost nine packets.
+fn interface() -> InterfaceStatus {
+    InterfaceStatus {
+        name: "lan".into(),
+        index: 7,
+        mac: "02:00:00:00:00:01".into(),
+        mtu: 1500,
+        queues: 1,
+        up: true,
+        carrier: true,
+        rx_packets: 0,
+        rx_bytes: 0,
+        rx_dropped: 0,
+        tx_packets: 0,
+        tx_bytes: 0,
+        tx_dropped: 0,
+        rx_missed: 2,
+        rx_errors: 3,
+        tx_lost: 4,
+    }
+}
+
 fn failed(name: &str) -> DeviceStatus {
     let outage = Outage {
         at: 0,
@@ -67,6 +89,7 @@ fn failed(name: &str) -> DeviceStatus {
         iommu_faults: 3,
         outages: vec![outage],
         disks: Vec::new(),
+        interfaces: vec![interface()],
         ..device(name, 1)
     }
 }
@@ -110,13 +133,13 @@ fn a_screen_has_a_line_for_each_device() {
     screen.update(rows());
     let expected = [
         "ring3 top: 1 of 3 devices running, 1500 IOPS, by DEVICE",
-        " DEVICE           STATE            IOPS     MIB/S   LAT MS  CPU %    IRQ/S RESTARTS OUTAGE MS  FAULTS",
-        ">archive          failed              0       0.0        -    0.0        0        6      41.2       3",
-        " new              backing off         0       0.0        -    0.0        0        0         -       0",
-        " scratch          running          1500       6.0    0.100   25.0      700        0         -       0",
+        " DEVICE           STATE            IOPS     MIB/S   LAT MS  CPU %    IRQ/S RESTARTS OUTAGE MS  FAULTS    LOST",
+        ">archive          failed              0       0.0        -    0.0        0        6      41.2       3       9",
+        " new              backing off         0       0.0        -    0.0        0        0         -       0       0",
+        " scratch          running          1500       6.0    0.100   25.0      700        0         -       0       0",
         "q quit  s sort  r restart  up/down select",
     ];
-    assert_eq!(picture(&mut screen, 110, 6), expected);
+    assert_eq!(picture(&mut screen, 120, 6), expected);
     let lines = screen::lines(&rows());
     assert_eq!(lines[0], expected[1][1..]);
     assert_eq!(lines[1], expected[4][1..]);

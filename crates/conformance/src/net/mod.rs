@@ -19,7 +19,7 @@ use ring3_class::net::Nic;
 pub use crate::report::{Finding, Report, Verdict};
 use crate::step::Step;
 use subject::Subject;
-pub use wire::{Peer, Wire};
+pub use wire::{Peer, Quirks, Wire};
 
 /// How thorough to be.
 #[derive(Clone, Copy, Debug)]

@@ -57,8 +57,9 @@ fn tso(subject: &Subject<'_>) -> Step {
         return skip("it does not cut TCP");
     }
     let mut port = subject.open(SETTINGS)?;
+    let alone = subject.quirks().sends_headers_alone;
     for (payload, size) in [(1461, 1460), (2920, 1460), (10_001, 1000)] {
-        if payload + 54 > info.max_segmented as usize {
+        if payload + 54 > info.max_segmented as usize || alone && payload % usize::from(size) == 0 {
             continue;
         }
         let out = tcp(frame::PEER, subject.mac(), payload);
@@ -77,7 +78,13 @@ fn tso(subject: &Subject<'_>) -> Step {
             seen += expected;
         }
     }
-    subject.silent()
+    subject.silent()?;
+    if alone {
+        return skip(
+            "not shown here: this model sends headers alone after a packet that ends with a whole segment; others are right",
+        );
+    }
+    Ok(())
 }
 
 fn vlan_insert(subject: &Subject<'_>) -> Step {

@@ -94,6 +94,9 @@ fn overflow(subject: &Subject<'_>) -> Step {
     if !subject.info().counts_missed {
         return skip("it does not count what it has no buffer for");
     }
+    if subject.quirks().holds_back {
+        return skip("not shown here: frames wait on this wire while the card has no buffer, so that it misses none");
+    }
     let before = missed_before(subject)?;
     let mut port = subject.open_empty(SETTINGS)?;
     let provided = 8u32;

@@ -6,7 +6,7 @@ use std::mem;
 use ring3_class::net::{Filter, Info, Mac, Meta, Nic, Packet, Queue, QueueSettings};
 use ring3_device::{Deadline, Error};
 
-use super::{Options, Wire, frame};
+use super::{Options, Quirks, Wire, frame};
 pub(super) use crate::step::{Step, ensure, skip};
 
 pub(super) struct Subject<'a> {
@@ -22,6 +22,10 @@ impl<'a> Subject<'a> {
 
     pub(super) fn info(&self) -> &Info {
         self.nic.info()
+    }
+
+    pub(super) fn quirks(&self) -> Quirks {
+        self.wire.borrow().quirks()
     }
 
     pub(super) fn mac(&self) -> Mac {

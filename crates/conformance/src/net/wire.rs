@@ -17,6 +17,30 @@ pub trait Wire {
     fn plug(&mut self, _plugged: bool) -> bool {
         false
     }
+
+    /// What cannot be shown by this wire and the card at it.
+    fn quirks(&self) -> Quirks {
+        Quirks::default()
+    }
+}
+
+/// What a model of a card cannot show, whoever drives it, and a real card can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// Frames wait on the wire while the card has no buffer: it misses none.
+    pub holds_back: bool,
+    /// A large send that ends with a whole segment is followed by a frame of headers alone.
+    pub sends_headers_alone: bool,
+    /// What is for the card's own address is received, whatever address it was given.
+    pub keeps_address: bool,
+}
+
+impl Quirks {
+    /// Of QEMU's `model` of a card, at a socket of its.
+    pub fn of_qemu(model: &str) -> Self {
+        // Its 8254x: e1000, e1000-82544gc, e1000-82545em.
+        Self { holds_back: true, sends_headers_alone: model == "e1000" || model.starts_with("e1000-"), ..Self::default() }
+    }
 }
 
 /// Bytes of a buffer: the longest frame.

@@ -84,7 +84,7 @@ fn encode(value: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 pub(super) fn damaged(at: u64, what: &str) -> Error {
-    Error::Protocol(format!("the recording is damaged at byte {at}: {what}"))
+    Error::Claim(format!("the recording is damaged at byte {at}: {what}"))
 }
 
 fn failed(error: io::Error) -> Error {

@@ -142,6 +142,6 @@ impl Header {
         if whole_pages && (PAGE..=LARGEST_ARENA).contains(&len) && iova <= HIGHEST_ARENA {
             return Ok(());
         }
-        Err(Error::Protocol("the recording's arena is not of whole pages, larger than 1 GiB or too high".into()))
+        Err(Error::Claim("the recording's arena is not of whole pages, larger than 1 GiB or too high".into()))
     }
 }

@@ -31,7 +31,7 @@ impl Recording {
         Self::read(BufReader::new(file))
     }
 
-    /// The one in `file`. [`Error::Protocol`] if it is none, of another version, cut off or changed; [`Error::Invalid`] if events were lost.
+    /// The one in `file`. [`Error::Claim`] if it is none, of another version, cut off or changed; [`Error::Invalid`] if events were lost.
     pub fn read(file: impl Read + Seek + Send + 'static) -> Result<Self, Error> {
         let mut file: Box<dyn Source> = Box::new(file);
         let (header, first) = begin(&mut file)?;
@@ -80,7 +80,7 @@ impl Recording {
 fn begin(file: &mut impl Read) -> Result<(Header, u64), Error> {
     let mut head = [0; 12];
     let got = fill(file, &mut head)?;
-    let refuse = |what: String| Err(Error::Protocol(what));
+    let refuse = |what: String| Err(Error::Claim(what));
     let [magic @ .., v0, v1, v2, v3] = head;
     match (got, u32::from_le_bytes([v0, v1, v2, v3])) {
         (0, _) => return refuse("the recording is empty: whoever recorded it had no room, or was killed at once".into()),

@@ -27,6 +27,8 @@ struct Inner {
     regions: [OnceLock<Placed>; MAX_REGIONS],
     /// What is free of each, and what is taken.
     ledgers: Mutex<Vec<Ledger>>,
+    /// The last page of region 0 is [kept](super::Kept).
+    keeps: OnceLock<()>,
 }
 
 /// A region, and where the device has it.
@@ -55,6 +57,16 @@ impl Arena {
 
     pub(super) fn empty() -> Self {
         Self { inner: Arc::default() }
+    }
+
+    /// The last page of region 0, of which nothing is given out, is kept from now on.
+    pub(super) fn keep(&self) {
+        let _ = self.inner.keeps.set(());
+    }
+
+    /// Whether that was said.
+    pub(super) fn keeps(&self) -> bool {
+        self.inner.keeps.get().is_some()
     }
 
     /// Gives out `region[start..end]`, too, once the regions before it are full. The region's number; `None` if there are as many as there can be.

@@ -27,7 +27,7 @@ pub struct Region {
 
 enum Backing {
     /// A file, mapped from byte `offset` on.
-    File { fd: OwnedFd, offset: u64, huge: bool },
+    File { fd: Arc<OwnedFd>, offset: u64, huge: bool },
     /// The same of a file that somebody else keeps.
     Lent { huge: bool },
     /// Huge pages of a file, in another order than there.
@@ -62,7 +62,7 @@ impl Region {
         let len = len.checked_next_multiple_of(rustix::param::page_size());
         let len = len.ok_or_else(|| Error::Invalid("more DMA memory than there are addresses".into()))?;
         admit(len)?;
-        Self::map_near(memfd(len, MemfdFlags::empty())?, 0, len, near)
+        Self::map_near(memfd(len, MemfdFlags::empty())?.into(), 0, len, near)
     }
 
     /// As [`new`](Self::new), for memory that a device has as a whole and for long, and that one process after the other maps: of huge pages, too, where nobody has set such aside, if the
@@ -74,7 +74,7 @@ impl Region {
             return Ok(region);
         }
         match tmpfs::file(whole) {
-            Ok(file) => admit(whole).and_then(|()| Self::map(file, 0, whole)),
+            Ok(file) => admit(whole).and_then(|()| Self::map(file.into(), 0, whole)),
             Err(_) => Self::new(len),
         }
     }
@@ -95,7 +95,7 @@ impl Region {
     /// Maps a file that somebody else made, from its start to its end.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> {
         match look(&fd)? {
-            Some(size) if size > 0 => Self::map(fd, 0, size as usize),
+            Some(size) if size > 0 => Self::map(fd.into(), 0, size as usize),
             Some(_) => Err(Error::Invalid("mapping a file of 0 bytes as DMA memory: give it its size first (ftruncate)".into())),
             None => Err(Error::Invalid("mapping a character device as DMA memory: it has no size, so say how many bytes".into())),
         }
@@ -107,6 +107,11 @@ impl Region {
     /// What lies beyond the end of a file is refused now. Whoever shrinks it later kills this process at its next access (SIGBUS), which a
     /// memfd's owner can rule out by the seal F_SEAL_SHRINK.
     pub fn part_of(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
+        Self::part_of_shared(fd.into(), offset, len)
+    }
+
+    /// As [`part_of`](Self::part_of), of a file of which others map parts by the same descriptor.
+    pub fn part_of_shared(fd: Arc<OwnedFd>, offset: u64, len: usize) -> Result<Self, Error> {
         let page = rustix::param::page_size();
         let end = offset.checked_add(len as u64);
         let size = look(&fd)?;
@@ -157,15 +162,15 @@ impl Region {
     }
 
     fn create(len: usize, flags: MemfdFlags) -> Result<Self, Error> {
-        Self::map(memfd(len, flags)?, 0, len)
+        Self::map(memfd(len, flags)?.into(), 0, len)
     }
 
-    fn map(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
+    fn map(fd: Arc<OwnedFd>, offset: u64, len: usize) -> Result<Self, Error> {
         Self::map_near(fd, offset, len, 0)
     }
 
     /// Where the kernel chooses if `near` is 0.
-    fn map_near(fd: OwnedFd, offset: u64, len: usize, near: usize) -> Result<Self, Error> {
+    fn map_near(fd: Arc<OwnedFd>, offset: u64, len: usize, near: usize) -> Result<Self, Error> {
         // Huge pages are reserved by populating: without it a missing one would be a SIGBUS at first touch.
         let huge = is_huge(&fd);
         let populate = if huge { MapFlags::POPULATE } else { MapFlags::empty() };
@@ -215,7 +220,8 @@ impl Region {
     /// The file that holds its pages, in whichever order; `None` if no other process can have them.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
-            Backing::File { fd, .. } | Backing::Shuffled(fd) => Some(fd.as_fd()),
+            Backing::File { fd, .. } => Some(fd.as_fd()),
+            Backing::Shuffled(fd) => Some(fd.as_fd()),
             Backing::Lent { .. } | Backing::Anonymous | Backing::Boxed => None,
         }
     }

@@ -18,6 +18,9 @@ pub struct SavedArena {
     pub version: u32,
     /// In the order of their numbers.
     pub regions: Vec<SavedRegion>,
+    /// The last page of the first one is [kept](super::Kept).
+    #[serde(default)]
+    pub kept: bool,
 }
 
 /// A region of an arena.
@@ -50,7 +53,7 @@ impl SavedArena {
     /// Nothing is taken of `regions`, each a device address and bytes.
     pub fn fresh(regions: impl Iterator<Item = (u64, u64)>) -> Self {
         let region = |(iova, len)| SavedRegion { iova, len, start: 0, end: len, taken: Vec::new() };
-        Self { version: VERSION, regions: regions.map(region).collect() }
+        Self { version: VERSION, regions: regions.map(region).collect(), kept: false }
     }
 }
 
@@ -65,7 +68,7 @@ impl Arena {
             end: ledger.usable.end,
             taken: ledger.saved(),
         };
-        SavedArena { version: VERSION, regions: self.regions().zip(ledgers.iter()).map(region).collect() }
+        SavedArena { version: VERSION, regions: self.regions().zip(ledgers.iter()).map(region).collect(), kept: self.keeps() }
     }
 
     /// The arena that was `saved`, over the same regions in the same order, which the device has where it had them. What was taken is
@@ -87,6 +90,9 @@ impl Arena {
             if arena.add(placed, saved.start as usize, saved.end as usize).is_none() {
                 return Err(refused("it has too many regions".into()));
             }
+        }
+        if saved.kept {
+            arena.keep();
         }
         for (ledger, saved) in arena.ledgers().iter_mut().zip(&saved.regions) {
             let twice = saved.taken.iter().find(|range| !ledger.restore(range));

@@ -19,6 +19,7 @@
 pub mod ahci;
 pub mod ide;
 
+mod cache;
 mod command;
 mod controller;
 mod driver;

@@ -44,8 +44,16 @@ pub struct Options {
     pub flush_timeout: Duration,
     /// How long a drive may take to become ready after a reset. [ATA-6 9.2 gives it 31 seconds]
     pub ready_timeout: Duration,
+    /// How long a drive that was there may take, after each of two resets, until the controller notices it again (AHCI).
+    #[serde(default = "usual_link_timeout")]
+    pub link_timeout: Duration,
     /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
     pub poll: Duration,
+}
+
+/// As the kernel's libata waits for a link that comes and goes. Drives that spin up, and slow links, need more than a tenth of a second.
+fn usual_link_timeout() -> Duration {
+    Duration::from_secs(2)
 }
 
 impl Default for Options {
@@ -59,6 +67,7 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             flush_timeout: Duration::from_secs(60),
             ready_timeout: Duration::from_secs(31),
+            link_timeout: usual_link_timeout(),
             poll: ring3_device::wait::DEFAULT_POLL,
         }
     }

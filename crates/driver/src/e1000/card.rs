@@ -108,7 +108,8 @@ impl Card {
         match idle {
             Err(Error::Gone) => Err(Error::Gone),
             Err(error) => {
-                tracing::warn!("{error}; it is reset nevertheless");
+                // QEMU's 82576 never says that they have ended, and nobody can do anything about it.
+                tracing::debug!("{error}; it is reset nevertheless");
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -186,6 +187,9 @@ impl Card {
             .with_strip_fcs(1)
             .with_long_packets(rings.has_long_packets().into())
             .with_buffer_bytes(rings.buffer_bytes as usize);
-        self.registers.write(receive::CONTROL, control);
+        // QEMU's 8254x take nothing for a second after this was written.
+        if self.registers.read(receive::CONTROL) != control {
+            self.registers.write(receive::CONTROL, control);
+        }
     }
 }

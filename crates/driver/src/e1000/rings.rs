@@ -140,7 +140,8 @@ impl Card {
             return;
         }
         if self.family == Family::I82574 {
-            registers.write(receive::FILTER_CONTROL, FilterControl(0).with_extended(1));
+            // Otherwise each segment of TCP that acknowledges fires the link's vector.
+            registers.write(receive::FILTER_CONTROL, FilterControl(0).with_extended(1).with_no_acknowledgements(1));
             registers.write(receive::MULTIPLE_QUEUES, 0);
         }
         registers.write(receive::ring_low(0), low);

@@ -139,6 +139,13 @@ impl Admin {
         Ok(bytes)
     }
 
+    /// Sends `command` with a page that begins with `bytes` and is zero otherwise: its result, or the status with which the device refused it.
+    pub(super) fn send_page(&mut self, bytes: &[u8], command: Submission) -> Result<Result<u32, Status>, Error> {
+        self.page.fill(0);
+        self.page.write(0, bytes)?;
+        self.execute(command.with_data(self.page.iova(), 0))
+    }
+
     /// Keeps up to `limit` asynchronous event requests with the controller from now on. [NVMe 5.1.2]
     pub(super) fn arm_events(&mut self, limit: u16) -> Result<(), Error> {
         self.event_requests = limit.min(MAX_EVENT_REQUESTS);

@@ -63,7 +63,11 @@ impl Controller {
         let shared = &controller.shared;
         let mut admin = lock(&shared.admin);
         match drain(&mut admin, &shared.traits.identity.serial, shared.traits.identity.queues) {
-            Ok(()) => admin.unread = true,
+            Ok(()) => {
+                admin.unread = true;
+                // Whatever the dead driver has written.
+                shared.caches().iter().for_each(|(_, cache)| cache.wrote(|| false));
+            }
             Err(error) => {
                 shared.fail(&admin, &error, "it cannot be adopted");
                 return Err(error);

@@ -94,6 +94,12 @@ impl Encoder {
         }
     }
 
+    /// No request is in order from now on, so that none goes [the short way](Self::page_transfer)
+    /// past who refuses all.
+    pub(super) fn close(&mut self) {
+        (self.limits.blocks, self.limits.page_end) = (0, 0);
+    }
+
     /// The command for `request` in `slot`, without its id.
     pub(super) fn encode(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
         match request.operation {

@@ -1,9 +1,10 @@
 //! A controller: what the owner of the function holds.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 
 use ring3_class::block::Disk;
+use ring3_device::found::Found;
 use ring3_device::irq::Irq;
 use ring3_device::{Device, Error, Registers};
 use ring3_spec::nvme::event::AsyncEvent;
@@ -18,10 +19,12 @@ use super::event::Event;
 use super::identity::{Identity, Traits};
 use super::init;
 use super::interrupts::Vectors;
-use super::namespace::Namespace;
+use super::namespace::{Namespace, Unit};
 use super::options::Options;
 use super::reset::Members;
+use super::revalidate::power_count;
 use crate::lifetime::{Lifetime, lock};
+use crate::write_cache::{PowerCount, WriteCache};
 
 /// An NVMe controller that takes commands.
 ///
@@ -37,6 +40,8 @@ pub(super) struct Shared {
     pub(super) lifetime: Lifetime,
     /// The generation that began with the last loss of the volatile caches; 0 if there was none.
     pub(super) cache_lost: AtomicU32,
+    /// A write zeroes has timed out: no more are sent. The next process tries again.
+    pub(super) zeroes_hang: AtomicBool,
     pub(super) vectors: Vectors,
     pub(super) admin: Arc<Mutex<Admin>>,
     pub(super) members: Mutex<Members>,
@@ -57,7 +62,7 @@ impl Controller {
         let cap = init::capabilities(&registers)?;
         let queues = queues_in_bar(&registers, cap, options.max_queues)?;
         // Whoever had it before may have left it running: it is stopped before it may reach for memory again.
-        init::disable(&registers, cap)?;
+        init::take_over(&*device, &registers, cap)?;
         device.set_bus_master(true)?;
         let admin = Admin::new(registers, device.dma().arena(), cap, options.timeout)?;
         let admin = Arc::new(Mutex::new(admin));
@@ -83,20 +88,34 @@ impl Controller {
         }
         let members = Mutex::new(Members::new(queues));
         let (lifetime, cache_lost) = (Lifetime::new(device.name()), AtomicU32::new(0));
-        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, members, traits, cap, options, device });
+        let zeroes_hang = AtomicBool::new(false);
+        let shared =
+            Arc::new(Shared { lifetime, cache_lost, zeroes_hang, vectors, admin, members, traits, cap, options, device });
         Self::with_namespaces(shared)
     }
 
     fn with_namespaces(shared: Arc<Shared>) -> Result<Self, Error> {
         let mut controller = Self { shared, refused: Vec::new(), namespaces: Vec::new() };
+        let has_cache = controller.shared.traits.identity.volatile_cache;
+        // One that fails at the question has been reset, and does not say.
+        let asked = has_cache.then(|| controller.shared.command(power_count));
+        let power = asked.and_then(Result::ok).unwrap_or(PowerCount::UNKNOWN);
+        lock(&controller.shared.members).power = power;
+        let kept = controller.shared.device.dma().arena().kept();
+        let has_run_on = Found::read(kept.as_ref()) == Found::Running;
         let (ids, left_out) = controller.shared.active_namespaces()?;
         for id in ids {
             match controller.shared.disk_of(id)? {
-                Ok(info) => controller.namespaces.push(Namespace::new(controller.shared.clone(), id, info)),
+                Ok((info, unique)) => {
+                    let cache = has_cache.then(|| WriteCache::open(kept.clone(), (&info.serial, id), power, has_run_on));
+                    controller.namespaces.push(Namespace::new(controller.shared.clone(), Unit::new(id, info, unique, cache)));
+                }
                 Err(error) => controller.refused.push((id, error)),
             }
         }
         controller.refused.extend(left_out);
+        // What the fence has found is in the records.
+        kept.iter().for_each(Found::forget);
         Ok(controller)
     }
 
@@ -145,7 +164,7 @@ impl Controller {
 
     /// What the controller has reported since the last call. Call it when [`irq`](Self::irq) fires, or now and then.
     pub fn events(&self) -> Result<Vec<Event>, Error> {
-        self.shared.command(|admin| {
+        let mut events = self.shared.command(|admin| {
             admin.service()?;
             if std::mem::take(&mut admin.unread) {
                 unmask_events(admin)?;
@@ -155,7 +174,11 @@ impl Controller {
                 events.push(decode(admin, event)?);
             }
             Ok(events)
-        })
+        })?;
+        if events.contains(&Event::NamespacesChanged) {
+            events.extend(self.rescan()?);
+        }
+        Ok(events)
     }
 
     /// The interrupt that says that there may be [`events`](Self::events); `None` if the admin queue has none of its own.
@@ -221,6 +244,10 @@ pub(super) fn negotiate_queues(admin: &mut Admin, traits: &Traits, queues: u16) 
     let notices = AsyncEvents(traits.async_events & AsyncEvents(0).with_namespace_changed(1).0).with_critical_warnings(0x1f);
     if let Err(status) = admin.execute(Submission::set_feature(feature::ASYNC_EVENTS, notices.0))? {
         tracing::debug!("the controller refused the configuration of asynchronous events: {status}");
+    }
+    if traits.retry_delays != [0; 3] {
+        // Without this, no status says how long to wait. A refusal costs only that.
+        let _ = admin.send_page(&[feature::HOST_BEHAVIOR_RETRY_DELAY], Submission::set_feature(feature::HOST_BEHAVIOR, 0))?;
     }
     admin.arm_events(traits.event_requests)?;
     Ok(queues.min(granted.submission).min(granted.completion))

@@ -5,26 +5,42 @@
 //! that the controller says nothing about, costs the others nothing; it is refused by name.
 
 use ring3_class::block::Info;
-use ring3_device::Error;
+use ring3_device::{Deadline, Error};
 use ring3_spec::nvme::Submission;
 use ring3_spec::nvme::identify::{self, cns, csi};
 
+use super::admin::Admin;
 use super::controller::Shared;
 use super::init;
+use super::namespace::UniqueId;
 
 /// Most namespaces that are looked at: four pages of the list.
 const MOST: usize = 4 * identify::NAMESPACE_LIST_ENTRIES;
+
+/// Ids that are tried one after the other on a controller that has no list. Such ones have a few.
+const TRIED: u32 = 1024;
+
+/// What a controller says of a namespace.
+pub(super) struct Structures {
+    set: u8,
+    namespace: identify::Namespace,
+}
 
 /// A namespace that cannot be used, and why.
 pub(super) type Refused = (u32, Error);
 
 impl Shared {
     /// All active namespace ids, ascending, and the first that is left out if there are more than make sense. [NVMe 5.1.13.2.2]
+    ///
+    /// Version 1.0 has no list. Some later controllers refuse it as well, whatever version they say.
     pub(super) fn active_namespaces(&self) -> Result<(Vec<u32>, Option<Refused>), Error> {
         let mut ids: Vec<u32> = Vec::new();
         loop {
             let above = ids.last().copied().unwrap_or(0);
-            let list = self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces")?;
+            let list = match self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces") {
+                Err(Error::Unsupported(why)) if ids.is_empty() => return self.tried_namespaces(&why),
+                list => list?,
+            };
             let before = ids.len();
             for id in identify::namespace_list(&list) {
                 if ids.last().is_some_and(|&last| id <= last) {
@@ -42,6 +58,28 @@ impl Shared {
         }
     }
 
+    /// The same for a controller that has no list: each id up to NN is asked for. NN is the controller's word, so that there are a number
+    /// and a time after which no more are.
+    fn tried_namespaces(&self, why: &str) -> Result<(Vec<u32>, Option<Refused>), Error> {
+        tracing::info!("{}: {why}; looking for each namespace by its id", self.device.name());
+        let greatest = self.traits.greatest_namespace;
+        let limit = Deadline::after(self.options.timeout);
+        let mut ids = Vec::new();
+        for id in 1..=greatest.min(TRIED) {
+            if limit.expired() {
+                return Ok((ids, Some((id, Error::Unsupported("it took too long to look for each namespace".into())))));
+            }
+            match self.identify(cns::NAMESPACE, id, "identify namespace") {
+                // Of what is not there, later versions return zeroes. [NVMe 5.1.13.2]
+                Ok(structure) if identify::Namespace(structure).size() > 0 => ids.push(id),
+                Ok(_) | Err(Error::Unsupported(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let left_out = || Error::Unsupported(format!("it has no list of namespaces, and the first {TRIED} ids are looked at"));
+        Ok((ids, (greatest > TRIED).then(|| (TRIED + 1, left_out()))))
+    }
+
     /// Why namespace `id`, the one after `count` others, and all that follow are left out.
     fn excess(&self, id: u32, count: usize) -> Option<Error> {
         let greatest = self.traits.greatest_namespace;
@@ -53,20 +91,33 @@ impl Shared {
     }
 
     /// The disk that namespace `id` is, or why it cannot be one. Fails only if the controller does.
-    pub(super) fn disk_of(&self, id: u32) -> Result<Result<Info, Error>, Error> {
-        match self.look_at(id) {
+    pub(super) fn disk_of(&self, id: u32) -> Result<Result<(Info, UniqueId), Error>, Error> {
+        let found = self.command(|admin| self.read_namespace(admin, id)).and_then(|structures| self.judge(&structures));
+        match found {
             Err(error @ (Error::Unsupported(_) | Error::Invalid(_) | Error::Protocol(_))) => Ok(Err(error)),
             other => other.map(Ok),
         }
     }
 
-    fn look_at(&self, id: u32) -> Result<Info, Error> {
+    /// What the controller says of namespace `id`.
+    pub(super) fn read_namespace(&self, admin: &mut Admin, id: u32) -> Result<Structures, Error> {
+        let mut set = csi::NVM;
         if init::has_command_sets(self.cap) {
-            let descriptors = self.identify(cns::DESCRIPTORS, id, "the namespace's command set")?;
-            check_command_set(identify::command_set(&descriptors).unwrap_or(csi::NVM))?;
+            let descriptors = admin.fetch("the namespace's command set", Submission::identify(cns::DESCRIPTORS, id))?;
+            set = identify::command_set(&descriptors).unwrap_or(csi::NVM);
         }
-        let structure = self.identify(cns::NAMESPACE, id, "identify namespace")?;
-        self.traits.disk(&identify::Namespace(structure))
+        if set != csi::NVM {
+            // It has other structures.
+            return Ok(Structures { set, namespace: identify::Namespace::zeroed() });
+        }
+        let namespace = identify::Namespace(admin.fetch("identify namespace", Submission::identify(cns::NAMESPACE, id))?);
+        Ok(Structures { set, namespace })
+    }
+
+    /// The disk that it is, or why it cannot be one.
+    pub(super) fn judge(&self, structures: &Structures) -> Result<(Info, UniqueId), Error> {
+        check_command_set(structures.set)?;
+        Ok((self.traits.disk(&structures.namespace)?, UniqueId(structures.namespace.unique())))
     }
 
     fn identify(&self, structure: u8, namespace: u32, what: &str) -> Result<[u8; identify::SIZE], Error> {

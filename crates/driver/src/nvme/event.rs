@@ -22,8 +22,25 @@ pub enum Event {
         /// Bits as in [`log::Smart`].
         warnings: Option<u8>,
     },
-    /// Namespaces were added, removed or changed; disks that are open keep the size and format that they had.
+    /// Namespaces were added, removed or changed. What follows says which.
     NamespacesChanged,
+    /// A namespace has grown. Its disk keeps the size that it had.
+    NamespaceGrown {
+        /// Its id.
+        id: u32,
+        /// How many blocks it has now.
+        blocks: u64,
+    },
+    /// A namespace is gone, or not what it was: its disk has ended.
+    NamespaceOver {
+        /// Its id.
+        id: u32,
+    },
+    /// A namespace is there that was not there when the controller was opened.
+    NamespaceNew {
+        /// Its id.
+        id: u32,
+    },
     /// Another notice, or an event of a kind that this driver does not know.
     Other(AsyncEvent),
 }
@@ -77,6 +94,11 @@ impl fmt::Display for Event {
                 warnings.map_or(Ok(()), |bits| write!(f, "; critical warnings {bits:#04x}"))
             }
             Self::NamespacesChanged => f.write_str("namespaces changed"),
+            Self::NamespaceGrown { id, blocks } => {
+                write!(f, "namespace {id} has grown to {blocks} blocks; its disk keeps its size until the driver is restarted")
+            }
+            Self::NamespaceOver { id } => write!(f, "namespace {id} is gone, or not what it was: its disk has ended"),
+            Self::NamespaceNew { id } => write!(f, "namespace {id} is new; restart the driver to have it as a disk"),
             Self::Other(event) => write!(f, "event type {} information {:#04x}", event.kind(), event.info()),
         }
     }

@@ -49,6 +49,9 @@ pub(super) struct Traits {
     pub(super) page: u32,
     pub(super) async_events: u32,
     pub(super) shutdown: Duration,
+    /// CRDT: the delays before a repetition that a status can ask for, in units of 100 ms.
+    #[serde(default)]
+    pub(super) retry_delays: [u16; 3],
     /// Data may be described by SGLs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) sgl: bool,
@@ -72,7 +75,11 @@ impl Traits {
         };
         let has = |command| controller.nvm_commands() & command != 0;
         let zeroes = limits.map_or(0, |limits| limits.write_zeroes_shift());
-        let zeroes = if zeroes == 0 { u32::MAX } else { page.checked_shl(zeroes.into()).unwrap_or(u64::MAX).min(1 << 31) as u32 };
+        // By the specification MDTS is no limit of write zeroes. Drives that say no other one were seen to fail or to hang at more.
+        let zeroes = match zeroes {
+            0 => identity.max_transfer,
+            shift => page.checked_shl(shift.into()).unwrap_or(u64::MAX).min(1 << 31) as u32,
+        };
         let discard = limits.map_or(0, |limits| limits.range_blocks());
         Self {
             identity,
@@ -84,6 +91,7 @@ impl Traits {
             page: page as u32,
             async_events: controller.async_events(),
             shutdown: Duration::from_micros(controller.shutdown_us().into()),
+            retry_delays: [controller.retry_delay_1(), controller.retry_delay_2(), controller.retry_delay_3()],
             sgl: controller.has_sgl(),
         }
     }
@@ -180,6 +188,19 @@ mod tests {
     fn without_a_limit_of_its_own_the_device_gets_what_one_list_describes() {
         assert_eq!(traits(|_| {}).identity.max_transfer, MAX_TRANSFER);
         assert_eq!(traits(|controller| controller.0[77] = 1).identity.max_transfer, 8192);
+    }
+
+    #[test]
+    fn write_zeroes_has_its_own_limit_or_that_of_transfers() {
+        let mut controller = identify::Controller::zeroed();
+        controller.set_nvm_commands(identify::Controller::ONCS_WRITE_ZEROES).set_max_transfer_shift(1);
+        let blocks = |shift| {
+            let mut limits = NvmLimits::zeroed();
+            limits.set_write_zeroes_shift(shift);
+            let traits = Traits::new(&controller, Some(limits), 4096, Version(0x0002_0100));
+            traits.disk(&namespace(LbaFormat::new(9, 0), 1 << 20)).unwrap().max_write_zeroes_blocks
+        };
+        assert_eq!([0, 3, 40].map(blocks), [16, 64, MAX_BLOCKS]);
     }
 
     #[test]

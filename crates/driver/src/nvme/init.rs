@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ring3_device::{Deadline, Device, Error, Registers, poll_until};
-use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CSTS, Cap, Cc, Csts};
+use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CRTO, CSTS, Cap, Cc, Csts};
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
 use super::admin::{Admin, ENTRIES};
@@ -11,15 +11,23 @@ use crate::lifetime::{Unstopped, stop_function};
 
 /// Shutting down takes this long if the controller does not say (RTD3E). [NVMe 3.6.1]
 const SHUTDOWN: Duration = Duration::from_secs(5);
+/// And no longer than this, whatever it says: RTD3E can say 71 minutes, and who stops the device waits. The kernel's driver has the same limit.
+const SHUTDOWN_MOST: Duration = Duration::from_secs(60);
+/// A start takes no longer than this, whatever CRTO says, which can be nine hours; twice what CAP.TO can say.
+const START_MOST: Duration = Duration::from_secs(256);
+/// Entries of a queue where CAP.MQES is 0, which would be one entry and is not allowed [NVMe 3.1.4.1]. PM1725 drives with some firmware say
+/// so and take queues of 64 entries, which is what the kernel's driver gives them. A controller that does not take them refuses the queue.
+const ENTRIES_UNSAID: u64 = 64;
 
 /// The controller's capabilities, with those that the driver cannot work with refused. [NVMe 3.1.4.1]
 pub(super) fn capabilities(registers: &Registers) -> Result<Cap, Error> {
-    let cap = registers.read_alive(CAP)?;
+    let mut cap = registers.read_alive(CAP)?;
     if cap.command_sets() & (Cap::CSS_NVM | Cap::CSS_IO_SETS) == 0 {
         return Err(Error::Unsupported("the controller does not have the NVM command set (CAP.CSS)".into()));
     }
     if cap.max_queue_entries() < 2 {
-        return Err(Error::Protocol("queues of one entry (CAP.MQES)".into()));
+        tracing::warn!("the controller says that its queues have one entry (CAP.MQES): {ENTRIES_UNSAID} are tried");
+        cap = cap.with_max_queue_entries_0based(ENTRIES_UNSAID - 1);
     }
     // Queues are whole pages, and an arena holds few of the largest that the register could say (128 MiB).
     if cap.page_min() > 4 {
@@ -45,12 +53,23 @@ pub(super) fn running(registers: &Registers) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the controller, which was enabled, may have lost its power meanwhile, and with it its volatile cache.
-pub(super) fn may_have_lost_power(registers: &Registers) -> bool {
+/// What has become of a controller that was enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// It runs, as far as its registers say.
+    Running,
+    /// It was reset by somebody else, or does not answer. It may have lost its power.
+    Disturbed,
+    /// It reports a fatal error: what its firmware held in memory is lost with it.
+    Crashed,
+}
+
+/// What its registers say of that.
+pub(super) fn condition(registers: &Registers) -> Condition {
     match (registers.read_alive(CC), registers.read_alive(CSTS)) {
-        (Ok(configuration), Ok(status)) => configuration.enable() == 0 || status.ready() == 0,
-        // What is gone now and comes back at a reset has lost it for sure.
-        _ => true,
+        (Ok(_), Ok(status)) if status.fatal() == 1 => Condition::Crashed,
+        (Ok(configuration), Ok(status)) if configuration.enable() == 1 && status.ready() == 1 => Condition::Running,
+        _ => Condition::Disturbed,
     }
 }
 
@@ -64,24 +83,49 @@ pub(super) fn has_command_sets(cap: Cap) -> bool {
     cap.command_sets() & Cap::CSS_IO_SETS != 0
 }
 
-/// The end of a change of CC.EN that begins now. [NVMe 3.1.4.1, CAP.TO]
-fn deadline(cap: Cap) -> Deadline {
-    Deadline::after(Duration::from_millis(cap.timeout_ms().max(500)))
+/// How long a change of CC.EN may take. [NVMe 3.1.4.1, CAP.TO]
+fn limit(cap: Cap) -> Duration {
+    Duration::from_millis(cap.timeout_ms().max(500))
+}
+
+/// How long a start may take: CRTO, where it exists, says it for controllers that CAP.TO is too short for. Some say less there, which is
+/// wrong. [NVMe 3.1.4.21]
+fn start_limit(registers: &Registers, cap: Cap) -> Result<Duration, Error> {
+    if cap.ready_modes() & Cap::READY_WITH_MEDIA == 0 {
+        return Ok(limit(cap));
+    }
+    let ready = Duration::from_millis(registers.read_alive(CRTO)?.with_media_ms());
+    Ok(ready.min(START_MOST).max(limit(cap)))
 }
 
 /// Disables the controller. When this succeeds, the controller owns no queue and starts no transfer. [NVMe 3.7.2]
 pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
     let configuration = registers.read_alive(CC)?;
     if configuration.enable() == 1 {
+        // A controller that is starting is not to be stopped before it is ready [NVMe 3.1.4.5]. One that never is, or that has failed at it,
+        // is stopped nevertheless.
+        let _ = wait_ready(registers, Deadline::after(limit(cap)), 1, "the controller to start, so that it can be stopped");
         registers.write(CC, configuration.with_enable(0).with_shutdown(Cc::SHN_NONE));
     }
-    wait_ready(registers, deadline(cap), 0, "the controller to stop (CSTS.RDY = 0 after CC.EN = 0)")
+    wait_ready(registers, Deadline::after(limit(cap)), 0, "the controller to stop (CSTS.RDY = 0 after CC.EN = 0)")
 }
 
 /// Stops the device: disables the controller, and if it does not obey, takes its bus mastering away and resets the function. When
 /// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
 pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), Unstopped> {
     disable(registers, cap).or_else(|error| stop_function(device, error))
+}
+
+/// Disables a controller that somebody else may have left running; one that does not obey gets a reset of its function, which ends all
+/// that it was told. Bus mastering may be off afterwards.
+pub(super) fn take_over(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), Error> {
+    match disable(registers, cap) {
+        Err(error @ Error::Timeout { .. }) => {
+            stop_function(device, error).map_err(|unstopped| unstopped.error)?;
+            disable(registers, cap)
+        }
+        disabled => disabled,
+    }
 }
 
 /// Leaves a controller that did not start: its memory goes back to the arena only if it can be stopped.
@@ -119,18 +163,24 @@ pub(super) fn enable(admin: &mut Admin, cap: Cap) -> Result<(), Error> {
     let configuration = configuration(cap);
     registers.write(CC, configuration);
     // Steps 5 and 6: enable, wait until it is ready.
+    let limit = start_limit(registers, cap)?;
     registers.write(CC, configuration.with_enable(1));
-    wait_ready(registers, deadline(cap), 1, "the controller to start (CSTS.RDY = 1 after CC.EN = 1)")
+    wait_ready(registers, Deadline::after(limit), 1, "the controller to start (CSTS.RDY = 1 after CC.EN = 1)")
 }
 
 /// Notifies the controller of the shutdown and waits for its consent. [NVMe 3.6.1]
 pub(super) fn shut_down(registers: &Registers, expected: Duration) -> Result<(), Error> {
     let configuration = registers.read_alive(CC)?;
     registers.write(CC, configuration.with_shutdown(Cc::SHN_NORMAL));
-    poll_until(Deadline::after(expected.max(SHUTDOWN)), "the controller's shutdown (CSTS.SHST)", || {
+    poll_until(Deadline::after(shutdown_limit(expected)), "the controller's shutdown (CSTS.SHST)", || {
         let status = registers.read_alive(CSTS)?;
         Ok((status.shutdown() == Csts::SHUTDOWN_DONE).then_some(()))
     })
+}
+
+/// How long a shutdown may take that the controller expects to take so long.
+fn shutdown_limit(expected: Duration) -> Duration {
+    expected.clamp(SHUTDOWN, SHUTDOWN_MOST)
 }
 
 fn wait_ready(registers: &Registers, deadline: Deadline, ready: u32, what: &'static str) -> Result<(), Error> {
@@ -142,4 +192,15 @@ fn wait_ready(registers: &Registers, deadline: Deadline, ready: u32, what: &'sta
         }
         Ok((status.ready() == ready).then_some(()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shutdown_is_waited_for_a_minute_at_most_whatever_the_controller_says() {
+        let limits = [0, 9, u64::from(u32::MAX) / 1_000_000].map(|secs| shutdown_limit(Duration::from_secs(secs)).as_secs());
+        assert_eq!(limits, [5, 9, 60]);
+    }
 }

@@ -22,7 +22,8 @@
 //! owns no memory, and that is the proof on which every queue takes its requests back and repeats them, a bounded number of
 //! times. Who finds the failure resets; each queue's own thread then builds its queue anew when it sees the generation changed.
 //! A reset that the driver did not ask for is seen by CSTS.RDY or CC.EN at the next look, within 50 ms of ticks. It may have been a loss
-//! of power: `write_cache.rs` makes the next flush fail where writes may be lost.
+//! of power: `write_cache/` makes the next flush of each queue fail where writes may be lost. What
+//! comes back is identified before anything is repeated (`revalidate.rs`).
 //! If the controller cannot be stopped by its registers, the function is reset; if that fails, too, requests end with an error and
 //! their memory is never given back, because the device may still write to it.
 
@@ -45,6 +46,7 @@ mod queue;
 mod recovery;
 mod reset;
 mod resume;
+mod revalidate;
 mod saved;
 mod slots;
 mod status;

@@ -1,6 +1,6 @@
 //! A namespace as a disk.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ring3_class::Saved;
 use ring3_class::block::{Disk, Info, Queue};
@@ -9,47 +9,80 @@ use ring3_device::dma::Dma;
 
 use super::controller::Shared;
 use super::queue::QueuePair;
+use crate::lifetime::lock;
 use crate::write_cache::WriteCache;
 
 /// One namespace of a controller. Clones are handles to the same one.
+#[derive(Clone)]
 pub struct Namespace {
     pub(super) shared: Arc<Shared>,
-    id: u32,
+    pub(super) unit: Arc<Unit>,
+}
+
+/// What a namespace's disk, its queues and the controller share.
+pub(super) struct Unit {
+    pub(super) id: u32,
     pub(super) info: Arc<Info>,
+    pub(super) unique: UniqueId,
     /// `None` without a volatile cache.
     pub(super) cache: Option<Arc<WriteCache>>,
+    /// Why it is not used any more: what is there now is another medium, or none.
+    end: OnceLock<String>,
+}
+
+/// NGUID and EUI64, each zero if the namespace has none: what no other namespace of the world has.
+/// [NVMe-NVM 4.1.5.1]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct UniqueId(pub(super) [u8; 24]);
+
+impl UniqueId {
+    /// Whether there is one at all.
+    pub(super) fn is_known(self) -> bool {
+        self != Self::default()
+    }
+}
+
+impl Unit {
+    pub(super) fn new(id: u32, info: Info, unique: UniqueId, cache: Option<WriteCache>) -> Arc<Self> {
+        let cache = cache.filter(|_| info.volatile_cache).map(Arc::new);
+        Arc::new(Self { id, info: Arc::new(info), unique, cache, end: OnceLock::new() })
+    }
+
+    /// It is not used any more, because of `why`. Only the first reason counts.
+    pub(super) fn end(&self, why: String) {
+        let _ = self.end.set(why);
+    }
+
+    /// Whether it is not used any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.end.get().is_some()
+    }
+
+    /// Fails if it is not used any more.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.end.get().map_or(Ok(()), |why| Err(Error::Fatal(format!("namespace {}: {why}; open the controller anew", self.id))))
+    }
 }
 
 impl Namespace {
-    pub(super) fn new(shared: Arc<Shared>, id: u32, info: Info) -> Self {
-        Self::with_cache(shared, id, info, WriteCache::default())
-    }
-
-    /// The same with a `cache` that has a past; it is of no account for a namespace without one.
-    pub(super) fn with_cache(shared: Arc<Shared>, id: u32, info: Info, cache: WriteCache) -> Self {
-        let cache = info.volatile_cache.then(|| shared.add_cache(id, cache));
-        Self { shared, id, info: Arc::new(info), cache }
+    pub(super) fn new(shared: Arc<Shared>, unit: Arc<Unit>) -> Self {
+        lock(&shared.members).namespaces.push(unit.clone());
+        Self { shared, unit }
     }
 
     /// The namespace id. [NVMe 3.2.1]
     pub fn id(&self) -> u32 {
-        self.id
-    }
-}
-
-impl Clone for Namespace {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), id: self.id, info: self.info.clone(), cache: self.cache.clone() }
+        self.unit.id
     }
 }
 
 impl Disk for Namespace {
     fn name(&self) -> String {
-        format!("{} namespace {}", self.shared.device.name(), self.id)
+        format!("{} namespace {}", self.shared.device.name(), self.id())
     }
 
     fn info(&self) -> &Info {
-        &self.info
+        &self.unit.info
     }
 
     fn dma(&self) -> &Dma {

@@ -20,11 +20,13 @@ use super::queue::QueuePair;
 use super::slots::{MAX_SLOTS, Slots};
 use crate::lifetime::{DETACHED, OVER, lock};
 use crate::timeouts::Timeouts;
+use crate::write_cache::Listener;
 
 impl QueuePair {
     /// Creates a queue pair for up to `depth` requests of `namespace`.
     pub(super) fn open(namespace: &Namespace, depth: u16) -> Result<Self, Error> {
         let shared = namespace.shared.clone();
+        namespace.unit.check()?;
         let id = shared.take_queue_id()?;
         let result = Self::build(namespace, depth, id);
         let mut queue = match result {
@@ -47,14 +49,14 @@ impl QueuePair {
     }
 
     fn build(namespace: &Namespace, depth: u16, id: u16) -> Result<Self, Error> {
-        let Namespace { shared, info, .. } = namespace;
+        let Namespace { shared, unit } = namespace;
         let Dimensions { depth, submission, completion } =
             Dimensions::new(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
         let arena = shared.device.dma().arena();
         let page = init::page_size(shared.cap);
         let commands = arena.alloc(submission as usize * SUBMISSION_WORDS * 8, page as usize)?.tagged("nvme commands");
         let ends = arena.alloc(completion as usize * COMPLETION_WORDS * 8, page as usize)?.tagged("nvme completions");
-        let lists = Lists::new(arena, depth.into(), info.max_transfer, page)?;
+        let lists = Lists::new(arena, depth.into(), unit.info.max_transfer, page)?;
         let parts = Parts {
             submission: SubmissionRing::new(commands, submission)?,
             completion: CompletionRing::new(ends, completion)?,
@@ -63,14 +65,15 @@ impl QueuePair {
             ended: Vec::with_capacity(depth.into()),
             timeouts: Timeouts::new(shared.options.timeout),
             generation: shared.generation(),
+            listener: unit.cache.as_ref().map(|cache| cache.listen()).unwrap_or_default(),
         };
         Self::of(namespace, id, parts)
     }
 
     /// Queue `id`, made of `parts`. From here on dropping it deletes it.
     pub(super) fn of(namespace: &Namespace, id: u16, parts: Parts) -> Result<Self, Error> {
-        let Namespace { shared, info, cache, .. } = namespace.clone();
-        let Parts { submission, completion, lists, slots, ended, timeouts, generation } = parts;
+        let Namespace { shared, unit } = namespace.clone();
+        let Parts { submission, completion, lists, slots, ended, timeouts, generation, listener } = parts;
         let (irq, vector) = shared.vectors.of_queue(id)?;
         let stride = shared.cap.stride();
         Ok(Self {
@@ -81,14 +84,16 @@ impl QueuePair {
             submission_doorbell: submission_doorbell(id, stride).offset(),
             completion_doorbell: completion_doorbell(id, stride).offset(),
             slots,
-            encoder: Encoder::new(namespace.id(), &info, lists, shared.traits.sgl),
+            delayed: Vec::new(),
+            encoder: Encoder::new(unit.id, &unit.info, lists, shared.traits.sgl),
             generation,
             ended,
             timeouts,
             waiter: Waiter::new(irq, shared.options.poll),
             shared,
-            info,
-            cache,
+            cache: unit.cache.clone(),
+            unit,
+            listener,
             id,
             success: Success::of(id),
             vector,
@@ -133,6 +138,7 @@ pub(super) struct Parts {
     pub(super) ended: Vec<(u16, IoError)>,
     pub(super) timeouts: Timeouts,
     pub(super) generation: u32,
+    pub(super) listener: Listener,
 }
 
 /// Commands that fill a page; a shorter ring would save nothing.
@@ -176,6 +182,7 @@ impl Drop for QueuePair {
             self.abandon();
         }
         self.shared.give_queue_id_back(self.id);
+        self.cache.iter().for_each(|cache| cache.dismiss(&self.listener));
     }
 }
 

@@ -17,8 +17,16 @@ pub struct Options {
     pub max_transfer: Option<u32>,
     /// How long a request or an admin command may take before it is aborted.
     pub timeout: Duration,
+    /// How long a flush may take, if that is longer: all of a full cache is written.
+    #[serde(default = "usual_flush_timeout")]
+    pub flush_timeout: Duration,
     /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
     pub poll: Duration,
+}
+
+/// As a drive behind AHCI has it. The kernel's driver gives a flush of NVMe 30 s and then resets the controller, with all that is in flight.
+fn usual_flush_timeout() -> Duration {
+    Duration::from_secs(60)
 }
 
 impl Default for Options {
@@ -30,6 +38,7 @@ impl Default for Options {
             max_transfer: None,
             // Longer than a drive may need to recover a block, as the kernel's driver has it by default.
             timeout: Duration::from_secs(30),
+            flush_timeout: usual_flush_timeout(),
             poll: ring3_device::wait::DEFAULT_POLL,
         }
     }

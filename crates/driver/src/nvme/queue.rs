@@ -27,10 +27,12 @@ use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION
 
 use super::command::Encoder;
 use super::controller::Shared;
-use super::slots::{Slot, Slots};
+use super::namespace::Unit;
+use super::recovery::Delayed;
+use super::slots::Slots;
 use crate::lifetime::{DETACHED, OVER};
 use crate::timeouts::Timeouts;
-use crate::write_cache::WriteCache;
+use crate::write_cache::{Listener, WriteCache};
 
 /// Requests in flight through one pair of rings. Its memory and its end are in `open.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct QueuePair {
@@ -47,11 +49,14 @@ pub(super) struct QueuePair {
     pub(super) acknowledge_at: u32,
     /// Requests that have ended without a completion.
     pub(super) ended: Vec<(u16, IoError)>,
+    /// Requests that wait for their repetition.
+    pub(super) delayed: Vec<Delayed>,
     pub(super) timeouts: Timeouts,
     pub(super) waiter: Waiter,
     pub(super) shared: Arc<Shared>,
-    pub(super) info: Arc<Info>,
+    pub(super) unit: Arc<Unit>,
     pub(super) cache: Option<Arc<WriteCache>>,
+    pub(super) listener: Listener,
     /// The queue's number on the controller, from 1 on.
     pub(super) id: u16,
     /// What the good end of each of its commands says.
@@ -119,9 +124,11 @@ impl QueuePair {
         if !entry.status().is_success() {
             return Ok(self.failed(slot, entry.status()));
         }
-        let (cache, shared, generation) = (self.cache.as_deref(), &self.shared, self.generation);
+        let (cache, shared, generation, listener) = (self.cache.as_deref(), &self.shared, self.generation, &mut self.listener);
         Ok(self.slots.vacate(slot).map(|slot| {
-            let end = cache.map_or(Ok(()), |cache| complete_cached(slot, cache, shared, generation));
+            let lost_since = || shared.lost_cache_after(generation);
+            let complete = |cache: &WriteCache| cache.complete(&slot.request, (listener, slot.flush), lost_since);
+            let end = cache.map_or(Ok(()), complete);
             slot.complete(end)
         }))
     }
@@ -151,6 +158,12 @@ impl QueuePair {
     #[cold]
     #[inline(never)]
     fn submit_any(&mut self, request: &mut Request) -> Result<(), Rejected> {
+        if self.unit.is_over() {
+            return rejected(request, Some(IoError::Gone));
+        }
+        if self.is_given_up(request.operation) {
+            return rejected(request, Some(IoError::Unsupported));
+        }
         self.slots.pass_over();
         let Some(vacancy) = self.slots.vacancy() else {
             return rejected(request, (self.generation == DETACHED).then_some(IoError::Gone));
@@ -162,7 +175,8 @@ impl QueuePair {
         let request = mem::replace(request, Request::flush(0));
         let (slot, is_flush) = (vacancy.number(), request.operation == Operation::Flush);
         place(&mut self.submission, command);
-        vacancy.fill(request, self.timeouts.epoch());
+        let epoch = if is_flush { self.timeouts.epoch_for(self.shared.options.flush_timeout) } else { self.timeouts.epoch() };
+        vacancy.fill(request, epoch);
         if is_flush
             && let Some(cache) = &self.cache
             && let Some(slot) = self.slots.get_mut(slot)
@@ -228,11 +242,6 @@ pub(super) fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, comm
     ring.place([(3, prp1), (4, prp2), (5, dwords_10_11), (6, dwords_12_13), (0, first)]);
 }
 
-/// The end of what the device has done: for all but reads, the cache has a say.
-fn complete_cached(slot: &Slot, cache: &WriteCache, shared: &Shared, generation: u32) -> Result<(), IoError> {
-    cache.complete(&slot.request, slot.flush, || shared.lost_cache_after(generation))
-}
-
 #[cold]
 fn rejected(request: &mut Request, error: Option<IoError>) -> Result<(), Rejected> {
     Err(Rejected { error, request: mem::replace(request, Request::flush(0)) })
@@ -240,7 +249,7 @@ fn rejected(request: &mut Request, error: Option<IoError>) -> Result<(), Rejecte
 
 impl Queue for QueuePair {
     fn info(&self) -> &Info {
-        &self.info
+        &self.unit.info
     }
 
     fn depth(&self) -> u16 {
@@ -318,7 +327,9 @@ impl Source for QueuePair {
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         let rearmed = self.waiter.tick(now)?;
         self.watch(now)?;
-        Ok(sooner(rearmed, self.timeouts.next(now, self.slots.in_flight() > 0)))
+        let in_flight = self.slots.in_flight() > 0;
+        let due = self.delayed.iter().map(|delayed| delayed.due).min().filter(|_| in_flight);
+        Ok(sooner(sooner(rearmed, due), self.timeouts.next(now, in_flight)))
     }
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {

@@ -4,23 +4,30 @@
 //! Whoever finds the failure [resets](super::reset) the controller under the admin queue's lock and counts the generation up. Each
 //! queue's own thread sees that, takes what had completed before, creates its queue anew and repeats what had not.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Completion, IoError};
+use ring3_class::block::{Completion, IoError, Operation};
 use ring3_device::{Error, Registers};
 use ring3_spec::nvme::{Status, Submission};
 
 use super::init;
 use super::queue::{QueuePair, place};
-use super::status;
+use super::status::{self, ATTEMPTS};
 use crate::lifetime::{OVER, lock};
 
-/// How often a request is handed to the device before it ends with an error.
-const ATTEMPTS: u8 = 3;
 /// How often a queue is rebuilt in a row before the controller is given up.
 const REBUILDS: u32 = 3;
 /// An abort is answered within this, or the controller is reset.
 const ABORT: Duration = Duration::from_secs(2);
+
+/// A request whose repetition waits for its time.
+pub(super) struct Delayed {
+    slot: u16,
+    /// The command id that it will have. The device does not know it yet.
+    id: u16,
+    pub(super) due: Instant,
+}
 
 impl QueuePair {
     /// Looks whether the controller and the requests in flight are well, and mends what is not. An error is the last: there is no
@@ -38,7 +45,7 @@ impl QueuePair {
         }
         if self.slots.in_flight() == 0 {
             self.timeouts.advance(now);
-            return Ok(());
+            return if self.told { Ok(()) } else { self.unit.check() };
         }
         if self.timeouts.poll_due(now)
             && let Err(why) = Registers::new(self.bar.clone(), 0).and_then(|registers| init::running(&registers))
@@ -46,6 +53,7 @@ impl QueuePair {
             let _ = self.shared.reset(self.generation, &why.to_string());
             return self.recreate();
         }
+        self.send_delayed(|due| due <= now);
         // What is in the ring has not taken too long; its owner is about to take it.
         if !self.timeouts.advance(now) || self.completion.ready() {
             return Ok(());
@@ -62,6 +70,10 @@ impl QueuePair {
         if !request.aborted {
             request.aborted = true;
             request.epoch = grace;
+            if request.request.operation == Operation::WriteZeroes && !self.shared.zeroes_hang.swap(true, Ordering::Relaxed) {
+                let name = self.shared.device.name();
+                tracing::warn!("{name}: the controller hangs at a write zeroes: it gets no more; users write zeroes themselves");
+            }
             let abort = Submission::abort(queue, request.id());
             let timeout = ABORT.min(self.shared.options.timeout);
             tracing::warn!("{}: queue {queue}: a request takes too long, aborting it", self.shared.device.name());
@@ -77,27 +89,68 @@ impl QueuePair {
     /// What becomes of a request that the device ended with `status`: its completion, or `None` if it is repeated.
     #[cold]
     pub(super) fn failed(&mut self, slot: u16, status: Status) -> Option<Completion> {
-        let repeats = status::may_be_repeated(status) && self.slots.get(slot).is_some_and(|held| held.attempts < ATTEMPTS);
-        if repeats && !self.in_step() {
+        let Some(held) = self.slots.get(slot) else { return None };
+        let (operation, attempts) = (held.request.operation, held.attempts);
+        if attempts >= status::attempts(operation, status) {
+            let error = if self.is_given_up(operation) { IoError::Unsupported } else { status::io_error(status) };
+            return self.end(slot, error);
+        }
+        if !self.in_step() {
             // Found after a reset: the device does not know this queue any more. It is repeated with all that is in flight.
             return None;
         }
-        if repeats && self.repeat(slot) {
-            self.ring_submission();
-            return None;
+        let pause = status::pause(status, attempts, self.shared.traits.retry_delays, self.shared.options.timeout);
+        match self.repeat(slot, pause) {
+            Ok(()) => {
+                self.ring_submission();
+                None
+            }
+            Err(error) => self.end(slot, error),
         }
-        self.end(slot, status::io_error(status))
     }
 
-    /// Hands the request in `slot` to the device once more; false if it had its chances.
-    fn repeat(&mut self, slot: u16) -> bool {
-        let command = match self.slots.get(slot) {
-            Some(held) if held.attempts < ATTEMPTS => self.encoder.encode(slot, &held.request),
-            _ => return false,
-        };
-        let (Ok(command), Some(id)) = (command, self.slots.rename(slot, self.timeouts.epoch())) else { return false };
-        place(&mut self.submission, command.with_id(id));
-        true
+    /// Hands the request in `slot` to the device once more, after `pause`; how it ends if that cannot be.
+    fn repeat(&mut self, slot: u16, pause: Duration) -> Result<(), IoError> {
+        let Some(held) = self.slots.get(slot) else { return Err(IoError::Timeout) };
+        let operation = held.request.operation;
+        if self.is_given_up(operation) {
+            return Err(IoError::Unsupported);
+        }
+        let command = self.encoder.encode(slot, &held.request)?;
+        let options = &self.shared.options;
+        let limit = if operation == Operation::Flush { options.flush_timeout } else { options.timeout };
+        let Some(id) = self.slots.rename(slot, self.timeouts.epoch_for(limit + pause)) else { return Err(IoError::Timeout) };
+        if pause.is_zero() {
+            place(&mut self.submission, command.with_id(id));
+        } else {
+            self.delayed.push(Delayed { slot, id, due: Instant::now() + pause });
+        }
+        Ok(())
+    }
+
+    /// Hands those to the device whose repetition is `due`. The queue is [in step](Self::in_step).
+    pub(super) fn send_delayed(&mut self, due: impl Fn(Instant) -> bool) {
+        if self.delayed.is_empty() {
+            return;
+        }
+        let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.delayed).into_iter().partition(|delayed| due(delayed.due));
+        self.delayed = later;
+        for Delayed { slot, id, .. } in now {
+            // A device that has ended what it was not given yet has emptied the slot.
+            let Some(held) = self.slots.get(slot).filter(|held| held.id() == id) else { continue };
+            match self.encoder.encode(slot, &held.request) {
+                Ok(command) => place(&mut self.submission, command.with_id(id)),
+                Err(error) => self.ended.push((slot, error)),
+            }
+        }
+        self.ring_submission();
+    }
+
+    /// Whether requests of this `operation` are not sent, because the controller was seen to hang at one.
+    ///
+    /// "Not supported" lets whoever wants zeroes write them. To repeat the command would cost the time-out each time, and others would follow.
+    pub(super) fn is_given_up(&self, operation: Operation) -> bool {
+        operation == Operation::WriteZeroes && self.shared.zeroes_hang.load(Ordering::Relaxed)
     }
 
     /// Publishes what was submitted. The queue is [in step](Self::in_step).
@@ -161,6 +214,7 @@ impl QueuePair {
             let created = self.create(&mut admin);
             drop(admin);
             match created {
+                Ok(()) if self.unit.is_over() => return self.end_with_namespace(),
                 Ok(()) => return self.repeat_all(),
                 Err(error) => drop(shared.reset(generation, &format!("queue {} could not be created: {error}", self.id))),
             }
@@ -175,19 +229,35 @@ impl QueuePair {
     }
 
     fn repeat_all(&mut self) -> Result<(), Error> {
+        self.delayed.clear();
         let slots: Vec<u16> = self.slots.occupied().collect();
         for slot in slots {
-            if !self.ended.iter().any(|&(ended, _)| ended == slot) && !self.repeat(slot) {
-                self.ended.push((slot, IoError::Timeout));
+            if self.ended.iter().any(|&(ended, _)| ended == slot) {
+                continue;
+            }
+            let attempts = self.slots.get(slot).map_or(0, |held| held.attempts);
+            let repeated = if attempts < ATTEMPTS { self.repeat(slot, Duration::ZERO) } else { Err(IoError::Timeout) };
+            if let Err(error) = repeated {
+                self.ended.push((slot, error));
             }
         }
         self.ring_submission();
         Ok(())
     }
 
+    /// Ends everything in flight, of which nothing is with the device: the namespace is not what it
+    /// was.
+    fn end_with_namespace(&mut self) -> Result<(), Error> {
+        self.encoder.close();
+        self.ended.clear();
+        self.ended.extend(self.slots.occupied().map(|slot| (slot, IoError::Gone)));
+        self.unit.check()
+    }
+
     /// Ends everything in flight: there is no controller any more.
     fn end_all(&mut self) -> Result<(), Error> {
         let error = self.shared.lifetime.io_error();
+        self.delayed.clear();
         self.ended.clear();
         self.ended.extend(self.slots.occupied().map(|slot| (slot, error)));
         self.shared.lifetime.check()

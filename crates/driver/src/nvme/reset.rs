@@ -6,21 +6,30 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ring3_device::Error;
+use ring3_spec::nvme::Submission;
 
 use super::admin::Admin;
 use super::controller::{Shared, negotiate_queues};
-use super::init;
+use super::init::{self, Condition};
+use super::namespace::Unit;
+use super::revalidate::power_count;
 use crate::lifetime::{Unstopped, lock};
-use crate::write_cache::WriteCache;
+use crate::write_cache::{PowerCount, WriteCache};
+
+/// A queue is deleted within this before a shutdown.
+const DELETE: Duration = Duration::from_secs(2);
 
 /// What the controller's queues and disks share, besides its lifetime.
 pub(super) struct Members {
     /// What is with the I/O queue ids, from 1 on.
     pub(super) queues: Vec<Use>,
-    /// The volatile caches, by namespace.
-    pub(super) caches: Vec<(u32, Arc<WriteCache>)>,
+    /// The namespaces that are disks.
+    pub(super) namespaces: Vec<Arc<Unit>>,
+    /// How often the controller says that it has lost its power.
+    pub(super) power: PowerCount,
 }
 
 /// What is with an I/O queue id.
@@ -34,7 +43,7 @@ pub(super) enum Use {
 
 impl Members {
     pub(super) fn new(queues: u16) -> Self {
-        Self { queues: vec![Use::Free; queues.into()], caches: Vec::new() }
+        Self { queues: vec![Use::Free; queues.into()], namespaces: Vec::new(), power: PowerCount::UNKNOWN }
     }
 }
 
@@ -70,11 +79,11 @@ impl Shared {
         }
         // Before a register changes, and for good.
         admin.checkpoint.close();
-        let lost_power = init::may_have_lost_power(admin.registers());
+        let condition = init::condition(admin.registers());
         // First, so that queues stop ringing doorbells of a controller that does not know them.
         let next = self.lifetime.begin_reset(generation, why);
-        if lost_power {
-            self.lose_caches(next);
+        if condition == Condition::Crashed {
+            self.lose_caches(next, "it has crashed");
         }
         if let Err(Unstopped { error, quiesced }) = init::stop(&*self.device, admin.registers(), self.cap) {
             self.lifetime.fail(&error, "it cannot be stopped", quiesced);
@@ -83,20 +92,19 @@ impl Shared {
         let queues = self.traits.identity.queues;
         let restarted = self.device.set_bus_master(true).and_then(|()| init::enable(&mut admin, self.cap));
         let granted = restarted.and_then(|()| negotiate_queues(&mut admin, &self.traits, queues));
+        // Before any queue repeats anything, which waits for the lock.
         let error = match granted {
-            Ok(granted) if granted >= queues => return Ok(()),
+            Ok(granted) if granted >= queues => {
+                match self.look_for_loss(&mut admin, next, condition).and_then(|()| self.revalidate(&mut admin)) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                }
+            }
             Ok(granted) => Error::Protocol(format!("it grants {granted} queues after a reset, {queues} before")),
             Err(error) => error,
         };
         self.fail(&admin, &error, "it did not come back from a reset");
         Err(error)
-    }
-
-    /// Adds the cache of namespace `id`.
-    pub(super) fn add_cache(&self, id: u32, cache: WriteCache) -> Arc<WriteCache> {
-        let cache = Arc::new(cache);
-        lock(&self.members).caches.push((id, cache.clone()));
-        cache
     }
 
     /// Whether the caches were lost since `generation` began.
@@ -105,17 +113,36 @@ impl Shared {
         self.cache_lost.load(Ordering::SeqCst) > generation
     }
 
-    /// The controller came to `generation` by a reset that nobody here asked for.
-    fn lose_caches(&self, generation: u32) {
+    /// Counts what was lost before `generation` as lost, if the controller says that its power has
+    /// failed, or if nobody knows.
+    fn look_for_loss(&self, admin: &mut Admin, generation: u32, condition: Condition) -> Result<(), Error> {
+        if !self.traits.identity.volatile_cache {
+            return Ok(());
+        }
+        let now = power_count(admin)?;
+        let before = std::mem::replace(&mut lock(&self.members).power, now);
+        if before.was_lost(now, condition == Condition::Running) {
+            self.lose_caches(generation, "its power has failed, or it was reset by somebody else and does not say");
+        }
+        self.caches().iter().for_each(|(_, cache)| cache.set_power(now));
+        Ok(())
+    }
+
+    /// The caches have lost what they held before `generation`, because of `why`.
+    fn lose_caches(&self, generation: u32, why: &str) {
         self.cache_lost.store(generation, Ordering::SeqCst);
-        let members = lock(&self.members);
-        for (id, _) in members.caches.iter().filter(|(_, cache)| cache.lose()) {
+        for (id, _) in self.caches().iter().filter(|(_, cache)| cache.lose()) {
             tracing::error!(
-                "{} namespace {id}: the controller was reset by somebody else, or its power failed: writes since the last flush may be \
-                 lost, and the next flush fails; check what was written last",
+                "{} namespace {id}: {why}: writes since the last flush may be lost, and the next flush fails; check what was written last",
                 self.device.name()
             );
         }
+    }
+
+    /// The volatile caches, by namespace.
+    pub(super) fn caches(&self) -> Vec<(u32, Arc<WriteCache>)> {
+        let members = lock(&self.members);
+        members.namespaces.iter().filter_map(|unit| Some((unit.id, unit.cache.clone()?))).collect()
     }
 
     /// Stops the controller for good.
@@ -130,10 +157,35 @@ impl Shared {
         let mut admin = lock(&self.admin);
         self.lifetime.check()?;
         admin.checkpoint.close();
+        // First, so that no queue rings a doorbell of what is deleted.
+        self.lifetime.close();
+        self.delete_queues(&mut admin);
         let consent = init::shut_down(admin.registers(), self.traits.shutdown);
+        if consent.is_ok() {
+            // Its caches are on the media. [NVMe 3.6.1]
+            self.caches().iter().for_each(|(_, cache)| cache.settle());
+        }
         let stopped = init::stop(&*self.device, admin.registers(), self.cap);
         self.lifetime.shut_down(&stopped);
         consent.and(stopped.map_err(|unstopped| unstopped.error))
+    }
+}
+
+impl Shared {
+    /// Deletes the queues that the controller has, as the specification wants it before a shutdown [NVMe 3.6.1]. One that does not answer
+    /// is asked no more: the shutdown has a time limit of its own.
+    fn delete_queues(&self, admin: &mut Admin) {
+        let limit = DELETE.min(self.options.timeout);
+        let uses = lock(&self.members).queues.clone();
+        for id in (1..).zip(uses).filter(|(_, used)| *used != Use::Free).map(|(id, _)| id) {
+            for command in [Submission::delete_sq(id), Submission::delete_cq(id)] {
+                match admin.execute_within(command, limit) {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(status)) => tracing::debug!("{}: queue {id} is not deleted: {status}", self.device.name()),
+                    Err(error) => return tracing::warn!("{}: queue {id} is not deleted: {error}", self.device.name()),
+                }
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! stays taken in the arena. If the controller is reset before the queue is resumed, its generation says so, and it repeats what was in
 //! flight, as every queue does.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use super::admin::Admin;
 use super::controller::{Controller, Shared};
 use super::init;
 use super::interrupts::Vectors;
-use super::namespace::Namespace;
+use super::namespace::{Namespace, Unit};
 use super::open::Parts;
 use super::prp::{Lists, MAX_TRANSFER};
 use super::queue::QueuePair;
@@ -32,6 +32,7 @@ use super::saved::{CONTROLLER, QUEUE, SavedAdmin, SavedCache, SavedController, S
 use super::slots::{MAX_SLOTS, Slot, Slots};
 use crate::lifetime::{DETACHED, Lifetime, lock};
 use crate::timeouts::Timeouts;
+use crate::write_cache::{Record, SavedListener};
 
 impl Controller {
     /// Leaves the controller, as it runs, to [`resume`](Self::resume). Its queues were detached or dropped before.
@@ -52,8 +53,9 @@ impl Controller {
         let shared = &*self.shared;
         let namespace = |namespace: &Namespace| SavedNamespace {
             id: namespace.id(),
-            info: (*namespace.info).clone(),
-            cache: namespace.cache.as_deref().map(SavedCache::of).unwrap_or_default(),
+            info: (*namespace.unit.info).clone(),
+            cache: namespace.unit.cache.as_deref().map(SavedCache::of).unwrap_or_default(),
+            unique: namespace.unit.unique,
         };
         SavedController {
             cap: shared.cap.0,
@@ -62,6 +64,7 @@ impl Controller {
             vectors: shared.vectors.count(),
             generation: shared.generation(),
             cache_lost: shared.cache_lost.load(Ordering::SeqCst),
+            power: lock(&shared.members).power,
             admin: SavedAdmin::of(admin),
             queues,
             namespaces: self.namespaces.iter().map(namespace).collect(),
@@ -89,7 +92,8 @@ impl Controller {
         let admin = Admin::resume(registers, &mut claims, &state, cap.stride())?;
         check_admin_queue(&admin)?;
         let lifetime = Lifetime::resume(device.name(), state.generation)?;
-        let members = Mutex::new(Members::resume(state.traits.identity.queues, &state.queues)?);
+        let members = Members::resume(state.traits.identity.queues, &state.queues)?;
+        let members = Mutex::new(Members { power: state.power, ..members });
         let admin = Arc::new(Mutex::new(admin));
         let for_interrupts = admin.clone();
         let vectors = Vectors::enable(&*device, &state.options, move || {
@@ -107,10 +111,15 @@ impl Controller {
         // From here on nothing fails.
         claims.commit();
         lock(&admin).detached = false;
-        let cache_lost = AtomicU32::new(state.cache_lost);
+        let (cache_lost, zeroes_hang) = (AtomicU32::new(state.cache_lost), AtomicBool::new(false));
         let SavedController { traits, options, namespaces, refused, .. } = state;
-        let shared = Arc::new(Shared { lifetime, cache_lost, vectors, admin, members, traits, cap, options, device });
-        let namespace = |SavedNamespace { id, info, cache }| Namespace::with_cache(shared.clone(), id, info, cache.resume());
+        let shared =
+            Arc::new(Shared { lifetime, cache_lost, zeroes_hang, vectors, admin, members, traits, cap, options, device });
+        let kept = shared.device.dma().arena().kept();
+        let namespace = |SavedNamespace { id, info, cache, unique }| {
+            let cache = info.volatile_cache.then(|| cache.resume(Record::find(kept.clone(), &info.serial, id)));
+            Namespace::new(shared.clone(), Unit::new(id, info, unique, cache))
+        };
         let namespaces = namespaces.into_iter().map(namespace).collect();
         let refused = refused.into_iter().map(|(id, why)| (id, Error::Unsupported(why))).collect();
         Ok(Self { shared, refused, namespaces })
@@ -186,6 +195,8 @@ impl QueuePair {
         if !self.in_step() {
             return Err(Error::Busy("the controller was reset: reap and tick, then detach again".into()));
         }
+        // What waits for its repetition is not written down as such: it goes to the device now.
+        self.send_delayed(|_| true);
         let saved = Saved::new(QUEUE.0, QUEUE.1, &self.state()?)?;
         // From here on nothing fails.
         self.submission.words_mut().leave();
@@ -221,8 +232,8 @@ impl QueuePair {
         };
         Ok(SavedPair {
             namespace: self.encoder.namespace(),
-            serial: self.info.serial.clone(),
-            blocks: self.info.blocks,
+            serial: self.unit.info.serial.clone(),
+            blocks: self.unit.info.blocks,
             id: self.id,
             generation: self.generation,
             held: (0..self.slots.count()).filter_map(slot).collect::<Result<_, _>>()?,
@@ -232,6 +243,7 @@ impl QueuePair {
             slots: self.slots.count(),
             next: self.slots.next(),
             ended: self.ended.clone(),
+            told: SavedListener::of(&self.listener),
         })
     }
 
@@ -240,7 +252,8 @@ impl QueuePair {
         let state: SavedPair = saved.read(QUEUE.0, QUEUE.1)?;
         let shared = &namespace.shared;
         shared.lifetime.check()?;
-        if (state.namespace, &state.serial, state.blocks) != (namespace.id(), &namespace.info.serial, namespace.info.blocks) {
+        let info = &namespace.unit.info;
+        if (state.namespace, &state.serial, state.blocks) != (namespace.id(), &info.serial, info.blocks) {
             let (namespace, serial) = (state.namespace, &state.serial);
             return Err(Error::Invalid(format!("the saved queue is of namespace {namespace} of {serial}: resume it there")));
         }
@@ -260,7 +273,7 @@ impl QueuePair {
 impl Parts {
     /// What the queue is made of that was saved as `state`, and the claims to it.
     fn resume(namespace: &Namespace, state: &SavedPair) -> Result<(Self, Claims), Error> {
-        let (shared, info) = (&namespace.shared, &namespace.info);
+        let (shared, info) = (&namespace.shared, &namespace.unit.info);
         let mut claims = Claims::new(shared.device.dma().arena());
         let submission = state.submission.claim(&mut claims)?;
         let completion = state.completion.claim(&mut claims)?;
@@ -276,7 +289,7 @@ impl Parts {
         for SavedSlot { id, age, attempts, aborted, flush, request } in &state.held {
             let request = request.claim(&mut claims, info)?;
             // Of others, the number means nothing: it is their slot's last flush's.
-            let cache = namespace.cache.as_ref().filter(|_| request.operation == Operation::Flush);
+            let cache = namespace.unit.cache.as_ref().filter(|_| request.operation == Operation::Flush);
             if cache.is_some_and(|cache| !cache.has_begun(*flush)) {
                 return Err(Error::Invalid(format!("the saved queue has command {id:#06x} as a flush that was not begun")));
             }
@@ -288,6 +301,7 @@ impl Parts {
         let mut ended = Vec::with_capacity(count.into());
         ended.extend(&state.ended);
         let generation = state.generation;
-        Ok((Self { submission, completion, lists, slots, ended, timeouts, generation }, claims))
+        let listener = namespace.unit.cache.as_ref().map(|cache| state.told.resume(cache)).unwrap_or_default();
+        Ok((Self { submission, completion, lists, slots, ended, timeouts, generation, listener }, claims))
     }
 }

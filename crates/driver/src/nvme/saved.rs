@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::admin::{Admin, ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
 use super::checkpoint::Checkpoint;
 use super::identity::Traits;
+use super::namespace::UniqueId;
 use super::options::Options;
 pub(super) use crate::write_cache::SavedCache;
+use crate::write_cache::{PowerCount, SavedListener};
 
 /// What a controller's state is called, and the version of its form.
 pub(super) const CONTROLLER: (&str, u32) = ("nvme controller", 1);
@@ -34,6 +36,9 @@ pub(super) struct SavedController {
     pub(super) vectors: u16,
     pub(super) generation: u32,
     pub(super) cache_lost: u32,
+    /// How often it says that it has lost its power.
+    #[serde(default)]
+    pub(super) power: PowerCount,
     pub(super) admin: SavedAdmin,
     /// I/O queues that the device has, by id.
     pub(super) queues: Vec<u16>,
@@ -47,6 +52,8 @@ pub(super) struct SavedNamespace {
     pub(super) id: u32,
     pub(super) info: Info,
     pub(super) cache: SavedCache,
+    #[serde(default)]
+    pub(super) unique: UniqueId,
 }
 
 /// See [`Admin`].
@@ -91,6 +98,9 @@ pub(super) struct SavedPair {
     pub(super) held: Vec<SavedSlot>,
     /// Slots whose requests have ended without a completion.
     pub(super) ended: Vec<(u16, IoError)>,
+    /// What it was told of losses.
+    #[serde(default)]
+    pub(super) told: SavedListener,
 }
 
 /// A request in flight.

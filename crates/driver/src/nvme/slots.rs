@@ -17,9 +17,9 @@ const IDS: u16 = 0x7fff;
 const VACANT: u32 = u32::MAX;
 /// In the place of an id: there never is one.
 const NO_SLOT: u32 = u32::MAX - 1;
-/// What a request's id grows by when it is repeated: a third of all ids, in whole laps, so that neither of its two repetitions has an id that
-/// its slot has had, or will have, for a long time.
-const REPEATED: u16 = 11 << 10;
+/// Added to the command id on a repetition. A multiple of 1024 keeps the slot number (low bits). About a sixth of the id space keeps the ids
+/// of the original and of its five repetitions far apart, so that a late completion of an earlier attempt is not taken for a later one's.
+const REPEATED: u16 = 5 << 10;
 
 /// One request in flight.
 pub(super) struct Slot {
@@ -339,10 +339,10 @@ mod tests {
         for count in [1, 32, MAX_SLOTS] {
             let mut slots = Slots::new(count);
             let first = filled(&mut slots, 0);
-            let ids = [first, slots.rename(0, 0).unwrap(), slots.rename(0, 0).unwrap()];
-            for (at, id) in ids.into_iter().enumerate() {
+            let ids: Vec<_> = [first].into_iter().chain((0..5).map(|_| slots.rename(0, 0).unwrap())).collect();
+            for (at, &id) in ids.iter().enumerate() {
                 // The next use of a slot is a lap further.
-                let far = |other: u16| (id.wrapping_sub(other) & IDS).min(other.wrapping_sub(id) & IDS) >= 10 << 10;
+                let far = |other: u16| (id.wrapping_sub(other) & IDS).min(other.wrapping_sub(id) & IDS) >= 5 << 10;
                 assert!(ids[..at].iter().all(|&other| far(other)), "{ids:?}");
             }
         }

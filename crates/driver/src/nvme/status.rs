@@ -1,6 +1,8 @@
 //! What the end of a command means to the one who asked. [NVMe 4.2.3]
 
-use ring3_class::block::IoError;
+use std::time::Duration;
+
+use ring3_class::block::{IoError, Operation};
 use ring3_spec::nvme::Status;
 
 /// The class's word for a command that failed.
@@ -24,18 +26,37 @@ pub(super) fn io_error(status: Status) -> IoError {
     }
 }
 
-/// Whether the same command may succeed if it is sent again: the device ended it without trying, and does not forbid it.
-pub(super) fn may_be_repeated(status: Status) -> bool {
-    let ended_untried = matches!(
-        status.plain(),
-        Status::ABORTED
-            | Status::ABORTED_SQ_DELETION
-            | Status::INTERRUPTED
-            | Status::TRANSIENT_TRANSPORT
-            | Status::NAMESPACE_NOT_READY
-            | Status::POWER_LOSS
-    );
-    ended_untried && !status.do_not_retry()
+/// How often a request is handed to the device that does not end in time, before it ends with an error.
+pub(super) const ATTEMPTS: u8 = 3;
+/// How often one is that the device ends with an error: once, and five repetitions, as the kernel's driver has it.
+const ATTEMPTS_FAILED: u8 = 6;
+/// The pause before the second repetition, if the device asks for none; each further one is twice as long. The first is made at once.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How often a request of this `operation` that ends with `status` may be handed to the device.
+///
+/// A status without "do not retry" says that the same command may succeed the next time. [NVMe 4.2.3]
+pub(super) fn attempts(operation: Operation, status: Status) -> u8 {
+    match status.plain() {
+        _ if status.do_not_retry() => 1,
+        // By the driver itself, after a time-out.
+        Status::ABORTED | Status::ABORTED_SQ_DELETION => ATTEMPTS,
+        Status::INTERRUPTED | Status::TRANSIENT_TRANSPORT | Status::NAMESPACE_NOT_READY | Status::POWER_LOSS => ATTEMPTS_FAILED,
+        // The device has tried. What it could not write it may have dropped: a second flush would end well without it.
+        _ if operation == Operation::Flush => 1,
+        _ => ATTEMPTS_FAILED,
+    }
+}
+
+/// How long a command that was handed to the device `attempts` times and ended with `status` waits before the next one: what the status asks
+/// for, which is one of `delays` in units of 100 ms, but no longer than `most`, because the device may say two hours.
+pub(super) fn pause(status: Status, attempts: u8, delays: [u16; 3], most: Duration) -> Duration {
+    let asked = usize::from(status.retry_delay()).checked_sub(1).and_then(|delay| delays.get(delay));
+    match (asked, attempts) {
+        (Some(&delay), _) => Duration::from_millis(100 * u64::from(delay)).min(most),
+        (None, 0 | 1) => Duration::ZERO,
+        (None, attempts) => (PAUSE * (1 << (attempts.min(ATTEMPTS_FAILED) - 2))).min(most),
+    }
 }
 
 #[cfg(test)]
@@ -59,8 +80,24 @@ mod tests {
 
     #[test]
     fn what_must_not_be_retried_is_not() {
-        assert!(may_be_repeated(Status::INTERRUPTED));
-        assert!(!may_be_repeated(Status::INTERRUPTED.with_do_not_retry()));
-        assert!(!may_be_repeated(Status::UNRECOVERED_READ));
+        let repeats = |operation, status| attempts(operation, status) > 1;
+        for status in [Status::INTERRUPTED, Status::INTERNAL, Status::UNRECOVERED_READ] {
+            assert!(repeats(Operation::Read, status) && !repeats(Operation::Read, status.with_do_not_retry()), "{status}");
+        }
+        assert!(repeats(Operation::Flush, Status::INTERRUPTED));
+        assert!(!repeats(Operation::Flush, Status::INTERNAL) && !repeats(Operation::Flush, Status::WRITE_FAULT));
+    }
+
+    #[test]
+    fn a_repetition_waits_as_long_as_the_device_asks_for_and_no_longer_than_a_request_may_take() {
+        let (status, most) = (|delay| Status::INTERNAL.with_retry_delay(delay), Duration::from_secs(30));
+        let pauses = [1, 2, 3].map(|delay| pause(status(delay), 1, [0, 7, u16::MAX], most));
+        assert_eq!(pauses, [Duration::ZERO, Duration::from_millis(700), most]);
+    }
+
+    #[test]
+    fn without_a_word_of_the_devices_repetitions_come_further_and_further_apart() {
+        let pauses = [1, 2, 3, 4, 5].map(|attempts| pause(Status::INTERNAL, attempts, [9; 3], Duration::MAX).as_millis());
+        assert_eq!(pauses, [0, 10, 20, 40, 80]);
     }
 }

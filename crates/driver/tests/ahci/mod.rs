@@ -46,7 +46,7 @@ pub fn bench(uri: &str) -> Bench {
 
 /// Options with short time-outs.
 pub fn short() -> Options {
-    Options { timeout: TIMEOUT, flush_timeout: TIMEOUT, ready_timeout: READY, ..Options::default() }
+    Options { timeout: TIMEOUT, flush_timeout: TIMEOUT, ready_timeout: READY, link_timeout: READY, ..Options::default() }
 }
 
 pub fn bench_with(uri: &str, options: Options) -> Bench {

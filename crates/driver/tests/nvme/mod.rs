@@ -33,7 +33,7 @@ pub fn bench(uri: &str) -> Bench {
 
 /// Options with the short time-out.
 pub fn short() -> Options {
-    Options { timeout: TIMEOUT, ..Options::default() }
+    Options { timeout: TIMEOUT, flush_timeout: TIMEOUT, ..Options::default() }
 }
 
 pub fn bench_with(uri: &str, options: Options) -> Bench {
@@ -44,6 +44,12 @@ pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
     let device = device(uri);
     let handle = device.handle();
     Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
+}
+
+/// A controller that drives `device`.
+pub fn bench_of(device: SimNvme, options: Options) -> Bench {
+    let handle = device.handle();
+    Bench { controller: Controller::open(Arc::new(device), options).unwrap(), handle }
 }
 
 pub fn device(uri: &str) -> SimNvme {

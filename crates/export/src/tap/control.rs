@@ -20,12 +20,15 @@ use super::layout::Layout;
 use super::netlink::Wishes;
 use super::plane::ControlPlane;
 use super::queue::Start;
-use super::stats::Counters;
+use super::stats::{self, Counters};
 use super::worker::Worker;
 use super::{Error, Interface};
 
 /// A card that has failed twice within this time is given up.
 const WELL: Duration = Duration::from_secs(10);
+
+/// What the card has lost is shown this often: it is counted in a register of the card.
+const SHOW_LOST: Duration = Duration::from_secs(2);
 
 /// A card and its interface.
 pub struct Control {
@@ -76,10 +79,12 @@ impl Control {
             Recorder::new(&manner.segment, Some(queue)).map(Arc::new).ok_or_else(few)
         };
         let recorders = (0..=counters.len() as u16).map(recorder).collect::<Result<_, _>>()?;
-        let spawn = |number| Worker::spawn(format!("{}q{number}", interface.name()), (manner.poll, &manner.rings), bell);
-        let workers = (0..counters.len()).map(spawn).collect::<Result<_, _>>();
-        let workers = workers.map_err(|error| Error::os(format!("{}: starting a thread", interface.name()), error))?;
-        let (rings, told, stop, failed) = (manner.rings.clone(), None, None, None);
+        let starting = |error| Error::os(format!("{}: starting a thread", interface.name()), error);
+        // Each thread's ring is taken here: what is left may be given back before the thread runs.
+        let spawn = |number| Worker::spawn(format!("{}q{number}", interface.name()), (manner.poll, manner.rings.one()?), bell);
+        let workers = (0..counters.len()).map(spawn).collect::<Result<_, _>>().map_err(starting)?;
+        let rings = manner.rings.one().map_err(starting)?;
+        let (told, stop, failed) = (None, None, None);
         let (engine, joins) = (manner.engine.clone(), manner.joins);
         let mut control =
             Self { nic, interface, plane, counters, recorders, engine, joins, wishes, mtu, told, workers, rings, stop, failed };
@@ -113,6 +118,7 @@ impl Control {
         self.look()?;
         let period = self.plane.period();
         let mut next = period.map(|period| watched.reactor.set_timer(Instant::now() + period));
+        let mut shown = watched.reactor.set_timer(Instant::now() + SHOW_LOST);
         loop {
             self.tell_link()?;
             if watched.registration.timer().is_none() {
@@ -134,6 +140,10 @@ impl Control {
                     Event::Timer(timer, now) if Some(timer) == next => {
                         self.look()?;
                         next = period.map(|period| watched.reactor.set_timer(now + period));
+                    }
+                    Event::Timer(timer, now) if timer == shown => {
+                        self.show_lost();
+                        shown = watched.reactor.set_timer(now + SHOW_LOST);
                     }
                     Event::Timer(_, now) => self.tick(watched, now)?,
                     Event::Lost(_, error) => return Err(self.failed("waiting", error)),
@@ -244,6 +254,13 @@ impl Control {
             recorder.phase(phase);
             recorder.beat();
         });
+    }
+
+    /// Shows what the card has lost.
+    fn show_lost(&self) {
+        if let (Some(recorder), Some(lost)) = (self.recorders.last(), stats::lost(&*self.nic)) {
+            recorder.lost(lost);
+        }
     }
 
     fn failed(&self, what: &str, error: io::Error) -> Error {

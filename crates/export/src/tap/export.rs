@@ -14,9 +14,9 @@ use super::control::{Control, event, fits, ring};
 use super::interface::{Interface, Shape};
 use super::layout::Layout;
 use super::load::{Engine, Limits};
-use super::netlink::Netlink;
+use super::place::Place;
 use super::plane::{ControlPlane, Rtnetlink};
-use super::stats::{Counters, Stats};
+use super::stats::{self, Counters, Stats};
 use super::vhost::Workers;
 
 /// How a card is exported.
@@ -40,6 +40,8 @@ pub struct Options {
     pub limits: Limits,
     /// Whether received TCP is put together before the kernel has it.
     pub joins: bool,
+    /// Whether the threads that move packets run ahead of programs, as far as they may.
+    pub ahead: bool,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             engine,
             limits,
             joins: true,
+            ahead: false,
         }
     }
 }
@@ -69,6 +72,9 @@ pub struct EngineSettings {
     pub limits: Limits,
     /// Where vhost-net's workers come from.
     pub workers: Workers,
+    /// Whether the threads that move packets run ahead of programs, as far as they may. A process in its sandbox may not
+    /// even ask.
+    pub ahead: bool,
 }
 
 /// How the threads of an export work.
@@ -88,6 +94,7 @@ pub struct Manner {
 
 /// A card that is an interface, until this is [stopped](Self::stop) or dropped.
 pub struct Export {
+    nic: Arc<dyn Nic>,
     interface: Arc<Interface>,
     /// Nobody else holds it.
     own: bool,
@@ -108,13 +115,14 @@ impl Export {
             let reason = format!("an MTU of {mtu}: the card takes {} to {}", info.mtu.0, info.mtu.1);
             return Err(Error::Card { card: nic.name(), reason });
         }
-        let engine = EngineSettings { engine: engine(options.engine)?, limits: options.limits, ..EngineSettings::default() };
+        let Options { limits, ahead, .. } = *options;
+        let engine = EngineSettings { engine: engine(options.engine)?, limits, ahead, ..EngineSettings::default() };
         let Options { name, owner, persist, .. } = options.clone();
         let interface = Arc::new(Interface::open(&Shape { name, queues, owner, persist })?);
         let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
-        let netlink = Netlink::new().map_err(asking)?;
-        interface.set_up(&netlink, &info, options.mtu)?;
-        let plane = Rtnetlink::new(interface.clone(), netlink).map_err(asking)?;
+        let place = Place::here(interface.name()).map_err(asking)?;
+        interface.set_up(&place.netlink, &info, options.mtu)?;
+        let plane = Rtnetlink::new(interface.clone(), place).map_err(asking)?;
         let segment = Segment::create(queues + 1).map_err(|error| Error::os("memory for its figures", error))?;
         let (poll, joins) = (options.poll, options.joins);
         let manner = Manner { poll, engine, joins, rings: Pool::default(), segment: Arc::new(segment) };
@@ -133,7 +141,7 @@ impl Export {
         let failed = |error| Error::os(format!("{}: starting", interface.name()), error);
         let (stop, ended) = (Arc::new(event().map_err(failed)?), Arc::new(event().map_err(failed)?));
         let bell = Arc::new(event().map_err(failed)?);
-        let control = Control::new((nic, interface.clone()), plane, counters.clone(), manner, &bell)?;
+        let control = Control::new((nic.clone(), interface.clone()), plane, counters.clone(), manner, &bell)?;
         let (address, mtu) = (control.wishes.address, control.wishes.mtu);
         let (order, done) = (stop.clone(), ended.clone());
         let serve = move || {
@@ -142,7 +150,7 @@ impl Export {
             served
         };
         let thread = Some(thread::Builder::new().name(interface.name().into()).spawn(serve).map_err(failed)?);
-        Ok(Self { interface, own: false, address, mtu, counters, stop, ended, thread })
+        Ok(Self { nic, interface, own: false, address, mtu, counters, stop, ended, thread })
     }
 
     /// The interface's name.
@@ -170,9 +178,9 @@ impl Export {
         self.counters.len()
     }
 
-    /// What went through so far.
+    /// What went through so far, and what the card has lost.
     pub fn stats(&self) -> Stats {
-        Stats::sum(self.counters.iter())
+        Stats::sum(self.counters.iter()).with_lost(stats::lost(&*self.nic).unwrap_or_default())
     }
 
     /// Readable once it has ended by itself: [`stop`](Self::stop) says why.
@@ -217,4 +225,31 @@ fn engine(wanted: Engine) -> Result<Engine, Error> {
 /// Bytes of DMA memory of a card whose queues are exported.
 pub fn arena_bytes(queues: u16) -> usize {
     Layout::arena_bytes(queues)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use ring3_class::net::Cable;
+
+    use super::super::netlink::Wishes;
+    use super::super::plane::Relay;
+    use super::*;
+
+    #[test]
+    fn an_exports_threads_have_their_rings_though_the_pool_is_trimmed_before_they_run() {
+        let (_cable, card, _other) = Cable::new(4 << 20).unwrap();
+        let (queue, _kernel) = UnixDatagram::pair().unwrap();
+        queue.set_nonblocking(true).unwrap();
+        let interface = Arc::new(Interface::of("lan".into(), 0, vec![queue.into()]));
+        let relay = Relay::new(Wishes { mtu: 1500, address: card.info().mac, ..Wishes::default() }).unwrap();
+        let engine = EngineSettings { engine: Engine::Tap, ..EngineSettings::default() };
+        let (rings, segment) = (Pool::filled(4, 8, &[]).unwrap(), Arc::new(Segment::create(2).unwrap()));
+        let manner = Manner { poll: Duration::ZERO, engine, joins: false, rings: rings.clone(), segment };
+        let export = Export::over((Arc::new(card), interface), Box::new(relay), &manner).unwrap();
+        rings.trim(0);
+        thread::sleep(Duration::from_millis(100));
+        export.stop().unwrap();
+    }
 }

@@ -89,8 +89,12 @@ impl Interface {
         Ok(interface)
     }
 
-    /// What it is called now, wherever it is; [`Error::Deleted`] if somebody has deleted it.
+    /// What it is called now, wherever it is; [`Error::Deleted`] if somebody has deleted it. Of a virtio card, what it was
+    /// called at first.
     pub fn present(&self) -> Result<String, Error> {
+        if self.virtio.is_some() {
+            return Ok(self.name.clone());
+        }
         let Some(file) = self.files.first() else { return Err(Error::Deleted(self.name.clone())) };
         // SAFETY: all zeroes are an `ifreq`, see below.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -171,15 +175,10 @@ impl Interface {
         set(&self.files[0], libc::TUNSETCARRIER, &libc::c_int::from(up), "TUNSETCARRIER")
     }
 
-    /// What the interface says of its link's speed, to whoever asks. Nothing that is sent depends on it, so that an interface that has been moved to another namespace says what it said before.
+    /// What the interface says of its link's speed, to whoever asks, wherever it is. Nothing that is sent depends on it.
     pub fn set_speed(&self, link: &net::Link) {
-        // It may have been renamed, and a virtio card has no descriptor that knows.
-        let name = self.present().unwrap_or_else(|_| self.name.clone());
-        // Here, another one may be called so.
-        let is_here = index(&name).is_ok_and(|index| index == self.index);
-        let told = if is_here { ethtool::set_speed(&name, link) } else { Err(io::ErrorKind::NotFound.into()) };
-        if let Err(error) = told {
-            tracing::debug!(%error, "{name}: its speed is not told");
+        if let Err(error) = self.within(|name| ethtool::set_speed(name, link)) {
+            tracing::debug!(%error, "{}: its speed is not told", self.name);
         }
     }
 
@@ -245,7 +244,8 @@ fn attach(name: &mut String, several: bool) -> Result<File, Error> {
     // SAFETY: all zeroes are an `ifreq`, see above.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | if several { libc::IFF_MULTI_QUEUE } else { 0 };
+    let several_queues = if several { libc::IFF_MULTI_QUEUE } else { 0 };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several_queues | (offered(&file) & BACKPRESSURE);
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     let deadline = Deadline::after(FREED);
     // SAFETY: the operation reads and writes one `ifreq`, which outlives the call.
@@ -263,6 +263,18 @@ fn attach(name: &mut String, several: bool) -> Result<File, Error> {
 fn named(request: &libc::ifreq) -> String {
     let bytes = request.ifr_name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
     String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
+}
+
+/// The kernel stops the interface's queue while no packet fits into the descriptor's, in place of losing it: what is sent
+/// waits in the queueing discipline. Kernels that do not have it lose the packet. [linux/if_tun.h, IFF_BACKPRESSURE]
+const BACKPRESSURE: libc::c_int = 0x80;
+
+/// What of an interface the kernel offers; nothing if it does not say.
+fn offered(file: &File) -> libc::c_int {
+    let mut flags: libc::c_uint = 0;
+    // SAFETY: the operation writes one number, which outlives the call.
+    let told = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNGETFEATURES, &raw mut flags) };
+    if told < 0 { 0 } else { flags as libc::c_int }
 }
 
 /// A descriptor that is no interface's yet.

@@ -104,9 +104,20 @@ impl Netlink {
         Ok(wishes)
     }
 
-    /// The number of the interface `name`; ENODEV if there is none.
+    /// The number of the interface `name` of the calling thread's namespace; ENODEV if there is none.
     pub fn index(&self, name: &str) -> io::Result<u32> {
         Ok(super::interface::index(name)?)
+    }
+
+    /// Number and name of the interface that the kernel has made of the virtio device `device`.
+    pub fn made_of(&self, device: &str) -> io::Result<Option<(u32, String)>> {
+        let mut found = None;
+        self.ask(RouteNetlinkMessage::GetLink(link(0, Vec::new())), NLM_F_DUMP, &mut |answer| {
+            if let RouteNetlinkMessage::NewLink(link) = answer {
+                found = name_if_made_of(device, &link).map(|name| (link.header.index, name)).or(found.take());
+            }
+        })?;
+        Ok(found)
     }
 
     /// What has gone through the interface `index`; ENODEV if it is gone.
@@ -235,6 +246,17 @@ impl AsFd for Changes {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// What an interface is called, if it was made of that device of the virtio bus.
+fn name_if_made_of(device: &str, link: &LinkMessage) -> Option<String> {
+    let has = |wanted: LinkAttribute| link.attributes.contains(&wanted);
+    let is_its = has(LinkAttribute::ParentDevName(device.into())) && has(LinkAttribute::ParentDevBusName("virtio".into()));
+    let name = |attribute: &LinkAttribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    };
+    link.attributes.iter().find_map(name).filter(|_| is_its)
 }
 
 fn link(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {

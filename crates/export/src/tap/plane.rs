@@ -4,16 +4,18 @@
 //! A process that may ask the kernel does ([`Rtnetlink`]). A driver's process in its sandbox may not: whoever holds the interface asks for it, and a [`Relay`] is where the two threads of that process
 //! meet, the one that hears its supervisor and the one that serves the card.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ring3_class::net::Link;
+use rustix::event::epoll;
 
 use super::control::{event, ring};
-use super::netlink::{Changes, Netlink, Wishes};
-use super::{Error, Interface};
+use super::netlink::Wishes;
+use super::{Error, Interface, Place};
 
 /// Of what no kernel tells (addresses that a program joins by a packet socket, and before Linux 6.14 all groups) is asked this often.
 pub const LOOK: Duration = Duration::from_secs(2);
@@ -34,26 +36,69 @@ pub trait ControlPlane: Send {
     fn period(&self) -> Option<Duration>;
 }
 
-/// The kernel is asked.
+/// The kernel is asked, where the interface is.
 pub struct Rtnetlink {
     interface: Arc<Interface>,
-    netlink: Netlink,
-    changes: Changes,
+    /// `None` while it is where this process cannot follow.
+    place: RefCell<Option<Place>>,
+    /// Readable when a socket of the place is. The place may change, and who waits has this one descriptor.
+    changes: OwnedFd,
+    /// What was wanted last.
+    last: RefCell<Wishes>,
 }
 
 impl Rtnetlink {
-    /// Of an interface in the network namespace of the calling thread.
-    pub fn new(interface: Arc<Interface>, netlink: Netlink) -> io::Result<Self> {
-        Ok(Self { interface, netlink, changes: Changes::new()? })
+    /// Of an interface that was just made, or found.
+    pub fn new(interface: Arc<Interface>, place: Place) -> io::Result<Self> {
+        let changes = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        watch(&changes, &place)?;
+        Ok(Self { interface, place: RefCell::new(Some(place)), changes, last: RefCell::default() })
     }
+
+    /// Goes to where the interface is now. What it was called before is what it is called in the log.
+    fn follow(&self) -> Result<Wishes, Error> {
+        let followed = Place::of(&self.interface).and_then(|place| {
+            let failed = |error| Error::os(format!("{}: watching it in its network namespace", place.name), error);
+            let wishes = place.netlink.wishes(place.index).map_err(failed)?;
+            watch(&self.changes, &place).map_err(failed)?;
+            Ok((wishes, place))
+        });
+        match followed {
+            Ok((wishes, place)) => {
+                tracing::info!("{} is {} in another network namespace, and is followed", self.interface.name(), place.name);
+                *self.place.borrow_mut() = Some(place);
+                Ok(wishes)
+            }
+            Err(Error::Deleted(name)) => Err(Error::Deleted(name)),
+            Err(error) => {
+                // It is served on; it is looked for again each time.
+                if self.place.take().is_some() {
+                    tracing::warn!("{error}; what its users change there does not reach its driver");
+                }
+                Ok(self.last.borrow().clone())
+            }
+        }
+    }
+}
+
+/// Has `changes` be readable when something has changed at `place`. The sockets of a place before it are closed.
+fn watch(changes: &OwnedFd, place: &Place) -> io::Result<()> {
+    Ok(epoll::add(changes, &place.changes, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
 }
 
 impl ControlPlane for Rtnetlink {
     fn wishes(&self) -> Result<Wishes, Error> {
-        self.netlink.wishes(self.interface.index()).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENODEV) => Error::Deleted(self.interface.name().into()),
-            _ => Error::os(format!("{}: asking the kernel for its state", self.interface.name()), error),
-        })
+        let asked = self.place.borrow().as_ref().map(|place| place.netlink.wishes(place.index));
+        let wishes = match asked {
+            Some(Err(error)) if error.raw_os_error() != Some(libc::ENODEV) => {
+                return Err(Error::os(format!("{}: asking the kernel for its state", self.interface.name()), error));
+            }
+            Some(Ok(wishes)) => wishes,
+            // Deleted, or moved.
+            _ => self.follow()?,
+        };
+        self.last.borrow_mut().clone_from(&wishes);
+        Ok(wishes)
     }
 
     fn set_link(&self, link: Link) -> Result<(), Error> {
@@ -63,7 +108,9 @@ impl ControlPlane for Rtnetlink {
     }
 
     fn set_mtu(&self, mtu: u32) -> io::Result<()> {
-        self.netlink.set_mtu(self.interface.index(), mtu)
+        let place = self.place.borrow();
+        let place = place.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        place.netlink.set_mtu(place.index, mtu)
     }
 
     fn changes(&self) -> BorrowedFd<'_> {
@@ -71,7 +118,7 @@ impl ControlPlane for Rtnetlink {
     }
 
     fn hear(&self) {
-        self.changes.hear();
+        self.place.borrow().iter().for_each(|place| place.changes.hear());
     }
 
     fn period(&self) -> Option<Duration> {

@@ -18,6 +18,7 @@ use rustix::thread::sched_getaffinity;
 use super::layout::Layout;
 use super::load::{self, Done, Engine, Load};
 use super::port::Watched;
+use super::priority::Ahead;
 use super::receive::Receiver;
 use super::send::Sender;
 use super::stats::Counters;
@@ -68,7 +69,7 @@ impl Start {
         let queue = &mut *queue;
         // As many of the processors are the threads' of all queues, if they are full.
         let spare = sched_getaffinity(None).is_ok_and(|processors| processors.count() as usize > interface.count());
-        let EngineSettings { engine, limits, workers } = engine;
+        let EngineSettings { engine, limits, workers, ahead } = engine;
         let load = Load::new(limits, spare, Instant::now(), done(counters, reactor));
         let vhost = None;
         let mut server = Server {
@@ -86,6 +87,7 @@ impl Start {
             engine,
             workers,
             load,
+            ahead: Ahead::new(ahead),
             vhost,
             turns: 0,
         };
@@ -117,6 +119,7 @@ struct Server<'a> {
     engine: Engine,
     workers: Workers,
     load: Load,
+    ahead: Ahead,
     /// What moves packets in place of `read` and `write`.
     vhost: Option<(Vhost, Registration)>,
     turns: u32,
@@ -179,6 +182,7 @@ impl Server<'_> {
                 if (!self.sender.readable || self.turns.is_multiple_of(LOOK)) && self.reactor.has_events() {
                     self.reactor.step(Some(Duration::ZERO))?;
                 }
+                self.ahead.worked();
                 continue;
             }
             self.wait()?;
@@ -281,6 +285,9 @@ impl Server<'_> {
         self.recorder.phase(Phase::Working);
         self.recorder.beat();
         self.counters.sleeps.add(turn.slept.into());
+        if turn.slept {
+            self.ahead.slept();
+        }
         Ok(())
     }
 

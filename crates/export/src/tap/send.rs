@@ -1,6 +1,6 @@
 //! From the kernel to the card: one call reads a packet into a buffer of the card's, its header into the headroom before it.
 
-use std::mem;
+use std::{mem, slice};
 
 use ring3_class::dma::Arena;
 use ring3_class::net::{Meta, Packet, Queue};
@@ -155,16 +155,17 @@ impl<'a> Sender<'a> {
         self.counters.tx_packets.add(1);
         self.counters.tx_bytes.add(len.into());
         first.len = len.min(self.layout.small);
-        first.meta = meta;
         let rest = len - first.len;
         if rest == 0 {
+            first.meta = header::finish(slice::from_ref(&first), meta);
             self.read.push(first);
             return;
         }
         let Some(mut second) = self.long.pop() else { return self.small.push(first) };
-        first.meta.set_more(true);
         (second.len, second.meta) = (rest, Meta::default());
-        self.read.extend([first, second]);
+        let mut pieces = [first, second];
+        pieces[0].meta = header::finish(&pieces, meta).with_more(true);
+        self.read.extend(pieces);
     }
 
     /// Hands the card what was read. What the card refuses is lost, and counted.

@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ring3_class::net::Nic;
+use ring3_stats::Lost;
+
 /// A number that one thread adds to and others read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -62,6 +65,12 @@ pub struct Stats {
     pub vhost_queues: u64,
     /// Times that a queue has gone from one of the two to the other.
     pub switches: u64,
+    /// Packets for which the card had no buffer.
+    pub rx_missed: u64,
+    /// Packets that the card has received damaged, or described in a way that makes no sense.
+    pub rx_errors: u64,
+    /// Packets that were lost with a reset of the card before it had sent them.
+    pub tx_lost: u64,
 }
 
 impl Stats {
@@ -77,6 +86,19 @@ impl Stats {
             sleeps: sum.sleeps + queue.sleeps.get(),
             vhost_queues: sum.vhost_queues + queue.vhost.get(),
             switches: sum.switches + queue.switches.get(),
+            ..sum
         })
     }
+
+    /// With what the card says that it has lost.
+    pub(super) fn with_lost(self, lost: Lost) -> Self {
+        let Lost { rx_missed, rx_errors, tx_lost } = lost;
+        Self { rx_missed, rx_errors, tx_lost, ..self }
+    }
+}
+
+/// What `nic` has lost so far; `None` if it cannot be asked.
+pub(super) fn lost(nic: &dyn Nic) -> Option<Lost> {
+    let ring3_class::net::Counters { rx_missed, rx_errors, tx_lost, .. } = nic.counters().ok()?;
+    Some(Lost { rx_missed, rx_errors, tx_lost })
 }

@@ -26,11 +26,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread `name`, which waits in a ring of `rings` and polls for `poll` at most. `bell` is rung when a queue has ended.
-    pub fn spawn(name: String, (poll, rings): (Duration, &Pool), bell: &Arc<OwnedFd>) -> io::Result<Self> {
+    /// Starts the thread `name`, which waits in the ring of `rings` and polls for `poll` at most. `bell` is rung when a queue has ended.
+    pub fn spawn(name: String, (poll, rings): (Duration, Pool), bell: &Arc<OwnedFd>) -> io::Result<Self> {
         let (starts, queues) = channel();
         let (tell, ends) = channel();
-        let (rings, bell) = (rings.clone(), bell.clone());
+        let bell = bell.clone();
         let work = move || {
             work((poll, &rings), &queues, &|ended| {
                 // Who has gone needs no end.

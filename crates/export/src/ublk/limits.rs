@@ -1,6 +1,6 @@
 //! A disk's description as the parameters of a ublk device.
 
-use ring3_class::block::Info;
+use ring3_class::block::{Discard, Info};
 
 use super::uapi::{self, Parameters};
 
@@ -14,6 +14,12 @@ const MOST_SECTORS: u32 = u32::MAX / SECTOR;
 /// all can do.
 const MOST_PHYSICAL: u32 = 4096;
 
+/// The largest unit that is announced as the best one: the kernel reads ahead as much.
+const MOST_OPTIMAL: u32 = 32 << 20;
+
+/// The largest disk that the kernel can name the bytes of.
+const MOST_BYTES: u64 = i64::MAX as u64;
+
 /// Bytes of each tag's buffer: what the disk can move at once, but no more than `wanted`; whole pages and whole blocks.
 pub fn buffer_bytes(info: &Info, wanted: u32, page: u32) -> u32 {
     let unit = page.max(info.block_size);
@@ -22,7 +28,8 @@ pub fn buffer_bytes(info: &Info, wanted: u32, page: u32) -> u32 {
 
 /// The parameters that tell the kernel what `info` says, for buffers of `buffer` bytes.
 ///
-/// Fails with a reason if the kernel cannot express it: a block size that is no power of two from 512 to `page`, or a disk that moves less than a block at once.
+/// Fails with a reason if the kernel cannot express it: a block size that is no power of two from 512 to `page`, a disk that moves less than a block at once, or one with more bytes than the
+/// kernel counts. What only makes a disk faster, and makes no sense, is not announced. `info` may be what a driver says that nobody trusts, and the kernel checks none of it.
 pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, String> {
     let block = info.block_size;
     if !block.is_power_of_two() || block < SECTOR || block > page {
@@ -31,7 +38,14 @@ pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, Str
     if info.max_transfer < block {
         return Err(format!("it says that it moves {} bytes at once, and has blocks of {block}", info.max_transfer));
     }
-    let optimal = if info.optimal_io.is_power_of_two() { info.optimal_io.max(block) } else { block };
+    if info.blocks.checked_mul(block.into()).is_none_or(|bytes| bytes > MOST_BYTES) {
+        return Err(format!(
+            "it says that it has {} blocks of {block} bytes: the kernel counts up to {MOST_BYTES} bytes",
+            info.blocks
+        ));
+    }
+    let sane = info.optimal_io.is_power_of_two() && info.optimal_io <= MOST_OPTIMAL;
+    let optimal = if sane { info.optimal_io.max(block) } else { block };
     let mut attrs = 0;
     if info.read_only {
         attrs |= uapi::ATTR_READ_ONLY;
@@ -54,7 +68,7 @@ pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, Str
         io_opt_shift: shift(optimal),
         io_min_shift: shift(optimal),
         max_sectors: buffer.min(info.max_transfer) / block * (block / SECTOR),
-        dev_sectors: info.blocks.saturating_mul(u64::from(block / SECTOR)),
+        dev_sectors: info.blocks * u64::from(block / SECTOR),
         ..Parameters::default()
     };
     add_discard(&mut parameters, info);
@@ -63,15 +77,21 @@ pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, Str
 
 /// Discard and write-zeroes share a part, which needs a granularity even if there is only the latter.
 fn add_discard(parameters: &mut Parameters, info: &Info) {
-    if info.discard.is_none() && info.max_write_zeroes_blocks == 0 {
-        return;
-    }
     let per_block = info.block_size / SECTOR;
     let sectors = |blocks: u32| blocks.min(MOST_SECTORS / per_block) * per_block;
+    // With pieces that are longer than a discard may be, some kernels cut one into pieces without end.
+    let fits = |discard: &&Discard| {
+        let piece = discard.granularity.max(info.block_size);
+        piece.is_power_of_two() && piece / SECTOR <= sectors(discard.max_blocks)
+    };
+    let discard = info.discard.as_ref().filter(fits);
+    if discard.is_none() && info.max_write_zeroes_blocks == 0 {
+        return;
+    }
     parameters.types |= uapi::PARAM_DISCARD;
     parameters.discard_granularity = info.block_size;
     parameters.max_write_zeroes_sectors = sectors(info.max_write_zeroes_blocks);
-    if let Some(discard) = info.discard {
+    if let Some(discard) = discard {
         parameters.discard_granularity = discard.granularity.max(info.block_size);
         parameters.max_discard_sectors = sectors(discard.max_blocks);
         parameters.max_discard_segments = 1;
@@ -85,7 +105,6 @@ fn shift(power_of_two: u32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring3_class::block::Discard;
 
     fn info(block_size: u32) -> Info {
         Info {
@@ -172,6 +191,36 @@ mod tests {
         let parameters = of(&Info { discard, ..info(4096) });
         assert_eq!(parameters.max_discard_sectors, (u32::MAX / 4096) * 8);
         assert_eq!(parameters.max_discard_segments, 1);
+    }
+
+    #[test]
+    fn a_discard_of_pieces_that_make_no_sense_is_not_announced_and_zeroes_are() {
+        for (max_blocks, granularity) in [(u32::MAX, u32::MAX), (u32::MAX, 1536), (8, 1 << 20), (u32::MAX, 1 << 31), (0, 512)] {
+            let discard = Some(Discard { max_blocks, granularity });
+            let parameters = of(&Info { discard, max_write_zeroes_blocks: 8, ..info(512) });
+            let announced = (parameters.max_discard_sectors, parameters.max_discard_segments, parameters.discard_granularity);
+            assert!(announced == (0, 0, 512) || granularity == 1 << 31, "{granularity}: {announced:?}");
+            assert!(parameters.discard_granularity.is_power_of_two());
+            assert_eq!(parameters.max_write_zeroes_sectors, 8);
+        }
+    }
+
+    #[test]
+    fn a_disk_of_more_bytes_than_the_kernel_counts_is_refused() {
+        let most = MOST_BYTES / 512;
+        assert_eq!(of(&Info { blocks: most, ..info(512) }).dev_sectors, most);
+        for (blocks, block_size) in [(most + 1, 512), (u64::MAX, 512), (u64::MAX / 8, 4096)] {
+            let why = parameters(&Info { blocks, ..info(block_size) }, 4096, 4096).unwrap_err();
+            assert!(why.contains("blocks of"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_best_unit_beyond_what_the_kernel_should_read_ahead_is_the_block() {
+        assert_eq!(of(&Info { optimal_io: 32 << 20, ..info(512) }).io_opt_shift, 25);
+        for optimal_io in [64 << 20, 1 << 31, 3000, 0] {
+            assert_eq!(of(&Info { optimal_io, ..info(512) }).io_opt_shift, 9);
+        }
     }
 
     #[test]

@@ -1,53 +1,95 @@
-//! A moment in which nothing of a disk is in flight, for what must not wait for its server.
+//! A moment in which nothing of a disk is in flight and nothing new begins, for what must not wait for its server.
 //!
 //! # Why
 //! The kernel registers and forgets clients' memory with the device locked, and waits for what is in flight. If the server dies meanwhile, its requests wait for the next one, which waits for that lock: neither ends (Linux 7.2). A write to a
-//! file of the queue's in sysfs freezes it, too, and locks nothing that a server needs. So that comes first: until it is over nothing new begins, which takes some ten milliseconds of RCU's, and what was in flight has mostly ended long before.
-//! In what is left of these, the command waits for nobody.
+//! file of the queue's in sysfs freezes it, too, and locks nothing that a server needs. Such freezes add up: the queue is frozen as long as there is one. So several threads write again and again, each
+//! frozen in while another one is not. When the first write has ended, what was in flight before has, too. The command that is given then waits for nobody, and a server that dies meanwhile has nothing.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is tried to have such a moment, under a load whose requests take longer than the kernel's pause.
-const TRIES: u32 = 20;
-/// For how long nothing is seen in flight: the kernel counts what is with the server, and more may have begun.
+/// Threads that freeze. One of them is mostly between two freezes, and the others wait for it within theirs.
+const FREEZERS: u32 = 4;
+/// How long it is tried to have such a moment.
+const LIMIT: Duration = Duration::from_secs(10);
+/// For how long nothing is seen in flight: the kernel counts a request some instructions after it lets it in.
 const CALM: Duration = Duration::from_millis(3);
 /// Between two looks whether anything is in flight.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// Returns when nothing of `/dev/ublkb{id}` is in flight, and for some milliseconds nothing new begins; or when that cannot be had, or is `in_vain`: its server is dead.
-pub fn await_lull(id: u32, in_vain: &dyn Fn() -> bool) {
-    for _ in 0..TRIES {
-        // It waits for the server, and if that dies for the next one: nobody waits for this thread.
-        let Ok(freezer) = thread::Builder::new().spawn(move || freeze(id)) else { return };
-        let mut calm = None;
-        while !freezer.is_finished() {
-            if in_vain() {
-                return;
-            }
+/// Such a moment. It ends when this is dropped.
+pub struct Lull(Arc<Freezes>);
+
+#[derive(Default)]
+struct Freezes {
+    /// Freezes that have ended: what was in flight before the first has ended, too.
+    ended: AtomicU32,
+    /// Nobody wants them any more.
+    over: AtomicBool,
+}
+
+impl Lull {
+    /// Waits for one of `/dev/ublkb{id}`; `None` if there is none in ten seconds, or if it is `in_vain`: its server is dead. Where a queue cannot be frozen so, any moment is one.
+    pub fn of(id: u32, in_vain: &dyn Fn() -> bool) -> Option<Self> {
+        let lull = Self(Arc::default());
+        let Ok(files) = (0..FREEZERS).map(|_| Depth::open(id)).collect::<io::Result<Vec<_>>>() else { return Some(lull) };
+        for file in files {
+            let freezes = lull.0.clone();
+            // It waits for the server, and if that dies for the next one: nobody waits for this thread.
+            thread::Builder::new().name("lull".into()).spawn(move || freezes.repeat(&file)).ok()?;
+        }
+        let (since, mut calm) = (Instant::now(), None);
+        while since.elapsed() < LIMIT && !in_vain() {
+            let frozen = lull.0.ended.load(Ordering::Acquire) > 0;
             calm = match in_flight(id) {
-                Ok(0) => calm.or_else(|| Some(Instant::now())),
+                Ok(0) if frozen => calm.or_else(|| Some(Instant::now())),
                 _ => None,
             };
             if calm.is_some_and(|since: Instant| since.elapsed() >= CALM) {
-                return;
+                return Some(lull);
             }
             thread::sleep(LOOK);
         }
-        match freezer.join() {
-            Ok(Err(error)) if error.raw_os_error() != Some(libc::EINVAL) => return,
-            _ => {}
+        None
+    }
+}
+
+impl Drop for Lull {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Release);
+    }
+}
+
+impl Freezes {
+    fn repeat(&self, file: &Depth) {
+        while !self.over.load(Ordering::Acquire) && file.freeze().is_ok() {
+            self.ended.fetch_add(1, Ordering::AcqRel);
         }
     }
 }
 
-/// Writes what is there: with the scheduler `none` it is refused (EINVAL), after the freeze.
-fn freeze(id: u32) -> io::Result<()> {
-    let file = format!("/sys/block/ublkb{id}/queue/async_depth");
-    let depth = fs::read_to_string(&file)?;
-    fs::write(&file, depth.trim())
+/// A file of the queue's, and what stands in it.
+struct Depth(File, String);
+
+impl Depth {
+    fn open(id: u32) -> io::Result<Self> {
+        let path = format!("/sys/block/ublkb{id}/queue/async_depth");
+        let depth = fs::read_to_string(&path)?;
+        Ok(Self(OpenOptions::new().write(true).open(path)?, depth.trim().to_owned()))
+    }
+
+    /// Writes what is there: with the scheduler `none` it is refused (EINVAL), after the freeze.
+    fn freeze(&self) -> io::Result<()> {
+        match self.0.write_at(self.1.as_bytes(), 0) {
+            Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Reads and writes. [Linux, Documentation/ABI/stable/sysfs-block]
@@ -63,7 +105,7 @@ mod tests {
     #[test]
     fn of_a_disk_that_is_not_there_nothing_is_awaited() {
         let since = Instant::now();
-        await_lull(u32::MAX, &|| false);
+        assert!(Lull::of(u32::MAX, &|| false).is_some());
         assert!(since.elapsed() < Duration::from_secs(5));
     }
 }

@@ -32,14 +32,16 @@ impl fmt::Display for User {
     }
 }
 
-/// The whole disk and its partitions: names and device numbers.
-struct Nodes {
+/// The whole disk and its partitions, as they are or were: names and device numbers.
+#[derive(Clone, Debug)]
+pub struct Nodes {
     names: Vec<String>,
     numbers: Vec<(u32, u32)>,
 }
 
 impl Nodes {
-    fn of(disk: &str) -> Self {
+    /// Of the block device `disk` (`ublkb0`), which is there now.
+    pub fn of(disk: &str) -> Self {
         let directory = format!("/sys/block/{disk}");
         let partitions = names_in(&directory).filter(|name| name.starts_with(disk));
         let names: Vec<_> = partitions.chain([disk.to_owned()]).collect();
@@ -55,31 +57,43 @@ impl Nodes {
 
 /// All users of the block device `disk` (`ublkb0`) that can be seen from here. Best effort: what cannot be read is left out.
 pub fn of(disk: &str) -> Vec<User> {
-    let nodes = Nodes::of(disk);
-    let mut users = Vec::new();
-    if fs::read_to_string("/proc/swaps").unwrap_or_default().lines().any(|line| nodes.has_path(first_word(line))) {
-        users.push(User::Swap);
-    }
-    for name in &nodes.names {
-        let partition = format!("/sys/block/{disk}/{name}/holders");
-        let whole = format!("/sys/block/{name}/holders");
-        users.extend(names_in(&partition).chain(names_in(&whole)).map(User::Holder));
-    }
-    // The kernel's loop driver opens its disk itself: no process has it open, and it is no holder.
-    let loops = names_in("/sys/block").filter(|name| name.starts_with("loop"));
-    let backing = |name: &String| fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
-    users.extend(loops.filter(|name| nodes.has_path(backing(name).trim_end())).map(User::Holder));
-    for pid in names_in("/proc").filter_map(|name| name.parse().ok()).filter(|&pid| pid != std::process::id()) {
-        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-        users.extend(mounts.lines().filter_map(|line| mounted(line, &nodes)).map(User::Mount));
-        if has_open(pid, &nodes) {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            users.push(User::Process(pid, name.trim().into()));
+    Nodes::of(disk).users()
+}
+
+impl Nodes {
+    /// All users of it that can be seen from here, also once it is taken away: who has it open keeps it.
+    pub fn users(&self) -> Vec<User> {
+        let mut users = self.devices();
+        for pid in names_in("/proc").filter_map(|name| name.parse().ok()).filter(|&pid| pid != std::process::id()) {
+            let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+            users.extend(mounts.lines().filter_map(|line| mounted(line, self)).map(User::Mount));
+            if has_open(pid, self) {
+                let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                users.push(User::Process(pid, name.trim().chars().flat_map(char::escape_debug).collect()));
+            }
         }
+        users.sort();
+        users.dedup();
+        users
     }
-    users.sort();
-    users.dedup();
-    users
+
+    /// What of the kernel's stands on it.
+    fn devices(&self) -> Vec<User> {
+        let mut users = Vec::new();
+        let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+        if swaps.lines().any(|line| self.has_path(first_word(line))) {
+            users.push(User::Swap);
+        }
+        let disks: Vec<_> = names_in("/sys/block").collect();
+        // The kernel's loop driver opens its disk itself: no process has it open, and it is no holder.
+        let backing = |disk: &String| fs::read_to_string(format!("/sys/block/{disk}/loop/backing_file")).unwrap_or_default();
+        let stands = |disk: &&String| {
+            let lies_on = self.has_path(backing(*disk).trim_end().trim_end_matches(" (deleted)"));
+            lies_on || names_in(&format!("/sys/block/{disk}/slaves")).any(|name| self.names.contains(&name))
+        };
+        users.extend(disks.iter().filter(stands).cloned().map(User::Holder));
+        users
+    }
 }
 
 /// [`Error::Busy`] if anybody is known to use the block device `disk`.

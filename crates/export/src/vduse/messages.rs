@@ -89,8 +89,8 @@ impl Answering {
             Request::Status(0) => self.close(),
             Request::Status(status) if status & status::DRIVER_OK != 0 && !self.running => self.open(Begin::Fresh),
             Request::Status(_) => Ok(()),
-            // What was mapped is mapped anew: by the same queues, with what they have in flight.
-            Request::Iotlb { .. } if self.running => self.close().and_then(|()| self.open(Begin::Resume)),
+            // What was mapped is mapped anew: by the same queues, with what they have in flight. No reset: that would forget it.
+            Request::Iotlb { .. } if self.running => self.open(Begin::Resume),
             Request::Iotlb { .. } => Ok(()),
             Request::State { queue } => {
                 let gate = self.gates.get(queue as usize).ok_or_else(|| unknown(format!("it asks for queue {queue}")))?;

@@ -8,8 +8,7 @@ use ring3_spec::virtio::blk;
 use ring3_vduse::{Begin, Chain, Device, Error, Inflight, Memory, Message, Queue, Request};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-/// Pieces of a chain at most, header and status included.
-const PIECES: usize = 1024;
+use super::block::PIECES;
 
 /// The thread that serves, which ends when this is dropped.
 pub struct Refusal {

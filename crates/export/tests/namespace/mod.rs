@@ -28,6 +28,12 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// By which another process finds it.
+    pub fn path(&self) -> String {
+        use std::os::fd::AsRawFd;
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
     /// What `run` returns, run in it.
     pub fn within<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         let run = || {

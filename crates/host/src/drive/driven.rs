@@ -351,6 +351,13 @@ impl Driven {
         Left::new(self.device.dma().arena().save(), controller, disks).write()
     }
 
+    /// [`stop`](Self::stop)s it while the kernel has its devices: what is with the device ends, and nothing else is begun.
+    pub fn rest(&mut self) -> Result<(), Error> {
+        let deadline = Deadline::after(LEAVE);
+        self.disks.iter().filter_map(|served| served.threads.as_ref()).for_each(|threads| threads.leave(deadline));
+        self.stop()
+    }
+
     /// Takes the disks' threads back, whose devices the kernel has no more, and has each disk empty its cache.
     pub fn stop(&mut self) -> Result<(), Error> {
         self.sharing.take().map_or(Ok(()), |mut sharing| sharing.stop())?;

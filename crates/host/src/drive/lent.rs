@@ -67,6 +67,20 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_cannot_be_mapped_any_more_names_nothing_and_the_rest_is_there() {
+        let (disk, mut lent) = (Ram::new(512, 64, 1 << 20).unwrap(), Lent::default());
+        let closed = file();
+        fcntl_add_seals(&closed, SealFlags::FUTURE_WRITE).unwrap();
+        assert!(lent.insert(&disk, 3, closed).is_err());
+        lent.insert(&disk, 4, file()).unwrap();
+        let mut queues = Queues::open(&disk, 1, 4).unwrap();
+        lent.share_with(&mut queues);
+        let mut view = ring3_export::ublk::regions::View::new(lent.regions.clone());
+        assert!(view.data(3 << 32, 512).is_none() && view.data(4 << 32, 512).is_some());
+        lent.remove(3).unwrap();
+    }
+
+    #[test]
     fn memory_that_is_told_of_twice_is_mapped_once_and_taken_back_once() {
         let (disk, mut lent) = (Ram::new(512, 64, 1 << 20).unwrap(), Lent::default());
         lent.insert(&disk, 3, file()).unwrap();

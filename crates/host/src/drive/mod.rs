@@ -204,8 +204,11 @@ impl Process {
                 self.report(&Report::Left, &[saved.as_fd()])?;
                 Ok(true)
             }
-            Order::Stop => {
-                driven.stop()?;
+            order @ (Order::Stop | Order::Rest) => {
+                match order {
+                    Order::Rest => driven.rest()?,
+                    _ => driven.stop()?,
+                }
                 // The driver ends its device before that is said.
                 self.driven = None;
                 self.report(&Report::Stopped, &[])?;
@@ -215,10 +218,14 @@ impl Process {
         }
     }
 
-    /// Says whether an order about a client's memory was done; what nobody waits for must be.
+    /// Says whether an order about a client's memory was done. Nobody waits for what a driver before this one had: what of that cannot be mapped any more (its client has made holes in huge
+    /// pages, and there are no others) names no memory. Requests that lie there end with errors, and nobody else's.
     fn answer(&self, number: u64, done: Result<(), Error>) -> Result<bool, Error> {
         if number == 0 {
-            return done.map(|()| false);
+            if let Err(error) = done {
+                tracing::warn!("requests in the memory of one client end with errors: {error}");
+            }
+            return Ok(false);
         }
         let refused = done.err().map(|error| error.to_string());
         self.report(&Report::Heard { number, refused }, &[]).map(|()| false)
@@ -291,6 +298,7 @@ fn misplaced(order: &Order) -> Error {
         Order::Wish { .. } => "wish",
         Order::Leave => "leave",
         Order::Stop => "stop",
+        Order::Rest => "rest",
     };
     Error::protocol(format!("the order to {word} makes no sense now"))
 }

@@ -93,7 +93,9 @@ impl Sharing {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
         let failed = |error: rustix::io::Errno| Error::os("starting to serve clients", error);
         let (stop, ended) = (event().map_err(failed)?, event().map_err(failed)?);
-        let (its, done, rings) = (stop.clone(), ended.clone(), standby.rings.clone());
+        // Taken before the thread runs: what is left is given back.
+        let rings = standby.rings.one().map_err(|error| Error::os("starting to serve clients", error))?;
+        let (its, done) = (stop.clone(), ended.clone());
         let serve = move || {
             let served = server.run(&rings, its.as_fd());
             raise(&done);

@@ -74,7 +74,7 @@ impl Opening {
         let ublk::Sharing { id, regions, dma, .. } = disk;
         let disk = Disk { id, regions, dma };
         for (key, memory) in self.left.regions.extract_if(.., |(key, _)| key.id == id) {
-            self.adopted.push(disk.adopt(key, memory).map_err(failed)?);
+            self.adopted.push(disk.adopt(key, memory));
         }
         self.disks.push(disk);
         Ok(())

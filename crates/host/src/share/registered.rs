@@ -25,12 +25,19 @@ impl Disk {
         Memory::map(&self.dma, region).map(Arc::new).map_err(|error| error.to_string())
     }
 
-    /// Goes on with what the kernel calls `key` since a server before: its pages are pinned, and counted.
-    pub fn adopt(&self, key: Key, memory: OwnedFd) -> Result<Place, String> {
-        let region = Region::from_fd(memory).map_err(|error| error.to_string())?;
-        let memory = self.map(Arc::new(region))?;
-        self.regions.insert(key.index, memory.clone());
-        Ok(Place { key, memory })
+    /// Goes on with what the kernel calls `key` since a server before: its pages are pinned, and counted. What cannot be mapped any more (its client has made holes in huge pages, and
+    /// there are no others) names no memory: requests that lie there end with errors, and nobody else's.
+    pub fn adopt(&self, key: Key, memory: OwnedFd) -> Place {
+        let mapped = Region::from_fd(memory).map_err(|error| error.to_string()).and_then(|region| self.map(Arc::new(region)));
+        let memory = mapped.inspect_err(|reason| {
+            tracing::warn!(
+                "/dev/ublkb{}: requests in the memory of one client end with errors, which cannot be mapped any more: {reason}",
+                key.id
+            );
+        });
+        let memory = memory.ok();
+        memory.iter().for_each(|memory| self.regions.insert(key.index, memory.clone()));
+        Place { key, memory }
     }
 }
 
@@ -46,7 +53,8 @@ pub(super) struct Registered(pub Vec<Place>);
 /// What one disk has of it.
 pub(super) struct Place {
     pub key: Key,
-    memory: Arc<Memory>,
+    /// `None` if it could not be mapped for this process.
+    memory: Option<Arc<Memory>>,
 }
 
 impl Registrar {
@@ -56,7 +64,7 @@ impl Registrar {
 
     /// After the disks have gone: nothing is in flight, and the kernel has forgotten all.
     pub fn end(self, all: Vec<Registered>) -> Guard {
-        all.iter().flat_map(|Registered(places)| places).for_each(|place| cut(&place.memory));
+        all.iter().flat_map(|Registered(places)| places).for_each(cut);
         self.guard
     }
 
@@ -64,18 +72,18 @@ impl Registrar {
         let memory = disk.map(region.clone())?;
         let key = self.guard.register(disk.id, fd, bytes)?;
         disk.regions.insert(key.index, memory.clone());
-        Ok(Place { key, memory })
+        Ok(Place { key, memory: Some(memory) })
     }
 
-    fn forget(&self, Place { key, memory }: Place) {
+    fn forget(&self, place: Place) {
+        let key = place.key;
         if let Err(reason) = self.guard.forget(key) {
             tracing::error!("/dev/ublkb{}: a client's memory stays the device's: {reason}", key.id);
             // Requests may lie there still.
-            std::mem::forget(memory);
-            return;
+            return std::mem::forget(place);
         }
         self.disks.iter().filter(|disk| disk.id == key.id).for_each(|disk| drop(disk.regions.remove(key.index)));
-        cut(&memory);
+        cut(&place);
     }
 }
 
@@ -113,8 +121,8 @@ impl Register for Registrar {
     }
 }
 
-fn cut(memory: &Memory) {
-    if let Err(error) = memory.cut() {
+fn cut(place: &Place) {
+    if let Some(Err(error)) = place.memory.as_ref().map(|memory| memory.cut()) {
         tracing::error!(%error, "a client's memory stays mapped for the device");
     }
 }

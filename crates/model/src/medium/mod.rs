@@ -21,6 +21,12 @@ impl Medium {
         Self { bytes, block_shift, store: Store::new(bytes), cache: cache.then(|| Cache::new(1 << block_shift)) }
     }
 
+    /// Has `bytes` from now on, the first of them as they are.
+    pub(super) fn resize(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        self.store.resize(bytes);
+    }
+
     pub(super) fn blocks(&self) -> u64 {
         self.bytes >> self.block_shift
     }

@@ -16,6 +16,11 @@ impl Store {
         Self { chunks }
     }
 
+    /// Holds `len` bytes from now on: those that it has, as far as there is room for them.
+    pub(crate) fn resize(&mut self, len: u64) {
+        self.chunks.resize_with(len.div_ceil(CHUNK as u64) as usize, || None);
+    }
+
     /// Gives the `len` bytes at `at` to `sink`, piece by piece, until it fails. Nothing beyond the end.
     pub(crate) fn read<E>(&self, at: u64, len: usize, mut sink: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut done = 0;

@@ -20,7 +20,7 @@ impl NvmeModel {
             admin::CREATE_SQ => self.create_submission_queue(command),
             admin::DELETE_SQ => self.delete_submission_queue(bus, command),
             admin::DELETE_CQ => self.delete_completion_queue(bus, command),
-            admin::SET_FEATURES => self.set_feature(command),
+            admin::SET_FEATURES => self.set_feature(bus, command),
             admin::GET_FEATURES => self.get_feature(command),
             admin::GET_LOG_PAGE => self.log_page(bus, command),
             admin::ABORT => self.abort(bus, command),
@@ -35,7 +35,7 @@ impl NvmeModel {
         if queue == 0 || queue > self.features.granted(self.shape.queues) || taken {
             return Err(Status::INVALID_QUEUE_ID.with_do_not_retry());
         }
-        if !(2..=self.shape.entries).contains(&command.queue_entries()) || !self.entry_sizes_are_set() {
+        if !(2..=self.shape.entries_taken()).contains(&command.queue_entries()) || !self.entry_sizes_are_set() {
             return Err(Status::INVALID_QUEUE_SIZE.with_do_not_retry());
         }
         if !command.queue_contiguous() {

@@ -48,6 +48,10 @@ pub struct NvmeModel {
     pub(super) estranged: bool,
     /// Rules that the host broke.
     pub(super) complaints: Complaints,
+    /// What it is called since it is another one.
+    pub(super) serial: Option<String>,
+    /// Namespaces that have changed, for log page 04h.
+    pub(super) changed: Vec<u32>,
     /// Interrupts that a storm has still to send, and where.
     pub(super) storm: Option<(u16, u32)>,
 }
@@ -93,6 +97,8 @@ impl NvmeModel {
             ready_due: None,
             estranged: false,
             complaints: Complaints::default(),
+            serial: None,
+            changed: Vec::new(),
             storm: None,
         };
         model.submission.resize_with(queues, || None);
@@ -125,6 +131,10 @@ impl NvmeModel {
                 return;
             }
             if cc.enable() == 0 {
+                if self.ready_due.is_some() {
+                    self.complaints
+                        .add("CC.EN was cleared while the controller starts, before CSTS.RDY is 1 [NVMe 3.1.4.5]".into());
+                }
                 self.stop(bus);
             }
             if self.shape.ready.is_zero() {

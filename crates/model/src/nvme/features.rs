@@ -4,7 +4,9 @@ use ring3_spec::nvme::feature::{self, AsyncEvents, QueueCounts};
 use ring3_spec::nvme::{Status, Submission};
 
 use super::controller::NvmeModel;
+use super::prp;
 use super::shape::Shape;
+use crate::Bus;
 
 /// The settings that a host can make; a controller reset takes them back.
 pub(super) struct Features {
@@ -14,16 +16,23 @@ pub(super) struct Features {
     pub(super) async_events: AsyncEvents,
     /// What the host asked for; `None` until it does.
     queues: Option<u16>,
+    /// Statuses may ask for a delay before a command is repeated.
+    retry_delay: bool,
 }
 
 impl Features {
     pub(super) fn new(shape: &Shape) -> Self {
         let cache = if shape.cache { feature::CACHE_ENABLED } else { 0 };
-        Self { has_cache: shape.cache, cache, coalescing: 0, async_events: AsyncEvents(0), queues: None }
+        Self { has_cache: shape.cache, cache, coalescing: 0, async_events: AsyncEvents(0), queues: None, retry_delay: false }
     }
 
     pub(super) fn cache_enabled(&self) -> bool {
         self.cache & feature::CACHE_ENABLED != 0
+    }
+
+    /// `status` as the host can read it: without a delay if the host did not say that it knows what that is.
+    pub(super) fn told(&self, status: Status) -> Status {
+        if self.retry_delay { status } else { status.with_retry_delay(0) }
     }
 
     /// Queue pairs that may be created, of those that exist.
@@ -33,7 +42,7 @@ impl Features {
 }
 
 impl NvmeModel {
-    pub(super) fn set_feature(&mut self, command: &Submission) -> Result<u32, Status> {
+    pub(super) fn set_feature(&mut self, bus: &Bus, command: &Submission) -> Result<u32, Status> {
         let value = command.feature_value();
         match command.feature() {
             feature::NUMBER_OF_QUEUES => return self.set_queue_counts(value),
@@ -44,6 +53,11 @@ impl NvmeModel {
                 }
             }
             feature::INTERRUPT_COALESCING => self.features.coalescing = value & 0xffff,
+            feature::HOST_BEHAVIOR if !self.shape.retry_delay.is_zero() => {
+                let mut bytes = [0; 512];
+                prp::take(bus, command, self.page(), &mut bytes)?;
+                self.features.retry_delay = bytes[0] & feature::HOST_BEHAVIOR_RETRY_DELAY != 0;
+            }
             feature::ASYNC_EVENTS => self.features.async_events = AsyncEvents(value),
             _ => return Err(Status::INVALID_FIELD.with_do_not_retry()),
         }

@@ -3,12 +3,29 @@
 use std::time::Duration;
 
 use ring3_spec::nvme::event::AsyncEvent;
+use ring3_spec::nvme::log;
 
 use super::controller::{Counters, NvmeModel};
+use super::namespace::Namespace;
+use super::shape::NamespaceShape;
 use crate::disk::DiskModel;
 use crate::fault::FaultPlan;
 use crate::medium::Medium;
 use crate::{Bus, SimHandle, Timing};
+
+/// What becomes of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It has so many bytes, the first of them as they were.
+    Resized(u64),
+    /// It is gone.
+    Detached,
+    /// It is there, and so, without anything on it: after it was formatted, deleted and created, or
+    /// attached.
+    Attached(NamespaceShape),
+    /// It says that its NGUID and EUI64 are these.
+    Unique([u8; 24]),
+}
 
 impl SimHandle<NvmeModel> {
     /// Fatal status, now: the controller stops and says so.
@@ -24,6 +41,41 @@ impl SimHandle<NvmeModel> {
     /// Reports an asynchronous event.
     pub fn event(&self, event: AsyncEvent) {
         self.with(|model, bus| model.post_event(bus, event));
+    }
+
+    /// It says of itself that it was powered on 0 times, as a controller that is a program does.
+    pub fn count_no_power(&self) {
+        self.with(|model, _| model.logs.counts_power = false);
+    }
+
+    /// From now on it is another controller, which is called `serial`.
+    pub fn replace(&self, serial: &str) {
+        self.with(|model, _| model.serial = Some(serial.into()));
+    }
+
+    /// Changes namespace `id`, and says so; nothing if there is none.
+    pub fn change(&self, id: u32, change: Change) {
+        self.with(|model, bus| {
+            let cache = model.shape.cache;
+            if id as usize == model.namespaces.len() + 1
+                && let Change::Attached(shape) = change
+            {
+                model.namespaces.push(Namespace::new(shape, cache));
+            }
+            let Some(namespace) = model.namespaces.get_mut(id.wrapping_sub(1) as usize) else { return };
+            match change {
+                Change::Resized(bytes) => namespace.resize(bytes),
+                Change::Detached => namespace.attached = false,
+                Change::Attached(shape) => {
+                    let unique = namespace.unique;
+                    *namespace = Namespace::new(shape, cache);
+                    namespace.unique = unique;
+                }
+                Change::Unique(unique) => namespace.unique = unique,
+            }
+            model.changed.push(id);
+            model.post_event(bus, AsyncEvent::new(AsyncEvent::NOTICE, AsyncEvent::NAMESPACE_CHANGED, log::CHANGED_NAMESPACES));
+        });
     }
 
     /// Sets the critical warning bits of the SMART log.

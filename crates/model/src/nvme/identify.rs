@@ -5,7 +5,6 @@ use ring3_spec::nvme::registers::Cc;
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT, Status, Submission};
 
 use super::controller::NvmeModel;
-use super::registers::VERSION;
 use super::shape::NamespaceShape;
 use super::{events, logs, prp};
 use crate::Bus;
@@ -26,6 +25,10 @@ impl NvmeModel {
     pub(super) fn identify(&mut self, bus: &Bus, command: &Submission, endless: bool) -> Result<u32, Status> {
         let id = command.namespace();
         let bytes = match command.cns() {
+            // Version 1.0 has two structures. [NVMe 1.0e 5.11]
+            other if other > cns::CONTROLLER && self.shape.version.major() == 1 => {
+                return Err(Status::INVALID_FIELD.with_do_not_retry());
+            }
             cns::CONTROLLER if endless => self.identify_controller().set_namespaces(u32::MAX - 1).0,
             cns::CONTROLLER => self.identify_controller().0,
             cns::NAMESPACE => {
@@ -53,7 +56,7 @@ impl NvmeModel {
 
     /// Namespace `id`, if it is active: without CC.CSS = 110b, only those of the NVM command set are.
     fn active(&self, id: u32) -> Option<NamespaceShape> {
-        let shape = self.namespaces.get(id.wrapping_sub(1) as usize)?.shape;
+        let shape = self.namespaces.get(id.wrapping_sub(1) as usize).filter(|namespace| namespace.attached)?.shape;
         (shape.command_set == csi::NVM || self.cc.command_set() == Cc::CSS_ALL).then_some(shape)
     }
 
@@ -61,7 +64,9 @@ impl NvmeModel {
         let mut controller = Controller::zeroed();
         let plain = ["RING3SIM", "ring3 simulated NVMe disk", "1.0"];
         let [serial, model, firmware] = if self.shape.wild_text { WILD_TEXT } else { plain };
-        controller.set_strings(serial, model, firmware).set_version(VERSION.0);
+        let serial = self.serial.as_deref().unwrap_or(serial);
+        controller.set_strings(serial, model, firmware).set_version(self.shape.version.0);
+        controller.set_retry_delay_1((self.shape.retry_delay.as_millis() / 100) as u16);
         controller.set_vendor(0x1b36).set_max_transfer_shift(self.shape.mdts).set_controller_type(IO_CONTROLLER);
         controller.set_async_events(NAMESPACE_NOTICES).set_log_attributes(LOG_EXTENDED);
         controller.set_abort_limit_0based(3).set_event_limit_0based(events::LIMIT as u8 - 1);
@@ -76,12 +81,12 @@ impl NvmeModel {
     }
 
     fn identify_namespace(&self, id: u32) -> Namespace {
-        let (shape, blocks) = {
+        let (shape, blocks, unique) = {
             let namespace = &self.namespaces[id as usize - 1];
-            (namespace.shape, namespace.blocks())
+            (namespace.shape, namespace.blocks(), namespace.unique)
         };
         let mut namespace = Namespace::zeroed();
-        namespace.set_size(blocks).set_capacity(blocks).set_used(blocks);
+        namespace.set_size(blocks).set_capacity(blocks).set_used(blocks).set_unique(unique);
         namespace.set_format(0, LbaFormat::new(shape.block_shift, shape.metadata.into()));
         namespace.set_deallocate_features(DEALLOCATED_ZEROES);
         if shape.metadata > 0 {

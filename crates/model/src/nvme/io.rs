@@ -22,7 +22,11 @@ impl NvmeModel {
         }
         let how = Transfer { page: self.page(), most: self.most_bytes(), corrupt, cached: self.features.cache_enabled() };
         let index = command.namespace().wrapping_sub(1) as usize;
-        let namespace = self.namespaces.get_mut(index).ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
+        let namespace = self
+            .namespaces
+            .get_mut(index)
+            .filter(|namespace| namespace.attached)
+            .ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
         if namespace.shape.command_set != csi::NVM {
             return Err(Status::INVALID_OPCODE.with_do_not_retry());
         }

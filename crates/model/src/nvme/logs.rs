@@ -29,6 +29,8 @@ pub(super) struct Logs {
     unsafe_shutdowns: u64,
     since: Instant,
     pub(super) critical_warning: u8,
+    /// It counts how often it loses its power.
+    pub(super) counts_power: bool,
 }
 
 impl Default for Logs {
@@ -44,6 +46,7 @@ impl Default for Logs {
             unsafe_shutdowns: 0,
             since: Instant::now(),
             critical_warning: 0,
+            counts_power: true,
         }
     }
 }
@@ -80,7 +83,8 @@ impl Logs {
         smart.set_data_units_read(self.bytes_read.div_ceil(DATA_UNIT).into());
         smart.set_data_units_written(self.bytes_written.div_ceil(DATA_UNIT).into());
         smart.set_host_reads(self.reads.into()).set_host_writes(self.writes.into());
-        smart.set_power_cycles(self.power_cycles.into()).set_unsafe_shutdowns(self.unsafe_shutdowns.into());
+        let power = |count: u64| if self.counts_power { u128::from(count) } else { 0 };
+        smart.set_power_cycles(power(self.power_cycles)).set_unsafe_shutdowns(power(self.unsafe_shutdowns));
         smart.set_power_on_hours((self.since.elapsed().as_secs() / 3600).into());
         smart.set_error_log_entries(self.error_count.into());
         smart
@@ -92,7 +96,11 @@ impl NvmeModel {
         let page = match command.log_page() {
             log::ERRORS => self.logs.errors.iter().flat_map(|entry| entry.0).collect(),
             log::SMART => self.logs.smart().0.to_vec(),
-            log::CHANGED_NAMESPACES => vec![0; 4096],
+            log::CHANGED_NAMESPACES => {
+                let changed = std::mem::take(&mut self.changed);
+                let ids = changed.into_iter().chain(std::iter::repeat(0)).take(1024);
+                ids.flat_map(u32::to_le_bytes).collect()
+            }
             _ => return Err(Status::INVALID_LOG_PAGE.with_do_not_retry()),
         };
         let most = ring3_spec::nvme::identify::SIZE as u64;

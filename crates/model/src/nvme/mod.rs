@@ -28,6 +28,7 @@ mod registers;
 mod shape;
 
 pub use controller::{Counters, NvmeModel};
+pub use handle::Change;
 pub use shape::{NamespaceShape, Shape};
 
 use ring3_device::Error;

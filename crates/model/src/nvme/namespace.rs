@@ -11,6 +11,10 @@ pub(super) struct Namespace {
     pub(super) shape: NamespaceShape,
     pub(super) medium: Medium,
     metadata: Option<Store>,
+    /// NGUID and EUI64.
+    pub(super) unique: [u8; 24],
+    /// It is attached to the controller.
+    pub(super) attached: bool,
 }
 
 /// What a transfer needs besides its command.
@@ -33,7 +37,15 @@ impl Namespace {
             shape,
             medium: Medium::new(shape.bytes, shape.block_shift, cache),
             metadata: (shape.metadata > 0).then(|| Store::new(blocks * u64::from(shape.metadata))),
+            unique: [0; 24],
+            attached: true,
         }
+    }
+
+    /// Has `bytes` from now on, the first of them as they are.
+    pub(super) fn resize(&mut self, bytes: u64) {
+        self.shape.bytes = bytes;
+        self.medium.resize(bytes);
     }
 
     pub(super) fn blocks(&self) -> u64 {

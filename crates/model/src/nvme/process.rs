@@ -101,7 +101,7 @@ impl NvmeModel {
         let (head, target) = (submission.head as u16, submission.completion);
         let (status, result) = match end {
             Ok(result) => (Status::SUCCESS, result),
-            Err(status) => (status, 0),
+            Err(status) => (self.features.told(status), 0),
         };
         if !status.is_success() {
             self.logs.note_error(queue, command, status);

@@ -50,6 +50,13 @@ fn aligned(address: u64, page: u64) -> Result<u64, Status> {
     if address.is_multiple_of(page) { Ok(address) } else { Err(Status::INVALID_PRP_OFFSET) }
 }
 
+/// Takes `bytes` from the host, as an admin command does.
+pub(super) fn take(bus: &Bus, command: &Submission, page: u64, bytes: &mut [u8]) -> Result<(), Status> {
+    for_each(bus, command, page, bytes.len(), |iova, at, len| {
+        bus.read(iova, &mut bytes[at..at + len]).map_err(|_| Status::DATA_TRANSFER)
+    })
+}
+
 /// Gives `bytes` to the host, as an admin command does.
 pub(super) fn give(bus: &Bus, command: &Submission, page: u64, bytes: &[u8]) -> Result<(), Status> {
     for_each(bus, command, page, bytes.len(), |iova, at, len| {

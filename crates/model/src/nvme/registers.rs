@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ring3_spec::nvme::CLASS;
-use ring3_spec::nvme::registers::{self, Aqa, Cap, Cc, Version};
+use ring3_spec::nvme::registers::{self, Aqa, Cap, Cc, Crto};
 use ring3_spec::register::{Reg, Value};
 
 use super::controller::{NvmeModel, PAGE, PAGE_MAX_SHIFT};
@@ -12,16 +12,18 @@ use crate::{BarLayout, Bus, Identity, Model, MsixLayout};
 /// Vendor and device id of QEMU's controller, which this one stands beside.
 const VENDOR: u16 = 0x1b36;
 const DEVICE: u16 = 0x0010;
-/// CAP.TO: a second, in units of 500 ms.
-const TIMEOUT_500MS: u64 = 2;
-pub(super) const VERSION: Version = Version(0x0002_0100);
+/// A time in units of 500 ms.
+fn units_of_500ms(time: Duration) -> u64 {
+    time.as_millis() as u64 / 500
+}
 
 impl NvmeModel {
     fn cap(&self) -> Cap {
         Cap(0)
             .with_max_queue_entries_0based(u64::from(self.shape.entries - 1))
             .with_contiguous_queues(1)
-            .with_timeout_500ms(TIMEOUT_500MS)
+            .with_timeout_500ms(units_of_500ms(self.shape.timeout))
+            .with_ready_modes(if self.shape.ready_timeout.is_zero() { 0 } else { Cap::READY_WITH_MEDIA })
             .with_doorbell_stride(self.shape.stride.into())
             .with_command_sets(Cap::CSS_NVM | if self.has_command_sets() { Cap::CSS_IO_SETS } else { 0 })
             .with_page_min(self.shape.mpsmin.into())
@@ -61,9 +63,10 @@ impl Model for NvmeModel {
 
     fn read(&mut self, _: &Bus, _: u8, offset: u64, width: usize) -> u64 {
         // Registers are whole dwords; a 64-bit register is read in halves or as one. [NVMe 3.1.4]
-        let registers: [(u64, u64); 9] = [
+        let registers: [(u64, u64); 10] = [
             wide(registers::CAP, self.cap()),
-            narrow(registers::VS, VERSION),
+            narrow(registers::VS, self.shape.version),
+            narrow(registers::CRTO, Crto(0).with_with_media_500ms(units_of_500ms(self.shape.ready_timeout) as u32)),
             narrow(registers::INTMS, self.interrupt_mask),
             narrow(registers::INTMC, self.interrupt_mask),
             narrow(registers::CC, self.cc),

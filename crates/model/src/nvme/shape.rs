@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ring3_device::Error;
 use ring3_spec::nvme::identify::csi;
+use ring3_spec::nvme::registers::Version;
 
 use crate::Timing;
 use crate::options::{Options, duration, number};
@@ -31,7 +32,7 @@ pub struct Shape {
     pub namespaces: Vec<NamespaceShape>,
     /// I/O queue pairs, 1 to 64.
     pub queues: u16,
-    /// Most entries of an I/O queue, 2 to 65536.
+    /// Most entries of an I/O queue, 2 to 65536; 1 makes CAP.MQES 0, as of drives that say so and take queues of 64 entries.
     pub entries: u32,
     /// log2 of the most bytes of a transfer, in the smallest memory pages; 0 for no limit.
     pub mdts: u8,
@@ -49,6 +50,14 @@ pub struct Shape {
     pub wild_text: bool,
     /// How long it takes to become ready and to stop.
     pub ready: Duration,
+    /// CAP.TO, up to 127.5 s in steps of 500 ms: what it says of that.
+    pub timeout: Duration,
+    /// CRTO.CRWMT in such steps; zero is a controller without that register.
+    pub ready_timeout: Duration,
+    /// CRDT1 in steps of 100 ms: the delay that a status with CRD = 1 asks for.
+    pub retry_delay: Duration,
+    /// The version of the specification: 1.0, which has no list of namespaces, or 2.1.
+    pub version: Version,
     /// When I/O commands are done.
     pub timing: Timing,
 }
@@ -68,12 +77,21 @@ impl Default for Shape {
             sgl: true,
             wild_text: false,
             ready: Duration::ZERO,
+            timeout: Duration::from_secs(1),
+            ready_timeout: Duration::ZERO,
+            retry_delay: Duration::ZERO,
+            version: VERSIONS[1].1,
             timing: Timing::Inline,
         }
     }
 }
 
-pub(super) const KEYS: [&str; 16] = [
+/// Entries that a queue may have whose most the controller does not say.
+const ENTRIES_UNSAID: u32 = 64;
+/// Versions by their names.
+const VERSIONS: [(&str, Version); 2] = [("1.0", Version(0x0001_0000)), ("2.1", Version(0x0002_0100))];
+
+pub(super) const KEYS: [&str; 20] = [
     "size",
     "namespaces",
     "block",
@@ -89,6 +107,10 @@ pub(super) const KEYS: [&str; 16] = [
     "sgl",
     "text",
     "ready",
+    "timeout",
+    "crto",
+    "retry-delay",
+    "version",
     "fault",
 ];
 
@@ -100,7 +122,7 @@ impl Shape {
         Ok(Self {
             namespaces: namespaces(options)?,
             queues: queues as u16,
-            entries: options.get("entries", "2 to 65536", u64::from(default.entries), within(2, 65536))? as u32,
+            entries: options.get("entries", "1 (CAP.MQES is 0) to 65536", u64::from(default.entries), within(1, 65536))? as u32,
             mdts: options.get(
                 "mdts",
                 "0 (no limit) to 12, log2 of the pages of a transfer",
@@ -114,8 +136,19 @@ impl Shape {
             sgl: options.switch("sgl", true)?,
             wild_text: options.wild_text()?,
             ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
+            timeout: options.get("timeout", "a time up to 60s, as 5s", default.timeout, duration)?,
+            ready_timeout: options.get("crto", "a time up to 60s, as 5s", Duration::ZERO, duration)?,
+            retry_delay: options.get("retry-delay", "a time up to 60s, as 200ms", Duration::ZERO, duration)?,
+            version: options.get("version", "1.0 or 2.1", default.version, |text| {
+                VERSIONS.iter().find(|(name, _)| *name == text).map(|(_, version)| *version)
+            })?,
             timing: options.timing()?,
         })
+    }
+
+    /// Entries that an I/O queue may have.
+    pub(super) fn entries_taken(&self) -> u32 {
+        if self.entries == 1 { ENTRIES_UNSAID } else { self.entries }
     }
 }
 
@@ -201,9 +234,18 @@ mod tests {
 
     #[test]
     fn values_that_make_no_sense_are_refused() {
-        for text in
-            ["queues=0", "block=1000", "size=1", "mdts=13", "cache=maybe", "namespaces=0", "entries=1", "mpsmin=5", "sets=tape"]
-        {
+        for text in [
+            "queues=0",
+            "block=1000",
+            "size=1",
+            "mdts=13",
+            "cache=maybe",
+            "namespaces=0",
+            "entries=0",
+            "mpsmin=5",
+            "sets=tape",
+            "version=3",
+        ] {
             assert!(shape(&format!("sim:nvme,{text}")).is_err(), "{text}");
         }
     }

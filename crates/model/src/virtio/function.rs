@@ -74,7 +74,7 @@ pub(super) struct Function {
     pub(super) features: u64,
     pub(super) queues: Vec<Queue>,
     places: Places,
-    offered: u64,
+    pub(super) offered: u64,
     /// Most entries of a queue.
     entries: u16,
     device_select: u32,
@@ -269,7 +269,8 @@ impl Function {
         if value == spec::STATUS_RESET {
             return Asked::Reset;
         }
-        let agreed = self.features & !self.offered == 0 && self.features & spec::VERSION_1 != 0;
+        let wanted = spec::VERSION_1 | self.offered & spec::ORDER_PLATFORM;
+        let agreed = self.features & !self.offered == 0 && self.features & wanted == wanted;
         let refused = if agreed { 0 } else { spec::FEATURES_OK };
         self.status = self.status & spec::NEEDS_RESET | value & !refused;
         Asked::Nothing

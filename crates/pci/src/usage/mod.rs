@@ -70,6 +70,11 @@ pub enum Use {
     },
 }
 
+/// Whether a running system cannot do without what is mounted there. [FHS 3.0, hier(7)]
+fn is_system(at: &str) -> bool {
+    matches!(at, "/" | "/boot" | "/boot/efi" | "/efi" | "/etc" | "/nix" | "/nix/store" | "/sysroot" | "/usr" | "/var")
+}
+
 /// Text of others within a message.
 fn shown(text: &str) -> Printable<'_> {
     Printable(text.as_bytes())
@@ -98,6 +103,9 @@ impl Use {
     /// What ends it.
     pub fn end(&self) -> String {
         match self {
+            Self::Mounted { at, .. } if is_system(at) => {
+                "leave this function to the kernel: the running system is on it; ring3 wants a spare one".into()
+            }
             Self::Mounted { at, inside: None, .. } => format!("sudo umount {}", shown(at)),
             Self::Mounted { at, inside: Some(process), .. } => {
                 format!("sudo nsenter --target {} --mount umount {}", process.pid, shown(at))
@@ -113,16 +121,17 @@ impl Use {
         }
     }
 
-    /// What brings it back.
-    pub fn resume(&self) -> String {
-        match self {
+    /// What brings it back; `None` where nothing ends it.
+    pub fn resume(&self) -> Option<String> {
+        Some(match self {
+            Self::Mounted { at, .. } if is_system(at) => return None,
             Self::Mounted { disk, at, .. } => format!("sudo mount /dev/{disk} {}", shown(at)),
             Self::Swap { disk } => format!("sudo swapon /dev/{disk}"),
             Self::Held { by, .. } => format!("put /dev/{by} together again"),
             Self::Open { by, .. } => format!("start {} again", shown(&by.name)),
             Self::Claimed { disk } => format!("give /dev/{disk} back to who had it"),
             Self::Up { interface } => format!("sudo ip link set {} up", shown(interface)),
-        }
+        })
     }
 }
 

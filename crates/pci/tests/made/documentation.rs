@@ -54,3 +54,20 @@ fn every_obstacle_is_explained_under_its_name_in_the_words_that_are_printed() {
         assert!(section.contains("**Cause.**") && section.contains("**Mend.**"), "{heading}");
     }
 }
+
+#[test]
+fn the_disk_of_the_running_system_is_not_offered_for_unmounting() {
+    for at in ["/", "/usr", "/boot/efi", "/var"] {
+        let mounted = Use::Mounted { disk: "nvme0n1p2".into(), at: at.into(), inside: None };
+        let blocked = Obstacle::InUse { uses: vec![mounted] }.at("0000:01:00.0".parse::<Address>().unwrap());
+        let [mend] = &blocked.mend()[..] else { panic!("{:?}", blocked.mend()) };
+        assert!(!mend.contains("umount") && mend.contains("leave this function to the kernel"), "{mend}");
+        assert!(blocked.undo().is_empty(), "{:?}", blocked.undo());
+    }
+}
+
+#[test]
+fn the_mend_of_a_missing_iommu_names_the_distributions_whose_kernels_have_it_off() {
+    let mend = Obstacle::NoIommu.at("0000:01:00.0".parse::<Address>().unwrap()).mend().join("\n");
+    assert!(mend.contains("grubby") && mend.contains("Fedora") && !mend.contains("update-grub"), "{mend}");
+}

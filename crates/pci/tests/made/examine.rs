@@ -1,7 +1,7 @@
 //! Looking for what stands in the way.
 
 use crate::machine::Machine;
-use ring3_pci::{Address, Blocked, Function, Host, Obstacle, Usage, Use, Way, examine, examine_machine};
+use ring3_pci::{Address, Blocked, Function, Host, Obstacle, Usage, Use, Way, examine, examine_machine, forges_interrupts};
 
 const DISK: &str = "0000:01:00.0";
 const ARENA: u64 = 4 << 20;
@@ -113,8 +113,12 @@ fn interrupts_that_are_not_remapped_stand_in_the_way_unless_allowed() {
     let machine = ready();
     machine.file("proc/interrupts", "  24:  0  PCI-MSI 0-edge\n");
     assert_eq!(names(&machine), ["no-interrupt-remapping"]);
+    assert!(!forges_interrupts(&machine.host()), "nobody is given a device");
     machine.file("sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "Y\n");
     assert_eq!(names(&machine), [""; 0]);
+    assert!(forges_interrupts(&machine.host()));
+    machine.file("proc/interrupts", "  24:  0  IR-PCI-MSI 0-edge\n");
+    assert!(!forges_interrupts(&machine.host()), "allowed, and not so");
 }
 
 #[test]

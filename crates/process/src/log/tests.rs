@@ -117,3 +117,11 @@ fn an_output_that_fails_costs_its_lines_and_nothing_else() {
     log(&broken, "nobody reads this\n");
     assert!(broken.flush(PATIENCE));
 }
+
+#[test]
+fn what_was_logged_is_one_line_whoever_has_written_it() {
+    let forged = b"INFO driver: fine\n2026-11-22 ring3d: all is well\r\x1b[2K\n";
+    assert_eq!(super::one_line(forged, false), b"INFO driver: fine\\n2026-11-22 ring3d: all is well\\r\x1b[2K\n");
+    assert_eq!(super::one_line(b"long", true), b"long...\n");
+    assert_eq!(super::plain("a\nb\x1b]0;x\x07\u{85}\u{e4}"), "a\\nb\\u{1b}]0;x\\u{7}\\u{85}\u{e4}");
+}

@@ -101,7 +101,7 @@ fn disk() -> DiskFacts {
 struct Nowhere;
 
 impl Export for Nowhere {
-    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), String> {
+    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), Refusal> {
         Ok(())
     }
 

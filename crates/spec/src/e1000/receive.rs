@@ -149,6 +149,8 @@ fields! {
 fields! {
     /// RFCTL. [82574 10.2.5]
     pub struct FilterControl(u32) {
+        /// ACKDIS: segments of TCP that acknowledge are no cause of an interrupt of their own.
+        no_acknowledgements, with_no_acknowledgements: 12..=12;
         /// EXSTEN: descriptors are extended ones.
         extended, with_extended: 15..=15;
     }

@@ -51,6 +51,12 @@ layout! {
         version, set_version: u32 @ 80;
         /// OAES: optional asynchronous events; bit 8 namespace attribute, bit 9 firmware activation.
         async_events, set_async_events: u32 @ 92;
+        /// CRDT1: the first delay that a status can ask for before a command is repeated, in units of 100 ms; 0 means none.
+        retry_delay_1, set_retry_delay_1: u16 @ 128;
+        /// CRDT2: the second.
+        retry_delay_2, set_retry_delay_2: u16 @ 130;
+        /// CRDT3: the third.
+        retry_delay_3, set_retry_delay_3: u16 @ 132;
         /// CNTRLTYPE: 1 is an I/O controller.
         controller_type, set_controller_type: u8 @ 111;
         /// OACS: optional admin commands.
@@ -217,6 +223,17 @@ impl Namespace {
     /// The format in use, if the device names one that it has.
     pub fn current_format(&self) -> Option<LbaFormat> {
         self.format(self.format_index()).filter(|_| self.format_index() <= self.formats_0based() as usize)
+    }
+
+    /// NGUID and EUI64, one behind the other, each zero if there is none.
+    pub fn unique(&self) -> [u8; 24] {
+        core::array::from_fn(|index| self.0[104 + index])
+    }
+
+    /// Sets NGUID and EUI64.
+    pub fn set_unique(&mut self, unique: [u8; 24]) -> &mut Self {
+        self.0[104..128].copy_from_slice(&unique);
+        self
     }
 
     /// Sets format `index`; nothing beyond the last place.

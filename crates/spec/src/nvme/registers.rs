@@ -23,6 +23,8 @@ pub const AQA: Reg<Aqa, Rw> = Reg::at(0x24);
 pub const ASQ: Reg<u64, Rw> = Reg::at(0x28);
 /// Admin completion queue base address, page aligned. [NVMe 3.1.4.10]
 pub const ACQ: Reg<u64, Rw> = Reg::at(0x30);
+/// Controller ready timeouts; read it only where CAP.CRMS says so. [NVMe 3.1.4.21]
+pub const CRTO: Reg<Crto, Ro> = Reg::at(0x68);
 /// Where the doorbells begin, in bytes from the start of the BAR. [NVMe-PCIe 3.1.2]
 pub const DOORBELLS: u32 = 0x1000;
 
@@ -73,6 +75,8 @@ fields! {
 }
 
 impl Cap {
+    /// CRMS: CRTO says how long the controller may take until it is ready with its media.
+    pub const READY_WITH_MEDIA: u64 = 1 << 0;
     /// CSS: the NVM command set.
     pub const CSS_NVM: u64 = 1 << 0;
     /// CSS: one or more I/O command sets are chosen with the I/O command set profile.
@@ -93,6 +97,23 @@ impl Cap {
     /// DSTRD as the doorbell functions take it.
     pub const fn stride(self) -> u32 {
         self.doorbell_stride() as u32
+    }
+}
+
+fields! {
+    /// Controller ready timeouts, in units of 500 ms. [NVMe 3.1.4.21]
+    pub struct Crto(u32) {
+        /// CRWMT: most time from CC.EN = 1 until the controller is ready with its media.
+        with_media_500ms, with_with_media_500ms: 15..=0;
+        /// CRIMT: the same without its media.
+        without_media_500ms, with_without_media_500ms: 31..=16;
+    }
+}
+
+impl Crto {
+    /// The longest that enabling may take, media included, in milliseconds: up to nine hours.
+    pub const fn with_media_ms(self) -> u64 {
+        self.with_media_500ms() as u64 * 500
     }
 }
 

@@ -84,6 +84,7 @@ impl Status {
     pub const VENDOR: u8 = 7;
 
     const DO_NOT_RETRY: u16 = 1 << 14;
+    const RETRY_DELAY: u16 = 3 << 11;
 
     /// Whether the command succeeded.
     #[inline]
@@ -116,6 +117,16 @@ impl Status {
         self.0 & Self::DO_NOT_RETRY != 0
     }
 
+    /// CRD: after which of the controller's three delays the command may be repeated, 1 to 3; 0 is at once. [NVMe 4.2.3]
+    pub const fn retry_delay(self) -> u8 {
+        ((self.0 & Self::RETRY_DELAY) >> 11) as u8
+    }
+
+    /// The same, with delay `delay` of the three.
+    pub const fn with_retry_delay(self, delay: u8) -> Self {
+        Self(self.0 & !Self::RETRY_DELAY | (delay as u16) << 11 & Self::RETRY_DELAY)
+    }
+
     /// The same, with do-not-retry set.
     pub const fn with_do_not_retry(self) -> Self {
         Self(self.0 | Self::DO_NOT_RETRY)
@@ -140,6 +151,13 @@ mod tests {
     #[test]
     fn do_not_retry_does_not_change_which_status_it_is() {
         assert_eq!(Status::WRITE_FAULT.with_do_not_retry().plain(), Status::WRITE_FAULT);
+    }
+
+    #[test]
+    fn a_retry_delay_does_not_touch_its_neighbours() {
+        let status = Status::INTERNAL.with_do_not_retry().with_retry_delay(3);
+        assert_eq!((status.retry_delay(), status.plain(), status.more()), (3, Status::INTERNAL, false));
+        assert_eq!(status.with_retry_delay(0), Status::INTERNAL.with_do_not_retry());
     }
 
     #[test]

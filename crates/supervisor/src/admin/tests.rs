@@ -140,3 +140,40 @@ fn two_questions_at_once_are_not_asked_by_our_clients() {
     bed.server.take();
     assert!(bed.server.connections.is_empty());
 }
+
+#[test]
+fn a_file_that_is_no_socket_is_not_taken_for_one_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    fs::write(&path, "content").unwrap();
+    let Err(error) = Server::listen(&path) else { panic!("it listens") };
+    assert!(error.to_string().contains("no socket") && error.to_string().contains("--socket"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"content");
+}
+
+#[test]
+fn who_cannot_be_let_in_for_want_of_descriptors_is_not_looked_at_without_end() {
+    const CHILD: &str = "RING3_TEST_FULL";
+    if std::env::var_os(CHILD).is_none() {
+        // A process of its own: its limit is nobody else's.
+        let name = "admin::tests::who_cannot_be_let_in_for_want_of_descriptors_is_not_looked_at_without_end";
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .status();
+        return assert!(status.unwrap().success());
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let mut bed = bed();
+    let _waits = bed.connect();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limit }).unwrap();
+    bed.server.take();
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(bed.server.due().is_some(), "it waits");
+    let listener = std::os::fd::AsRawFd::as_raw_fd(&bed.server.listener);
+    assert!(bed.server.fds().iter().all(|fd| std::os::fd::AsRawFd::as_raw_fd(fd) != listener));
+    std::thread::sleep(FULL + Duration::from_millis(10));
+    assert!(bed.server.due().is_none());
+    bed.is_well();
+}

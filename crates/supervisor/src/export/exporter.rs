@@ -61,7 +61,7 @@ pub enum Job {
 /// What became of it.
 pub enum Done {
     /// Created, or recovered.
-    Prepared(Result<(), String>),
+    Prepared(Result<(), Refusal>),
     /// What goes to the driver.
     Served(Result<Vec<Given>, String>),
     /// Users have it.
@@ -176,7 +176,7 @@ fn work(mut export: Box<dyn Export>, jobs: &Receiver<Job>, vain: &Vain, voice: &
     for job in jobs {
         voice.say(match job {
             Job::Create(offered) => Done::Prepared(export.create(&offered, vain)),
-            Job::Recover => Done::Prepared(export.recover(vain)),
+            Job::Recover => Done::Prepared(export.recover(vain).map_err(Refusal::Failed)),
             Job::Serve(offered) => Done::Served(export.serve(&offered)),
             Job::Link { nic, link } => {
                 export.hear_link(nic, &link);

@@ -16,13 +16,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use ring3_broker::region::{self, Clients, Register};
 use ring3_broker::server::Listener;
 use ring3_control::drive::{Order, Region};
-use ring3_export::ublk::{Control, Merges, await_lull};
+use ring3_export::ublk::{Control, Lull, Merges};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::{Done, Given, Voice};
@@ -30,10 +31,19 @@ use crate::manifest::Share;
 
 /// When an order is said again that no driver has answered.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long a driver that serves may take to answer: it may have to pin 4 GiB.
+const ANSWER: Duration = Duration::from_secs(30);
 /// Between two orders: a driver may say so much in a second, and what clients do is not its fault.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Between two looks whether a driver is known to be dead.
 const LOOK: Duration = Duration::from_millis(20);
+/// Why nothing can be done now.
+const BUSY: &str = "the disk always has requests in flight, and memory is registered in a moment in which it has none: try again when it has less to do";
+/// What of registering and forgetting is done at once, and how long each takes after that: each keeps all users of the disk waiting for some ten milliseconds.
+const AT_ONCE: u32 = 128;
+const EACH: Duration = Duration::from_millis(500);
+/// How long the thread may take to part with clients.
+const PARTING: Duration = Duration::from_secs(40);
 /// Why nothing can be done any more.
 const ENDED: &str = "the disk is taken away";
 
@@ -116,7 +126,7 @@ impl Table {
         }
     }
 
-    /// Does `work`, which waits for a driver, while one serves.
+    /// Does `work` while a driver serves, in a moment in which nothing is in flight: should the driver die while the kernel does it, neither waits for the other. [`BUSY`] if there is no such moment.
     fn while_served<T>(&self, (voice, id): (&Voice, u32), work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let mut lent = self.lock();
         while !lent.open || voice.is_dead() {
@@ -126,12 +136,14 @@ impl Table {
             lent = self.heard.wait_timeout(lent, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(lent);
-        // Then the driver may die while the kernel does it.
-        await_lull(id, &|| voice.is_dead() || !self.lock().open);
+        let lull = Lull::of(id, &|| voice.is_dead() || !self.lock().open);
         lent = self.lock();
         if !lent.open || voice.is_dead() {
-            drop(lent);
+            drop((lent, lull));
             return self.while_served((voice, id), work);
+        }
+        if lull.is_none() {
+            return Err(BUSY.into());
         }
         lent.busy = true;
         drop(lent);
@@ -139,6 +151,40 @@ impl Table {
         self.lock().busy = false;
         self.heard.notify_all();
         done
+    }
+
+    /// Has a driver do something, whichever serves then. One that serves, and does not answer, is not waited for without an end.
+    fn tell(
+        &self,
+        (voice, limit): (&Voice, Duration),
+        order: fn(Region) -> Order,
+        (disk, index): Key,
+        file: Option<BorrowedFd<'_>>,
+    ) -> Result<(), String> {
+        let number = self.number();
+        thread::sleep(PAUSE);
+        let mut lent = self.lock();
+        let mut waited = Duration::ZERO;
+        loop {
+            if lent.ended {
+                return Err(ENDED.into());
+            }
+            if waited >= limit {
+                return Err(format!("the driver has not answered within {} s", limit.as_secs()));
+            }
+            let serves = lent.open && !voice.is_dead();
+            let since = Instant::now();
+            let fds = file.map(|file| file.try_clone_to_owned()).transpose().map_err(|error| error.to_string())?;
+            voice.say(Done::Order(order(Region { disk, index, number }), fds.into_iter().collect()));
+            let waits = |lent: &mut Lent| !lent.ended && lent.answer.as_ref().is_none_or(|(answered, _)| *answered != number);
+            lent = self.heard.wait_timeout_while(lent, AGAIN, waits).unwrap_or_else(PoisonError::into_inner).0;
+            match lent.answer.take_if(|(answered, _)| *answered == number) {
+                Some((_, None)) => return Ok(()),
+                Some((_, Some(reason))) => return Err(reason),
+                None if serves => waited += since.elapsed(),
+                None => {}
+            }
+        }
     }
 
     /// The driver has done order `number`, or says why not.
@@ -182,8 +228,7 @@ impl Table {
 
     fn number(&self) -> u64 {
         let mut lent = self.lock();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        lent.last = now.max(lent.last + 1);
+        lent.last = since_boot().max(lent.last + 1);
         lent.last
     }
 
@@ -207,7 +252,8 @@ impl Lender {
         let control = Control::open().map_err(|error| error.to_string())?;
         let before = |place| table.lock().merges.get(&place).cloned();
         let disks = (0..).zip(ids).map(|(place, &id)| (id, Merges::changed(id, before(place)))).collect();
-        let registrar = Registrar { table: table.clone(), voice, control, disks, most: share.bytes() };
+        let registrar =
+            Registrar { table: table.clone(), voice, control, disks, most: share.bytes(), pace: Pace::new(Instant::now()) };
         let mut clients = Clients::new(listener, registrar);
         let nobodys = adopt_clients(&table, ids.len() as u16, &mut clients).map_err(failed)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
@@ -226,7 +272,18 @@ impl Drop for Lender {
         self.table.lock().ended = true;
         self.table.heard.notify_all();
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        let _ = self.thread.take().map(JoinHandle::join);
+        // One that waits in the kernel for ever waits alone: the disks go without it.
+        let since = Instant::now();
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && since.elapsed() < PARTING {
+            thread::sleep(LOOK);
+        }
+        match self.thread.take() {
+            Some(thread) if thread.is_finished() => drop(thread.join()),
+            Some(_) => {
+                tracing::error!("the kernel does not end what it does with clients' memory: their disk is not to be used again")
+            }
+            None => {}
+        }
         // Clients hear of it by the end of their sockets, of which no other one is left open.
         let mut lent = self.table.lock();
         lent.clients.clear();
@@ -247,6 +304,12 @@ fn adopt_clients(table: &Table, disks: u16, clients: &mut Clients<Registrar>) ->
     Ok(Registered(unknown.into_iter().collect()))
 }
 
+/// Nanoseconds, by a clock that nobody sets back: what is kept, and drivers, last as long as the machine runs.
+fn since_boot() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
 /// A client's memory, for each disk.
 struct Registered(Vec<Key>);
 
@@ -259,12 +322,14 @@ struct Registrar {
     disks: Vec<(u32, Merges)>,
     /// Bytes that all clients may lend.
     most: u64,
+    pace: Pace,
 }
 
 impl Registrar {
     fn add(&mut self, place: u16, file: &Arc<OwnedFd>, memory: &ring3_device::dma::Region) -> Result<Key, String> {
-        let Self { table, voice, control, disks, .. } = self;
+        let Self { table, voice, control, disks, pace, .. } = self;
         let (id, merges) = &mut disks[usize::from(place)];
+        pace.wait(table);
         // Whatever happens then, a driver that gets a request which lies there knows of it.
         let index = table.while_served((&*voice, *id), || {
             let index = control.register_memory(*id, memory).map_err(|error| error.to_string())?;
@@ -275,7 +340,7 @@ impl Registrar {
         merges.stop();
         table.lock().merges.extend(merges.before().map(|before| (place, before.to_owned())));
         self.voice.say(Done::Keep);
-        let told = self.tell(Order::Region, (place, index), Some(file.as_fd()));
+        let told = self.table.tell((&self.voice, ANSWER), Order::Region, (place, index), Some(file.as_fd()));
         if let Err(reason) = told {
             self.forget((place, index));
             return Err(reason);
@@ -288,21 +353,28 @@ impl Registrar {
         // If ring3d dies meanwhile, its client shall hear of that.
         self.table.lock().clients.retain(|_, client| !client.keys.contains(&key));
         self.voice.say(Done::Keep);
-        let Self { table, voice, control, disks, .. } = self;
+        let Self { table, voice, control, disks, pace, .. } = self;
         let id = disks[usize::from(place)].0;
-        let forgotten = table.while_served((&*voice, id), || match control.unregister_memory(id, index) {
-            Err(error) if !is_unknown(&error) => Err(error.to_string()),
-            _ => {
-                table.lock().regions.remove(&key);
-                Ok(())
+        pace.wait(table);
+        let forgotten = loop {
+            let forgotten = table.while_served((&*voice, id), || match control.unregister_memory(id, index) {
+                Err(error) if !is_unknown(&error) => Err(error.to_string()),
+                _ => {
+                    table.lock().regions.remove(&key);
+                    Ok(())
+                }
+            });
+            // It stays the device's until then.
+            if forgotten.as_ref().err().is_none_or(|reason| reason != BUSY) {
+                break forgotten;
             }
-        });
+        };
         match forgotten {
             Err(reason) if reason == ENDED => return,
             Err(reason) => return tracing::error!("/dev/ublkb{id}: a client's memory stays the device's: {reason}"),
             Ok(()) => self.voice.say(Done::Keep),
         }
-        if let Err(reason) = self.tell(Order::Forget, key, None) {
+        if let Err(reason) = self.table.tell((&self.voice, ANSWER), Order::Forget, key, None) {
             tracing::warn!("/dev/ublkb{id}: a client's memory stays mapped for the device until its driver ends: {reason}");
         }
         if self.table.lock().regions.range((place, 0)..=(place, u16::MAX)).next().is_none() {
@@ -311,25 +383,30 @@ impl Registrar {
             self.voice.say(Done::Keep);
         }
     }
+}
 
-    /// Has a driver do something, whichever serves then.
-    fn tell(&self, order: fn(Region) -> Order, (disk, index): Key, file: Option<BorrowedFd<'_>>) -> Result<(), String> {
-        let number = self.table.number();
-        thread::sleep(PAUSE);
-        let mut lent = self.table.lock();
-        loop {
-            if lent.ended {
-                return Err(ENDED.into());
-            }
-            let fds = file.map(|file| file.try_clone_to_owned()).transpose().map_err(|error| error.to_string())?;
-            self.voice.say(Done::Order(order(Region { disk, index, number }), fds.into_iter().collect()));
-            let waits = |lent: &mut Lent| !lent.ended && lent.answer.as_ref().is_none_or(|(answered, _)| *answered != number);
-            lent = self.table.heard.wait_timeout_while(lent, AGAIN, waits).unwrap_or_else(PoisonError::into_inner).0;
-            match lent.answer.take_if(|(answered, _)| *answered == number) {
-                Some((_, None)) => return Ok(()),
-                Some((_, Some(reason))) => return Err(reason),
-                None => {}
-            }
+/// How often memory is registered and forgotten: the whole disk waits each time, and clients say when.
+struct Pace {
+    /// When what was done so far is paid for.
+    paid: Instant,
+}
+
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self { paid: now }
+    }
+
+    /// From when on there may be one more.
+    fn next(&mut self, now: Instant) -> Instant {
+        self.paid = self.paid.max(now) + EACH;
+        now.max(self.paid.checked_sub(EACH * AT_ONCE).unwrap_or(now))
+    }
+
+    /// Waits for that, or until the disk is taken away.
+    fn wait(&mut self, table: &Table) {
+        let due = self.next(Instant::now());
+        while Instant::now() < due && !table.lock().ended {
+            thread::sleep(LOOK);
         }
     }
 }
@@ -437,9 +514,9 @@ mod tests {
     fn the_kernel_is_asked_for_nothing_while_no_driver_serves() {
         let (table, voice) = (Arc::new(table()), Voice::silent());
         let theirs = table.clone();
-        let thread = thread::spawn(move || theirs.while_served((&voice, NOBODYS), || Ok(SystemTime::now())));
+        let thread = thread::spawn(move || theirs.while_served((&voice, NOBODYS), || Ok(Instant::now())));
         thread::sleep(LOOK * 3);
-        let opened = SystemTime::now();
+        let opened = Instant::now();
         table.open();
         assert!(thread.join().unwrap().unwrap() >= opened);
     }
@@ -453,12 +530,12 @@ mod tests {
         let work = move || {
             began.send(()).unwrap();
             thread::sleep(LOOK * 3);
-            Ok(SystemTime::now())
+            Ok(Instant::now())
         };
         let thread = thread::spawn(move || theirs.while_served((&voice, NOBODYS), work));
         begun.recv().unwrap();
         table.close(true);
-        let closed = SystemTime::now();
+        let closed = Instant::now();
         assert!(thread.join().unwrap().unwrap() <= closed);
     }
 
@@ -470,9 +547,43 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_never_given_twice() {
-        let table = table();
-        let numbers: BTreeSet<_> = (0..1000).map(|_| table.number()).collect();
+    fn a_client_that_lends_without_end_keeps_the_disk_waiting_twice_a_second_and_no_more_often() {
+        let start = Instant::now();
+        let (mut pace, mut now) = (Pace::new(start), start);
+        for _ in 0..AT_ONCE {
+            assert_eq!(pace.next(now), now);
+        }
+        for _ in 0..10 {
+            let due = pace.next(now);
+            assert!(due >= now + EACH / 2 && due <= now + EACH, "{:?}", due - now);
+            now = due;
+        }
+    }
+
+    #[test]
+    fn numbers_are_never_given_twice_by_this_ring3d_or_the_next() {
+        let before = table();
+        let numbers: BTreeSet<_> = (0..1000).map(|_| before.number()).collect();
         assert_eq!(numbers.len(), 1000);
+        let after = Table::adopt(Saved::default(), &mut BTreeMap::new()).unwrap();
+        // Whatever the clock on the wall says meanwhile.
+        assert!(after.number() > *numbers.last().unwrap() && after.number() < since_boot() + 1_000_000);
+    }
+
+    #[test]
+    fn a_driver_that_serves_and_does_not_answer_is_not_waited_for_for_ever() {
+        let table = Arc::new(table());
+        let tell = |table: &Table| table.tell((&Voice::silent(), AGAIN / 2), Order::Forget, (0, 3), None);
+        table.open();
+        assert!(tell(&table).unwrap_err().contains("not answered"));
+        // For one that is to come it is waited until the disk is taken away.
+        table.close(false);
+        let theirs = table.clone();
+        let waits = thread::spawn(move || tell(&theirs));
+        thread::sleep(AGAIN * 3);
+        assert!(!waits.is_finished());
+        table.lock().ended = true;
+        table.heard.notify_all();
+        assert_eq!(waits.join().unwrap().unwrap_err(), ENDED);
     }
 }

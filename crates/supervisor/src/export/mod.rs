@@ -5,6 +5,7 @@
 //! the next one starts.
 
 mod exporter;
+mod ids;
 mod lent;
 mod links;
 mod partitions;
@@ -22,14 +23,21 @@ use ring3_control::drive::{Offered, Order};
 use ring3_control::status::{DiskStatus, InterfaceStatus};
 
 pub use exporter::{Done, Exporter, Job, Voice};
+pub use ids::Ids;
 
-/// Why a disk could not be taken from its users.
+/// Why a disk could not be given to its users, or taken from them.
 #[derive(Debug)]
 pub enum Refusal {
-    /// They use it.
+    /// Somebody uses it, or has what it needs.
     Busy(String),
     /// Something else; it is not there any more, or cannot be reached.
     Failed(String),
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Self {
+        Self::Failed(text)
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -70,8 +78,8 @@ pub struct Given {
 pub trait Export: Send {
     /// By `voice` it says what the driver is to be told while it serves.
     fn speak(&mut self, _voice: Voice) {}
-    /// Makes it for what a driver offers, unseen or unusable for users.
-    fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), String>;
+    /// Makes it for what a driver offers, unseen or unusable for users. [`Refusal::Busy`] if another try with another driver would not change anything.
+    fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), Refusal>;
     /// Takes it back from a driver that has died; users wait.
     fn recover(&mut self, vain: &Vain) -> Result<(), String>;
     /// What a driver needs to serve each disk or card. It must offer the same ones.
@@ -107,6 +115,10 @@ pub trait Export: Send {
 pub trait Look: Send + Sync {
     /// Requests that users wait for; of an interface, queues in which packets wait for the driver.
     fn in_flight(&self) -> u64;
+    /// How many requests have ended, as the kernel counts them; `None` where it counts none. Asked for while some are in flight.
+    fn ended(&self) -> Option<u64> {
+        None
+    }
     /// What another supervisor needs to go on with them; null if none can.
     fn saved(&self) -> serde_json::Value {
         serde_json::Value::Null

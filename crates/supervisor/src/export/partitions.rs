@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ring3_partitions::{Found, check, kernel};
+use ring3_process::log::plain;
 use ring3_sandbox::{Child, Limits, Program, spawn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify;
@@ -153,7 +154,7 @@ impl Watching {
         let Some(answer) = self.ask(&disk)? else { return Ok(()) };
         let partitions = match serde_json::from_slice(&answer).map_err(|_| "its reader makes no sense".to_owned())? {
             Found::Partitions(partitions) => partitions,
-            Found::Damaged(why) => return Err(why.chars().take(200).flat_map(char::escape_debug).collect()),
+            Found::Damaged(why) => return Err(plain(&why.chars().take(200).collect::<String>())),
         };
         check(&partitions, self.of.bytes, self.of.block)?;
         let told = kernel::tell(&disk, &self.disk(), &partitions);

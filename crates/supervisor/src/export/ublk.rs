@@ -1,28 +1,31 @@
 //! The disks of a device as `/dev/ublkbN`.
 
+mod seen;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_class::Deadline;
 use ring3_class::block::{Discard, Info};
 use ring3_control::drive::{DiskFacts, Offered, Order, Serve};
-use ring3_control::status::DiskStatus;
 use ring3_device::dma::SegmentRules;
 use ring3_export::ublk::uapi::Parameters;
-use ring3_export::ublk::{Control, Device, Error, Recovery, Scheduler, Shape, limits};
+use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Scheduler, Shape, limits};
 
 use ring3_sandbox::Program;
 use serde::{Deserialize, Serialize};
 
+use super::ids::{Ids, is_taken, is_there};
 use super::lent::{Lender, Saved, Table};
-use super::partitions::{Of, Refused, Watch};
+use super::partitions::{Of, Watch};
 use super::{Export, Given, Look, Refusal, Vain, Voice, links};
 use crate::manifest;
+use seen::{Disks, Seen};
 
 /// How long the kernel may take to see that a server has died. 6.12 takes 30 s if that had every tag of a queue.
 const DEATH: Duration = Duration::from_secs(90);
@@ -36,8 +39,14 @@ const SECTOR: u64 = 512;
 /// The disks of one device.
 pub struct Ublk {
     wanted: manifest::Export,
+    /// What its user calls the device, and its first disk.
+    device: String,
     name: String,
     disks: Vec<Disk>,
+    /// Numbers that manifests name.
+    ids: Ids,
+    /// Disks that were taken from their users by force, who may have them open still.
+    torn: Vec<(u32, Nodes)>,
     /// `ring3-driver`, which reads partition tables.
     program: Arc<Program>,
     voice: Voice,
@@ -59,10 +68,11 @@ struct Disk {
 }
 
 impl Ublk {
-    /// Of `device`; `program` is the drivers'.
-    pub fn new(device: &manifest::Device, program: Arc<Program>) -> Self {
+    /// Of `device`, with no number that `ids` has for another one; `program` is the drivers'.
+    pub fn new(device: &manifest::Device, ids: Ids, program: Arc<Program>) -> Self {
         let (voice, lent, lender) = (Voice::silent(), Arc::default(), None);
-        Self { wanted: device.export.clone(), name: device.link().to_owned(), disks: Vec::new(), program, voice, lent, lender }
+        let (name, link, wanted) = (device.name.clone(), device.link().to_owned(), device.export.clone());
+        Self { wanted, device: name, name: link, disks: Vec::new(), ids, torn: Vec::new(), program, voice, lent, lender }
     }
 
     /// Each disk has its name under `/dev/ring3`.
@@ -103,21 +113,48 @@ impl Ublk {
         ))
     }
 
-    fn try_create(&mut self, facts: &[DiskFacts], vain: &Vain) -> Result<(), String> {
+    fn try_create(&mut self, facts: &[DiskFacts], vain: &Vain) -> Result<(), Refusal> {
         for (place, disk) in (0..).zip(facts) {
-            let (shape, parameters) = self.described(disk, facts.len())?;
-            let create = || {
-                let id = self.wanted.id.map(|first| first + place);
-                let mut device = Device::create(Control::open()?, id, shape)?;
-                device.served_by(vain.dead.clone());
-                device.set_parameters(parameters).map(|()| device)
-            };
-            let device = create().map_err(|error| error.to_string())?;
+            let (shape, parameters) = self.described(disk, facts.len()).map_err(Refusal::Failed)?;
+            let mut device = self.identity(place, shape)?;
+            device.served_by(vain.dead.clone());
+            device.set_parameters(parameters).map_err(|error| Refusal::Failed(error.to_string()))?;
             let bytes = disk.blocks.saturating_mul(disk.block_size.into());
             let (rotates, block) = (disk.rotates, disk.block_size);
             self.disks.push(Disk { device, parameters, shape, rotates, bytes, block, link: None, partitions: None });
         }
         Ok(())
+    }
+}
+
+impl Ublk {
+    /// A device of the kernel's for the disk at `place`. [`Refusal::Busy`] if the number that its manifest names is somebody else's.
+    fn identity(&self, place: u16, shape: Shape) -> Result<Device, Refusal> {
+        let mut taken = None;
+        for id in self.ids.choices(&self.device, place, is_there) {
+            match Control::open().and_then(|control| Device::create(control, id, shape)) {
+                Err(error) if is_taken(&error) => taken = Some((id, error)),
+                device => return device.map_err(|error| Refusal::Failed(error.to_string())),
+            }
+        }
+        Err(match taken {
+            Some((Some(id), error)) => Refusal::Busy(self.explain(id, &error)),
+            _ => Refusal::Failed("the kernel has no number left for a disk: ring3 ublk list shows who has them".into()),
+        })
+    }
+
+    /// Who has the number `id`, which `error` says is taken.
+    fn explain(&self, id: u32, error: &Error) -> String {
+        let torn = self.torn.iter().filter(|(torn, _)| *torn == id);
+        let users: Vec<_> = torn.flat_map(|(_, nodes)| nodes.users()).map(|user| user.to_string()).collect();
+        let who = match (users.is_empty(), error) {
+            (false, _) => format!("it was taken away by force, and {} has it open still: end that", users.join(", ")),
+            (true, Error::Taken { pid, .. }) if *pid > 0 => format!("process {pid} serves it: stop that"),
+            (true, Error::Recovering { .. }) => format!("it waits for a server: ring3 ublk delete {id} gives it up"),
+            (true, Error::Foreign { .. }) => format!("another program has made it: ring3 ublk delete {id} deletes it"),
+            (true, _) => "somebody sets it up or leaves it: ring3 ublk list".into(),
+        };
+        format!("export.id = {id} cannot be had, as /dev/ublkb{id} is there: {who}, or name another export.id, or none")
     }
 }
 
@@ -142,7 +179,7 @@ impl Export for Ublk {
         self.lent.hear(number, refused);
     }
 
-    fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), String> {
+    fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), Refusal> {
         let created = self.try_create(&offered.disks, vain);
         if created.is_err() {
             self.disks.drain(..).for_each(|disk| drop(remove(disk, true)));
@@ -212,7 +249,8 @@ impl Export for Ublk {
         for place in 0..self.disks.len() {
             let name = self.link(place);
             let disk = &mut self.disks[place];
-            if let Err(error) = links::announce(&name, &format!("ublkb{}", disk.device.id())) {
+            let announced = links::announce(&name, &format!("ublkb{}", disk.device.id()));
+            if let Err(error) = &announced {
                 tracing::warn!("udev does not hear the name of {name}: {error}");
             }
             disk.device.start(std::process::id()).map_err(|error| error.to_string())?;
@@ -222,7 +260,11 @@ impl Export for Ublk {
                 Scheduler::None.set(&format!("ublkb{id}"), disk.rotates);
                 limit_requests(id, disk.shape.depth);
             }
-            match links::set(&name, &format!("ublkb{id}")) {
+            let linked = match announced {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+                _ => links::set(&name, &format!("ublkb{id}")),
+            };
+            match linked {
                 Ok(link) => disk.link = Some(link),
                 Err(error) => tracing::warn!("/dev/ring3/{name} could not be made: {error}; use {}", path.display()),
             }
@@ -284,21 +326,24 @@ impl Ublk {
         // All or none: a device without one of its disks is no use, and those who were asked first would be gone.
         if !force {
             for disk in &mut self.disks {
-                disk.device.check_unused().map_err(|error| Refusal::Busy(error.to_string()))?;
+                disk.device.check_unused().map_err(|error| Refusal::Busy(in_use(error)))?;
             }
         }
         let mut failed = None;
         let names: Vec<_> = (0..self.disks.len()).map(|place| self.link(place)).collect();
         while let Some(disk) = self.disks.pop() {
             let (name, node) = (&names[self.disks.len()], format!("ublkb{}", disk.device.id()));
+            let (id, nodes) = (disk.device.id(), force.then(|| Nodes::of(&node)));
             match remove(disk, force) {
                 Err((disk, error @ Error::Busy { .. })) => {
                     self.disks.push(*disk);
-                    return Err(Refusal::Busy(error.to_string()));
+                    return Err(Refusal::Busy(in_use(error)));
                 }
                 Err((_, error)) => failed = Some(Refusal::Failed(error.to_string())),
                 Ok(()) => {}
             }
+            self.torn.retain(|(torn, _)| *torn != id);
+            self.torn.extend(nodes.map(|nodes| (id, nodes)));
             links::clear(name, &node);
         }
         // Clients hear that it has ended, after their requests have.
@@ -346,10 +391,21 @@ pub fn take_away(saved: &serde_json::Value) {
     for id in Kept::of(saved).unwrap_or_default().ids {
         // What it owns ends with it.
         match Control::open().and_then(|control| Device::adopt(control, id)) {
-            Ok(mut device) => device.own(),
+            Ok(mut device) => {
+                links::forget(&format!("ublkb{id}"));
+                device.own();
+            }
             Err(error) => tracing::warn!("{error}"),
         }
     }
+}
+
+/// Who uses a disk, in words.
+fn in_use(error: Error) -> String {
+    let Error::Busy { device, users } = error else { return error.to_string() };
+    let users: Vec<_> = users.iter().map(ToString::to_string).collect();
+    let users = if users.is_empty() { "somebody in another namespace".into() } else { users.join(", ") };
+    format!("{device} is in use by {users}: unmount or close it first")
 }
 
 /// Takes a disk from its users, and gives its identity back.
@@ -387,97 +443,5 @@ fn info(facts: &DiskFacts) -> Info {
         discard: facts.discard.map(|(max_blocks, granularity)| Discard { max_blocks, granularity }),
         read_only: facts.read_only,
         rotates: facts.rotates,
-    }
-}
-
-/// What sysfs shows of started disks.
-struct Disks {
-    disks: Vec<Seen>,
-    lent: Arc<Table>,
-}
-
-struct Seen {
-    id: u32,
-    path: PathBuf,
-    link: Option<PathBuf>,
-    bytes: u64,
-    refused: Refused,
-    /// The kernel's count of requests, which is looked at every second and so stays open.
-    in_flight: OnceLock<File>,
-}
-
-impl Seen {
-    fn of(disk: &Disk) -> Self {
-        let refused = disk.partitions.as_ref().map(Watch::refused).unwrap_or_default();
-        Self {
-            id: disk.device.id(),
-            path: disk.device.path(),
-            link: disk.link.clone(),
-            bytes: disk.bytes,
-            refused,
-            in_flight: OnceLock::new(),
-        }
-    }
-
-    fn file(&self, name: &str) -> String {
-        format!("/sys/block/ublkb{}/{name}", self.id)
-    }
-
-    fn numbers(&self, name: &str) -> Vec<u64> {
-        let text = fs::read_to_string(self.file(name)).unwrap_or_default();
-        text.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
-    }
-
-    /// Reads and writes. [Linux, Documentation/ABI/stable/sysfs-block]
-    fn in_flight(&self) -> u64 {
-        if self.in_flight.get().is_none() {
-            // What is not there yet is looked for again.
-            let _ = File::open(self.file("inflight")).map(|file| self.in_flight.set(file));
-        }
-        let mut bytes = [0; 64];
-        let len = self.in_flight.get().and_then(|file| file.read_at(&mut bytes, 0).ok()).unwrap_or(0);
-        let text = std::str::from_utf8(&bytes[..len]).unwrap_or_default();
-        text.split_whitespace().map(|word| word.parse().unwrap_or(0)).sum()
-    }
-}
-
-impl Look for Disks {
-    fn saved(&self) -> serde_json::Value {
-        let ids: Vec<_> = self.disks.iter().map(|disk| disk.id).collect();
-        match self.lent.saved() {
-            none if none == Saved::default() => ids.into(),
-            lent => serde_json::to_value(Kept { ids, lent }).unwrap_or_default(),
-        }
-    }
-
-    fn descriptors(&self) -> Vec<(String, OwnedFd)> {
-        self.lent.descriptors()
-    }
-
-    fn in_flight(&self) -> u64 {
-        self.disks.iter().map(Seen::in_flight).sum()
-    }
-
-    fn disks(&self) -> Vec<DiskStatus> {
-        let status = |disk: &Seen| {
-            // [Linux, Documentation/block/stat.rst]
-            let stat = disk.numbers("stat");
-            let get = |index: usize| stat.get(index).copied().unwrap_or(0);
-            DiskStatus {
-                path: disk.path.display().to_string(),
-                link: disk.link.as_ref().map(|link| link.display().to_string()),
-                bytes: disk.bytes,
-                reads: get(0),
-                writes: get(4),
-                bytes_read: get(2) * SECTOR,
-                bytes_written: get(6) * SECTOR,
-                io_ms: get(3) + get(7),
-                in_flight: get(8),
-                errors: 0,
-                partitions: links::partitions(&format!("ublkb{}", disk.id)),
-                table: disk.refused.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            }
-        };
-        self.disks.iter().map(status).collect()
     }
 }

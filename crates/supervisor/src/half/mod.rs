@@ -213,7 +213,9 @@ impl Keeper {
 
     fn obey(&mut self, ask: Ask) {
         match ask {
-            Ask::Look => {}
+            Ask::Look | Ask::Insist | Ask::Wake => {}
+            // The kernel freezes its user half, and its kernel half is put to sleep by the kernel.
+            Ask::Sleep { answer, .. } => answer(Reply::Done),
             Ask::Restart(answer) => {
                 self.start_anew();
                 answer(Reply::Done);

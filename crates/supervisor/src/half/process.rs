@@ -103,7 +103,7 @@ impl Process {
 /// The words of the program: it waits for its kernel half for ever, for who starts it knows how long that is wanted.
 fn arguments(half: &Half) -> Vec<String> {
     let (user, group) = half.user.map_or((NOBODY, NOBODY), |user| (user.user, user.group));
-    let mut words = vec![format!("split-{}", half.name), "0".into()];
+    let mut words = vec![format!("@split-{}", half.name), "0".into()];
     words.extend(["--device".into(), DEVICE.to_string(), "--user".into(), format!("{user}:{group}")]);
     words.extend(half.unpinned.then(|| "--unpinned".into()));
     words

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use ring3_control::admin::Reply;
 use ring3_control::drive::{Offered, Order, Prepare, VERSION};
 use ring3_device::Error;
+use ring3_process::log::plain;
 use ring3_sandbox::{Limits, Program};
 
 use super::device::Held;
-use super::{Ask, Keeper};
+use super::{Ask, Keeper, sleep};
 use crate::export::{Done, Given, Job, Refusal};
 use crate::health::{Patience, Watch};
 use crate::manifest;
@@ -70,6 +71,7 @@ impl Keeper {
                 }
             }
             Action::StopDriver => self.order_driver(&Order::Stop),
+            Action::Rest => self.begin_rest(),
             Action::Adopt => {
                 if let Some(program) = self.candidate.take() {
                     self.setup.program = program;
@@ -130,8 +132,10 @@ impl Keeper {
         };
         match Process::start(&program, &self.setup.argv, &prepare, &limits, self.queues()) {
             Ok(process) => {
-                process.unlimited().iter().for_each(|what| self.note_once(what));
-                self.shared.status().unlimited = process.unlimited().to_vec();
+                let doubt = self.held.as_ref().and_then(Held::doubt).map(str::to_owned);
+                let unlimited: Vec<_> = process.unlimited().iter().cloned().chain(doubt).collect();
+                unlimited.iter().for_each(|what| self.note_once(what));
+                self.shared.status().unlimited = unlimited;
                 self.standby = Some(process);
             }
             Err(error) => {
@@ -238,7 +242,7 @@ impl Keeper {
     pub(super) fn accuse(&mut self, why: &str) {
         self.note(why);
         if self.machine.is_running() {
-            self.record.begin(why);
+            self.record.begin(&plain(why));
         }
         self.queue.push_back(Event::Unhealthy);
     }
@@ -272,6 +276,8 @@ impl Keeper {
                 Done::Held => {
                     if self.machine.is_leaving() {
                         self.leave();
+                    } else if self.machine.is_stopping() {
+                        self.rest();
                     }
                     continue;
                 }
@@ -293,14 +299,23 @@ impl Keeper {
                     self.shared.see(None);
                     Event::ExportStopped
                 }
-                Done::Prepared(Err(why)) | Done::Served(Err(why)) | Done::Started(Err(why)) => {
-                    self.note(&format!("its {} could not be given to users: {why}", self.setup.device.export.kind.what()));
+                Done::Prepared(Err(Refusal::Busy(why))) => {
+                    self.cannot_export(&why);
+                    self.reason = why;
+                    Event::ExportRefused
+                }
+                Done::Prepared(Err(Refusal::Failed(why))) | Done::Served(Err(why)) | Done::Started(Err(why)) => {
+                    self.cannot_export(&why);
                     Event::ExportFailed
                 }
             };
             self.queue.push_back(event);
             self.settle();
         }
+    }
+
+    fn cannot_export(&self, why: &str) {
+        self.note(&format!("its {} could not be given to users: {why}", self.setup.device.export.kind.what()));
     }
 
     /// Gives the driver what it serves by, and keeps nothing of it.
@@ -332,6 +347,22 @@ impl Keeper {
                     (self.left, self.ending) = (true, true);
                     return;
                 }
+                Ask::Insist => {
+                    self.happen(Event::Stop { force: true });
+                    continue;
+                }
+                Ask::Sleep { sleep, answer } => {
+                    self.fall_asleep(sleep, answer);
+                    continue;
+                }
+                Ask::Wake => {
+                    self.wake_up();
+                    continue;
+                }
+                Ask::Restart(answer) | Ask::Upgrade { answer, .. } if self.machine.is_asleep() => {
+                    answer(Reply::Refused(sleep::refusal(&self.setup.device.name)));
+                    continue;
+                }
                 Ask::Restart(answer) => (Event::Restart, answer),
                 Ask::Stop { force, answer } => (Event::Stop { force }, answer),
                 Ask::End { force, answer } => {
@@ -345,6 +376,7 @@ impl Keeper {
                 Ask::Upgrade { program, answer } => {
                     let path = program.unwrap_or_else(|| self.setup.program.path().to_owned());
                     match Program::open(&path) {
+                        Ok(_) if self.machine.is_asked() => {}
                         Ok(program) => self.candidate = Some(Arc::new(program)),
                         Err(error) => {
                             answer(Reply::Refused(format!("{}: {error}; name the new program with --program", path.display())));
@@ -354,10 +386,15 @@ impl Keeper {
                     (Event::Upgrade, answer)
                 }
             };
-            if self.machine.is_asked() {
+            if self.machine.is_asked() && !self.machine.overrules(event) {
                 answer(Reply::Refused(format!("{}: another request is being done; try again", self.setup.device.name)));
                 continue;
             }
+            if let Some(overruled) = self.answer.take() {
+                overruled(Reply::Refused(format!("{}: somebody has it stopped instead", self.setup.device.name)));
+            }
+            self.upgrading = event == Event::Upgrade;
+            self.reason.clear();
             self.reason.clear();
             self.answer = Some(answer);
             self.queue.push_back(event);
@@ -368,7 +405,7 @@ impl Keeper {
     fn reply(&mut self, verdict: Verdict) {
         let name = self.setup.device.name.clone();
         let reason = if self.reason.is_empty() { String::new() } else { format!(": {}", self.reason) };
-        let upgraded = self.candidate.is_none() && verdict == Verdict::Done && self.record.upgraded;
+        let upgraded = std::mem::take(&mut self.upgrading);
         let reply = match verdict {
             Verdict::Done if upgraded => Reply::Upgraded { stall_ms: self.record.last_ms() },
             Verdict::Done => Reply::Done,
@@ -380,9 +417,12 @@ impl Keeper {
             Verdict::WentBack => Reply::Refused(format!(
                 "the new program did not become healthy, and the old one drives {name} on: ring3 logs {name} says why"
             )),
+            Verdict::Stuck => Reply::Refused(format!(
+                "{name}: the kernel does not end what it was asked about its {}: who uses them waits until the machine is restarted; ring3 logs {name} says what it was",
+                self.setup.device.export.kind.what()
+            )),
             Verdict::Failed => Reply::Refused(format!("{name} was given up{reason}: ring3 logs {name} says why")),
         };
-        self.record.upgraded = false;
         if let Some(answer) = self.answer.take() {
             answer(reply);
         }

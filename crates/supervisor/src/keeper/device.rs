@@ -9,7 +9,7 @@ use ring3_control::drive::SHARED_ARENA;
 use ring3_device::Error;
 use ring3_export::{tap, ublk};
 use ring3_manifest::{Identity, Manifest};
-use ring3_pci::Address;
+use ring3_pci::{Address, Host, forges_interrupts};
 
 use crate::find::find;
 use crate::manifest::{self, Kind};
@@ -34,6 +34,10 @@ impl Taken {
     }
 }
 
+/// Said of a device whose interrupts the platform does not check.
+pub const UNSAFE: &str =
+    "this machine does not remap interrupts, so that the device, and with it its driver, can raise any interrupt of the machine";
+
 /// A claimed device.
 pub struct Held {
     claim: Claim,
@@ -46,6 +50,9 @@ impl Held {
     /// Claims what `device` says. The error says why it cannot be had (yet).
     pub fn claim(device: &manifest::Device, taken: &Taken) -> Result<Self, String> {
         let uri = find(device, &taken.others(&device.name))?;
+        if uri.scheme == "vfio" {
+            check_interrupts(&uri.to_string(), device)?;
+        }
         // Before the claim, which says by its class which driver it needs: the widest that a driver might do with.
         let class = ring3_backend::class_of(&uri);
         let known = class.and_then(|class| find_driver(NOBODY, class, device));
@@ -110,6 +117,11 @@ impl Held {
         &self.manifest.driver.family
     }
 
+    /// What it can do to the machine that other devices cannot, in words.
+    pub fn doubt(&self) -> Option<&'static str> {
+        (self.claim.name().starts_with("vfio:") && forges_interrupts(&Host::this())).then_some(UNSAFE)
+    }
+
     /// Readable when the platform wants it back.
     pub fn removal(&self) -> Option<BorrowedFd<'_>> {
         self.claim.removal().map(AsFd::as_fd)
@@ -148,8 +160,8 @@ const NOBODY: (u16, u16) = (0, 0);
 const STORAGE: u32 = 0x01;
 const NETWORK: u32 = 0x02;
 
-/// The driver for what `device` is to become.
-fn find_driver((vendor, function): (u16, u16), class: u32, device: &manifest::Device) -> Option<&'static Manifest> {
+/// The driver for what `device` is to become, of a function with these ids and this class.
+pub(crate) fn find_driver((vendor, function): (u16, u16), class: u32, device: &manifest::Device) -> Option<&'static Manifest> {
     let manifest = match device.hosted() {
         Some(_) => Some(ring3_manifest::hosted()),
         None => ring3_manifest::find(Identity { vendor, device: function, class }, device.driver.as_deref()),
@@ -158,7 +170,17 @@ fn find_driver((vendor, function): (u16, u16), class: u32, device: &manifest::De
     manifest.filter(|_| class >> 16 == wanted)
 }
 
-fn unknown(name: &str, class: u32, device: &manifest::Device) -> String {
+/// Fails if `device` could raise any interrupt of the machine, unless its manifest knows.
+pub(crate) fn check_interrupts(name: &str, device: &manifest::Device) -> Result<(), String> {
+    if device.unsafe_interrupts || !forges_interrupts(&Host::this()) {
+        return Ok(());
+    }
+    Err(format!(
+        "{name}: {UNSAFE}: write unsafe_interrupts = true in its manifest if that is meant, or switch allow_unsafe_interrupts off"
+    ))
+}
+
+pub(crate) fn unknown(name: &str, class: u32, device: &manifest::Device) -> String {
     let other = match (device.export.kind, class >> 16) {
         (Kind::Ublk, NETWORK) => "write kind = \"tap\" in its [export] if it is a network card",
         (Kind::Tap, STORAGE) => "write kind = \"ublk\" in its [export], or nothing, if it has disks",

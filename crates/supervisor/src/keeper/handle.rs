@@ -11,6 +11,7 @@ use ring3_control::admin::Reply;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Shared;
+use crate::policy::Sleep;
 
 /// Hears what became of what a user has asked for.
 pub type Answer = Box<dyn FnOnce(Reply) + Send>;
@@ -35,6 +36,17 @@ pub enum Ask {
     },
     /// A device may have come, or gone.
     Look,
+    /// Whoever waits for its stop waits no longer: a driver that takes its time is killed.
+    Insist,
+    /// The machine is about to sleep.
+    Sleep {
+        /// What becomes of the driver.
+        sleep: Sleep,
+        /// Hears when the machine may.
+        answer: Answer,
+    },
+    /// The machine is awake.
+    Wake,
     /// The end of this ring3d, and not of the device: the next one adopts it.
     Leave,
     /// The end: it is stopped and given back, unless somebody uses it and not `force`.

@@ -1,15 +1,15 @@
 //! What drivers say, and how they end.
 
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use ring3_class::net::Link;
 use ring3_control::drive::{Offered, Report};
 use ring3_control::status::State;
+use ring3_process::log::plain;
 use ring3_stats::{Entry, Segment};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use super::outage::UPGRADE;
 use super::{Keeper, MESSAGES};
 use crate::export::Job;
 use crate::journal::seconds;
@@ -18,8 +18,8 @@ use crate::policy::Event;
 use crate::process::{Process, QUEUES};
 use crate::rcu::Expedited;
 
-/// Most disks of a device.
-const MAX_DISKS: usize = 128;
+/// Most reasons why a namespace or a drive is not used.
+const MAX_REFUSED: usize = 128;
 /// Operations of each queue that are told after a crash.
 const TOLD: usize = 12;
 /// Outages that are remembered.
@@ -77,7 +77,7 @@ impl Keeper {
         }
         let event = match report {
             Report::Offers { disks, nics, refused, adopted } => {
-                refused.iter().take(MAX_DISKS).for_each(|why| self.note(&format!("not used: {why}")));
+                refused.iter().take(MAX_REFUSED).for_each(|why| self.relay(&format!("not used: {why}")));
                 let offered = Offered { disks, nics };
                 if let Err(why) = self.check(&offered) {
                     return self.accuse(&format!("driver {pid}: {why}"));
@@ -106,11 +106,11 @@ impl Keeper {
             Report::Shared { mapped, addresses } => return self.exporter.order(Job::Shared { mapped, addresses }),
             Report::Link { nic, up, speed, full_duplex } => {
                 let word = if up { "up" } else { "down" };
-                self.note(&format!("the card's link is {word}"));
+                self.relay(&format!("the card's link is {word}"));
                 return self.exporter.order(Job::Link { nic, link: Link { up, speed, full_duplex } });
             }
             Report::Adoptable => return self.adoptable = fds.into_iter().next(),
-            Report::Event { text } => return self.note(&format!("the device reports: {text}")),
+            Report::Event { text } => return self.relay(&format!("the device reports: {text}")),
             Report::Left => {
                 self.saved = fds.into_iter().next();
                 self.exporter.let_go();
@@ -163,8 +163,16 @@ impl Keeper {
         if disks.is_empty() {
             return Err("it offers no disk that can be used".into());
         }
-        if disks.len() > MAX_DISKS {
-            return Err(format!("it offers {} disks, and {MAX_DISKS} are the most", disks.len()));
+        // Each takes a number of the kernel's, and a name, which other devices need, too.
+        let most = usize::from(self.setup.device.limits.disks);
+        if disks.len() > most {
+            return Err(format!(
+                "it offers {} disks, and limits.disks allows {most}: raise that if the device has so many",
+                disks.len()
+            ));
+        }
+        if let Some(part) = self.setup.device.part.filter(|_| disks.len() > 1) {
+            return Err(format!("it offers {} disks, and part = {part} is wanted alone", disks.len()));
         }
         match &self.setup.device.r#match {
             Match::Serial(serial) if !disks.iter().any(|disk| disk.serial.trim() == serial.trim()) => {
@@ -181,7 +189,7 @@ impl Keeper {
         let Some(how) = driver.ended() else { return };
         // First, so that nothing waits for it.
         self.exporter.vain.dead.store(true, Ordering::Release);
-        let stopped = !self.machine.is_wanted();
+        let stopped = !self.machine.is_wanted() || self.machine.is_asleep();
         let how = format!("driver {} {how}", driver.pid());
         if self.machine.is_running() || self.machine.patience_ends().is_some() {
             self.record.begin(&how);
@@ -244,7 +252,7 @@ impl Keeper {
     }
 
     /// The flight recorder, for who looks for the reason.
-    fn tell_flight(&self, stats: &Segment) {
+    fn tell_flight(&mut self, stats: &Segment) {
         for queue in 0..QUEUES {
             let entries = stats.recorded(queue);
             if entries.is_empty() {
@@ -252,12 +260,12 @@ impl Keeper {
             }
             let counters = stats.counters(Some(queue));
             let (submitted, completed) = (counters.submitted, counters.completed);
-            self.note(&format!(
+            self.relay(&format!(
                 "queue {queue}: {:?}, {submitted} requests came, {completed} ended; the last operations:",
                 counters.phase
             ));
             for entry in &entries[entries.len().saturating_sub(TOLD)..] {
-                self.note(&match entry {
+                self.relay(&match entry {
                     Entry::Started { number, tag, operation, lba, blocks } => {
                         format!("  {number}: tag {tag} {operation:?} block {lba} + {blocks}")
                     }
@@ -286,9 +294,6 @@ impl Keeper {
             status.restarts += died;
             status.upgrades += replaced;
             if let Some(outage) = outage {
-                if outage.cause.starts_with(UPGRADE) {
-                    self.record.upgraded = true;
-                }
                 told = Some(match outage.total_ms {
                     Some(ms) => {
                         let fence = if outage.adopted { "adopted".into() } else { format!("fence {:.1}", outage.fence_ms) };
@@ -323,9 +328,19 @@ impl Keeper {
         self.survive();
     }
 
+    /// Says it in the log and in the device's own. It may hold a driver's words.
     pub(super) fn note(&self, text: &str) {
-        tracing::info!(device = %self.setup.device.name, "{text}");
+        tracing::info!(device = %self.setup.device.name, "{}", plain(text));
         self.shared.journal().note(text);
+    }
+
+    /// The same of what the driver brings about as often as it likes: the device's own log has it all, as far as that goes back.
+    fn relay(&mut self, text: &str) {
+        let Some(left_out) = self.lines.take(Instant::now()) else { return self.shared.journal().note(text) };
+        if left_out > 0 {
+            tracing::info!(device = %self.setup.device.name, "{left_out} lines of its driver's are in ring3 logs alone");
+        }
+        self.note(text);
     }
 
     /// The same is not said with each process.

@@ -17,7 +17,9 @@ mod handle;
 mod hear;
 mod outage;
 mod shared;
+mod sleep;
 mod survive;
+mod voice;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::CString;
@@ -40,6 +42,7 @@ use crate::rcu::Expedited;
 use crate::store::Store;
 use device::Held;
 pub use device::Taken;
+pub(crate) use device::{check_interrupts, find_driver, unknown};
 pub(crate) use handle::Asked;
 pub use handle::{Answer, Ask, Handle};
 pub(crate) use hear::word_of;
@@ -47,6 +50,7 @@ use outage::Record;
 pub use shared::Shared;
 pub(crate) use survive::named;
 pub use survive::{Adopted, Records, Survival, abandon, adopt, keep_shape};
+use voice::Lines;
 
 /// Between two looks at a driver that serves.
 const LOOK: Duration = Duration::from_secs(1);
@@ -105,7 +109,13 @@ struct Keeper {
     looked: Instant,
     words: usize,
     messages: u32,
+    /// Of the log, for the driver.
+    lines: Lines,
     answer: Option<Answer>,
+    /// What is waited for is an upgrade.
+    upgrading: bool,
+    /// Waits until the machine may sleep.
+    sleeper: Option<Answer>,
     /// Why somebody else uses the disk, or another thing that the next answer says.
     reason: String,
     ending: bool,
@@ -175,7 +185,10 @@ impl Keeper {
             looked: Instant::now(),
             words: 0,
             messages: 0,
+            lines: Lines::new(Instant::now()),
             answer: None,
+            upgrading: false,
+            sleeper: None,
             reason: String::new(),
             ending: false,
             news: (0, 0),
@@ -286,6 +299,7 @@ impl Keeper {
             actions.into_iter().for_each(|action| self.act(action));
             self.show();
             answers.into_iter().for_each(|answer| self.act(answer));
+            self.answer_sleeper();
         }
     }
 
@@ -311,7 +325,7 @@ impl Keeper {
         let (Some(watch), Some(driver)) = (self.watch.as_mut().filter(|_| self.machine.is_running()), &self.driver) else {
             return;
         };
-        if let Some(why) = watch.look(&driver.stats, queues, self.shared.in_flight(), now) {
+        if let Some(why) = watch.look(&driver.stats, queues, self.shared.users(), now) {
             self.accuse(&format!("driver {} is taken for dead: {why}", driver.pid()));
         }
     }

@@ -13,8 +13,6 @@ pub const UPGRADE: &str = "an upgrade";
 #[derive(Default)]
 pub struct Record {
     began: Option<(Instant, Outage)>,
-    /// The last one was an upgrade's, and nobody was told yet.
-    pub upgraded: bool,
     last: f64,
 }
 

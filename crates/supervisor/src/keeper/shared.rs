@@ -10,6 +10,7 @@ use ring3_control::status::{DeviceStatus, State};
 use ring3_stats::{Counters, Segment};
 
 use crate::export::Look;
+use crate::health::Users;
 use crate::journal::{Journal, seconds};
 use crate::process::QUEUES;
 
@@ -63,6 +64,11 @@ impl Shared {
             (status.interrupts, status.shared_hits) = (interrupts, sum(|counters| counters.shared_hits));
             // Which disk a queue is of, the driver knows.
             status.disks.iter_mut().take(1).for_each(|disk| disk.errors = errors);
+            for interface in status.interfaces.iter_mut().take(1) {
+                interface.rx_missed = sum(|counters| counters.lost.rx_missed);
+                interface.rx_errors = sum(|counters| counters.lost.rx_errors);
+                interface.tx_lost = sum(|counters| counters.lost.tx_lost);
+            }
         }
         if status.pid != 0 {
             (status.cpu_ms, status.memory) = (cpu_ms(status.pid).unwrap_or(0), memory(status.pid).unwrap_or(0));
@@ -79,9 +85,12 @@ impl Shared {
         held(&self.status)
     }
 
-    pub(super) fn in_flight(&self) -> u64 {
-        let look = held(&self.look).clone();
-        look.map_or(0, |look| look.in_flight())
+    /// What the kernel says of its users' requests.
+    pub(super) fn users(&self) -> Users {
+        let Some(look) = held(&self.look).clone() else { return Users::default() };
+        let in_flight = look.in_flight();
+        // At rest one look has to do.
+        Users { in_flight, ended: (in_flight > 0).then(|| look.ended()).flatten() }
     }
 
     /// What the next ring3d needs to go on with the users' disks; null if there are none.

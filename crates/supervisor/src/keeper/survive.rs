@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ring3_backend::{Claim, SavedClaim};
@@ -66,6 +66,8 @@ impl Survival {
             return;
         }
         let (store, key) = (self.store.clone(), self.claim.clone());
+        // Said when it changes: a driver has its claim change as often as it likes.
+        let said = Mutex::new(String::new());
         claim.on_change(move |saved| {
             let kept = saved.map_err(|error| error.to_string()).and_then(|SavedClaim { facts, fds }| {
                 let fds: Vec<_> = fds.iter().map(|(name, fd)| (name.as_str(), fd as &dyn AsFd)).collect();
@@ -73,7 +75,11 @@ impl Survival {
             });
             if let Err(why) = kept {
                 store.forget(&key);
-                tracing::info!("if ring3d dies, this device's driver is started anew: {why}");
+                let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                if *said != why {
+                    tracing::info!("if ring3d dies, this device's driver is started anew: {why}");
+                    *said = why;
+                }
             }
         });
     }

@@ -103,8 +103,33 @@ fn wanted(text: &str) -> Result<Vec<Wanted>, String> {
     file.device.into_iter().map(device).chain(file.split.into_iter().map(half)).collect()
 }
 
+/// Whether a disk or a partition of `device` might be called `name`: `NAME-2`, `NAME-part1`, `NAME-2-part1`. How many it has, its driver says.
+fn may_be_called(device: &Device, name: &str) -> bool {
+    let is_number = |text: &str| text.parse::<u32>().is_ok_and(|number| number > 0 && number.to_string() == text);
+    let Some(rest) = name.strip_prefix(device.link()).and_then(|rest| rest.strip_prefix('-')) else { return false };
+    let is_part = |rest: &str| rest.strip_prefix("part").is_some_and(is_number);
+    // One that was asked for is the only one.
+    let is_disk = |rest: &str| device.part.is_none() && is_number(rest);
+    is_part(rest) || is_disk(rest) || rest.split_once('-').is_some_and(|(disk, part)| is_disk(disk) && is_part(part))
+}
+
+/// Two devices of which one may come to have the other's name.
+fn derived(devices: &[&Device]) -> Option<String> {
+    let disks = || devices.iter().filter(|device| device.export.kind == Kind::Ublk);
+    let pair = disks().find_map(|one| disks().find(|two| may_be_called(one, two.link())).map(|two| (one, two)))?;
+    let ((one, two), link) = (pair, pair.1.link());
+    Some(format!(
+        "[device.{}] may have a disk or a partition that is called {link}, as [device.{}] is: name one of them otherwise, or write part = ... \
+         in [device.{}] if it has one disk",
+        one.name, two.name, one.name
+    ))
+}
+
 /// Why two devices cannot be had at the same time.
 fn twice(devices: &[&Device]) -> Option<String> {
+    if let Some(why) = derived(devices) {
+        return Some(why);
+    }
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for device in devices {
         let matched = (!matches!(device.r#match, Match::Class(_))).then(|| format!("{:?}", device.r#match));

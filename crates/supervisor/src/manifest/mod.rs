@@ -93,6 +93,9 @@ pub struct Device {
     /// It may be taken from the kernel's driver.
     #[serde(default)]
     pub bind: bool,
+    /// It may be driven though the platform does not check its interrupts.
+    #[serde(default)]
+    pub unsafe_interrupts: bool,
     /// How it signals.
     #[serde(default = "auto")]
     pub interrupts: String,

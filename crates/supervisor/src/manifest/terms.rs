@@ -85,11 +85,13 @@ pub struct Limits {
     pub pids: u32,
     /// Interrupts a second.
     pub irqs_per_s: u32,
+    /// Disks: namespaces, or drives.
+    pub disks: u16,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_mib: 256, cpu_percent: 200, pids: 64, irqs_per_s: 200_000 }
+        Self { memory_mib: 256, cpu_percent: 200, pids: 64, irqs_per_s: 200_000, disks: 16 }
     }
 }
 
@@ -98,6 +100,7 @@ impl Limits {
         range("limits.memory_mib", (16..=1 << 20).contains(&self.memory_mib), "16 to 1048576")?;
         range("limits.cpu_percent", (1..=100_000).contains(&self.cpu_percent), "1 to 100000")?;
         range("limits.pids", (8..=4096).contains(&self.pids), "8 to 4096")?;
+        range("limits.disks", (1..=128).contains(&self.disks), "1 to 128")?;
         range("limits.irqs_per_s", self.irqs_per_s >= 100, "at least 100")
     }
 }

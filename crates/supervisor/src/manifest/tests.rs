@@ -124,6 +124,39 @@ fn a_name_an_id_or_a_device_that_is_there_twice_is_an_error_that_names_both() {
 }
 
 #[test]
+fn a_name_that_a_disk_or_a_partition_of_another_device_may_get_is_an_error() {
+    let both = |one: &str, two: &str| {
+        let device = |name: &str, place: u32, more: &str| {
+            format!("[device.{name}]\nmatch = {{ address = \"0000:0{place}:00.0\" }}\n{more}\n")
+        };
+        let (one, more) = one.split_once(' ').unwrap_or((one, ""));
+        read_all(&(device(one, 1, more) + &device(two, 2, ""))).map(drop).map_err(|error| error.to_string())
+    };
+    for (one, two) in [
+        ("data", "data-2"),
+        ("data", "data-1"),
+        ("data", "data-part1"),
+        ("data", "data-2-part1"),
+        ("data part = 1", "data-part1"),
+    ] {
+        let error = both(one, two).unwrap_err();
+        assert!(error.contains("[device.data]") && error.contains(&format!("[device.{two}]")), "{error}");
+    }
+    for (one, two) in [
+        ("data", "data-02"),
+        ("data", "data-0"),
+        ("data", "data-old"),
+        ("data", "data2"),
+        ("data part = 1", "data-2"),
+        ("data-1", "data-2"),
+    ] {
+        assert_eq!(both(one, two), Ok(()), "{one} {two}");
+    }
+    let linked = "[device.a]\nmatch = { class = \"nvme\" }\n[device.b]\nmatch = { class = \"ahci\" }\nexport.link = \"a-1\"";
+    assert!(read_all(linked).is_err());
+}
+
+#[test]
 fn a_driver_is_of_a_user_who_is_there_and_not_roots() {
     let with = |user: &str| {
         parse(&format!("[device.a]\nmatch = {{ class = \"nvme\" }}\nuser = \"{user}\"")).map(|devices| devices[0].user)
@@ -133,6 +166,20 @@ fn a_driver_is_of_a_user_who_is_there_and_not_roots() {
     for (user, why) in [("root", "is root"), ("0", "is root"), ("nobody-at-all", "there is no user")] {
         assert!(with(user).unwrap_err().contains(why), "{user}");
     }
+}
+
+#[test]
+fn a_driver_without_a_user_has_one_of_its_own_which_is_the_same_each_time() {
+    let own = |name: &str| User::own(name, |_| false).unwrap();
+    assert_eq!(own("scratch"), own("scratch"));
+    assert_ne!(own("scratch"), own("data"));
+    let users: std::collections::BTreeSet<_> = (0..200).map(|number| own(&format!("disk{number}")).user).collect();
+    assert!(users.len() > 190 && users.iter().all(|user| (61_184..=65_519).contains(user)), "{users:?}");
+    let scratch = own("scratch").user;
+    let other = User::own("scratch", |user| user == scratch).unwrap();
+    assert!(other.user != scratch && other.user == other.group);
+    assert_eq!(User::own("scratch", |_| true), None);
+    assert!(User::is_somebody(0) && !User::is_somebody(61_199));
 }
 
 #[test]

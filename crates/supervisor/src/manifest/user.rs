@@ -14,6 +14,35 @@ pub struct User {
     pub group: u32,
 }
 
+/// Numbers that are for users whom services make for themselves. [systemd, Users, Groups, UIDs and GIDs]
+const OWN: std::ops::RangeInclusive<u32> = 61_184..=65_519;
+
+impl User {
+    /// The user of a device's own whose manifest names none: the same each time, as it is told by the `name`. Nobody but this device's drivers is he, so that no process of others can end
+    /// or stop them. `taken` says who cannot be had; `None` if nobody is left.
+    pub fn own(name: &str, taken: impl Fn(u32) -> bool) -> Option<Self> {
+        // FNV-1a, which is the same in each release.
+        let hash =
+            name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let (first, count) = (*OWN.start(), OWN.end() - OWN.start() + 1);
+        let begin = (hash % u64::from(count)) as u32;
+        let free = (0..count).map(|step| first + (begin + step) % count).find(|user| !taken(*user));
+        free.map(|user| Self { user, group: user })
+    }
+
+    /// Whether the machine has a user or a group of this number, or a service that has made itself one.
+    pub fn is_somebody(number: u32) -> bool {
+        // Of files alone: who asks a directory waits for it.
+        let is_named = |file: &str| {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            text.lines().any(|line| line.split(':').nth(2).is_some_and(|found| found.parse() == Ok(number)))
+        };
+        is_named("/etc/passwd")
+            || is_named("/etc/group")
+            || std::path::Path::new("/run/systemd/dynamic-uid").join(number.to_string()).exists()
+    }
+}
+
 impl FromStr for User {
     type Err = String;
 

@@ -31,6 +31,9 @@ impl Machine {
     }
 
     fn run(&mut self, now: Instant) -> Option<Action> {
+        if self.is_asleep() {
+            return self.rest(now);
+        }
         match self.device {
             Device::Absent if self.due.claim.is_none_or(|due| due <= now) => {
                 (self.device, self.due.claim) = (Device::Claiming, None);
@@ -80,7 +83,7 @@ impl Machine {
         let tired = self.driver == Driver::None && self.budget.is_exhausted();
         // Users wait for the driver that starts, and it does not wait for the next one.
         let busy = !matches!(self.driver, Driver::None | Driver::Dying | Driver::Running);
-        self.goal == Goal::Run && self.standby == Standby::None && self.is_held() && !tired && !busy
+        self.goal == Goal::Run && self.standby == Standby::None && self.is_held() && !tired && !busy && !self.is_asleep()
     }
 
     fn drive(&mut self, now: Instant) -> Option<Action> {
@@ -106,7 +109,8 @@ impl Machine {
     /// Whether a driver is wanted, and one waits for the device.
     fn may_drive(&self, now: Instant) -> bool {
         let is_due = self.budget.pause.is_none_or(|due| due <= now);
-        self.goal == Goal::Run && self.standby == Standby::Ready && is_due && !self.budget.is_exhausted()
+        let ready = self.standby == Standby::Ready && !self.is_asleep();
+        self.goal == Goal::Run && ready && is_due && !self.budget.is_exhausted()
     }
 
     /// A user wants it stopped: users of the disk first, while there is a driver that ends what they have asked for.
@@ -152,7 +156,7 @@ impl Machine {
         Action::StopExport { force }
     }
 
-    fn kill_on_purpose(&mut self, now: Instant) -> Action {
+    pub(super) fn kill_on_purpose(&mut self, now: Instant) -> Action {
         (self.driver, self.due.driver, self.expected) = (Driver::Dying, Some(now + KILL_AGAIN), true);
         Action::Kill
     }
@@ -299,13 +303,29 @@ impl Machine {
                 actions.extend(self.dismiss_standby(now));
             }
         }
+        if is_over(self.due.wake) {
+            self.wake_up(now, actions);
+        }
         if is_over(self.budget.pause) {
             self.budget.pause = None;
         }
     }
 
+    /// Notes since when the kernel does what it was asked.
+    pub(super) fn watch_kernel(&mut self, now: Instant) {
+        let waits = matches!(self.export, Export::Preparing | Export::Starting { .. } | Export::Stopping);
+        self.kernel = match self.kernel {
+            _ if !waits => None,
+            Some((export, due)) if export == self.export => Some((export, due.filter(|due| *due > now))),
+            _ => Some((self.export, Some(now + KERNEL))),
+        };
+    }
+
     /// Tells who waits what it has come to.
     pub(super) fn judge(&mut self, actions: &mut Vec<Action>) {
+        if self.is_stuck() {
+            self.answer(Verdict::Stuck, actions);
+        }
         match self.goal {
             Goal::Run if self.driver == Driver::Running && self.upgrade.is_none() => self.answer(Verdict::Done, actions),
             Goal::Stop { .. } if self.is_at_rest() => self.answer(Verdict::Done, actions),

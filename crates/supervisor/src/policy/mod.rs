@@ -13,8 +13,11 @@
 
 #[cfg(test)]
 mod adopted;
+#[cfg(test)]
+mod asleep;
 mod budget;
 mod decide;
+mod sleep;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +27,7 @@ use ring3_control::status::State;
 
 pub(crate) use budget::Budget;
 pub use budget::Terms;
+pub use sleep::Sleep;
 
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,8 @@ pub enum Event {
     Started,
     /// [`Action::Create`], [`Action::Recover`], [`Action::Serve`] or [`Action::Start`] has failed.
     ExportFailed,
+    /// [`Action::Create`]: somebody has what it needs, whoever drives.
+    ExportRefused,
     /// [`Action::StopExport`]: the kernel's half is gone.
     ExportStopped,
     /// [`Action::StopExport`]: somebody uses it.
@@ -75,6 +81,10 @@ pub enum Event {
     },
     /// A user wants another program.
     Upgrade,
+    /// The machine is about to sleep.
+    Sleep(Sleep),
+    /// It is awake.
+    Wake,
     /// Time has passed.
     Timer,
 }
@@ -116,6 +126,8 @@ pub enum Action {
     Leave,
     /// Ask the driver to stop its device and to end.
     StopDriver,
+    /// The same, while the kernel's half stays, and what its users want waits.
+    Rest,
     /// From now on standbys are made of the new program.
     Adopt,
     /// Tell the user who waits.
@@ -148,6 +160,8 @@ pub enum Verdict {
     WentBack,
     /// The device was given up.
     Failed,
+    /// The kernel does not end what it was asked about the disks.
+    Stuck,
 }
 
 /// What the device is.
@@ -263,6 +277,7 @@ struct Due {
     /// I/O waits no longer.
     io: Option<Instant>,
     probation: Option<Instant>,
+    wake: Option<Instant>,
 }
 
 /// Between two looks whether an absent device is there.
@@ -279,6 +294,8 @@ const STOP: Duration = Duration::from_secs(190);
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 /// How long a new program must serve before there is no way back.
 const PROBATION: Duration = Duration::from_secs(1);
+/// How long the kernel may take over what it is asked about the disks before who waits for that is told so: more than it needs to see that a server has died.
+const KERNEL: Duration = Duration::from_secs(100);
 
 /// One device's.
 #[derive(Debug)]
@@ -290,6 +307,8 @@ pub struct Machine {
     standby: Standby,
     export: Export,
     upgrade: Option<Upgrade>,
+    /// The machine sleeps, or is about to.
+    sleep: Option<Sleep>,
     budget: Budget,
     due: Due,
     /// The kernel's half has, or had, users.
@@ -304,6 +323,8 @@ pub struct Machine {
     dismissed: bool,
     /// Somebody waits for a verdict.
     asked: bool,
+    /// What the kernel does, and until when it should have done it: `None` once that is over.
+    kernel: Option<(Export, Option<Instant>)>,
 }
 
 impl Machine {
@@ -320,6 +341,7 @@ impl Machine {
             standby,
             export,
             upgrade: None,
+            sleep: None,
             budget,
             due,
             shown,
@@ -328,6 +350,7 @@ impl Machine {
             expected,
             dismissed,
             asked,
+            kernel: None,
         }
     }
 
@@ -373,24 +396,31 @@ impl Machine {
         while let Some(action) = self.decide(now) {
             actions.push(action);
         }
+        self.watch_kernel(now);
         self.judge(&mut actions);
         actions
     }
 
     /// When [`Event::Timer`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        let Due { claim, standby, driver, io, probation } = self.due;
-        let pause = self.budget.pause.filter(|_| self.goal == Goal::Run && self.driver == Driver::None && self.is_held());
+        let Due { claim, standby, driver, io, probation, wake } = self.due;
+        let claim = claim.filter(|_| !self.is_asleep());
+        let starts = self.goal == Goal::Run && self.driver == Driver::None && self.is_held() && !self.is_asleep();
+        let pause = self.budget.pause.filter(|_| starts);
         let spawn = self.budget.spawn.filter(|_| self.wants_standby());
-        [claim, standby, driver, io, probation, pause, spawn].into_iter().flatten().min()
+        let kernel = self.kernel.and_then(|(_, due)| due);
+        [claim, standby, driver, io, probation, wake, pause, spawn, kernel].into_iter().flatten().min()
     }
 
     /// For users.
     pub fn state(&self) -> State {
         match (self.goal, self.upgrade) {
-            (Goal::Fail, _) if self.is_at_rest() => State::Failed,
+            // Nobody waits for a driver any more, and users for the kernel alone.
+            (Goal::Fail, _) if self.is_stuck() => State::Failed,
+            (Goal::Fail, _) if self.kernel.is_some() => State::Stopping,
             (Goal::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
             (Goal::Stop { .. }, _) => State::Stopping,
+            (Goal::Run, _) if self.is_asleep() => State::Sleeping,
             (Goal::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => State::Absent,
             (Goal::Run, Some(Upgrade::Leaving | Upgrade::Starting)) => State::Upgrading,
             _ if self.export == Export::Up && self.driver != Driver::Dying => State::Running,
@@ -464,6 +494,11 @@ impl Machine {
         device && (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None)
     }
 
+    /// The kernel does not end what it was asked.
+    fn is_stuck(&self) -> bool {
+        matches!(self.kernel, Some((_, None)))
+    }
+
     fn is_held(&self) -> bool {
         !matches!(self.device, Device::Absent | Device::Claiming | Device::Gone)
     }
@@ -503,6 +538,12 @@ impl Machine {
             Event::Prepared if self.export == Export::Preparing => self.export = Export::Ready,
             Event::Started => self.started(now),
             Event::ExportFailed => self.export_failed(now, actions),
+            Event::ExportRefused if self.export == Export::Preparing && !self.shown => {
+                self.export = Export::None;
+                if self.goal == Goal::Run {
+                    self.fail(actions);
+                }
+            }
             Event::ExportStopped if self.export == Export::Stopping => {
                 (self.export, self.shown, self.due.io) = (Export::None, false, None);
             }
@@ -514,10 +555,10 @@ impl Machine {
                 }
             }
             Event::Restart => self.restart(now, actions),
-            Event::Stop { force } if !self.asked => (self.goal, self.asked) = (Goal::Stop { force }, true),
-            // Who insists.
-            Event::Stop { force: true } if matches!(self.goal, Goal::Stop { .. }) => self.goal = Goal::Stop { force: true },
-            Event::Upgrade if !self.asked => self.begin_upgrade(now, actions),
+            Event::Stop { .. } if !self.asked || self.overrules(event) => self.stop(event, now, actions),
+            Event::Upgrade if !self.asked && !self.is_asleep() => self.begin_upgrade(now, actions),
+            Event::Sleep(sleep) if !self.asked => self.fall_asleep(sleep, now),
+            Event::Wake => self.wake_up(now, actions),
             _ => {}
         }
     }
@@ -536,7 +577,7 @@ impl Machine {
 
     /// From now on, I/O waits.
     fn begin_outage(&mut self, now: Instant) {
-        if self.shown && self.goal == Goal::Run {
+        if self.shown && self.goal == Goal::Run && !self.is_asleep() {
             self.due.io.get_or_insert(now + self.terms.patience);
         }
     }
@@ -556,7 +597,7 @@ impl Machine {
     }
 
     fn restart(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.asked {
+        if self.asked || self.is_asleep() {
             return;
         }
         (self.goal, self.asked) = (Goal::Run, true);
@@ -568,6 +609,29 @@ impl Machine {
         if !matches!(self.driver, Driver::None | Driver::Dying) {
             self.expected = true;
             self.kill(now, actions);
+        }
+    }
+
+    /// Whether `event` is done though another request is: a stop does not wait for a start that may never come to an end, and who insists is heard.
+    pub fn overrules(&self, event: Event) -> bool {
+        match event {
+            Event::Stop { force } => force || !matches!(self.goal, Goal::Stop { .. }),
+            _ => false,
+        }
+    }
+
+    fn stop(&mut self, event: Event, now: Instant, actions: &mut Vec<Action>) {
+        let force = event == Event::Stop { force: true };
+        let again = self.goal == Goal::Stop { force: true } || self.driver == Driver::Stopping;
+        let insists = force && again && self.asked;
+        self.goal = Goal::Stop { force };
+        self.asked = true;
+        if self.upgrade.take().is_some() {
+            self.due.probation = None;
+        }
+        // What the kernel waits for ends with the driver.
+        if insists && !matches!(self.driver, Driver::None | Driver::Dying) {
+            actions.push(self.kill_on_purpose(now));
         }
     }
 

@@ -15,9 +15,9 @@ const TERMS: Terms = Terms {
 };
 
 /// What the machine has brought about, seen from outside, and what it must never do.
-struct World {
-    machine: Machine,
-    now: Instant,
+pub(super) struct World {
+    pub(super) machine: Machine,
+    pub(super) now: Instant,
     began: Instant,
     driver: bool,
     standby: bool,
@@ -28,8 +28,8 @@ struct World {
     orphaned: bool,
     fencing: bool,
     /// What must be answered.
-    open: VecDeque<Action>,
-    verdicts: Vec<Verdict>,
+    pub(super) open: VecDeque<Action>,
+    pub(super) verdicts: Vec<Verdict>,
     drives: Vec<Instant>,
     log: Vec<Action>,
     exported: bool,
@@ -57,7 +57,7 @@ impl World {
     }
 
     /// Lets `event` happen, and checks what the machine makes of it.
-    fn on(&mut self, event: Event) -> &mut Self {
+    pub(super) fn on(&mut self, event: Event) -> &mut Self {
         match event {
             // An answer to a second kill: a process ends once.
             Event::Ended | Event::Killed if !self.driver => return self,
@@ -102,7 +102,7 @@ impl World {
                 self.standby = true;
             }
             Action::Create => self.exported = true,
-            Action::Serve | Action::Leave | Action::StopDriver | Action::Kill => {
+            Action::Serve | Action::Leave | Action::StopDriver | Action::Rest | Action::Kill => {
                 assert!(self.driver, "{action:?} without a driver")
             }
             Action::Answer(verdict) => self.verdicts.push(verdict),
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// Answers all that is asked, as a world without faults does.
-    fn settle(&mut self) -> &mut Self {
+    pub(super) fn settle(&mut self) -> &mut Self {
         for _ in 0..200 {
             if let Some(action) = self.open.pop_front() {
                 if let Some(event) = answer(action) {
@@ -145,25 +145,25 @@ impl World {
         self
     }
 
-    fn running() -> Self {
+    pub(super) fn running() -> Self {
         let mut world = Self::new();
         world.on(Event::Timer).settle();
         assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
         world
     }
 
-    fn since(&mut self) -> Vec<Action> {
+    pub(super) fn since(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.log)
     }
 }
 
 /// What the world says to `action` if all goes well.
-fn answer(action: Action) -> Option<Event> {
+pub(super) fn answer(action: Action) -> Option<Event> {
     Some(match action {
         Action::Claim => Event::Claimed,
         Action::Spawn { .. } => Event::Ready,
         Action::KillStandby => Event::StandbyEnded,
-        Action::Kill | Action::StopDriver => Event::Ended,
+        Action::Kill | Action::StopDriver | Action::Rest => Event::Ended,
         Action::Fence => Event::Fenced,
         Action::Drive(_) => Event::Offers,
         Action::Create | Action::Recover => Event::Prepared,
@@ -335,6 +335,41 @@ fn a_driver_that_dies_too_often_is_given_up_and_waiting_io_fails_at_its_deadline
 }
 
 #[test]
+fn a_kernel_that_never_answers_ends_in_a_state_at_the_deadline_and_each_command_in_an_answer() {
+    let mut world = World::running();
+    world.since();
+    let died = world.now;
+    world.on(Event::Ended);
+    assert!(world.since().contains(&Action::Recover));
+    // All else is answered.
+    world.open.retain(|action| *action != Action::Recover);
+    while world.machine.state() == State::Recovering {
+        world.now = world.machine.deadline().unwrap();
+        world.on(Event::Timer);
+        world.open.retain(|action| *action != Action::Recover);
+        while let Some(event) = world.open.pop_front().and_then(answer) {
+            world.on(event);
+        }
+    }
+    assert_eq!((world.machine.state(), world.now), (State::Stopping, died + TERMS.patience));
+    for event in [Event::Restart, Event::Stop { force: true }, Event::Stop { force: false }] {
+        world.on(event);
+        world.open.clear();
+        while world.machine.is_asked() {
+            world.now = world.machine.deadline().unwrap();
+            world.on(Event::Timer);
+            world.open.clear();
+        }
+        assert_eq!(world.verdicts.pop(), Some(Verdict::Stuck), "{event:?}");
+        assert!(world.now <= died + KERNEL);
+    }
+    assert!(world.machine.deadline().is_none_or(|due| due > world.now), "an end that is over costs no timer");
+    // And if it does, late.
+    world.on(Event::ExportFailed).settle();
+    assert_eq!(world.machine.state(), State::Stopped, "{:?}", world.log);
+}
+
+#[test]
 fn a_user_may_try_again_what_was_given_up() {
     let mut world = World::running();
     for _ in 0..4 {
@@ -431,6 +466,65 @@ fn a_stop_is_refused_while_somebody_uses_the_disk() {
     assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
 }
 
+/// Takes what is asked up to `last`, which is left unanswered.
+fn up_to(world: &mut World, last: Action) {
+    while !world.log.contains(&last) {
+        let action = world.open.pop_front().unwrap();
+        if let Some(event) = answer(action) {
+            world.on(event);
+        }
+    }
+    world.open.clear();
+}
+
+#[test]
+fn a_driver_that_does_not_stop_is_killed_once_somebody_insists() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Stop { force: false });
+    up_to(&mut world, Action::StopDriver);
+    assert!(!world.log.contains(&Action::Kill));
+    world.on(Event::Stop { force: true });
+    assert_eq!(world.log.last(), Some(&Action::Kill));
+    world.settle();
+    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Stopped, &[Verdict::Done][..]));
+}
+
+#[test]
+fn a_disk_that_is_not_let_go_by_force_is_taken_from_its_driver_once_somebody_insists() {
+    let mut world = World::running();
+    world.since();
+    world.on(Event::Stop { force: true });
+    up_to(&mut world, Action::StopExport { force: true });
+    world.on(Event::Stop { force: true });
+    assert_eq!(world.log.last(), Some(&Action::Kill));
+    world.on(Event::Ended).on(Event::ExportStopped).settle();
+    assert_eq!(world.machine.state(), State::Stopped);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_start_that_never_comes_to_an_end() {
+    let mut world = World::running();
+    world.on(Event::Restart);
+    assert!(world.machine.is_asked() && world.machine.overrules(Event::Stop { force: false }));
+    assert!(!world.machine.overrules(Event::Restart) && !world.machine.overrules(Event::Upgrade));
+    world.on(Event::Stop { force: false }).settle();
+    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Stopped, &[Verdict::Done][..]));
+}
+
+#[test]
+fn what_is_somebody_elses_ends_the_start_and_no_driver_is_tried_after_the_other() {
+    let mut world = World::new();
+    world.on(Event::Timer);
+    up_to(&mut world, Action::Create);
+    world.on(Event::Restart);
+    world.on(Event::ExportRefused).settle();
+    assert_eq!((world.machine.state(), world.drives.len()), (State::Failed, 1), "{:?}", world.log);
+    world.on(Event::Restart);
+    world.on(Event::Timer).settle();
+    assert_eq!((world.machine.state(), world.verdicts.last()), (State::Running, Some(&Verdict::Done)));
+}
+
 #[test]
 fn an_upgrade_resumes_without_a_fence_and_is_final_after_a_probation() {
     let mut world = World::running();
@@ -504,12 +598,16 @@ fn events() -> impl Strategy<Value = Event> {
         Just(Prepared),
         Just(Started),
         Just(ExportFailed),
+        Just(ExportRefused),
         Just(ExportStopped),
         Just(ExportBusy),
         Just(Restart),
         Just(Stop { force: false }),
         Just(Stop { force: true }),
         Just(Upgrade),
+        Just(Sleep(super::Sleep::Stopped)),
+        Just(Sleep(super::Sleep::Driven)),
+        Just(Wake),
         Just(Timer)
     ]
 }
@@ -561,6 +659,8 @@ proptest! {
                 (91..93, _) => { world.on(Event::Upgrade); }
                 (93..95, _) => { world.on(Event::Stop { force: dice == 93 }); }
                 (95, _) => { world.on(Event::Gone); }
+                (96, _) => { world.on(Event::Sleep(Sleep::Stopped)); }
+                (97, _) => { world.on(Event::Wake); }
                 _ => { world.on(Event::Timer); }
             }
         }

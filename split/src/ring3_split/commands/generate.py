@@ -16,6 +16,7 @@ from ring3_split.commands import bench, campaign, numbers
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
 from ring3_split.generate import build as building
+from ring3_split.generate import complete
 from ring3_split.generate import run as running
 from ring3_split.generate.border import Wishes
 from ring3_split.generate.build import Built
@@ -33,6 +34,10 @@ COMMANDS = {
     "campaign": "build, and count in guests what the kernel survives: faults in the user half, and messages that none would send",
     "run": "build, and run the split driver in a guest: it works, its user half dies, it works on, it comes back",
 }
+
+
+# Not there where the package was installed without the source tree.
+EXAMPLE = Path(__file__).parents[3] / "examples"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,6 +68,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             parser.add_argument("--seconds", metavar="N", type=numbers.seconds, default=0.5, help="time of each kind of transfer")
             parser.add_argument(
                 "--lies", metavar="N", type=numbers.count, default=0, help="messages of a user half that lies; default none"
+            )
+            parser.add_argument(
+                "--liar",
+                metavar="N",
+                type=numbers.count,
+                default=0,
+                help="upcalls of a user half that lies and knows types, in a kernel that poisons what is freed; default none",
             )
             parser.add_argument(
                 "--work",
@@ -104,6 +116,8 @@ def _tools(arguments: argparse.Namespace) -> Tools:
 def run(arguments: argparse.Namespace) -> int:
     """Runs one of them."""
     tools = _tools(arguments)
+    if arguments.step == "bench":
+        _measure_an_example(arguments)
     plan = load(arguments.plan) if arguments.plan else None
     name = arguments.driver or (plan.driver if plan else "")
     if not name or (plan and plan.driver != name):
@@ -119,6 +133,8 @@ def run(arguments: argparse.Namespace) -> int:
     found, plan = _survey(kernel, name, arguments, answers)
     folder = (arguments.out or Path(f"{name}-split")).absolute()
     generated = generate(kernel, kernel.module(name), found, Wishes.of(plan, answers), folder)
+    if arguments.step != "generate":
+        complete.check(generated.border)
     built = building.build(kernel, generated, tools.form) if arguments.step != "generate" else None
     if built and arguments.step == "bench":
         bench.run(kernel, name, built, arguments, folder)
@@ -129,6 +145,12 @@ def run(arguments: argparse.Namespace) -> int:
     if built and arguments.step == "run":
         _run(kernel, name, built, arguments, folder)
     return 0
+
+
+def _measure_an_example(arguments: argparse.Namespace) -> None:
+    """Names the example whose figures docs/split-run.md has, where the user has named no driver."""
+    if arguments.driver is None and arguments.plan is None and arguments.annotations is None and EXAMPLE.is_dir():
+        arguments.plan, arguments.annotations = EXAMPLE / "e1000.plan.toml", EXAMPLE / "e1000.annotations.toml"
 
 
 def _there(path: Path) -> Path:
@@ -152,7 +174,7 @@ def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace,
         if step or arguments.verbose:
             print(line if step else f"    {line}", flush=True)
 
-    wanted = running.Wanted(arguments.lies, arguments.work, _tools(arguments))
+    wanted = running.Wanted(arguments.lies, arguments.work, _tools(arguments), arguments.liar)
     request = running.Request(source_options.cache(), arguments.seconds, folder / "run.log", wanted)
     running.run(kernel, name, built, request, show)
     print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")
@@ -169,6 +191,7 @@ def _show(found: Summary, machine: bool) -> None:
         f"  border       {found.entries} entries, {found.calls} functions called down, {found.symbols} symbols, "
         f"{found.fields} fields"
     )
+    print(f"  believed     {len(found.believed)} numbers that the user half may set to anything; --json names them")
     for name, why in found.refused.items():
         print(f"  not crossing {name}: {why}")
     if found.program:

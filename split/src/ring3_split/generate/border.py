@@ -20,7 +20,6 @@ from ring3_split.generate.units import Unit
 from ring3_split.model import Access, Layout, Member
 from ring3_split.plan.file import Plan, Recovery
 
-WORDLESS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments and strings
 SIZE_OF = re.compile(r"sizeof\(struct (\w+)\)")
 ALIGNMENT = 32  # of what lies behind a net_device that does not say where [linux/netdevice.h: NETDEV_ALIGN]
 
@@ -44,6 +43,7 @@ class Wishes:
     contexts: Mapping[str, Stated] = field(default_factory=dict)
     again: frozenset[str] = frozenset()  # functions that the next user half does anew
     once: frozenset[str] = frozenset()  # members that are set while they are zero, and never again
+    nullable: frozenset[str] = frozenset()  # "function(parameter)" that the user half may call with NULL there
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -64,6 +64,7 @@ class Wishes:
             plan.contexts,
             frozenset(plan.again),
             frozenset(plan.once),
+            frozenset(plan.nullable),
         )
 
 
@@ -73,7 +74,6 @@ class Border:
     def __init__(self, survey: Survey, units: list[Unit], wishes: Wishes) -> None:
         self.survey, self.units, self.wishes = survey, units, wishes
         self.layouts = survey.layouts
-        self.texts = [WORDLESS.sub(" ", (unit.kernel.root / unit.source).read_text(errors="replace")) for unit in units]
         self.addresses = Addresses(survey.halves, survey.halves.graph.driver.data, survey.layouts)
         self.table = Table()
         self.accesses: dict[str, tuple[Access, ...]] = {}
@@ -81,6 +81,7 @@ class Border:
             self.accesses = {**data.accesses, **self.accesses}
         self.mutexes = {region.lock for _, one in survey.halves.graph.owned() for region in one.regions}
         self.statics = statics(survey, self.accesses)
+        self.pointers: set[str] = set()  # "function(parameter)" of all calls
         self.settled: set[str] = set()  # of the members that are set once, those that cross so
         self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         self.settable: set[str] = set()  # members of which the plan requires something
@@ -141,6 +142,13 @@ class Border:
         """The one struct that these functions use a `void *` member as."""
         found = self.shapes(code, "cast", f"field {name}")
         return found.pop().removeprefix("struct ") if len(found) == 1 else ""
+
+    def pointed(self, name: str) -> set[str]:
+        """The structs with known layouts that a member without a struct of its own is used as."""
+        said = self.annotation(name)
+        graph = self.survey.halves.graph
+        found = {one.removeprefix("struct ") for one in self.shapes([key for key, _ in graph.owned()], "cast", f"field {name}")}
+        return {one for one in {*found, said.type if said else ""} if one in self.layouts.structs}
 
     def check(self, name: str) -> Check | None:
         """What is to be checked of a member that comes back: what a person says goes before what was derived."""
@@ -303,7 +311,8 @@ class Border:
             return ""
         self.settable.add(name)
         struct, _, member = name.partition(".")
-        kind = f"__typeof__(object->{member})"
+        found = self.layouts.member(name)
+        kind = "unsigned long" if found and found.bits else f"__typeof__(object->{member})"
         wanted = (
             f"{_inner(struct, 'object', base)}\n\t{kind} value = ({kind})given;",
             self.wishes.requires[name],
@@ -330,7 +339,10 @@ class Border:
         self.table.reach[entry.function] = called = self._called(code)
         if any(stored.field == "work_struct.func" for one in code for stored in self.survey.halves.graph.functions[one].stored):
             self.table.working.add(entry.function)
-        if any((api := self.survey.halves.apis.of(name)) is not None and api.frees is not None for name in called):
+        if any(
+            (api := self.survey.halves.apis.of(name)) is not None and api.way == "memory" and api.frees is not None
+            for name in called
+        ):
             self.table.freeing.add(entry.function)
 
     def _called(self, code: set[str]) -> set[str]:

@@ -12,7 +12,7 @@ import msgspec
 from ring3_split.annotate.border import Downcall
 from ring3_split.annotate.declared import pointee
 from ring3_split.errors import Refusal
-from ring3_split.generate import symbols
+from ring3_split.generate import declarations, objects, symbols
 from ring3_split.generate.border import Border
 from ring3_split.generate.declarations import Declared, Parameter
 from ring3_split.generate.table import Argument, Call, Undo
@@ -48,6 +48,8 @@ def add(border: Border) -> None:
             border.table.refused[name] = f"it has more than {ARGUMENTS} arguments"
         else:
             _add(border, downcall, declared)
+    for name in sorted(border.wishes.nullable - border.pointers):
+        raise Refusal(f"nullable: {name} is no pointer that the user half hands down: name it as FUNCTION(PARAMETER)")
     called = {call.name for call in border.table.calls}
     for name in sorted(border.wishes.requires.keys() - called):
         if "." not in name:
@@ -64,7 +66,9 @@ def _work_items(border: Border) -> None:
         parameters = (Parameter(f"struct {struct} *", "work"), Parameter("work_func_t", "function"))
         declared = Declared(name, "void", parameters, False, f"void {name}()", "", 0, 0, False)
         arguments = [Argument("OBJECT", border.type_of(struct)), Argument("OBJECT", border.signature(NAMED_CODE["work_func_t"]))]
-        border.table.calls.append(Call(name, declared, arguments, Argument(), requires=required()[name].holds))
+        call = Call(name, declared, arguments, Argument())
+        _require(border, call)
+        border.table.calls.append(call)
     for key in border.table.working:
         border.table.reach[key] |= WORK_ITEMS.keys()
 
@@ -101,7 +105,7 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
         if downcall.way == "driver" and border.through(downcall.function, number) == "r":
             note = f"in {note}"
         if note.endswith("io") and parameter.pointer:
-            mapped.append(f"split_is_mapped(split_host, {parameter.name})")
+            mapped.append(f"split_is_mapped(split_host, (const void __iomem *){parameter.name})")
         argument = _argument(border, note, parameter, declared)
         if argument is None:
             border.table.refused[declared.name] = f"what its argument {number} ({parameter.type}) points to is not known"
@@ -117,43 +121,31 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
         call.format = texts[-1]
         arguments[call.format] = Argument("BRIEF")
     call.undo = _undo(border, call)
+    call.ends = None if call.own else objects.ends().ends.get(call.name)
+    if call.ends is not None and arguments[call.ends].way != "OBJECT":
+        border.table.refused[declared.name] = "it frees what is no object of the user half's"
+        return
     _require(border, call, mapped)
     border.table.calls.append(call)
 
 
 def _require(border: Border, call: Call, more: Sequence[str] = ()) -> None:
-    """What must be so before a call: what requires.toml and the plan say, and `more`.
-
-    No pointer is NULL but where the driver itself hands NULL.
-    """
+    """What must be so before a call: what requires.toml and the plan say, and `more`; and no pointer is NULL that must not be."""
     known = required().get(call.name, Condition())
-    conditions = [known.holds, *more, border.wishes.requires.get(call.name, "")]
-    pointers = [
-        parameter.name for parameter, one in zip(call.declared.parameters, call.arguments, strict=True) if one.way != "SCALAR"
-    ]
-    null = {
-        parameter.name
-        for text in border.texts
-        for handed in _handed(text, call.name)
-        for parameter, value in zip(call.declared.parameters, handed, strict=False)
-        if value == "NULL"
-    }
-    call.nullable = (*known.nullable, *sorted(null))
-    call.requires = " && ".join(f"({one})" for one in conditions if one) or ("true" if pointers else "")
+    pairs = zip(call.declared.parameters, call.arguments, strict=True)
+    pointers = [parameter.name for parameter, argument in pairs if argument.way != "SCALAR"]
+    border.pointers |= {f"{call.name}({name})" for name in pointers}
+    nullable = {*known.nullable, *_null(border, call), *(n for n in pointers if f"{call.name}({n})" in border.wishes.nullable)}
+    conditions = [known.holds, *more, *objects.conditions(border, call), border.wishes.requires.get(call.name, "")]
+    call.requires = " && ".join([*(n for n in pointers if n not in nullable), *(f"({one})" for one in conditions if one)])
 
 
-def _handed(text: str, name: str) -> Iterator[list[str]]:
-    """What is handed to a function at each place of a source without strings and comments that calls it."""
-    for call in re.finditer(rf"\b{name}\s*\(", text):
-        depth, begin, found = 1, call.end(), []
-        for at in range(begin, len(text)):
-            depth += (text[at] in "([{") - (text[at] in ")]}")
-            if depth == 0 or (depth == 1 and text[at] == ","):
-                found.append(text[begin:at].strip())
-                begin = at + 1
-            if depth == 0:
-                break
-        yield found
+def _null(border: Border, call: Call) -> Iterator[str]:
+    """The parameters for which the driver itself hands NULL to a function, at some place."""
+    for unit in border.units:
+        for place in re.finditer(rf"\b{call.name}\s*\(", unit.code):
+            handed = declarations.split(unit.code[place.end() : declarations.closing(unit.code, place.end() - 1)])
+            yield from (p.name for p, value in zip(call.declared.parameters, handed, strict=False) if value.strip() == "NULL")
 
 
 def _undo(border: Border, call: Call) -> Undo | None:
@@ -222,7 +214,7 @@ def _argument(border: Border, note: str, parameter: Parameter, declared: Declare
     if not parameter.pointer:
         return Argument()
     target = pointee(parameter.type)
-    if note.endswith("out single") and (target is None or target[0] != "number"):
+    if note.endswith("out single") and target is not None and target[0] == "pointer":
         inner = pointee(parameter.type.rstrip()[:-1].strip())
         return Argument("RESULT", border.type_of(inner[1]) if inner and inner[1] else "")
     if word == "string" or any(parameter.type.startswith(one) for one in ALIKE):

@@ -139,7 +139,7 @@ def _function(text: str, file: str, first: int, last: int, defined: bool) -> Dec
     named = NAME.search(plain)
     if not named or "=" in plain or "{" in plain or plain.startswith("typedef") or named[1] in NO_NAMES:
         return None
-    end = _closing(plain, named.end() - 1)
+    end = closing(plain, named.end() - 1)
     if end < 0 or plain[end + 1 :].strip():
         return None
     inner = [part.strip() for part in split(plain[named.end() : end])]
@@ -152,7 +152,8 @@ def _function(text: str, file: str, first: int, last: int, defined: bool) -> Dec
     return Declared(named[1], returns, parameters, variadic, plain[: end + 1], file, first, last, defined)
 
 
-def _closing(text: str, opening: int) -> int:
+def closing(text: str, opening: int) -> int:
+    """Where a parenthesis is closed; -1: nowhere."""
     depth = 0
     for index in range(opening, len(text)):
         depth += (text[index] == "(") - (text[index] == ")")

@@ -149,7 +149,9 @@ class Views:
         if member.bits:
             first, width = member.bits
             start, end = first // 8, (first + width + 7) // 8
-            return [Field(at.path, at.offset - member.offset + start, end - start, "BITS", written)]
+            bits = Field(at.path, at.offset - member.offset + start, end - start, "BITS", written)
+            # Bits that are whole bytes are a number, of which a plan can require something.
+            return [self._held(name, at.base, bits) if not first % 8 and width // 8 in NUMBERS and not width % 8 else bits]
         once = written and name in self.border.wishes.once
         self.border.settled |= {name} if once else set()
         plain = Field(at.path, at.offset, member.size, written=written, once=once)

@@ -57,14 +57,7 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
         border.entry(entry)
     calls.add(border)
     border.table.ensures, border.table.again = dict(wishes.ensures), wishes.again
-    for key, named in (("ensures", wishes.ensures), ("before", wishes.before)):
-        for name in named.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
-            raise Refusal(f"{key}: {name} is no entry of the user half")
-    for name in sorted(wishes.once - border.settled):
-        raise Refusal(f"once: {name} is no member that the user half sets")
-    called = [survey.halves.graph.functions[entry.function] for entry in border.table.entries]
-    for name in sorted(wishes.again - {one.name for one in called if one.returns == "void"}):
-        raise Refusal(f"again: {name} is no entry of the user half without a result")
+    _check(border)
     hoisted, aliases = symbols.add(border)
     symbols.variable_views(border)
     border.forget_conditions()
@@ -84,6 +77,26 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
 
 def _file(survey: Survey, key: str) -> str:
     return survey.halves.graph.functions[key].file
+
+
+def _check(border: Border) -> None:
+    """Refuses a plan that speaks of what is not there, or of what would never end."""
+    wishes = border.wishes
+    for key, named in (("ensures", wishes.ensures), ("before", wishes.before)):
+        for name in named.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
+            raise Refusal(f"{key}: {name} is no entry of the user half")
+    for name in sorted(wishes.once - border.settled):
+        raise Refusal(f"once: {name} is no member that the user half sets")
+    called = [border.survey.halves.graph.functions[entry.function] for entry in border.table.entries]
+    for name in sorted(wishes.again - {one.name for one in called if one.returns == "void"}):
+        raise Refusal(f"again: {name} is no entry of the user half without a result")
+    for struct, recovery in wishes.recovery.items():
+        later = border.shapes([key for key, without in wishes.without.items() if without == "later"], "container", "param 0")
+        if f"{struct}.{recovery.work}" not in {one.removesuffix(".work") for one in later}:
+            raise Refusal(
+                f"recovery: {struct}.{recovery.work} would be queued again and again while nobody answers: "
+                'give the function of the kernel half that is its work without = "later"'
+            )
 
 
 class Writer:
@@ -218,11 +231,13 @@ class Writer:
                 out.append(self._undo(call, call.undo))
             if call.requires:
                 name = f"split_requires_{call.name}"
-                out.append(_condition(name, call.declared.parameters, call.requires, call.nullable))
+                out.append(_condition(name, call.declared.parameters, call.requires))
         for key in (key for key in self.functions if key in self.entries):
             one = self.functions[key]
             if one.name in self.border.table.ensures:
-                out.append(_condition(f"split_ensures_{one.name}", one.parameters, self.border.table.ensures[one.name]))
+                there = [p.name for p in one.parameters if "*" in p.type]
+                condition = " && ".join([*there, f"({self.border.table.ensures[one.name]})"])
+                out.append(_condition(f"split_ensures_{one.name}", one.parameters, condition))
         for name, (declaration, expression, source) in self.border.table.counts.items():
             if source == self.unit.source:
                 head = f"unsigned long {name}(const void *base)"
@@ -358,15 +373,11 @@ def _named(parameters: Iterable[Parameter | Declaration]) -> str:
     return "".join(f"\t{_declared(p.type, p.name)} = ({p.type})arguments[{n}];\n" for n, p in enumerate(parameters))
 
 
-def _condition(
-    function: str, parameters: Collection[Parameter | Declaration], condition: str, nullable: Collection[str] = ()
-) -> str:
-    """A function of the kernel half that says whether a condition holds of arguments, of which no other pointer is NULL."""
-    named = [(p.type, p.name) for p in parameters]
-    there = "".join(f"{name} && " for kind, name in named if "*" in kind and name not in nullable)
-    unused = "".join(f"\t(void){name};\n" for _, name in named)
+def _condition(function: str, parameters: Collection[Parameter | Declaration], condition: str) -> str:
+    """A function of the kernel half that says whether a condition holds of arguments."""
+    unused = "".join(f"\t(void){p.name};\n" for p in parameters)
     head = f"int {function}(const unsigned long *arguments)"
-    return f"{head};\n{head}\n{{\n{_named(parameters)}\n{unused}\treturn {there}({condition});\n}}"
+    return f"{head};\n{head}\n{{\n{_named(parameters)}\n{unused}\treturn {condition};\n}}"
 
 
 def _runner(one: Function, number: int) -> str:

@@ -46,6 +46,7 @@ LIES = (
     ("an honest one comes back", "honest"),
     ("it works once more", "works"),
 )
+KNOWS = (("calls, members and probes of one that knows types and lies", "knows"),)
 CHECKED = (("the checker has found nothing", "checked"),)
 END = (("it is unloaded", "split_unload"), ("the kernel has nothing to say", "kernel_is_well"))
 KINDS = ("sound", "network", "disk")
@@ -55,6 +56,7 @@ IMAGE = "disk.img"
 IMAGE_SIZE = 256 << 20
 FUNCTIONS = ("works", "during", "alone", "lies", "honest")
 PROGRAMS = ("bench.c", "fuzz.c", "inject.c", "ioctls.c", "tries.c")
+POISONS = "slub_debug=FZPU"
 LIES_A_SECOND = 50  # at least: what is done between them takes its time
 
 
@@ -66,6 +68,8 @@ class Wanted:
     # What this driver is put to, if not what its kind is: functions in place of those of guest/KIND-split.sh.
     work: Path | None = None
     tools: Tools = USUAL  # what the user half is looked at with
+    upcalls: int = 0  # of a user half that lies and knows types
+    poisoned: bool = False  # the kernel fills memory that is freed, and looks at it; so it does for one that knows types
 
 
 NOTHING_ELSE = Wanted()
@@ -122,7 +126,9 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
     """
     kind, guest = device(driver).kind, kernel.folder.parent / "guest"
     fuzzers = (lab.compiled_file(GUEST / name, guest, RUNTIME, GUEST) for name in PROGRAMS)
-    programs = (*lab.compiled(kinds()[kind].programs, guest), *fuzzers, built.program)
+    # It has the driver's own tables, of which `layout` is the number.
+    liar = lab.compiled_file(GUEST / "liar.c", built.driver.parent / f"liar-{built.layout}", RUNTIME, GUEST, built.driver.parent)
+    programs = (*lab.compiled(kinds()[kind].programs, guest), *fuzzers, liar, built.program)
     needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
     revision = build_own(kernel, scenario.GUEST / "revision.c") if device(driver).revision is not None else None
     return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs, revision)
@@ -136,7 +142,9 @@ def steps(kind: str, wanted: Wanted) -> list[tuple[str, str]]:
     if tools.debugs:
         return [*STEPS, *CHECKED, *END]
     confined = () if tools.unconfined else CONFINED
-    return [*STEPS, *confined, *MORE.get(kind, ()), *(LIES if wanted.lies else ()), *END]
+    lies = LIES if wanted.lies else (LIES[0], *LIES[2:])
+    lies = (*lies[:-2], *(KNOWS if wanted.upcalls else ()), *lies[-2:])
+    return [*STEPS, *confined, *MORE.get(kind, ()), *(lies if wanted.lies or wanted.upcalls else ()), *END]
 
 
 def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = None) -> str:
@@ -160,6 +168,7 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = 
     document["programs"] += [str(program) for program in tools.programs()]
     document["variables"] |= {"DRIVER": run.driver, "LAYOUT": layout, "MESSAGES": str(wanted.lies)}
     document["variables"] |= {
+        "UPCALLS": str(wanted.upcalls),
         "TOOL": tools.command(),
         "OPTIONS": tools.options(),
         "SLOWNESS": str(tools.slowness),
@@ -169,8 +178,11 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = 
         document["memory"] = "1G"
         # With its line numbers, of which the lab strips programs; among those it is for its libraries.
         document["files"][f"/usr/local/bin/{run.programs[-1].name}"] = str(run.programs[-1])
+    if wanted.poisoned or wanted.upcalls:
+        document["kernel_arguments"] = [*document.get("kernel_arguments", []), POISONS]
     all_steps = steps(kind, wanted)
-    document["time_limit"] = int((document["time_limit"] + len(all_steps) * 20) * tools.slowness + wanted.lies / LIES_A_SECOND)
+    usual = (document["time_limit"] + len(all_steps) * 20) * tools.slowness
+    document["time_limit"] = int(usual + wanted.lies / LIES_A_SECOND + wanted.upcalls)
     all_steps = [(all_steps[0][0], f"{scenario.prepare(run)} && {all_steps[0][1]}"), *all_steps[1:]]
     document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in all_steps]
     return tomlkit.dumps(document)

@@ -24,6 +24,7 @@ class Summary(msgspec.Struct, omit_defaults=True):
     symbols: int
     fields: int  # of all views
     refused: dict[str, str]  # what the user half cannot have, and why
+    believed: list[str]  # numbers that the user half may set to anything
     modules: list[str] = []  # the run time's and the driver's
     module_bytes: int = 0  # of the driver's module, with debug information
     program: str = ""
@@ -49,8 +50,20 @@ def summary(generated: Generated, built: Built | None) -> Summary:
         symbols=len(table.symbols),
         fields=sum(len(fields) for views in table.views.values() for fields in views.values()),
         refused=dict(sorted(table.refused.items())),
+        believed=sorted(_believed(generated)),
     )
     if built:
         found.modules, found.program = [str(built.runtime), str(built.driver)], str(built.program)
         found.module_bytes, found.stops = built.driver.stat().st_size, list(built.stops)
     return found
+
+
+def _believed(generated: Generated) -> set[str]:
+    """Numbers of which nothing says what they may be, neither the code nor the plan."""
+    return {
+        f"{kind}.{one.path}"
+        for views in generated.border.table.views.values()
+        for kind, fields in views.items()
+        for one in fields
+        if one.written and one.kind in ("DATA", "BITS") and not (one.bounds or one.requires or one.once)
+    }

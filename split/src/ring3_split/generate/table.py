@@ -72,7 +72,7 @@ class Call:
     own: bool = False  # of the driver's kernel half
     undo: Undo | None = None
     requires: str = ""  # in C, of its parameters: what must be so before it is called
-    nullable: tuple[str, ...] = ()  # parameters that may be NULL where something is required
+    ends: int | None = None  # the argument whose object it frees
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ring3_split.generate import objects
 from ring3_split.generate.border import Border
 from ring3_split.generate.table import Argument, Bound, Call, Field, Parameter, Table
 from ring3_split.stamps import digest
@@ -191,7 +192,9 @@ def _calls(table: Table) -> str:
                 f'\t{{ "{call.name}", KERNEL_HALF(split_down_{call.name}), {len(call.arguments)}, {{ {arguments or "{ 0 }"} }},'
             )
             required = f", .requires = KERNEL_HALF(split_requires_{call.name})" if call.requires else ""
-            out.append(f"\t  {_argument(call.result)}{_undo(table, call)}{required} }},")
+            ends = f", .ends = {call.ends + 1}" if call.ends is not None else ""
+            ends += ", .along = 1" if call.name in objects.ends().along.names else ""
+            out.append(f"\t  {_argument(call.result)}{_undo(table, call)}{required}{ends} }},")
         out.append("};")
     return "\n".join(out)
 

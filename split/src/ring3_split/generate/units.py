@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ring3_split import programs
+from ring3_split.annotate.outline import BLANKED
 from ring3_split.errors import Refusal
 from ring3_split.generate import declarations
 from ring3_split.kernel import Kernel
@@ -31,6 +32,11 @@ class Unit:
         """Its name in the generated folder: never the module's, whose object is made of all others."""
         stem = Path(self.source).stem
         return f"{stem}_main" if stem == self.module.name else stem
+
+    @cached_property
+    def code(self) -> str:
+        """Its text without comments and strings."""
+        return BLANKED.sub(" ", (self.kernel.root / self.source).read_text(errors="replace"))
 
     @cached_property
     def declared(self) -> declarations.Unit:

@@ -114,6 +114,8 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     again: list[str] = []
     # Members that the user half sets while they are zero, and never again.
     once: list[str] = []
+    # "function(parameter)": pointers that the user half may hand down as NULL though the source nowhere hands NULL there.
+    nullable: list[str] = []
 
     def sides(self) -> dict[str, Side]:
         """Function id -> side."""
@@ -173,7 +175,7 @@ def text(plan: Plan) -> str:
             "failed",
             "recovery",
             "mmio",
-        ) and (value or key not in ("combolocks", "again", "once")):
+        ) and (value or key not in ("combolocks", "again", "once", "nullable")):
             document.add(key, value)
     document.add("totals", _table(msgspec.to_builtins(plan.totals)))
     for key, table in (

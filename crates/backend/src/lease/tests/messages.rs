@@ -1,6 +1,7 @@
 //! What drivers may say over a lease, and what they may not.
 
 use super::*;
+use crate::lease::maps::{MAX_FILES, MAX_MAPS};
 
 /// The two ends of a lease, the driver's without a driver.
 fn raw(claim: &Claim) -> Channel {
@@ -198,6 +199,62 @@ fn a_driver_has_no_more_memory_mapped_than_its_share() {
     let map = |len| ask(&channel, &Request::Map(Memory { iova: 1 << 32, offset: 0, len }), &[file.as_fd()]);
     let Answer::Refused(Refusal::Invalid(why)) = map((1 << 30) + 4096) else { panic!("it is mapped") };
     assert!(why.contains("more memory than a driver of this device may have"), "{why}");
+}
+
+/// A sealed file of `len` bytes.
+fn sealed(len: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("pieces", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&file, len).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    file
+}
+
+/// Descriptors of this process for the file of `fd`.
+fn descriptors_of(fd: &OwnedFd) -> usize {
+    let file = rustix::fs::fstat(fd).unwrap();
+    let same = |entry: &std::fs::DirEntry| {
+        rustix::fs::stat(entry.path()).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (file.st_dev, file.st_ino))
+    };
+    std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter(same).count()
+}
+
+#[test]
+fn a_driver_that_maps_a_file_piece_by_piece_costs_its_holder_one_descriptor() {
+    let (claim, _handle) = claimed();
+    let channel = raw(&claim);
+    ask(&channel, &Request::Hello { version: VERSION }, &[]);
+    let file = sealed(1 << 23);
+    let before = descriptors_of(&file);
+    for piece in 0..256 {
+        let (iova, offset) = ((1 << 32) + piece * 4096, piece * 4096);
+        assert_eq!(ask(&channel, &Request::Map(Memory { iova, offset, len: 4096 }), &[file.as_fd()]), Answer::Done);
+    }
+    assert_eq!(descriptors_of(&file), before + 1);
+    claim.quiesce(fence()).unwrap();
+    assert_eq!(descriptors_of(&file), before, "none is left when nothing is mapped");
+}
+
+#[test]
+fn a_driver_has_no_more_files_and_no_more_ranges_mapped_than_its_share() {
+    let (claim, _handle) = claimed();
+    let channel = raw(&claim);
+    ask(&channel, &Request::Hello { version: VERSION }, &[]);
+    let map = |piece: u64, offset, file: &OwnedFd| {
+        ask(&channel, &Request::Map(Memory { iova: (1 << 32) + piece * 4096, offset, len: 4096 }), &[file.as_fd()])
+    };
+    let refused = |answer| {
+        let Answer::Refused(Refusal::Invalid(why)) = answer else { panic!("{answer:?}") };
+        why
+    };
+    let files: Vec<_> = (0..=MAX_FILES).map(|_| sealed(4 << 20)).collect();
+    for (piece, file) in (0..).zip(&files[..MAX_FILES]) {
+        assert_eq!(map(piece, 0, file), Answer::Done);
+    }
+    assert!(refused(map(MAX_FILES as u64, 0, &files[MAX_FILES])).contains("one more file"));
+    for piece in MAX_FILES..MAX_MAPS {
+        assert_eq!(map(piece as u64, piece as u64 * 4096, &files[0]), Answer::Done);
+    }
+    assert!(refused(map(MAX_MAPS as u64, 0, &files[0])).contains("too many mappings"));
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub struct Client {
     pub share: Share,
     /// Until when its limits hold it back.
     pub held_until: Option<Instant>,
+    /// Its next packet is for the wire, which had no room.
+    pub for_wire: bool,
     pub counters: Counters,
     /// What the board says.
     shown: Counters,
@@ -52,6 +54,7 @@ impl Client {
             port: None,
             share,
             held_until: None,
+            for_wire: false,
             counters,
             shown: counters,
             grant,
@@ -202,6 +205,12 @@ impl Guest for Client {
     #[inline]
     fn pending(&self) -> bool {
         !self.session.leaving && self.held_until.is_none() && self.port.as_ref().is_some_and(Port::pending)
+    }
+
+    /// What is for another client does not wait for the wire.
+    #[inline]
+    fn waits(&self, full: bool) -> bool {
+        full && self.for_wire
     }
 
     fn want(&mut self, wanted: bool) {

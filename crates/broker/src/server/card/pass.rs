@@ -28,7 +28,7 @@ enum Turn {
     Used,
     /// It wants nothing more, or may not.
     Idle,
-    /// The card is full, and its turn goes on when it is not.
+    /// Its next packet is for the wire, which is full: its turn goes on when that is not.
     Full,
 }
 
@@ -37,14 +37,21 @@ impl Hub {
     pub(super) fn deal(&mut self) {
         let now = self.limited.then(Instant::now);
         let (mut left, mut idle, count) = (PACKETS, 0, self.inside.lobby.seats.len());
+        self.inside.lobby.seats.iter_mut().flatten().for_each(|client| client.for_wire = false);
+        let mut stopped = None;
         while idle < count && left > 0 {
             match self.serve_client(self.cursor, now, &mut left) {
-                Turn::Full => break,
+                Turn::Full => {
+                    stopped.get_or_insert(self.cursor);
+                    idle += 1;
+                }
                 Turn::Used => idle = 0,
                 Turn::Idle => idle += 1,
             }
             self.cursor = (self.cursor + 1) % count;
         }
+        // The wire's next room is for the one whose turn it was.
+        self.cursor = stopped.unwrap_or(self.cursor);
         let seats = &mut self.inside.lobby.seats;
         self.wire.publish(|flight, memory| give_back(seats, flight, memory));
         let clients = self.inside.lobby.seats.iter().flatten().filter(|client| !client.session().leaving);
@@ -55,6 +62,10 @@ impl Hub {
     fn serve_client(&mut self, seat: usize, now: Option<Instant>, left: &mut usize) -> Turn {
         if let Some(client) = self.inside.lobby.seats[seat].as_mut() {
             client.share.begin();
+            // It was looked at in this deal, which makes no room.
+            if client.for_wire && !self.wire.has_room() {
+                return Turn::Full;
+            }
         }
         loop {
             let Some(client) = self.inside.lobby.seats[seat].as_mut().filter(|client| !client.session().leaving) else {
@@ -65,15 +76,10 @@ impl Hub {
                 Some(port) if client.held_until.is_none() => port.peek(),
                 _ => Ok(None),
             };
-            let bytes = match peeked {
+            let (frames, bytes) = match peeked {
                 // What is longer than any packet will be lost: nobody waits until it could be afforded.
-                Ok(Some(bytes)) => {
-                    if bytes > LONGEST {
-                        0
-                    } else {
-                        bytes
-                    }
-                }
+                Ok(Some((_, bytes))) if bytes > LONGEST => (1, 0),
+                Ok(Some(work)) => work,
                 Ok(None) => {
                     client.share.end(true);
                     return Turn::Idle;
@@ -83,23 +89,25 @@ impl Hub {
                     return Turn::Idle;
                 }
             };
-            if !client.share.affords(bytes) || *left == 0 {
+            if !client.share.affords(frames, bytes) || *left == 0 {
                 client.share.end(false);
                 return Turn::Used;
             }
-            if !self.wire.has_room() {
+            if !self.send(seat) {
                 return Turn::Full;
             }
-            client.share.charge(bytes);
             *left -= 1;
-            self.send(seat);
+            if let Some(client) = self.inside.lobby.seats[seat].as_mut() {
+                client.share.charge(frames, bytes);
+            }
         }
     }
 
-    /// Sends the next packet of a client: to others, to the wire, or nowhere.
-    fn send(&mut self, seat: usize) {
-        let Some(client) = self.inside.lobby.seats[seat].as_mut() else { return };
-        let Some(port) = &mut client.port else { return };
+    /// Sends the next packet of a client: to others, to the wire, or nowhere. False if it is for the wire and that has no room:
+    /// then nothing was done.
+    fn send(&mut self, seat: usize) -> bool {
+        let Some(client) = self.inside.lobby.seats[seat].as_mut() else { return true };
+        let Some(port) = &mut client.port else { return true };
         let (pieces, memory) = port.take();
         let read = |at: usize, bytes: &mut [u8]| {
             let lengths = pieces.iter().map(|piece| (piece.offset as usize, piece.len as usize));
@@ -112,9 +120,15 @@ impl Hub {
         let whole = read(0, &mut head[..in_head]) && self.limits.check_whole(&meta, in_head as u32, len).is_ok();
         let to = switch::admit(&head[..in_head], client.mac).filter(|_| whole);
         let path = to.map(|to| Path { to, vlan: client.grant.access.vlan, from: Some(seat) });
+        let out = path.is_some_and(|path| self.state.up && self.inside.table.goes_out(path));
+        if out && !self.wire.has_room() {
+            client.for_wire = true;
+            port.put_off(pieces);
+            self.head = head;
+            return false;
+        }
         let packet = Passing { head: &head[..in_head], len: len as usize, meta, rest: &read };
         let inside = path.is_some_and(|path| self.inside.deliver(path, &packet));
-        let out = path.is_some_and(|path| self.state.up && self.inside.table.goes_out(path));
         // What there is nobody for inside goes nowhere, as on any switch.
         let lost = path.is_none_or(|path| !inside && !out && self.inside.table.goes_out(path));
         let sent = if out { self.send_out(seat, &packet, path.and_then(|path| path.vlan), &pieces) } else { 0 };
@@ -126,6 +140,7 @@ impl Hub {
             }
         }
         self.head = head;
+        true
     }
 
     /// Queues a packet for the card: how many of its last pieces the card has from now on, which end when they come back.

@@ -81,14 +81,17 @@ impl Port {
         self.pieces.want(wanted);
     }
 
-    /// Bytes of the next packet to send, which stays here. An error is the client's: it broke the protocol.
+    /// The next packet to send, which stays here: frames that it makes, and bytes of them all. An error is the client's: it
+    /// broke the protocol.
     #[inline]
-    pub fn peek(&mut self) -> Result<Option<u64>, Error> {
+    pub fn peek(&mut self) -> Result<Option<(u64, u64)>, Error> {
         if self.next.is_empty() && !self.closing {
             self.fetch()?;
         }
         let bytes = self.next.iter().map(|piece| u64::from(piece.len)).sum();
-        Ok((!self.next.is_empty()).then_some(bytes))
+        // What is cut in a way that makes no sense is lost as one packet.
+        let cut = |piece: &Piece| piece.meta.segmentation().and_then(|cut| cut.frames(bytes)).unwrap_or((1, bytes));
+        Ok(self.next.first().map(cut))
     }
 
     fn fetch(&mut self) -> Result<(), Error> {
@@ -134,6 +137,11 @@ impl Port {
         let view = self.views.pop()?;
         self.in_flight += 1;
         Some(view)
+    }
+
+    /// Takes what was peeked at back as a whole: its turn comes again.
+    pub fn put_off(&mut self, pieces: Vec<Piece>) {
+        self.next = pieces;
     }
 
     /// A piece has come back from the card.

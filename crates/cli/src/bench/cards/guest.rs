@@ -132,7 +132,7 @@ pub fn run(
         let outcome = follow(&guest.step("measure", &command(first)), rounds, read, progress)?;
         Ok(outcome.qemu)
     })?;
-    let lab = Lab { disk: card.model().into(), instruction_ns, ..lab };
+    let lab = Lab { disk: card.model().into(), instruction_ns, quick: options.quick, ..lab };
     let report = Report::new(bench, lab, &measured);
     journal.close()?;
     Ok(report)

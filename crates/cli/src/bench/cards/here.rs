@@ -76,13 +76,18 @@ pub fn export(placement: &str) -> Option<&'static [&'static str]> {
         "export-tap" => &["--engine", "tap"],
         "export-vhost" => &["--engine", "vhost"],
         "export-vduse" => &["--export", "vduse"],
+        "export-tap-ahead" => &["--engine", "tap", "--ahead"],
+        "export-vduse-ahead" => &["--export", "vduse", "--ahead"],
         "export-uncoalesced" => &["--engine", "tap", "--no-coalescing"],
         _ => return None,
     })
 }
 
 /// A process that is an interface, called [`NAME`] if it is a TAP, until this is dropped.
-pub struct Interface(Child);
+pub struct Interface {
+    process: Child,
+    name: String,
+}
 
 impl Interface {
     /// The card of `options`, exported as `placement` says, with the address `here`.
@@ -97,28 +102,35 @@ impl Interface {
         let program = std::env::current_exe().context("finding this program, which is to be an interface")?;
         let child = Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         // From here on a failure stops the child.
-        let mut interface = Self(child.with_context(|| format!("starting ring3 {}", words.join(" ")))?);
+        let process = child.with_context(|| format!("starting ring3 {}", words.join(" ")))?;
+        let mut interface = Self { process, name: String::new() };
         let mut line = String::new();
-        let stdout = interface.0.stdout.as_mut().context("its output is not here")?;
+        let stdout = interface.process.stdout.as_mut().context("its output is not here")?;
         BufReader::new(stdout).read_line(&mut line)?;
         let said: Option<serde_json::Value> = serde_json::from_str(&line).ok();
         let Some(name) = said.as_ref().and_then(|said| said["interface"].as_str()) else {
             bail!("ring3 {}: no interface, but {line:?}", words.join(" "));
         };
+        interface.name = name.into();
         address(name, here)?;
         Ok(interface)
     }
 
     /// The process.
     pub fn process(&self) -> u32 {
-        self.0.id()
+        self.process.id()
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 }
 
 impl Drop for Interface {
     fn drop(&mut self) {
         // Fails only if it has ended already, which is what is wanted.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        let _ = self.0.wait();
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        let _ = self.process.wait();
     }
 }

@@ -58,7 +58,7 @@ impl PortQueue {
         if ended & !expected != 0 && !self.port.is_running() {
             return Ok(());
         }
-        if self.flushes(ended) && (self.port.has_lost_link() || self.port.cache.has_lost()) {
+        if self.flushes(ended) && self.port.has_lost_link() {
             // The drive that has flushed may not have had what was written.
             return self.mend(Trouble::Link);
         }
@@ -75,12 +75,14 @@ impl PortQueue {
     /// Notes what has ended well.
     #[inline]
     pub(super) fn note_done(&mut self, ended: u32) {
-        self.done |= ended;
         if ended & self.cached != 0 {
             self.port.cache.wrote();
-        } else if self.flushes(ended) {
-            self.port.cache.flushed();
+        } else if self.flushes(ended)
+            && let Err(lost) = self.port.cache.flushed()
+        {
+            return self.ended.push_back((ended.trailing_zeros() as u8, lost));
         }
+        self.done |= ended;
     }
 
     /// Whether what `ended` is a flush. It is not queued, so that it was alone in the device's hands.

@@ -19,7 +19,6 @@
 //! See `recovery.rs` for commands, `port_reset.rs` for ports and `reset.rs` for the controller.
 
 mod adopt;
-mod cache;
 mod controller;
 mod dispatch;
 mod drive;

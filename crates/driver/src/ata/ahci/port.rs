@@ -11,15 +11,16 @@ use ring3_spec::ahci::{fis::QueuedErrorLog, registers};
 use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, device, opcode};
 
 use super::super::Options;
+use super::super::cache::Cache;
 use super::super::command::{Command, Encoder, Protocol, STANDBY};
-use super::cache::Cache;
 use super::lists::{Failure, Lists};
 
 /// ST and FRE are followed by CR and FR within this. [AHCI 10.1.2]
 const STOP: Duration = Duration::from_millis(port::STOP_MILLIS);
 /// PxSCTL.DET = 1 stands this long: at least a millisecond. [AHCI 10.4.2]
 const COMRESET: Duration = Duration::from_millis(2);
-/// A drive that is there is noticed within this; the link's own limit is 10 ms. [SATA 8.4.1]
+/// A drive that is there is noticed within this as a rule; the link's own limit is 10 ms [SATA 8.4.1]. One that was used has longer:
+/// `port_reset.rs`.
 pub(super) const NOTICE: Duration = Duration::from_millis(100);
 /// The same where nobody was noticed before either, just above the link's limit: whoever waits for a disk on another port does not wait for empty ones.
 pub(super) const NOTICE_AGAIN: Duration = Duration::from_millis(12);
@@ -105,8 +106,8 @@ impl Port {
     /// The same port, to be kept in its seat when its queue ends.
     pub(super) fn again(&self) -> Result<Self, Error> {
         let registers = Registers::new(self.registers.bar().clone(), 0)?;
-        let Self { index, generation, ready, cache, .. } = *self;
-        Ok(Self { index, registers, lists: self.lists.clone(), generation, ready, cache })
+        let Self { index, generation, ready, .. } = *self;
+        Ok(Self { index, registers, lists: self.lists.clone(), generation, ready, cache: self.cache.clone() })
     }
 
     /// Makes room for `slots` commands. The port is stopped.
@@ -228,22 +229,18 @@ impl Port {
         self.start()
     }
 
-    /// Resets the drive over its link; false if there is none. When this returns without an error, the port is stopped and moves no
-    /// data. [AHCI 10.4.2]
-    pub(super) fn reset_link(&mut self) -> Result<bool, Error> {
-        let stopped = self.stop();
+    /// Begins a reset of the drive over its link, which [`end_link_reset`](Self::end_link_reset) follows. [AHCI 10.4.2]
+    pub(super) fn begin_link_reset(&mut self) {
+        // A port that does not stop by itself may do so when its drive starts anew.
+        let _ = self.stop();
         self.pulse();
-        let linked = self.has_drive(Self::link_deadline(), NOTICE);
+    }
+
+    /// The reset of the link is over, whether there is a drive or not. When this succeeds, the port is stopped and moves no data.
+    pub(super) fn end_link_reset(&mut self) -> Result<(), Error> {
         // What the reset did to the link is no news any more. [AHCI 10.4.2]
         self.clear();
-        // A port that did not stop by itself may do so now that its drive starts anew.
-        if stopped.is_err() {
-            self.stop()?;
-        }
-        match linked {
-            Err(Error::Timeout { .. }) => Ok(false),
-            linked => linked,
-        }
+        self.stop()
     }
 
     /// Stops the port, and has its drive forget what it was asked. When this succeeds, the port moves no data.
@@ -254,10 +251,15 @@ impl Port {
         stopped.or_else(|_| self.stop())
     }
 
-    /// COMRESET: what a drive was asked is forgotten, and it starts anew.
+    /// A reset of the link: what a drive was asked is forgotten, and it starts anew.
     fn pulse(&mut self) {
         self.clear();
         self.cache.expect_link_loss();
+        self.comreset();
+    }
+
+    /// COMRESET alone. The port is stopped.
+    pub(super) fn comreset(&self) {
         let control = SataControl(0).with_power(NO_POWER_SAVING);
         self.registers.write(port::sata_control(self.index), control.with_detection(1));
         std::thread::sleep(COMRESET);
@@ -344,7 +346,7 @@ impl Port {
         }
         if let Some(flush) = encoder.flush() {
             self.execute(&flush, options.flush_timeout, "FLUSH CACHE")?;
-            self.cache.flushed();
+            let _ = self.cache.flushed();
         }
         match self.execute(&STANDBY, options.timeout, "STANDBY IMMEDIATE") {
             // It has nothing to park.

@@ -4,8 +4,9 @@
 //! An error of the drive: the port is stopped and started. Anything else, or if that fails: the drive is reset over its link, and asked
 //! whether it is still the same. If that fails, too, the controller is reset, which all its drives notice and none loses a request by. A
 //! drive that is not there any more ends its requests and leaves the others alone; it is looked for again when there is a request. One that
-//! no reset wakes up, another one in its place, and one that may have lost writes (`cache.rs`) are not used until the controller is
-//! opened again.
+//! no reset wakes up, and another one in its place are not used until the controller is opened
+//! again. One that may have lost writes (`cache.rs`) says so by its
+//! next flush.
 
 use std::sync::atomic::Ordering;
 
@@ -18,6 +19,9 @@ use super::port::{NOTICE, Port};
 use super::queue::PortQueue;
 use super::recovery::OWN;
 use crate::lifetime::{OVER, lock};
+
+/// Further resets of a drive that was there and is not noticed after the first one.
+const RETURNS: u32 = 2;
 
 /// What became of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +57,15 @@ impl PortQueue {
                 continue;
             }
             tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
-            let result = self.reset_drive(generation);
+            self.begin_reset(generation);
+            // A drive may take seconds to come back. Other ports are mended meanwhile, and may have the controller reset.
+            drop(order);
+            let noticed = self.is_noticed();
+            let order = lock(&shared.order);
+            if shared.generation() != generation {
+                continue;
+            }
+            let result = noticed.and_then(|noticed| self.end_reset(generation, noticed));
             let proven = result.is_ok() || self.port.stop().is_ok();
             drop(order);
             let Err(error) = result else { return result };
@@ -69,32 +81,62 @@ impl PortQueue {
         }
     }
 
-    /// Resets the drive, waits for it, and asks whether it is the one that it was, with all that it was given.
-    fn reset_drive(&mut self, generation: u32) -> Result<PortState, Error> {
-        let ready = self.shared.options.ready_timeout;
+    /// Resets the drive.
+    fn begin_reset(&mut self, generation: u32) {
         if self.shared.seats[self.seat].power_lost.swap(false, Ordering::Relaxed) {
             self.port.cache.lose_link();
         }
-        let linked = if self.port.generation == generation {
-            self.port.reset_link()?
+        if self.port.generation == generation {
+            self.port.begin_link_reset();
         } else {
             // The controller was reset and the drive with it.
             self.port.begin();
             self.port.generation = generation;
-            matches!(self.port.has_drive(Port::link_deadline(), NOTICE), Ok(true))
-        };
-        if !linked || self.port.signature(Deadline::after(ready))? != Signature::Ata {
+        }
+    }
+
+    /// Whether the drive is noticed after its reset.
+    ///
+    /// One that was there is given time and further resets, as a drive that spins up may need: without it, all that is in flight ends. One
+    /// that was missing before is not waited for again, or each request to it would take as long.
+    fn is_noticed(&mut self) -> Result<bool, Error> {
+        let mut noticed = self.port.has_drive(Port::link_deadline(), NOTICE);
+        for _ in 0..RETURNS {
+            if self.recovery.missing || !matches!(noticed, Ok(false)) {
+                break;
+            }
+            // In so long a time its power may have gone and come back.
+            self.port.cache.lose();
+            self.port.comreset();
+            noticed = self.port.has_drive(Port::link_deadline(), self.shared.options.link_timeout);
+        }
+        match noticed {
+            Err(Error::Timeout { .. }) => Ok(false),
+            noticed => noticed,
+        }
+    }
+
+    /// Waits until the drive, if it was `noticed`, is ready, and asks whether it is the one that it was, with all that it was given.
+    fn end_reset(&mut self, generation: u32, noticed: bool) -> Result<PortState, Error> {
+        self.port.end_link_reset()?;
+        let ready = self.shared.options.ready_timeout;
+        if !noticed || self.port.signature(Deadline::after(ready))? != Signature::Ata {
             self.port.cache.lose();
             return Ok(PortState::Absent);
         }
         self.port.start()?;
+        if self.port.cache.has_lost() {
+            let (name, index) = (self.shared.device.name(), self.port.index());
+            tracing::error!(
+                "{name} port {index}: its link was lost, and perhaps its power: writes since the last flush may be lost, and the next flush fails; \
+                 check what was written last"
+            );
+        }
         let identity = Identity::new(&self.port.identify(OWN)?)?;
         let useless = if !self.is_same(&identity) {
             Some((IoError::Gone, "there is another drive now"))
         } else if identity.cache && !self.shared.seats[self.seat].identity.cache {
             Some((IoError::Transport, "its write cache was off and is on, so that its users do not flush it"))
-        } else if self.port.cache.has_lost() {
-            Some((IoError::Transport, "its link was lost, and perhaps its power, with writes that were not flushed"))
         } else {
             None
         };

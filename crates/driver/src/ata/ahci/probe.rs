@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ring3_device::dma::SegmentRules;
-use ring3_device::{Deadline, Device, Error};
+use ring3_device::{Deadline, Device, Error, found as fence};
 use ring3_spec::ata::Signature;
 
+use super::super::cache::Cache;
 use super::super::identity::Limits;
 use super::super::{Identity, Level, Options};
 use super::controller::Seat;
@@ -15,6 +16,7 @@ use super::hba::Hba;
 use super::lists::{Lists, MAX_REGIONS};
 use super::port::{NOTICE, NOTICE_AGAIN, Port};
 use super::saved::SavedPort;
+use crate::write_cache::{PowerCount, WriteCache};
 
 /// Most bytes of one request: what one region can hold.
 const MAX_TRANSFER: u32 = ring3_spec::ahci::MAX_REGION_BYTES;
@@ -38,7 +40,8 @@ impl Found {
 
 /// Looks at all ports of `hba`, which was reset. What is wrong with one drive is no failure.
 pub(super) fn all(device: &dyn Device, hba: &Hba, options: &Options, found: &mut Found) -> Result<(), Error> {
-    let mut started = Vec::new();
+    let (mut started, kept) = (Vec::new(), device.dma().arena().kept());
+    let has_run_on = fence::Found::read(kept.as_ref()) == fence::Found::Running;
     for index in hba.ports() {
         let lists = Lists::new(device.dma().arena(), 1, hba.limit())?;
         found.others.push(Port::new(hba.bar(), index, lists, 0)?);
@@ -54,17 +57,27 @@ pub(super) fn all(device: &dyn Device, hba: &Hba, options: &Options, found: &mut
     for (mut port, since) in std::mem::take(&mut found.others).into_iter().zip(started) {
         let disk = examine(device, hba, options, &mut port, since);
         match disk {
-            Ok(Some((identity, level))) => found.seats.push(seat(port, identity, level, options)),
+            Ok(Some((identity, level))) => {
+                if identity.cache {
+                    let whose = (identity.serial.as_str(), port.index().into());
+                    port.cache = Cache::new(WriteCache::open(kept.clone(), whose, PowerCount::UNKNOWN, has_run_on));
+                }
+                found.seats.push(seat(port, identity, level, options));
+            }
             other => {
                 if let Err(error) = other {
                     found.refused.push((format!("port {}", port.index()), error));
                 }
+                // A link that came up here is no news to the fence.
+                port.clear();
                 if port.close().is_err() {
                     found.others.push(port);
                 }
             }
         }
     }
+    // What the fence has found is in the records.
+    kept.iter().for_each(fence::Found::forget);
     Ok(())
 }
 

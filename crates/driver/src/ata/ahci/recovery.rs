@@ -36,7 +36,7 @@ pub(super) struct State {
     /// Why the drive takes no more requests, and how they end.
     end: Option<(IoError, String)>,
     /// There was no drive when it was last looked for.
-    missing: bool,
+    pub(super) missing: bool,
 }
 
 /// What is wrong with a port.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::Saved;
 use ring3_class::block::Info;
-use ring3_device::dma::Claims;
+use ring3_device::dma::{Claims, Kept};
 use ring3_device::{Device, Error};
 use ring3_spec::ahci::{self, MAX_REGION_BYTES, SLOTS};
 
@@ -27,6 +27,7 @@ use super::saved::{CONTROLLER, QUEUE, SavedController, SavedPort, SavedQueue, Sa
 use super::slots::{Slot, Slots, bits};
 use crate::lifetime::{DETACHED, Lifetime, lock};
 use crate::timeouts::Timeouts;
+use crate::write_cache::Record;
 
 impl Controller {
     /// Leaves the controller, as it runs, to [`resume`](Self::resume). Its queues were detached or dropped before.
@@ -74,7 +75,11 @@ impl Controller {
         hba::confine(device.name(), device.dma(), hba.limit())?;
         let mut claims = Claims::new(device.dma().arena());
         let lifetime = Lifetime::resume(device.name(), state.generation)?;
-        let seats = state.seats.iter().map(|seat| Seat::resume(seat, &hba, &mut claims)).collect::<Result<Vec<_>, _>>()?;
+        let seats = state
+            .seats
+            .iter()
+            .map(|seat| Seat::resume(seat, &hba, (&mut claims, device.dma().arena().kept())))
+            .collect::<Result<Vec<_>, _>>()?;
         let vector = Vector::enable(&*device, state.options.interrupts, seats.len())?;
         if vector.kind() != state.interrupts || state.options.timeout.is_zero() {
             let (name, now, then) = (device.name(), vector.kind(), state.interrupts);
@@ -127,13 +132,14 @@ impl Seat {
     }
 
     /// The seat that was saved. It is input.
-    fn resume(state: &SavedSeat, hba: &Hba, claims: &mut Claims) -> Result<Self, Error> {
+    fn resume(state: &SavedSeat, hba: &Hba, (claims, kept): (&mut Claims, Option<Kept>)) -> Result<Self, Error> {
         let SavedSeat { index, identity, info, level, used, power_lost, ready_since, port } = state;
         let known = hba.ports().any(|known| known == *index) && port.as_ref().is_none_or(|port| port.index == *index);
         if !known || !is_possible(info) {
             return Err(Error::Invalid(format!("the saved drive at port {index} is none of this controller's; open it anew")));
         }
-        let port = port.as_ref().map(|port| port.claim(claims, hba.bar(), hba.limit())).transpose()?;
+        let record = Record::find(kept, &info.serial, (*index).into());
+        let port = port.as_ref().map(|port| port.claim(claims, (hba.bar(), hba.limit()), record)).transpose()?;
         Ok(Self {
             index: *index,
             identity: identity.clone(),
@@ -239,7 +245,9 @@ impl PortQueue {
     fn rebuild(drive: &Drive, state: SavedQueue) -> Result<Self, Error> {
         let (shared, seat) = (drive.shared.clone(), drive.seat);
         let mut claims = Claims::new(shared.device.dma().arena());
-        let port = state.port.claim(&mut claims, shared.hba.bar(), shared.hba.limit())?;
+        let drive_seat = drive.seat();
+        let record = Record::find(shared.device.dma().arena().kept(), &drive_seat.info.serial, drive_seat.index.into());
+        let port = state.port.claim(&mut claims, (shared.hba.bar(), shared.hba.limit()), record)?;
         let timeouts = Timeouts::new(shared.options.timeout);
         let slots = slots(&state, &timeouts, &mut claims, drive)?;
         if !(1..=port.lists.slots().min(SLOTS)).contains(&state.depth) || !state.is_consistent(slots.occupied()) {

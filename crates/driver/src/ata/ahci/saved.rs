@@ -12,10 +12,12 @@ use ring3_device::irq::IrqKind;
 use ring3_device::{Bar, Error};
 use serde::{Deserialize, Serialize};
 
+use super::super::cache::SavedLink;
 use super::super::{Identity, Level, Options};
-use super::cache::Cache;
 use super::lists::Lists;
 use super::port::Port;
+
+use crate::write_cache::Record;
 
 /// What a controller's state is called, and the version of its form.
 pub(super) const CONTROLLER: (&str, u32) = ("ahci controller", 1);
@@ -60,7 +62,7 @@ pub(super) struct SavedPort {
     pub(super) slots: u8,
     pub(super) generation: u32,
     pub(super) ready: bool,
-    pub(super) cache: Cache,
+    pub(super) cache: SavedLink,
 }
 
 /// See [`PortQueue`](super::queue::PortQueue); a bit stands for a slot.
@@ -106,12 +108,12 @@ impl SavedPort {
     pub(super) fn of(port: &Port) -> Self {
         let [page, tables] = port.lists.spans();
         let (index, slots) = (port.index(), port.lists.slots());
-        Self { index, page, tables, slots, generation: port.generation, ready: port.ready, cache: port.cache }
+        Self { index, page, tables, slots, generation: port.generation, ready: port.ready, cache: SavedLink::of(&port.cache) }
     }
 
     /// The port at port `index` of the controller behind `bar`, which reaches addresses below `limit`. A port that has been told of other memory
     /// is not the one that was saved.
-    pub(super) fn claim(&self, claims: &mut Claims, bar: Bar, limit: u64) -> Result<Port, Error> {
+    pub(super) fn claim(&self, claims: &mut Claims, (bar, limit): (Bar, u64), record: Option<Record>) -> Result<Port, Error> {
         let (page, tables) = (claims.claim(self.page)?, claims.claim(self.tables)?);
         let lists = Lists::resume(page, tables, self.slots, limit)?;
         let (told, own) = (Port::addresses_at(&bar, self.index)?, lists.addresses());
@@ -123,7 +125,7 @@ impl SavedPort {
             )));
         }
         let mut port = Port::new(bar, self.index, lists, self.generation)?;
-        (port.ready, port.cache) = (self.ready, self.cache);
+        (port.ready, port.cache) = (self.ready, self.cache.resume(record));
         Ok(port)
     }
 }

@@ -229,8 +229,14 @@ impl Channel {
             return Ok(Ok(()));
         };
         state.note_success();
-        state.written |= state.encoder.leaves_in_cache(&running.request);
-        if running.request.operation == Operation::Flush && state.written { self.confirm_flush(drive) } else { Ok(Ok(())) }
+        if state.encoder.leaves_in_cache(&running.request) {
+            state.cache.wrote();
+        }
+        if running.request.operation == Operation::Flush && !state.cache.is_clean() {
+            self.confirm_flush(drive)
+        } else {
+            Ok(Ok(()))
+        }
     }
 
     /// Whether the drive that has flushed is the one that was written: one whose power was gone meanwhile has nothing to flush, and has
@@ -239,12 +245,12 @@ impl Channel {
     pub(super) fn confirm_flush(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
         let now = self.read_settings(drive)?;
         let Some(state) = self.state(drive) else { return Ok(Ok(())) };
-        if state.settings.is_none_or(|settings| settings == now) {
-            state.written = false;
-            return Ok(Ok(()));
+        if state.settings.is_some_and(|settings| settings != now) {
+            self.lose_writes(drive);
+            // What it was set to is set again.
+            self.trouble = Some(Trouble::Reset("a drive has lost its settings", IoError::Transport));
         }
-        self.lose_writes(drive);
-        Ok(Err(IoError::Transport))
+        Ok(self.state(drive).map_or(Ok(()), |state| state.cache.flushed()))
     }
 
     /// A transfer was damaged on the cable: once more, in a slower mode if that happens often.

@@ -10,12 +10,14 @@ use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::ata::{Identify, SECTOR, Signature, TaskFile, device, opcode};
 use ring3_spec::ide::DRIVES;
 
+use super::super::cache::Cache;
 use super::super::identity::{Identity, packet_drive};
 use super::super::options::Level;
 use super::channel::Channel;
 use super::mode::Mode;
-use super::settings::Answer;
+use super::settings::{Answer, Settings};
 use super::state::DriveState;
+use crate::write_cache::{PowerCount, WriteCache};
 
 /// How long software reset is held: at least 5 microseconds. [ATA-6 9.2]
 const HOLD: Duration = Duration::from_micros(10);
@@ -151,7 +153,15 @@ impl Channel {
         let function = &self.function;
         let dma = self.table.is_some() && function.has_dma() && function.options.level > Level::Pio;
         let mode = if dma { Mode::best(&identity, function.chip.timings()) } else { Mode::Pio };
-        let state = DriveState::new(data, identity, mode);
+        let mut state = DriveState::new(data, identity, mode);
+        if state.identity.cache {
+            let kept = function.device.dma().arena().kept();
+            let whose = (state.identity.serial.as_str(), u32::from(self.number) * u32::from(DRIVES) + u32::from(drive));
+            // It was reset by its registers, which leaves it in an Ultra DMA mode that it had.
+            // [ATA-6 Ultra DMA feature set]
+            let has_run_on = Settings::of(data).has_ultra_dma();
+            state.cache = Cache::new(WriteCache::open(kept, whose, PowerCount::UNKNOWN, has_run_on));
+        }
         self.states[usize::from(drive & 1)] = Some(Box::new(state));
         if let Err(error) = self.apply_settings(drive) {
             self.states[usize::from(drive & 1)] = None;

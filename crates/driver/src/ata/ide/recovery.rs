@@ -183,7 +183,7 @@ impl Channel {
         }
     }
 
-    /// Waits for `drive` after a reset and sets it up, unless it is dead, or has lost what was written.
+    /// Waits for `drive` after a reset and sets it up, unless it is dead.
     fn revive(&mut self, drive: u8, deadline: Deadline, hard: bool) -> Result<(), Error> {
         if self.state(drive).is_none_or(|state| state.fault.is_some()) {
             return Ok(());
@@ -193,7 +193,6 @@ impl Channel {
         }
         if !hard && self.has_lost_mode(drive)? {
             self.lose_writes(drive);
-            return Ok(());
         }
         self.apply_settings(drive)
     }
@@ -203,19 +202,20 @@ impl Channel {
     fn has_lost_mode(&mut self, drive: u8) -> Result<bool, Error> {
         let Some(state) = self.state(drive) else { return Ok(false) };
         match state.settings {
-            Some(before) if state.written && before.has_ultra_dma() => Ok(!self.read_settings(drive)?.has_ultra_dma()),
+            Some(before) if !state.cache.is_clean() && before.has_ultra_dma() => Ok(!self.read_settings(drive)?.has_ultra_dma()),
             _ => Ok(false),
         }
     }
 
-    /// What `drive` had in its cache is lost: it takes no more requests.
+    /// What `drive` had in its cache is lost: its next flush says so.
     pub(super) fn lose_writes(&mut self, drive: u8) {
-        tracing::error!("{}: its power was gone, with writes that were not flushed: they are lost", self.name_of(drive));
+        tracing::error!(
+            "{}: its power was gone: writes since the last flush are lost, and the next flush fails; check what was written last",
+            self.name_of(drive)
+        );
         if let Some(state) = self.state(drive) {
-            state.fault = Some(IoError::Transport);
-            state.end_waiting(IoError::Transport);
+            state.cache.lose();
         }
-        self.news[usize::from(drive & 1)] = true;
     }
 
     /// Goes on after a reset.

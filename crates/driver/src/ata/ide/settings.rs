@@ -34,7 +34,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    fn of(data: &Identify) -> Self {
+    pub(super) fn of(data: &Identify) -> Self {
         let selected = |word: u16| word >> 8;
         Self {
             multiple: data.multiple() & 0x1ff,
@@ -163,7 +163,9 @@ impl Channel {
         let (timeout, flush_timeout) = (self.function.options.timeout, self.function.options.flush_timeout);
         if let Some(flush) = flush {
             match self.execute(drive, &flush.task, None, flush_timeout)? {
-                Answer::Done if self.state(drive).is_some_and(|state| state.written) && self.confirm_flush(drive)?.is_err() => {
+                Answer::Done
+                    if self.state(drive).is_some_and(|state| !state.cache.is_clean()) && self.confirm_flush(drive)?.is_err() =>
+                {
                     let text = "it may have lost its power, with writes that were not flushed: check what was written last";
                     return Err(Error::Fatal(text.into()));
                 }

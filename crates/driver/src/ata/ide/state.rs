@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ring3_class::block::{Completion, Info, IoError, Request};
 use ring3_spec::ata::Identify;
 
+use super::super::cache::Cache;
 use super::super::command::Encoder;
 use super::super::identity::{Identity, Limits};
 use super::super::options::Level;
@@ -33,8 +34,8 @@ pub(super) struct DriveState {
     pub(super) fault: Option<IoError>,
     /// A queue of it was open.
     pub(super) used: bool,
-    /// Writes have ended since the last flush that ended well, and may be in its cache.
-    pub(super) written: bool,
+    /// What may be in its cache, and what is lost of that.
+    pub(super) cache: Cache,
     /// What it was set to, as it says itself; what a loss of its power takes away.
     pub(super) settings: Option<Settings>,
     /// Rung and not started, in order.
@@ -62,7 +63,7 @@ impl DriveState {
             open: false,
             fault: None,
             used: false,
-            written: false,
+            cache: Cache::default(),
             settings: None,
             waiting: VecDeque::new(),
             done: VecDeque::new(),

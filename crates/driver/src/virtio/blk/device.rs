@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ring3_class::block::Info;
+use ring3_device::found::Found;
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::text::Printable;
@@ -14,9 +16,9 @@ use super::super::saved::SavedPlaces;
 use super::super::transport::Transport;
 use super::super::virtqueue::{Piece, Virtqueue};
 use super::disk::Options;
-use super::identity::{Shape, WANTED};
+use super::identity::{Shape, WANTED, identify};
 use crate::lifetime::{Lifetime, Unstopped, lock, stop_function};
-use crate::write_cache::WriteCache;
+use crate::write_cache::{PowerCount, WriteCache};
 
 /// A disk that does not say in this time what it is called is not called anything.
 const NAMING: Duration = Duration::from_secs(2);
@@ -27,6 +29,10 @@ pub(super) struct Shared {
     pub(super) options: Options,
     pub(super) lifetime: Lifetime,
     pub(super) shape: Shape,
+    /// What the disk was when it was opened, by which another one is told apart.
+    pub(super) info: Arc<Info>,
+    /// Bytes of a block and blocks that it had when it was looked at last.
+    pub(super) seen: Mutex<(u32, u64)>,
     /// `None` without a volatile cache.
     pub(super) cache: Option<WriteCache>,
     /// The generation that began with the last loss of the cache; 0 if there was none.
@@ -54,22 +60,33 @@ impl Shared {
     pub(super) fn new(
         (transport, features): (Transport, u64),
         options: Options,
-        (shape, cache): (Shape, bool),
+        (shape, mut info): (Shape, Info),
         (vectors, queues): (Option<Vec<Arc<Irq>>>, u16),
     ) -> Result<Self, Error> {
-        let lifetime = Lifetime::new(transport.device.name());
-        let shared = Self {
+        let (lifetime, kept) = (Lifetime::new(transport.device.name()), transport.device.dma().arena().kept());
+        // A disk does not say whether it has lost its power. It has a name of its own only when it
+        // is asked, and that of its function before.
+        let has_run_on = Found::read(kept.as_ref()) == Found::Running;
+        let open = || WriteCache::open(kept.clone(), (transport.device.name(), 0), PowerCount::UNKNOWN, has_run_on);
+        let cache = info.volatile_cache.then(open);
+        let mut shared = Self {
             lifetime,
             transport,
             options,
             shape,
-            cache: cache.then(WriteCache::default),
+            info: Arc::new(info.clone()),
+            seen: Mutex::new((info.block_size, info.blocks)),
+            cache,
             cache_lost: AtomicU32::new(0),
             features,
             vectors,
             seats: Mutex::new((0..queues).map(|_| Seat::default()).collect()),
         };
         shared.start(&mut lock(&shared.seats))?;
+        // What the fence has found is in the record.
+        kept.iter().for_each(Found::forget);
+        info.serial = shared.name()?;
+        shared.info = Arc::new(info);
         Ok(shared)
     }
 
@@ -174,10 +191,49 @@ impl Shared {
             self.lifetime.fail(&error, "it cannot be stopped", quiesced);
             return Err(error);
         }
-        self.start(&mut seats).inspect_err(|error| {
+        let mut back = self.start(&mut seats).and_then(|()| self.revalidate(&mut seats));
+        // What is in flight has its chances, and so has the question who it is.
+        if matches!(back, Err(Error::Timeout { .. } | Error::Protocol(_))) && self.stop().is_ok() {
+            back = self.start(&mut seats).and_then(|()| self.revalidate(&mut seats));
+        }
+        back.inspect_err(|error| {
             let quiesced = self.stop().err().is_none_or(|unstopped| unstopped.quiesced);
             self.lifetime.fail(error, "it did not come back from a reset", quiesced);
         })
+    }
+
+    /// What the disk says of itself, if that is new: its size, or its blocks'. [virtio 5.2.5.1]
+    pub(super) fn changed(&self) -> Result<Option<Info>, Error> {
+        // While it is reset it says nothing.
+        let _seats = lock(&self.seats);
+        self.lifetime.check()?;
+        let (now, _) = identify(&self.transport, self.features, self.shape.entries, self.options.max_transfer)?;
+        let size = (now.block_size, now.blocks);
+        let seen = std::mem::replace(&mut *lock(&self.seen), size);
+        Ok((size != seen).then_some(now))
+    }
+
+    /// Fails if what has come back is another disk: what is in flight is repeated next, writes too.
+    fn revalidate(&self, seats: &mut [Seat]) -> Result<(), Error> {
+        let (info, _) = identify(&self.transport, self.features, self.shape.entries, self.options.max_transfer)?;
+        let another = |what: String| Err(Error::Fatal(format!("another disk has come back: {what}")));
+        let before = &self.info;
+        if info.block_size != before.block_size || info.blocks < before.blocks {
+            let (now, then) = ((info.blocks, info.block_size), (before.blocks, before.block_size));
+            return another(format!("{} blocks of {} bytes, and it had {} of {}", now.0, now.1, then.0, then.1));
+        }
+        if info.volatile_cache && !before.volatile_cache {
+            return another("its write cache is on and was off, so that its users do not flush it".into());
+        }
+        let queue = seats.first_mut().and_then(|seat| seat.queue.as_mut()).filter(|_| !before.serial.is_empty());
+        let name = queue.map_or(Ok(before.serial.clone()), |queue| self.ask_name(queue))?;
+        if name != before.serial {
+            return another(format!("it is called {name:?}, and was {:?}", before.serial));
+        }
+        if info.blocks > before.blocks {
+            tracing::warn!("{}: it has grown to {} blocks", self.transport.device.name(), info.blocks);
+        }
+        Ok(())
     }
 
     /// Gives the device up: `what` has failed with `error`.
@@ -193,7 +249,7 @@ impl Shared {
     }
 
     /// What the disk is called, which is asked before anybody has its first queue; nothing if it does not say. [virtio 5.2.6]
-    pub(super) fn name(&self) -> Result<String, Error> {
+    fn name(&self) -> Result<String, Error> {
         let (number, mut queue, generation) = self.take_seat()?;
         let asked = self.ask_name(&mut queue);
         let answered = !matches!(asked, Err(Error::Timeout { .. } | Error::Protocol(_)));
@@ -236,6 +292,10 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let quiesced = if self.lifetime.check().is_ok() {
+            if self.transport.check().is_ok() {
+                // Its cache keeps what it has.
+                self.transport.device.dma().arena().kept().iter().for_each(|kept| Found::Running.note(kept));
+            }
             let stopped = self.stop();
             self.lifetime.close();
             self.lifetime.shut_down(&stopped);

@@ -75,14 +75,26 @@ impl Disk {
         }
         // Split queues have a power of two of them. [virtio 2.7]
         let entries = 1 << entries.ilog2();
-        let (mut info, shape) = identify(&transport, features, entries, options.max_transfer)?;
+        let (info, shape) = identify(&transport, features, entries, options.max_transfer)?;
         let queues = identity::queues(&transport, features).min(options.max_queues.max(1));
         let vectors = vectors(&*device, options.interrupts, 2, queues.saturating_add(1))?;
         let queues = vectors.as_ref().map_or(queues, |vectors| queues.min(vectors.len() as u16 - 1));
         transport.reset()?;
-        let shared = Shared::new((transport, features), options, (shape, info.volatile_cache), (vectors, queues))?;
-        info.serial = shared.name()?;
-        Ok(Self { info: Arc::new(info), shared: Arc::new(shared) })
+        let shared = Shared::new((transport, features), options, (shape, info), (vectors, queues))?;
+        Ok(Self { info: shared.info.clone(), shared: Arc::new(shared) })
+    }
+
+    /// What has changed of it since the last call, in words. A disk that has other blocks, or
+    /// fewer, is reset: it does not come back from that.
+    pub fn poll_changes(&self) -> Result<Vec<String>, Error> {
+        let shared = &self.shared;
+        let generation = shared.generation();
+        let Some(now) = shared.changed()? else { return Ok(Vec::new()) };
+        if now.block_size != self.info.block_size || now.blocks < self.info.blocks {
+            shared.reset(generation, "it is not the disk that it was", false)?;
+        }
+        let (blocks, name) = (now.blocks, shared.transport.device.name());
+        Ok(vec![format!("{name} has grown to {blocks} blocks; its disk keeps its size until the driver is restarted")])
     }
 
     /// Resets the device. Queues take their requests back and repeat them.

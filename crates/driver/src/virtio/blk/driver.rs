@@ -52,6 +52,10 @@ fn opened(disk: Disk, settings: &Settings) -> Result<Opened, Error> {
 struct Whole(Arc<Disk>);
 
 impl registry::Controller for Whole {
+    fn poll_events(&self) -> Result<Vec<String>, Error> {
+        self.0.poll_changes()
+    }
+
     fn detach(&mut self) -> Result<Saved, Error> {
         self.0.detach()
     }

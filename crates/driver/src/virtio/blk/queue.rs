@@ -14,6 +14,7 @@ use super::device::Shared;
 use super::slots::Slots;
 use crate::lifetime::DETACHED;
 use crate::timeouts::Timeouts;
+use crate::write_cache::{Listener, WriteCache};
 
 /// Requests in flight through one virtqueue. How it waits is in `wait.rs`, its misfortunes in `recovery.rs`.
 pub(super) struct RequestQueue {
@@ -31,6 +32,7 @@ pub(super) struct RequestQueue {
     pub(super) ended: Vec<(u16, Result<(), IoError>)>,
     pub(super) timeouts: Timeouts,
     pub(super) waiter: Waiter,
+    pub(super) listener: Listener,
     /// What was found out while something else was returned.
     pub(super) trouble: Option<Error>,
     /// The virtqueue is of no use any more.
@@ -52,6 +54,7 @@ impl RequestQueue {
         Ok(Self {
             waiter: Waiter::new(shared.irq(number), shared.options.poll),
             timeouts: Timeouts::new(shared.options.timeout),
+            listener: shared.cache.as_ref().map(WriteCache::listen).unwrap_or_default(),
             shared,
             info,
             number,
@@ -101,7 +104,8 @@ impl RequestQueue {
             _ if len > slot.writable => Err(IoError::Transport),
             blk::OK if whole => {
                 let lost = || self.shared.lost_cache_after(self.generation);
-                self.shared.cache.as_ref().map_or(Ok(()), |cache| cache.complete(&slot.request, slot.flush, lost))
+                let told = (&mut self.listener, slot.flush);
+                self.shared.cache.as_ref().map_or(Ok(()), |cache| cache.complete(&slot.request, told, lost))
             }
             blk::IO_ERROR => Err(IoError::Medium),
             blk::UNSUPPORTED => Err(IoError::Unsupported),

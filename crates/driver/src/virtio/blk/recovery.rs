@@ -170,6 +170,7 @@ impl Drop for RequestQueue {
             idle = false;
         }
         self.shared.give_seat_back(self.number, self.virtqueue.take().filter(|_| idle), self.generation);
+        self.shared.cache.iter().for_each(|cache| cache.dismiss(&self.listener));
     }
 }
 

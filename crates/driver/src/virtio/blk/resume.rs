@@ -32,7 +32,7 @@ use super::saved::{DISK, QUEUE, SavedDisk, SavedQueue, SavedSeat, SavedSlot};
 use super::slots::{Slot, Slots};
 use crate::lifetime::{DETACHED, Lifetime, lock};
 use crate::timeouts::Timeouts;
-use crate::write_cache::SavedCache;
+use crate::write_cache::{Record, SavedCache, SavedListener};
 
 impl RequestQueue {
     /// Fails if it was detached.
@@ -90,6 +90,7 @@ impl RequestQueue {
             requests: self.requests.span(),
             slots: self.slots.count(),
             held,
+            told: SavedListener::of(&self.listener),
         })
     }
 
@@ -138,6 +139,7 @@ impl RequestQueue {
         let mut queue = Self {
             waiter: Waiter::new(shared.irq(saved.number), shared.options.poll),
             timeouts,
+            listener: shared.cache.as_ref().map(|cache| saved.told.resume(cache)).unwrap_or_default(),
             shared: shared.clone(),
             info: info.clone(),
             number: saved.number,
@@ -241,12 +243,15 @@ impl Disk {
             return Err(invalid("the saved state has another virtqueue than the disk"));
         }
         claims.commit();
+        let record = Record::find(transport.device.dma().arena().kept(), &name, 0);
         let shared = Shared {
             lifetime,
             transport,
             options: Options { poll: poll.unwrap_or(options.poll), ..options },
             shape,
-            cache: saved.cache.as_ref().map(SavedCache::resume),
+            info: Arc::new(info.clone()),
+            seen: Mutex::new((info.block_size, info.blocks)),
+            cache: saved.cache.as_ref().map(|cache| cache.resume(record)),
             cache_lost: AtomicU32::new(saved.cache_lost),
             features,
             vectors,

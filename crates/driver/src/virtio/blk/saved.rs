@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::super::saved::{SavedPlaces, SavedVirtqueue};
 use super::disk::Options;
 use super::identity::Shape;
-use crate::write_cache::SavedCache;
+use crate::write_cache::{SavedCache, SavedListener};
 
 /// What a disk's state is called, and the version of its form.
 pub(super) const DISK: (&str, u32) = ("virtio-blk disk", 1);
@@ -57,6 +57,9 @@ pub(super) struct SavedQueue {
     pub(super) requests: Span,
     pub(super) slots: u16,
     pub(super) held: Vec<SavedSlot>,
+    /// What it was told of losses.
+    #[serde(default)]
+    pub(super) told: SavedListener,
 }
 
 /// A request that the device has.

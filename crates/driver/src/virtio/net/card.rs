@@ -153,6 +153,18 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether a received packet may take several buffers.
+    #[inline]
+    pub(super) fn merges(&self) -> bool {
+        self.features & net::MRG_RXBUF != 0
+    }
+
+    /// Fails if the card has a control queue and does not answer there.
+    pub(super) fn answers(&self) -> Result<(), Error> {
+        let State { control, filter, .. } = &mut *lock(&self.state);
+        control.as_mut().map_or(Ok(()), |control| control.probe(filter))
+    }
+
     /// The configuration's interrupt.
     pub(super) fn config_irq(&self) -> Option<Arc<Irq>> {
         self.vectors.as_ref()?.get(usize::from(CONFIG_VECTOR)).cloned()

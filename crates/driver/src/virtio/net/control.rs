@@ -11,6 +11,7 @@ use ring3_spec::virtio::ring::WRITE;
 use super::super::saved::SavedPlaces;
 use super::super::transport::Transport;
 use super::super::virtqueue::{Doorbell, Piece, Virtqueue};
+use super::describe::has_filters;
 use super::saved::SavedControl;
 
 /// Addresses of each table that are sent; beyond that everything of the kind is let through.
@@ -25,8 +26,10 @@ const COMMAND: usize = 2048;
 pub(super) struct Control {
     queue: Virtqueue,
     command: DmaBuffer,
-    /// What the card has, so far as it is known: another address than its own can be set.
+    /// Another address than the card's own can be set.
     can_set_address: bool,
+    /// It knows commands of filters; without them it lets everything through.
+    can_filter: bool,
     /// A command was not answered: the card may still answer.
     lost: bool,
 }
@@ -40,20 +43,29 @@ impl Control {
         let command = transport.device.dma().arena().alloc(COMMAND + 8, 8)?;
         let size = 1 << size.ilog2();
         let queue = transport.make_queue(queue, size, ring3_spec::virtio::NO_VECTOR, features)?;
-        Ok(Self { queue, command, can_set_address: features & net::CTRL_MAC_ADDR != 0, lost: false })
+        Ok(Self::of(queue, command, features, false))
+    }
+
+    fn of(queue: Virtqueue, command: DmaBuffer, features: u64, lost: bool) -> Self {
+        let (can_set_address, can_filter) = (features & net::CTRL_MAC_ADDR != 0, has_filters(features));
+        Self { queue, command, can_set_address, can_filter, lost }
     }
 
     /// Has the card let through what `filter` wants. `own` is the address that it was made with. While it changes, more may come through.
     pub(super) fn filter(&mut self, filter: &Filter, own: Mac) -> Result<(), Error> {
+        if !self.can_filter {
+            let address = self.can_set_address.then_some(filter.address.0);
+            return address.map_or(Ok(()), |address| self.order(net::CONTROL_MAC, net::MAC_ADDR_SET, &address));
+        }
         let mut unicast = filter.unicast.clone();
         let address = if self.can_set_address { filter.address } else { own };
         if address != filter.address {
             unicast.push(filter.address);
         }
-        let (groups, all_groups) = match &filter.multicast {
-            Multicast::All => (&[][..], true),
-            Multicast::Of(groups) if groups.len() > MAX_ADDRESSES => (&[][..], true),
-            Multicast::Of(groups) => (&groups[..], false),
+        let all_groups = lets_all_groups(filter);
+        let groups = match &filter.multicast {
+            Multicast::Of(groups) if !all_groups => &groups[..],
+            _ => &[],
         };
         let everything = filter.promiscuous || unicast.len() > MAX_ADDRESSES;
         if everything {
@@ -66,6 +78,19 @@ impl Control {
         self.order(net::CONTROL_MAC, net::MAC_TABLE_SET, &[table(unicast), table(groups)].concat())?;
         self.order(net::CONTROL_RX, net::RX_ALL_MULTICAST, &[all_groups.into()])?;
         if everything { Ok(()) } else { self.order(net::CONTROL_RX, net::RX_PROMISCUOUS, &[0]) }
+    }
+
+    /// Repeats a command that changes nothing while the card has `filter`, to see whether it answers. A card that knows none is
+    /// not asked.
+    pub(super) fn probe(&mut self, filter: &Filter) -> Result<(), Error> {
+        if !self.can_filter {
+            return Ok(());
+        }
+        match self.order(net::CONTROL_RX, net::RX_ALL_MULTICAST, &[lets_all_groups(filter).into()]) {
+            // That is an answer, too.
+            Err(Error::Unsupported(_)) => Ok(()),
+            asked => asked,
+        }
     }
 
     /// Has the card use `count` pairs of queues. [virtio 5.1.6.5.5]
@@ -121,13 +146,21 @@ impl Control {
         if command.len() <= COMMAND || queue.size() < 2 {
             return Err(Error::Invalid("the saved control queue has no room for a command: open the card anew".into()));
         }
-        Ok(Self { queue, command, can_set_address: features & net::CTRL_MAC_ADDR != 0, lost: saved.lost })
+        Ok(Self::of(queue, command, features, saved.lost))
     }
 
     /// Gives its memory up for good.
     pub(super) fn abandon(&mut self) {
         self.queue.abandon();
         self.command.abandon();
+    }
+}
+
+/// Whether `filter` has more groups than a table.
+fn lets_all_groups(filter: &Filter) -> bool {
+    match &filter.multicast {
+        Multicast::All => true,
+        Multicast::Of(groups) => groups.len() > MAX_ADDRESSES,
     }
 }
 

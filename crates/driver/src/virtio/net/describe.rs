@@ -34,7 +34,7 @@ pub(super) fn describe(transport: &Transport, features: u64) -> Result<Info, Err
     if mtu < MIN_MTU {
         return Err(Error::Protocol(format!("an MTU of {mtu} at most")));
     }
-    let addresses = if has_control(features) { MAX_ADDRESSES as u16 } else { 0 };
+    let addresses = if has_filters(features) { MAX_ADDRESSES as u16 } else { 0 };
     let tso = |feature| has(net::CSUM) && has(feature);
     Ok(Info {
         model: "virtio network card".into(),
@@ -69,9 +69,14 @@ pub(super) fn transmit(pair: u16) -> u16 {
     2 * pair + 1
 }
 
-/// Whether commands can be given, those of filters among them.
+/// Whether commands can be given.
 pub(super) fn has_control(features: u64) -> bool {
-    features & net::CTRL_VQ != 0 && features & net::CTRL_RX != 0
+    features & net::CTRL_VQ != 0
+}
+
+/// Whether those of filters can.
+pub(super) fn has_filters(features: u64) -> bool {
+    has_control(features) && features & net::CTRL_RX != 0
 }
 
 /// How many pairs the card has, of which it uses as many as it is told to; one without the feature. [virtio 5.1.4]

@@ -51,19 +51,21 @@ fn of(meta: &Meta) -> Header {
 }
 
 /// The flags of a packet of which its header says nothing but that it is in one buffer, and whether the card has found its checksum right; `None` if it says more, or does not lie as words do.
+/// Of a card that never `merges` buffers the number is not looked at.
 #[inline]
-pub(super) fn read_plain(packet: &Packet) -> Option<u32> {
+pub(super) fn read_plain(packet: &Packet, merges: bool) -> Option<u32> {
     const { assert!(Meta::VALID_BIT == net::DATA_VALID as u32, "what is known is what the header says") };
     // The header is the last three quarters of the pair: flags, type and bytes of headers are a half, and the number of buffers is its last two bytes.
     let pair = packet.buffer.as_ref()?.pair_before(packet.start)?;
     let head = u32::from_le(pair.half::<1>());
     // No other flag, no segmentation, one buffer.
-    let plain = head & !u32::from(net::DATA_VALID) == 0 && u16::from_le(pair.quarter::<7>()) == 1;
+    let plain = head & !u32::from(net::DATA_VALID) == 0 && (!merges || u16::from_le(pair.quarter::<7>()) == 1);
     plain.then_some(head)
 }
 
 /// Reads the header that the card has written before a packet of `len` bytes: how many buffers it took, and what is known of it; `None` if that makes no sense.
-pub(super) fn read(packet: &Packet, len: u32) -> Option<(u16, Meta)> {
+/// Of a card that never `merges` buffers the number is not looked at: QEMU's leaves it at zero. [virtio 5.1.6.4.2]
+pub(super) fn read(packet: &Packet, len: u32, merges: bool) -> Option<(u16, Meta)> {
     let mut raw = [0; HEADER as usize];
     packet.buffer.as_ref()?.read(packet.start.checked_sub(HEADER)? as usize, &mut raw).ok()?;
     let header = Header(raw);
@@ -77,8 +79,9 @@ pub(super) fn read(packet: &Packet, len: u32) -> Option<(u16, Meta)> {
         _ => Checksum::Unknown,
     };
     // Putting frames together was not agreed upon. [virtio 5.1.6.4]
-    let sensible = header.gso_type() == net::GSO_NONE && header.buffers() > 0;
-    sensible.then(|| (header.buffers(), Meta::default().with_checksum(checksum)))
+    let buffers = if merges { header.buffers() } else { 1 };
+    let sensible = header.gso_type() == net::GSO_NONE && buffers > 0;
+    sensible.then(|| (buffers, Meta::default().with_checksum(checksum)))
 }
 
 #[cfg(test)]
@@ -114,18 +117,20 @@ mod tests {
     fn what_the_card_says_is_read_wherever_the_packet_begins_and_believed_if_it_makes_sense() {
         for start in [16, 64, 61, 68] {
             let packet = packet(start);
-            let says = |bytes: [u8; 12]| {
+            let says = |bytes: [u8; 12], merges| {
                 packet.buffer.as_ref().unwrap().write(start as usize - 12, &bytes).unwrap();
-                read(&packet, 60)
+                read(&packet, 60, merges)
             };
             let known = |checksum| Meta::default().with_checksum(checksum);
-            assert_eq!(says([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0]), Some((3, Meta::default())), "{start}");
-            assert_eq!(says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Some((1, known(Checksum::Valid))));
+            assert_eq!(says([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0], true), Some((3, Meta::default())), "{start}");
+            assert_eq!(says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], true), Some((1, known(Checksum::Valid))));
             let partial = known(Checksum::Partial { start: 34, offset: 6 });
-            assert_eq!(says([1, 0, 0, 0, 0, 0, 34, 0, 6, 0, 1, 0]), Some((1, partial)));
-            assert_eq!(says([1, 0, 0, 0, 0, 0, 34, 0, 25, 0, 1, 0]), None);
-            assert_eq!(says([0, 1, 0, 0, 9, 9, 0, 0, 0, 0, 1, 0]), None);
-            assert_eq!(says([0; 12]), None);
+            assert_eq!(says([1, 0, 0, 0, 0, 0, 34, 0, 6, 0, 1, 0], true), Some((1, partial)));
+            assert_eq!(says([1, 0, 0, 0, 0, 0, 34, 0, 25, 0, 1, 0], true), None);
+            assert_eq!(says([0, 1, 0, 0, 9, 9, 0, 0, 0, 0, 1, 0], true), None);
+            assert_eq!(says([0; 12], true), None);
+            assert_eq!(says([0; 12], false), Some((1, Meta::default())));
+            assert_eq!(says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0], false), Some((1, known(Checksum::Valid))));
         }
     }
 }

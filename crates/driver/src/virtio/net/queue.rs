@@ -123,7 +123,7 @@ impl PacketQueue {
             return false;
         }
         let len = len - HEADER;
-        let Some((buffers, meta)) = header::read(packet, len) else { return false };
+        let Some((buffers, meta)) = header::read(packet, len, self.shared.merges()) else { return false };
         if buffers > self.receive.size() {
             return false;
         }
@@ -260,9 +260,9 @@ impl Queue for PacketQueue {
             return self.return_parts(batch);
         }
         let longest = self.limits.max_frame().min(self.limits.rx_room());
-        let mut bytes = 0;
+        let (mut bytes, merges) = (0, self.shared.merges());
         let count = self.receive.take_run::<true>(batch, |len, packet, place| {
-            let Some(flags) = header::read_plain(packet) else { return false };
+            let Some(flags) = header::read_plain(packet, merges) else { return false };
             // One comparison for both ends.
             if len.wrapping_sub(HEADER + 1) >= longest || place.buffer.is_some() {
                 return false;

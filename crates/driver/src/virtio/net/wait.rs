@@ -11,14 +11,17 @@ use super::queue::PacketQueue;
 
 /// While something is to be sent, the card's status is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);
-/// A packet that is not sent in this time is not sent at all.
+/// A card that has sent nothing for this long is asked whether it is still there.
 const SENDING: Duration = Duration::from_secs(5);
 
 /// Whether the card still sends.
 #[derive(Default)]
 pub(super) struct Health {
-    /// How many packets were sent when the card was last looked at with something to send, and when it became so.
+    /// How many packets were sent when the card was last looked at with something to send, and when it became so, or was last
+    /// asked.
     stalled: Option<(u64, Instant)>,
+    /// It was said that its wire takes nothing.
+    warned: bool,
     /// When the card's status is looked at next.
     look: Option<Instant>,
     /// Why the card was given up.
@@ -59,11 +62,14 @@ impl Health {
         });
     }
 
-    /// Whether the card has sent nothing for too long; `returned` packets came back so far, and `waiting` says whether there are more.
-    fn is_stuck(&mut self, returned: u64, waiting: bool, now: Instant) -> bool {
+    /// Whether the card has again sent nothing for long; `returned` packets came back so far, and `waiting` says whether there are more.
+    fn stalls(&mut self, returned: u64, waiting: bool, now: Instant) -> bool {
         let same = self.stalled.filter(|&(before, _)| waiting && before == returned);
-        self.stalled = same.or(waiting.then_some((returned, now)));
-        self.stalled.is_some_and(|(_, since)| now.saturating_duration_since(since) > SENDING)
+        let since = same.map_or(now, |(_, since)| since);
+        let stalls = now.saturating_duration_since(since) > SENDING;
+        self.stalled = waiting.then_some((returned, if stalls { now } else { since }));
+        self.warned &= same.is_some();
+        stalls
     }
 }
 
@@ -75,6 +81,17 @@ impl PacketQueue {
     pub(super) fn want_interrupts(&mut self, wanted: bool) {
         self.receive.want_interrupts(wanted);
         self.transmit.want_interrupts(wanted && self.wake_on_tx);
+    }
+
+    /// A card that sends nothing and answers is kept, however long that lasts: its wire takes nothing, as under flow control, and
+    /// what is to be sent waits. One that does not answer commands either is given up.
+    fn probe(&mut self) -> Result<(), Error> {
+        let name = self.shared.transport.device.name();
+        self.shared.answers().inspect_err(|error| self.health.lose(name, error))?;
+        if !std::mem::replace(&mut self.health.warned, true) {
+            tracing::warn!("{name}: its wire has taken no packet for {SENDING:?}: what is to be sent waits until it does");
+        }
+        Ok(())
     }
 
     fn look(&mut self, now: Instant) -> Result<(), Error> {
@@ -118,10 +135,8 @@ impl Source for PacketQueue {
         self.look(now)?;
         let due = self.waiter.tick(now)?;
         let waiting = self.transmit.held() > 0;
-        if self.health.is_stuck(self.returned, waiting, now) {
-            let stuck = Error::Fatal(format!("a packet was not sent in {SENDING:?}; open the card again"));
-            self.health.lose(self.shared.transport.device.name(), &stuck);
-            return Err(stuck);
+        if self.health.stalls(self.returned, waiting, now) {
+            self.probe()?;
         }
         Ok(sooner(due, waiting.then(|| now + LOOK)))
     }

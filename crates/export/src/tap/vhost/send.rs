@@ -131,7 +131,7 @@ impl Sender<'_> {
             self.counters.tx_dropped.add(1);
             return mem::take(pieces).into_iter().for_each(|piece| self.put_back(piece));
         };
-        let last = pieces.len() - 1;
+        let (last, meta) = (pieces.len() - 1, header::finish(pieces, meta));
         for (index, piece) in pieces.iter_mut().enumerate() {
             piece.meta = if index == 0 { meta } else { Meta::default() };
             piece.meta.set_more(index < last);

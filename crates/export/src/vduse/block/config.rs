@@ -8,6 +8,10 @@ use crate::ublk::uapi::{self, Parameters};
 
 /// Bytes of a piece at most. Pages come one by one as a rule, and so many of them as fill the buffer make the longest request.
 pub const PIECE: u32 = 4096;
+/// Pieces of a chain at most. Longer chains are a fault that stops the queue until the driver resets the device.
+pub const PIECES: usize = 1024;
+/// Pieces of a chain that carry data: all but the header and the status. [virtio 5.2.6]
+const DATA_PIECES: u32 = PIECES as u32 - 2;
 
 /// What the driver is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +40,8 @@ impl Config {
         let blocks_of = |shift: u8| 1u32 << shift.saturating_sub(disk.logical_bs_shift);
         put(0, &disk.dev_sectors.to_le_bytes());
         put(8, &piece.to_le_bytes());
-        put(12, &(buffer.min(disk.max_sectors * SECTOR) / piece).to_le_bytes());
+        // What the driver takes for the longest chain (SEG_MAX) must fit into ours, whatever the buffer holds.
+        put(12, &(buffer.min(disk.max_sectors * SECTOR) / piece).min(DATA_PIECES).to_le_bytes());
         put(20, &u32::to_le_bytes(block));
         put(24, &[disk.physical_bs_shift - disk.logical_bs_shift]);
         put(26, &(blocks_of(disk.io_min_shift).min(u16::MAX.into()) as u16).to_le_bytes());
@@ -78,6 +83,15 @@ mod tests {
         assert_eq!((config.bytes[24], word(&config, 28)), (0, 16));
         let short = Config::new(&Parameters { max_sectors: 2, logical_bs_shift: 9, ..disk() }, 4096, 1);
         assert_eq!((word(&short, 8), word(&short, 12)), (1024, 1));
+    }
+
+    #[test]
+    fn the_longest_request_of_a_large_buffer_is_a_chain_that_the_server_takes() {
+        for mib in [2, 4, 32] {
+            let large = Parameters { max_sectors: mib << 11, ..disk() };
+            let pieces = word(&Config::new(&large, mib << 20, 1), 12) + 2;
+            assert!(pieces as usize <= PIECES, "{mib} MiB: {pieces} pieces with header and status");
+        }
     }
 
     #[test]

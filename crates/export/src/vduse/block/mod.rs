@@ -6,4 +6,5 @@ mod request;
 mod server;
 mod thread;
 
+pub(super) use config::PIECES;
 pub use export::Export;

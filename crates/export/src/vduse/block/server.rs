@@ -24,14 +24,12 @@ use ring3_reactor::{Event, Reactor, Registration, Timer, Token};
 use ring3_stats::{Phase, Recorder};
 use ring3_vduse::{Chain, Device, Fault, Log, Memory, Queue};
 
+use super::config::PIECES;
 use super::thread::{Report, Start};
 use crate::ublk::orders::{Order, Orders};
 use crate::ublk::stats::Counters;
 use crate::ublk::translate::Geometry;
 use crate::vduse::gate::Gate;
-
-/// Pieces of a chain at most, header and status included.
-const PIECES: usize = 1024;
 
 /// One request that can be in flight.
 struct Slot {
@@ -234,15 +232,20 @@ impl<'a> Server<'a> {
         self.resetting = false;
         let (number, opening) = self.gate.word();
         self.heeded = number;
-        if let Some(opening) = opening {
-            let memory = Memory::new(self.device.clone());
-            match Queue::open(memory, &opening.vring, opening.features, Some(self.log.clone()), opening.begin) {
-                Ok(queue) => {
-                    self.again = queue.in_flight();
-                    self.queue = Some(queue);
+        match opening {
+            Some(opening) => {
+                let memory = Memory::new(self.device.clone());
+                match Queue::open(memory, &opening.vring, opening.features, Some(self.log.clone()), opening.begin) {
+                    Ok(queue) => {
+                        self.again = queue.in_flight();
+                        self.queue = Some(queue);
+                    }
+                    Err(fault) => self.stop(fault),
                 }
-                Err(fault) => self.stop(fault),
             }
+            // The driver has forgotten all, and learns after this that the reset is over. If this process dies before the driver
+            // has set the queue up again, the next one must not look for the old heads in the new ring.
+            None => self.log.clear(),
         }
         self.gate.heed(number, self.before.take());
     }

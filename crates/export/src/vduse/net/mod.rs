@@ -18,7 +18,7 @@ use super::devices::{DYING, MARK};
 use super::gate::Gate;
 use super::messages::Messages;
 use super::name;
-use crate::tap::{Engine, EngineSettings, Error, Export, Interface, Manner, Netlink, Options, Rtnetlink};
+use crate::tap::{Engine, EngineSettings, Error, Export, Interface, Manner, Options, Place, Rtnetlink};
 
 /// How long a process that has the device may take to be gone.
 const DEATH: Duration = Duration::from_secs(5);
@@ -37,6 +37,11 @@ impl Link {
     pub fn halves(&self) -> (Half, Half) {
         let half = |number: u16| Half::new(self.device.clone(), self.gates[usize::from(number)].clone(), number);
         (half(0), half(1))
+    }
+
+    /// What the virtio bus calls the card; `None` of one that was taken from the vDPA bus.
+    pub fn device(&self) -> Option<String> {
+        vdpa::device(self.device.name())
     }
 
     /// Whether there is somebody at the other end of the card's wire.
@@ -64,20 +69,22 @@ pub fn start(nic: Arc<dyn Nic>, name: Option<&str>, options: &Options) -> Result
     if !vdpa::is_attached(&card.name) {
         vdpa::attach(&card.name)?;
     }
-    let found = vdpa::found_as(&card.name, "net").ok_or_else(|| Error::NoVirtio(format!("/dev/vduse/{}", card.name)))?;
     let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
-    let netlink = Netlink::new().map_err(asking)?;
-    let index = netlink.index(&found).map_err(asking)?;
+    let link = Link { device, gates };
+    // One that is gone on with may have been moved to another network namespace meanwhile.
+    let place = link.device().and_then(|device| Place::of_virtio(&device).ok());
+    let place = place.ok_or_else(|| Error::NoVirtio(format!("/dev/vduse/{}", card.name)))?;
     if let Some(mtu) = options.mtu {
-        netlink.set_mtu(index, mtu).map_err(|error| Error::os(format!("{found}: setting its MTU (CAP_NET_ADMIN)"), error))?;
+        let failed = |error| Error::os(format!("{}: setting its MTU (CAP_NET_ADMIN)", place.name), error);
+        place.netlink.set_mtu(place.index, mtu).map_err(failed)?;
     }
     if crate::tap::cuts(&info) && info.max_segmented < u16::MAX.into() {
-        netlink.set_longest(index, info.max_segmented).map_err(asking)?;
+        place.netlink.set_longest(place.index, info.max_segmented).map_err(asking)?;
     }
-    let interface = Arc::new(Interface::of_virtio(found, index, Link { device, gates }));
-    let plane = Rtnetlink::new(interface.clone(), netlink).map_err(asking)?;
+    let interface = Arc::new(Interface::of_virtio(place.name.clone(), place.index, link));
+    let plane = Rtnetlink::new(interface.clone(), place).map_err(asking)?;
     let segment = Segment::create(2).map_err(|error| Error::os("memory for its figures", error))?;
-    let engine = EngineSettings { engine: Engine::Tap, ..EngineSettings::default() };
+    let engine = EngineSettings { engine: Engine::Tap, ahead: options.ahead, ..EngineSettings::default() };
     let manner = Manner { poll: options.poll, engine, joins: options.joins, rings: Pool::default(), segment: Arc::new(segment) };
     let export = Export::over((nic, interface), Box::new(plane), &manner)?;
     Ok((export, card))

@@ -25,7 +25,9 @@ use std::time::Duration;
 
 use ring3_lease::Channel;
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::Uid;
 
 pub use process::run;
 pub(super) use protocol::Key;
@@ -80,6 +82,7 @@ impl Guard {
     pub fn start(function: Option<String>, successors: Option<PathBuf>) -> io::Result<Self> {
         let (ours, theirs) = Channel::pair()?;
         let child = Command::new("/proc/self/exe")
+            .arg0("@ring3")
             .arg(COMMAND)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
@@ -104,6 +107,7 @@ impl Guard {
         let open = || -> io::Result<Channel> {
             let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
             connect(&socket, &SocketAddrUnix::new(successors)?)?;
+            check_owner(socket_peercred(&socket)?.uid)?;
             Channel::new(socket, PATIENCE, true)
         };
         let guard = Self { channel: open().map_err(failed)?, child: None };
@@ -173,10 +177,29 @@ impl Guard {
     }
 }
 
+/// Fails if the process at the other end is neither this user's nor root's: what it says of clients' memory is believed, and the socket's folder may be one in which others make files.
+fn check_owner(uid: Uid) -> io::Result<()> {
+    if uid.is_root() || uid == rustix::process::geteuid() {
+        return Ok(());
+    }
+    let why = format!(
+        "user {} listens there, and no guard of this user's: choose a folder in which nobody else makes files",
+        uid.as_raw()
+    );
+    Err(io::Error::other(why))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::open::Claim;
+
+    #[test]
+    fn a_guard_of_another_user_is_not_believed() {
+        assert!(check_owner(Uid::ROOT).is_ok() && check_owner(rustix::process::geteuid()).is_ok());
+        let other = Uid::from_raw(rustix::process::geteuid().as_raw() ^ 0x5555);
+        assert!(check_owner(other).unwrap_err().to_string().contains("choose a folder"));
+    }
 
     #[test]
     fn what_nobody_can_watch_shares_no_memory() {

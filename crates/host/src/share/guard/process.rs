@@ -22,6 +22,10 @@ use super::quiet::{Config, LOOK};
 
 /// How long the kernel may take to end a device that nobody serves.
 const ORPHANED: Duration = Duration::from_secs(10);
+/// Why nothing can be done now.
+const BUSY: &str = "the disk always has requests in flight, and memory is registered in a moment in which it has none: try again when it has less to do";
+/// How often a region is tried to be taken back, ten seconds each: within what the exporting process waits for the guard.
+const TRIES: u32 = 10;
 /// How often it is looked whether the devices that wait for the next server are still there.
 const THERE: Duration = Duration::from_millis(500);
 
@@ -168,7 +172,14 @@ impl Held {
     fn forget(&mut self, channel: &Channel, key: Key) -> Result<Reply, String> {
         // If the exporting process dies meanwhile, its client shall hear of that.
         self.clients.retain(|client| !client.keys.contains(&key));
-        self.command(channel, key.id, |control| control.unregister_memory(key.id, key.index))?;
+        // It stays the device's until then.
+        let mut tries = 0;
+        while let Err(reason) = self.command(channel, key.id, |control| control.unregister_memory(key.id, key.index)) {
+            tries += 1;
+            if reason != BUSY || tries == TRIES || has_ended(channel) {
+                return Err(reason);
+            }
+        }
         self.regions.retain(|region| region.key != key);
         if !self.regions.iter().any(|region| region.key.id == key.id) {
             self.devices.iter_mut().filter(|device| device.id == key.id).for_each(|device| device.merges.restore());
@@ -199,13 +210,12 @@ impl Held {
         let control = control(&mut self.control)?;
         let (outlives, gone) = (self.successors.is_some(), AtomicBool::new(false));
         let work = || {
-            if outlives {
-                ublk::await_lull(id, &|| gone.load(Ordering::Acquire));
-            }
+            let lull = outlives.then(|| ublk::Lull::of(id, &|| gone.load(Ordering::Acquire)));
             // What waits for a dead server waits for the next one, which would wait for the command.
-            match gone.load(Ordering::Acquire) {
-                true => Err("its server has died".to_owned()),
-                false => work(control).map_err(|error| error.to_string()),
+            match (gone.load(Ordering::Acquire), &lull) {
+                (true, _) => Err("its server has died".to_owned()),
+                (false, Some(None)) => Err(BUSY.to_owned()),
+                (false, _) => work(control).map_err(|error| error.to_string()),
             }
         };
         let (devices, function) = (&mut self.devices, self.function.as_deref());

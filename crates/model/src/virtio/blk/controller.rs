@@ -31,6 +31,8 @@ pub struct VirtioBlkModel {
     /// Whether the cache holds writes back. [virtio 5.2.6.2]
     pub(super) writeback: bool,
     /// What it says wrongly from now on.
+    /// What it is called since it is another one.
+    pub(super) name: Option<String>,
     pub(super) lie: Option<Lie>,
     /// When the reset that is under way is done.
     reset_due: Option<Instant>,
@@ -56,6 +58,7 @@ impl VirtioBlkModel {
             (shape.indirect, spec::INDIRECT_DESC),
             (shape.packed, spec::RING_PACKED),
             (shape.events, spec::EVENT_IDX),
+            (shape.ordered, spec::ORDER_PLATFORM),
         ];
         let own = blk::SEG_MAX | blk::BLK_SIZE | blk::TOPOLOGY | blk::MQ | blk::DISCARD | blk::WRITE_ZEROES;
         let offered = optional.iter().filter(|(has, _)| *has).fold(own, |all, (_, feature)| all | feature);
@@ -68,6 +71,7 @@ impl VirtioBlkModel {
             held: Held::default(),
             counters: Counters::default(),
             complaints: Complaints::default(),
+            name: None,
             lie: None,
             reset_due: None,
         }

@@ -29,6 +29,21 @@ impl SimHandle<VirtioBlkModel> {
         self.with(|model, _| model.lie = how);
     }
 
+    /// From now on it is another disk, which is called `name`.
+    pub fn replace(&self, name: &str) {
+        self.with(|model, _| model.name = Some(name.into()));
+    }
+
+    /// It has `bytes` from now on, the first of them as they were, in blocks of two to the power of
+    /// `block_shift`.
+    pub fn reshape(&self, bytes: u64, block_shift: u32) {
+        self.with(|model, bus| {
+            (model.shape.bytes, model.shape.block_shift) = (bytes, block_shift);
+            model.medium.resize(bytes);
+            model.function.config_changed(bus);
+        });
+    }
+
     /// The disk says that it cannot go on without a reset.
     pub fn need_reset(&self) {
         self.with(|model, bus| model.function.need_reset(bus));

@@ -49,7 +49,8 @@ impl VirtioBlkModel {
             }
             blk::GET_ID => {
                 let mut name = [0; blk::ID_LEN];
-                name[..NAME.len()].copy_from_slice(NAME);
+                let own = self.name.as_deref().map_or(NAME, str::as_bytes);
+                name.iter_mut().zip(own).for_each(|(to, from)| *to = *from);
                 match parts.to.first().filter(|piece| piece.len as usize >= name.len()) {
                     Some(piece) => bus.write(piece.address, &name).map(|()| (blk::OK, name.len() as u32)),
                     None => done(blk::IO_ERROR),

@@ -32,6 +32,8 @@ pub struct Shape {
     pub packed: bool,
     /// Whether either side may say by a position when it wants to be told.
     pub events: bool,
+    /// Whether a driver must order its accesses as for hardware (ORDER_PLATFORM).
+    pub ordered: bool,
     /// MSI-X vectors, 0 to 65.
     pub vectors: u16,
     /// How long a reset takes.
@@ -54,6 +56,7 @@ impl Default for Shape {
             indirect: true,
             packed: false,
             events: true,
+            ordered: false,
             vectors: 5,
             ready: Duration::ZERO,
             timing: Timing::Inline,
@@ -62,7 +65,7 @@ impl Default for Shape {
     }
 }
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "size",
     "block",
     "readonly",
@@ -73,6 +76,7 @@ const KEYS: [&str; 14] = [
     "indirect",
     "packed",
     "events",
+    "order",
     "vectors",
     "structures",
     "ready",
@@ -101,6 +105,7 @@ pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
         indirect: options.switch("indirect", true)?,
         packed: options.switch("packed", false)?,
         events: options.switch("events", true)?,
+        ordered: options.switch("order", false)?,
         vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
         ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
         timing: options.timing()?,

@@ -59,13 +59,14 @@ impl VirtioNetModel {
         let control = net::CTRL_VQ | net::CTRL_RX | net::CTRL_VLAN | net::CTRL_MAC_ADDR;
         let packed = if shape.packed { spec::RING_PACKED } else { 0 } | if shape.events { spec::EVENT_IDX } else { 0 };
         let several = if shape.pairs > 1 { net::MQ } else { 0 };
-        let offered = net::MAC | net::MTU | net::STATUS | net::MRG_RXBUF | checksums | control | packed | several;
+        let all = net::MAC | net::MTU | net::STATUS | net::MRG_RXBUF | checksums | control | packed | several;
+        let offered = all & !shape.without;
         Self {
             function: Function::new(shape.places, offered, 2 * usize::from(shape.pairs) + 1),
             mac: shape.mac,
             pairs: shape.pairs,
             steering: Steering::default(),
-            filter: Filter::new(shape.mac),
+            filter: Filter::new(shape.mac, offered),
             link: true,
             misbehaviour: None,
             wire,
@@ -90,7 +91,7 @@ impl VirtioNetModel {
         self.function.restart();
         self.aside.fill(None);
         self.steering = Steering::default();
-        self.filter = Filter::new(self.mac);
+        self.filter = Filter::new(self.mac, self.function.offered);
         self.wire.attach(bus);
     }
 
@@ -130,7 +131,18 @@ impl VirtioNetModel {
         if self.function.features & net::MQ != 0 { 2 * self.pairs } else { 2 }
     }
 
+    /// What goes wrong from now on. A wire that takes packets again takes those that wait.
+    pub(super) fn misbehave(&mut self, bus: &Bus, how: Option<Misbehaviour>) {
+        let before = std::mem::replace(&mut self.misbehaviour, how);
+        if before == Some(Misbehaviour::WireIsFull) {
+            (0..self.steering.used()).for_each(|pair| self.notified(bus, 2 * pair + 1));
+        }
+    }
+
     fn transmit(&mut self, bus: &Bus, pair: u16) -> Result<(), Blocked> {
+        if matches!(self.misbehaviour, Some(Misbehaviour::WireIsFull | Misbehaviour::Hangs)) {
+            return Ok(());
+        }
         let queue = transmit_of(pair);
         let mut sent = Vec::new();
         while let Some(chain) = self.function.queues[queue].take(bus)? {
@@ -168,7 +180,7 @@ impl VirtioNetModel {
     }
 
     fn control(&mut self, bus: &Bus) -> Result<(), Blocked> {
-        if self.misbehaviour == Some(Misbehaviour::IgnoresControl) {
+        if matches!(self.misbehaviour, Some(Misbehaviour::IgnoresControl | Misbehaviour::Hangs)) {
             return Ok(());
         }
         let queue = usize::from(self.control_queue());
@@ -224,8 +236,11 @@ impl VirtioNetModel {
         let before = self.function.queues[queue];
         let (mut chains, mut room) = (Vec::new(), 0);
         let wanted = frame.len() + Header::SIZE;
+        let merges = self.function.features & net::MRG_RXBUF != 0;
         while room < wanted {
-            let Some(chain) = self.next_buffer(bus, pair)? else {
+            // Without merged buffers a packet has one.
+            let next = if merges || chains.is_empty() { self.next_buffer(bus, pair)? } else { None };
+            let Some(chain) = next else {
                 self.function.queues[queue] = before;
                 self.missed += 1;
                 return Ok(());
@@ -235,7 +250,9 @@ impl VirtioNetModel {
         }
         let mut header = Header::zeroed();
         let valid = self.function.features & net::GUEST_CSUM != 0 && frame::checksum_is_right(frame);
-        header.set_buffers(chains.len() as u16).set_flags(if valid { net::DATA_VALID } else { 0 });
+        // QEMU's card leaves the number at zero unless it may merge, whatever [virtio 5.1.6.4.1] says.
+        let count = if merges { chains.len() as u16 } else { 0 };
+        header.set_buffers(count).set_flags(if valid { net::DATA_VALID } else { 0 });
         self.twist(&mut header);
         let bytes = [&header.0[..], frame].concat();
         self.scatter(bus, queue, &chains, &bytes)?;

@@ -14,18 +14,33 @@ pub(super) struct Filter {
     promiscuous: bool,
     all_groups: bool,
     vlans: BTreeSet<u16>,
+    features: u64,
 }
 
 impl Filter {
-    /// Of a card that was made with `address`.
-    pub(super) fn new(address: Mac) -> Self {
-        Self { address, unicast: Vec::new(), groups: Vec::new(), promiscuous: false, all_groups: false, vlans: BTreeSet::new() }
+    /// Of a card that was made with `address` and offers `features`: without commands for filters it lets everything through,
+    /// as QEMU's does.
+    pub(super) fn new(address: Mac, features: u64) -> Self {
+        let promiscuous = features & net::CTRL_RX == 0;
+        Self {
+            address,
+            unicast: Vec::new(),
+            groups: Vec::new(),
+            promiscuous,
+            all_groups: false,
+            vlans: BTreeSet::new(),
+            features,
+        }
     }
 
     /// Does a command; false if it is none.
     pub(super) fn command(&mut self, command: &[u8]) -> bool {
         let Some((&[class, what], data)) = command.split_first_chunk() else { return false };
         match (class, what, data) {
+            (net::CONTROL_RX, ..) | (net::CONTROL_MAC, net::MAC_TABLE_SET, _) if self.features & net::CTRL_RX == 0 => {
+                return false;
+            }
+            (net::CONTROL_MAC, net::MAC_ADDR_SET, _) if self.features & net::CTRL_MAC_ADDR == 0 => return false,
             (net::CONTROL_RX, net::RX_PROMISCUOUS, &[on]) => self.promiscuous = on != 0,
             (net::CONTROL_RX, net::RX_ALL_MULTICAST, &[on]) => self.all_groups = on != 0,
             (net::CONTROL_MAC, net::MAC_ADDR_SET, data) => match data.try_into() {

@@ -29,6 +29,10 @@ pub enum Misbehaviour {
     LosesInterrupts,
     /// Commands of the control queue are not answered.
     IgnoresControl,
+    /// Nothing goes wrong with the card: its wire takes nothing.
+    WireIsFull,
+    /// Neither packets nor commands are looked at.
+    Hangs,
     /// A reset does not end.
     NeverResets,
     /// Nothing goes wrong: buffers are used in another order than they were made available in, as any card may do. One for reception is set aside as long as this lasts.
@@ -58,7 +62,7 @@ impl VirtioNetHandle {
 
     /// What goes wrong from now on.
     pub fn misbehave(&self, how: Option<Misbehaviour>) {
-        self.with(|model, _| model.misbehaviour = how);
+        self.with(|model, bus| model.misbehave(bus, how));
     }
 
     /// The card says that it cannot go on without a reset.

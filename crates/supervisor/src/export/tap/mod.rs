@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring3_class::net::{FilterLimits, Info, Link, Mac, Offloads};
 use ring3_control::drive::{Connect, NicFacts, Offered, Order};
@@ -49,6 +49,9 @@ struct Made {
     over: AtomicBool,
 }
 
+/// How long figures mean anything: one who cannot be asked any more counts nothing.
+const FRESH: Duration = Duration::from_secs(4);
+
 struct State {
     /// What it is called now, wherever it is.
     name: String,
@@ -58,6 +61,8 @@ struct State {
     told: bool,
     carrier: Carrier,
     figures: Figures,
+    /// When the figures were so.
+    looked: Instant,
 }
 
 /// What another supervisor needs to go on with it.
@@ -75,7 +80,7 @@ impl Made {
         let figures = netlink.figures(interface.index()).unwrap_or_default();
         let carrier = Carrier::new(figures.carrier);
         let (name, index) = (interface.name().to_owned(), interface.index());
-        let state = Mutex::new(State { name, index, wishes, told: false, carrier, figures });
+        let state = Mutex::new(State { name, index, wishes, told: false, carrier, figures, looked: Instant::now() });
         let raised = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
         Ok(Self { interface, card, state, raised, over: AtomicBool::new(false) })
     }
@@ -151,10 +156,10 @@ impl Export for Tap {
         }
     }
 
-    fn create(&mut self, offered: &Offered, _: &Vain) -> Result<(), String> {
+    fn create(&mut self, offered: &Offered, _: &Vain) -> Result<(), Refusal> {
         let card = only(offered)?;
         let made = self.make(card).map_err(|error| error.to_string())?;
-        self.take(made)
+        self.take(made).map_err(Refusal::Failed)
     }
 
     fn recover(&mut self, _: &Vain) -> Result<(), String> {
@@ -263,6 +268,12 @@ impl Look for Made {
         fds.iter().filter(|fd| fd.revents().contains(PollFlags::IN)).count() as u64
     }
 
+    /// Packets that the driver has taken.
+    fn ended(&self) -> Option<u64> {
+        let state = self.state();
+        (state.looked.elapsed() < FRESH).then_some(state.figures.tx_packets)
+    }
+
     fn saved(&self) -> serde_json::Value {
         serde_json::to_value(Saved { queues: self.names() }).unwrap_or_default()
     }
@@ -293,6 +304,10 @@ impl Look for Made {
             tx_packets,
             tx_bytes,
             tx_dropped,
+            // Its driver counts them.
+            rx_missed: 0,
+            rx_errors: 0,
+            tx_lost: 0,
         }]
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! It follows its interface into the network namespace to which somebody has moved it.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -10,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use ring3_class::net::Mac;
 use ring3_control::drive::{Order, Wishes};
-use ring3_export::tap::{self, Changes, Error, Figures, Netlink};
+use ring3_export::tap::{self, Changes, Error, Figures, Netlink, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Made;
 use crate::export::{Done, Voice};
@@ -57,12 +55,16 @@ struct Watching<'a> {
     voice: Voice,
     netlink: Netlink,
     changes: Changes,
+    /// It is where this process cannot follow, which was said.
+    lost: bool,
 }
 
 impl<'a> Watching<'a> {
     fn new(made: &'a Made, voice: Voice) -> Result<Self, Error> {
-        let (netlink, changes) = sockets(made)?;
-        Ok(Self { made, voice, netlink, changes })
+        let opened = Netlink::new().and_then(|netlink| Ok((netlink, Changes::new()?)));
+        let failed = |cause| Error::Os { what: format!("{}: asking the kernel (rtnetlink)", made.interface.name()), cause };
+        let (netlink, changes) = opened.map_err(failed)?;
+        Ok(Self { made, voice, netlink, changes, lost: false })
     }
 
     fn watch(&mut self) -> Result<(), Error> {
@@ -85,35 +87,34 @@ impl<'a> Watching<'a> {
         match looked {
             Ok((wishes, figures)) => self.take(wishes, figures),
             // Deleted, or moved: the one is the driver's end, which the next look after its recovery finds mended.
-            Err(error) if error.raw_os_error() == Some(ENODEV) => match self.follow() {
-                Err(Error::Deleted(_)) => {}
-                followed => followed?,
-            },
+            Err(error) if error.raw_os_error() == Some(ENODEV) => self.follow(),
             Err(error) => tracing::warn!("{}: asking the kernel for its state: {error}", self.made.state().name),
         }
         Ok(())
     }
 
-    /// Goes to where the interface is now.
-    fn follow(&mut self) -> Result<(), Error> {
-        let name = self.made.interface.present()?;
-        let namespace = self.made.interface.namespace()?;
-        let failed =
-            |error: std::io::Error| Error::Os { what: format!("{name}: following it into its network namespace"), cause: error };
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| failed(error.into()))?;
-        (self.netlink, self.changes) = sockets(self.made)?;
-        let index = self.netlink.index(&name).map_err(failed)?;
-        let mut state = self.made.state();
-        (state.index, state.name) = (index, name);
-        drop(state);
-        // What has changed meanwhile is seen now.
-        self.made.raise();
-        Ok(())
+    /// Goes to where the interface is now. Where it cannot, its users are not heard until it can.
+    fn follow(&mut self) {
+        match Place::of(&self.made.interface) {
+            Ok(Place { name, index, netlink, changes }) => {
+                (self.netlink, self.changes, self.lost) = (netlink, changes, false);
+                let mut state = self.made.state();
+                (state.index, state.name) = (index, name);
+                drop(state);
+                // What has changed meanwhile is seen now.
+                self.made.raise();
+            }
+            Err(Error::Deleted(_)) => {}
+            Err(error) if !std::mem::replace(&mut self.lost, true) => {
+                tracing::warn!("{error}; what its users change there does not reach its driver");
+            }
+            Err(_) => {}
+        }
     }
 
     fn take(&self, mut wishes: tap::Wishes, figures: Figures) {
         let mut state = self.made.state();
-        state.figures = figures;
+        (state.figures, state.looked) = (figures, Instant::now());
         let (least, most) = self.made.card.mtu;
         if !(least..=most).contains(&wishes.mtu) {
             let (name, stays) = (&state.name, state.wishes.mtu);
@@ -137,11 +138,6 @@ impl<'a> Watching<'a> {
 }
 
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
-
-fn sockets(made: &Made) -> Result<(Netlink, Changes), Error> {
-    let opened = Netlink::new().and_then(|netlink| Ok((netlink, Changes::new()?)));
-    opened.map_err(|cause| Error::Os { what: format!("{}: asking the kernel (rtnetlink)", made.interface.name()), cause })
-}
 
 /// As a driver is told.
 pub fn said(wishes: &tap::Wishes) -> Wishes {

@@ -18,6 +18,7 @@
 
 #include "abi.h"
 #include "random.h"
+#include "tables.h"
 
 #define WAIT_MS 2000
 #define QUIET 30
@@ -33,15 +34,15 @@ static uint64_t odd(uint64_t frame)
 	case 1:
 		return any() % 70000;
 	case 2:
-		return (frame % 0xffff) << 44 | any() % 40 << 24 | any() % 4096;
+		return SPLIT_HANDLE(SPLIT_FRAME(frame), any() % 40, any() % 4096);
 	case 3:
-		return 0xffffULL << 44 | any() % 60 << 24 | any() % 512;
+		return SPLIT_HANDLE(SPLIT_SYMBOLS, any() % 60, any() % 512);
 	case 4:
 		return 0xffff888000000000ULL + any() % (1ULL << 30);
 	case 5:
 		return (uint64_t)(uintptr_t)message + any() % 4096;
 	case 6:
-		return (frame % 0xffff) << 44 | any() % 40 << 24;
+		return SPLIT_HANDLE(SPLIT_FRAME(frame), any() % 40, 0);
 	default:
 		return any();
 	}

@@ -57,5 +57,7 @@ often() {
 
 lies() { fuzzed controls "$(interface "$CARD")"; }
 
+knows() { lied_to controls "$(interface "$CARD")"; }
+
 # A card and its structs may be in any state after the lies: they can break the device, and a reload must mend it.
 honest() { split_reload; }

@@ -9,6 +9,7 @@ use ring3_vduse::{Access, Begin, Inflight, Place, Vring, features};
 
 use super::*;
 use crate::ublk::orders;
+use crate::vduse::gate::Opening;
 
 const SIZE: u16 = 4;
 const TABLE: u64 = 0x1000;
@@ -78,6 +79,27 @@ fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
     server.open();
     assert!(!server.resetting && gate.word().0 == 1 && gate.available() == 1);
     assert!(server.again.is_empty() && server.free.len() == usize::from(SIZE));
+}
+
+#[test]
+fn the_log_is_empty_when_a_reset_is_over_and_keeps_what_is_in_flight_while_memory_is_mapped_anew() {
+    for (opening, kept) in [(None, 0), (Some(Opening { vring: Vring::default(), features: 0, begin: Begin::Resume }), 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+        let orders = Orders::new().unwrap();
+        let mut start = start(log.clone(), &orders);
+        let gate = start.gate.clone();
+        let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+        gate.serve();
+        server.queue = Some(queue(log.clone(), 1).0);
+        server.take_chains();
+        gate.give(opening, Duration::ZERO);
+        server.heed();
+        server.drive().unwrap();
+        assert_eq!(log.heads().count(), 1, "the disk still had the request");
+        server.open();
+        assert_eq!(log.heads().count(), kept);
+    }
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! What a client has written since its last good flush, and which of its queues are still to be
+//! told that it may be lost.
+//!
+//! # Why
+//! The server has one queue of the disk for all clients, and the disk tells each of its queues once
+//! when it has lost writes: the flush of whichever client comes first fails, and all others would
+//! succeed. So a flush that fails, for whatever reason, is owed to every client that has written
+//! since its own last good flush: the next flush of each of its queues fails, too. A client that
+//! has written nothing since then is not told.
+
+use ring3_class::block::{IoError, Operation, Request};
+
+/// What a client has written. Its flushes are numbered from 1 on, in the order in which the disk
+/// gets them.
+#[derive(Default)]
+pub struct Unflushed {
+    /// Flushes that the disk was given.
+    begun: u64,
+    /// The first flush that covers all writes that have ended.
+    covering: u64,
+    /// The latest flush that has ended.
+    flushed: u64,
+}
+
+/// What a queue of a client is still to be told.
+#[derive(Default)]
+pub struct Debt {
+    /// Its next flush fails.
+    owed: bool,
+    /// Its flushes up to this one fail.
+    failed: u64,
+}
+
+/// What the end of a request in the disk's hands says of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    #[default]
+    None,
+    /// Something is written, and may be in a cache.
+    Written,
+    /// What was written is durable: flush number so and so of the client.
+    Flushed(u64),
+}
+
+impl Unflushed {
+    /// A request is about to be handed to the disk.
+    pub fn begin(&mut self, request: &Request) -> Effect {
+        match request.operation {
+            Operation::Flush => {
+                self.begun += 1;
+                Effect::Flushed(self.begun)
+            }
+            Operation::Write | Operation::WriteZeroes if !request.fua => Effect::Written,
+            _ => Effect::None,
+        }
+    }
+
+    /// A request of the queue with `debt` has ended with `result`; how it ends for the client.
+    pub fn end(&mut self, effect: Effect, debt: &mut Debt, result: Result<(), IoError>) -> Result<(), IoError> {
+        match effect {
+            Effect::None => result,
+            Effect::Written => {
+                if result.is_ok() {
+                    self.covering = self.begun + 1;
+                }
+                result
+            }
+            Effect::Flushed(number) => {
+                if std::mem::take(&mut debt.owed) {
+                    // None of those that are under way may say that all is well.
+                    debt.failed = self.begun;
+                }
+                self.flushed = self.flushed.max(number);
+                if number <= debt.failed { result.and(Err(IoError::Transport)) } else { result }
+            }
+        }
+    }
+
+    /// Whether it has written something since its last flush.
+    pub fn is_dirty(&self) -> bool {
+        self.covering > self.flushed
+    }
+}
+
+impl Debt {
+    /// Its next flush fails.
+    pub fn owe(&mut self) {
+        self.owed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that has written something.
+    fn written() -> (Unflushed, Debt) {
+        let (mut client, mut debt) = (Unflushed::default(), Debt::default());
+        client.end(Effect::Written, &mut debt, Ok(())).unwrap();
+        (client, debt)
+    }
+
+    fn flush(client: &mut Unflushed, debt: &mut Debt) -> Result<(), IoError> {
+        let effect = client.begin(&Request::flush(0));
+        client.end(effect, debt, Ok(()))
+    }
+
+    #[test]
+    fn what_is_owed_is_told_once_and_to_all_flushes_under_way() {
+        let (mut client, mut debt) = written();
+        let under_way = [(); 2].map(|()| client.begin(&Request::flush(0)));
+        debt.owe();
+        assert_eq!(under_way.map(|effect| client.end(effect, &mut debt, Ok(()))), [Err(IoError::Transport); 2]);
+        assert_eq!(flush(&mut client, &mut debt), Ok(()));
+    }
+
+    #[test]
+    fn a_client_is_dirty_from_its_write_to_the_end_of_a_flush_that_came_later() {
+        let (mut client, mut debt) = written();
+        let early = client.begin(&Request::flush(0));
+        client.end(Effect::Written, &mut debt, Ok(())).unwrap();
+        client.end(early, &mut debt, Ok(())).unwrap();
+        assert!(client.is_dirty());
+        flush(&mut client, &mut debt).unwrap();
+        assert!(!client.is_dirty());
+    }
+
+    #[test]
+    fn what_is_durable_by_itself_and_what_has_failed_is_not_written() {
+        let (mut client, mut debt) = (Unflushed::default(), Debt::default());
+        assert_eq!(client.begin(&Request::write_zeroes(1, 0, 1).with_fua()), Effect::None);
+        client.end(Effect::Written, &mut debt, Err(IoError::Medium)).unwrap_err();
+        assert!(!client.is_dirty());
+    }
+}

@@ -1,0 +1,135 @@
+//! `ring3 bench ping`: how long a ping takes beside a load, with a card's driver in the kernel and behind an interface.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ring3_bench::disk::Event;
+use ring3_bench::net::{Beside, PING_PLACEMENTS, Wire, measure_ping, streams};
+use ring3_bench::report::{Measurement, Report};
+use ring3_bench::table::render_pings;
+use ring3_class::net::Mac;
+
+use super::cards::guest::{self, INTERFACE, two_cards};
+use super::cards::here::{Interface, address, rounds, tell};
+use super::cards::{Card, Options};
+use super::guest::NAME;
+use crate::leave;
+
+/// Options of `ring3 bench ping`.
+#[derive(Clone, clap::Args)]
+pub struct Args {
+    /// The card in the guest.
+    #[arg(long, value_enum, default_value = "e1000e")]
+    card: Card,
+    /// Milliseconds of a load, by the guest's clock; 2000 if it is not given.
+    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    millis: Option<u64>,
+    /// What goes on beside the ping: idle, datagrams or streams. May be repeated; without it, the last two.
+    #[arg(long = "load", value_name = "NAME")]
+    loads: Vec<Beside>,
+    /// A placement. May be repeated; without it, kernel, and export-tap and export-vduse with and without --ahead.
+    #[arg(long = "placement", value_name = "NAME", value_parser = PING_PLACEMENTS)]
+    placements: Vec<String>,
+    /// A second kernel, for the same table; none measures --kernel alone.
+    #[arg(long, value_name = "VERSION", default_value = "7.2")]
+    and_kernel: String,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Args {
+    fn millis(&self) -> u64 {
+        if self.options.quick { 500 } else { self.millis.unwrap_or(2000) }
+    }
+
+    fn loads(&self) -> Vec<Beside> {
+        // The clock of a guest that sleeps is the host's, so that a ping alone says little of the guest.
+        if self.loads.is_empty() { vec![Beside::Datagrams, Beside::Streams] } else { self.loads.clone() }
+    }
+
+    fn placements(&self) -> Vec<String> {
+        let usual =
+            || ["kernel", "export-tap", "export-tap-ahead", "export-vduse", "export-vduse-ahead"].map(str::to_owned).to_vec();
+        if self.placements.is_empty() { usual() } else { self.placements.clone() }
+    }
+}
+
+/// The networks of the kernel's card and of ring3's.
+const NETWORKS: [u8; 2] = [0, 1];
+
+/// The host whose last byte is `last` in the network of a card.
+fn host(network: u8, last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 9, network, last)
+}
+
+/// Measures, and writes a report for each kernel.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.options.here {
+        return here(args).map(|()| ExitCode::SUCCESS);
+    }
+    leave::nothing_behind()?;
+    let kernels = [&args.options.kernel, &args.and_kernel].into_iter().filter(|kernel| *kernel != "none");
+    let reports = kernels.map(|kernel| on(args, kernel)).collect::<Result<Vec<_>>>()?;
+    let text = if args.options.json { serde_json::to_string_pretty(&reports)? + "\n" } else { render_pings(&reports) };
+    crate::output::write(format_args!("{text}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// On one kernel; writes ping-KERNEL.json.
+fn on(args: &Args, kernel: &str) -> Result<Report> {
+    let folder = tempfile::tempdir()?;
+    let wires = wires(folder.path())?;
+    let (mut options, name) = (args.options.clone(), format!("ping-{kernel}"));
+    kernel.clone_into(&mut options.kernel);
+    let mut machine = two_cards(&name, args.card, &options, &wires);
+    let loads = (args.loads().len() * args.placements().len()) as u32 * options.rounds();
+    machine.time_limit = Duration::from_secs(300) + loads * (Duration::from_secs(15) + 10 * Duration::from_millis(args.millis()));
+    let words = format!("ping {}", words(args));
+    let command = |first| format!("{NAME}{INTERFACE}{}", guest::here(&options, &words, first));
+    let report = guest::run(&name, &options, args.card, machine, &command, &|line| serde_json::from_str(line).ok())?;
+    let path = options.out.join(format!("{name}.json"));
+    fs::write(&path, serde_json::to_string_pretty(&report)? + "\n").with_context(|| format!("writing {}", path.display()))?;
+    Ok(report)
+}
+
+fn wires(folder: &Path) -> Result<[Wire; 2]> {
+    let wire = |name, network| streams(folder, name, Mac([2, 0, 0, 9, 2, network]), host(network, 2));
+    Ok([wire("kernel", NETWORKS[0])?, wire("ring3", NETWORKS[1])?])
+}
+
+fn words(args: &Args) -> String {
+    let mut words = format!("--millis {}", args.millis());
+    args.loads().iter().for_each(|load| words += &format!(" --load {load}"));
+    args.placements().iter().for_each(|placement| words += &format!(" --placement {placement}"));
+    words
+}
+
+/// The rounds, in the guest.
+fn here(args: &Args) -> Result<()> {
+    let card = args.options.interface.as_deref().context("no interface was named")?;
+    address(card, host(NETWORKS[0], 1))?;
+    rounds(&args.options, &args.placements(), &mut |round, placement| {
+        let network = NETWORKS[usize::from(placement != "kernel")];
+        let export = || Interface::export(&args.options, placement, host(network, 1));
+        let interface = (placement != "kernel").then(export).transpose()?;
+        let name = interface.as_ref().map_or(card, Interface::name);
+        for beside in args.loads() {
+            let before = dropped(name)?;
+            let into = Measurement::new(round, beside, placement);
+            let measured = measure_ping(beside, host(network, 2), Duration::from_millis(args.millis()), into)?;
+            let measured = measured.with("interface_dropped", (dropped(name)? - before) as f64);
+            tell(&Event::Measured(measured))?;
+        }
+        Ok(())
+    })
+}
+
+/// Packets that an interface has not sent. [sysfs-class-net-statistics]
+fn dropped(interface: &str) -> Result<u64> {
+    let path = format!("/sys/class/net/{interface}/statistics/tx_dropped");
+    fs::read_to_string(&path).context(path.clone())?.trim().parse().context(path)
+}

@@ -1,0 +1,72 @@
+//! A machine with a real systemd that powers off while its supervised disk is mounted and written to by a process that ignores SIGTERM. The disk's image
+//! is looked at afterwards: a file system that was unmounted needs no recovery.
+//!
+//! `cargo test -p ring3-cli --test poweroff -- --ignored`, or `make test`.
+
+mod installed;
+mod supervised;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use installed::installed;
+use ring3_lab::{Backing, Cache, Device, Disk, Error, Guest, Need, Size};
+use supervised::with_programs;
+
+const BUSY: &str = r#"
+status() { ring3 status scratch --json >/tmp/status 2>/tmp/refused; }
+ready() { for try in $(seq 600); do status && grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status /tmp/refused; journalctl --no-pager -u ring3d -n 30; return 1; }
+mkdir -p /etc/ring3 /data; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\n' $DISK >/etc/ring3/scratch.toml
+# What waits 90 s otherwise.
+for unit in ring3d.service lab.service; do mkdir -p /run/systemd/system/$unit.d; printf '[Service]\nTimeoutStopSec=5\n' >/run/systemd/system/$unit.d/short.conf; done
+systemctl daemon-reload && systemctl enable --now ring3d.socket ring3d.service 2>&1 && ready || exit 1
+mkfs.ext4 -q /dev/ring3/scratch && mount /dev/ring3/scratch /data || exit 1
+echo "kept" >/data/kept; sync
+sh -c 'trap "" TERM HUP; exec 9>>/data/held; while :; do echo "written" >&9; dd if=/dev/zero of=/data/written bs=4k count=4 conv=fsync 2>/dev/null; done' &
+sleep 2; systemctl poweroff --no-block; sleep 1000
+"#;
+
+/// Byte 0x60 behind the superblock's begin, and in it: the journal is to be replayed. [Linux, Documentation/filesystems/ext4/super.rst]
+const INCOMPATIBLE: u64 = 1024 + 0x60;
+const NEEDS_RECOVERY: u32 = 0x4;
+
+/// Little-endian numbers of a file system's superblock: its features, and the magic number 0xef53 with its state, of which bit 0 means clean.
+fn superblock(image: &Path) -> (u32, u32) {
+    let file = File::open(image).unwrap();
+    let word = |at| {
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        u32::from_le_bytes(bytes)
+    };
+    (word(INCOMPATIBLE), word(1024 + 0x38))
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_machine_powers_off_with_a_mounted_disk_in_use_and_leaves_its_file_system_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let disk = Device {
+        namespaces: vec![Disk::new(Size(64 << 20), Backing::Image(image.clone()))],
+        ..Device::new("disk", "nvme").bound("vfio-pci")
+    };
+    let cache = Cache::open().unwrap();
+    ring3_lab::prepare(&cache, &[Need::Systemd], &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    let guest = Guest { memory_mib: 1024, time_limit: Duration::from_secs(400), ..Guest::new("poweroff") };
+    let guest = with_programs(guest).module("ublk_drv").module("vfio-pci").module("ext4").device(disk);
+    let guest = guest.file("/systemd/1.tar", &cache.path("systemd/systemd.tar"));
+    let guest = guest.file("/systemd/2.tar", &installed(folder.path())).step("busy", BUSY);
+    // A guest that says nothing at its end has powered off, or has hung until the time limit.
+    let ended = guest.run(&cache, &mut |_| {}).err().unwrap();
+    if std::env::var_os("RING3_TEST_SHOW").is_some() {
+        println!("{ended}");
+    }
+    let Error::Died { console, .. } = &ended else { panic!("{ended}") };
+    assert!(console.contains("Power down"), "{ended}");
+    let (features, state) = superblock(&image);
+    assert_eq!(state & 0xffff, 0xef53, "no file system: {ended}");
+    assert_eq!(features & NEEDS_RECOVERY, 0, "it was not unmounted: {ended}");
+}

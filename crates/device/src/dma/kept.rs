@@ -1,0 +1,129 @@
+//! Words of an arena that outlive the drivers of its device.
+//!
+//! # Shape
+//! The last page of region 0 is given out to nobody. It is memory of the holder's as the rest is,
+//! so that a driver finds there what the one before it has stored, whatever became of that. Fresh
+//! memory is zero.
+//!
+//! # Trust
+//! A driver, and a device that it has told of this memory, can write anything there: who reads it
+//! takes no word for more than a claim.
+//!
+//! # Ordering
+//! Each access is sequentially consistent, as its users compare words with atomics of their own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use super::{Arena, Region, SavedArena};
+
+/// The words.
+#[derive(Clone)]
+pub struct Kept {
+    region: Arc<Region>,
+    /// Of word 0, from the region's start.
+    base: usize,
+}
+
+impl Kept {
+    /// Bytes of all words.
+    pub const BYTES: usize = 4096;
+    /// How many there are.
+    pub const WORDS: usize = Self::BYTES / size_of::<u64>();
+
+    /// What word `index` is; 0 if there is none such.
+    pub fn load(&self, index: usize) -> u64 {
+        self.with(index, |word| word.load(SeqCst)).unwrap_or(0)
+    }
+
+    /// Word `index` is `value` from now on.
+    pub fn store(&self, index: usize, value: u64) {
+        self.with(index, |word| word.store(value, SeqCst));
+    }
+
+    /// Word `index` is at least `value` from now on.
+    pub fn raise(&self, index: usize, value: u64) {
+        self.with(index, |word| word.fetch_max(value, SeqCst));
+    }
+
+    fn with<T>(&self, index: usize, access: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+        let offset = index.checked_mul(size_of::<u64>()).filter(|_| index < Self::WORDS)?;
+        let word = self.region.at(self.base + offset, size_of::<u64>()).ok()?;
+        // SAFETY: `at` proved the range, and `kept` that the first word is aligned. All access is
+        // atomic.
+        Some(access(unsafe { AtomicU64::from_ptr(word.cast()) }))
+    }
+}
+
+impl Arena {
+    /// As [`new`](Self::new), with the last page [kept](Self::kept).
+    pub fn keeping(region: impl Into<Arc<Region>>, iova: u64) -> Self {
+        let region = region.into();
+        let end = usable(region.len());
+        let arena = Self::with_range(region, iova, 0, end);
+        arena.keep();
+        arena
+    }
+
+    /// The words that outlive the drivers of the device; `None` if buffers may lie there, as in the
+    /// arena of a driver that knew of no such words, or if the memory is somebody else's.
+    pub fn kept(&self) -> Option<Kept> {
+        let region = self.regions().next().filter(|_| self.keeps())?.region.clone();
+        let base = region.len().checked_sub(Kept::BYTES)?;
+        let is_aligned = region.as_ptr().wrapping_add(base).cast::<AtomicU64>().is_aligned();
+        let is_free = self.ledgers().first().is_some_and(|ledger| ledger.usable.end <= base as u64);
+        (is_aligned && is_free).then_some(Kept { region, base })
+    }
+}
+
+impl SavedArena {
+    /// The same with the last page of region 0 [kept](Arena::kept). Nothing of it is taken.
+    pub fn keeping(mut self) -> Self {
+        if let Some(first) = self.regions.first_mut() {
+            first.end = first.end.min(usable(first.len as usize) as u64);
+        }
+        self.kept = true;
+        self
+    }
+}
+
+/// Bytes of a region of `len` bytes that are given out beside the words; all of one that is too
+/// small for both.
+fn usable(len: usize) -> usize {
+    if len >= 4 * Kept::BYTES { len - Kept::BYTES } else { len }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region() -> Arc<Region> {
+        Arc::new(Region::new(1 << 16).unwrap())
+    }
+
+    #[test]
+    fn what_one_driver_keeps_the_next_one_reads_and_no_buffer_has() {
+        let region = region();
+        let arena = Arena::keeping(region.clone(), 0x10_0000);
+        arena.kept().unwrap().raise(3, 7);
+        let rest = arena.alloc(arena.free_bytes(), 4096).unwrap();
+        rest.fill(0xff);
+        let saved = SavedArena::fresh([(0x10_0000, region.len() as u64)].into_iter()).keeping();
+        let next = Arena::adopt(vec![region], &saved).unwrap().kept().unwrap();
+        next.raise(3, 5);
+        assert_eq!((next.load(3), next.load(4)), (7, 0));
+    }
+
+    #[test]
+    fn an_arena_that_gives_out_all_of_its_memory_keeps_no_words() {
+        assert!(Arena::new(region(), 0x10_0000).kept().is_none());
+        assert!(Arena::keeping(Region::anonymous(4096).unwrap(), 0).kept().is_none());
+    }
+
+    #[test]
+    fn there_is_no_word_behind_the_last() {
+        let kept = Arena::keeping(region(), 0x10_0000).kept().unwrap();
+        kept.store(Kept::WORDS, 1);
+        assert_eq!((kept.load(Kept::WORDS), kept.load(usize::MAX)), (0, 0));
+    }
+}

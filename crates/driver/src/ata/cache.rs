@@ -1,0 +1,161 @@
+//! What a drive's volatile write cache may have lost. What follows from a loss is
+//! `write_cache/mod.rs`.
+//!
+//! # How a loss is seen
+//! A drive whose power fails for a moment comes back empty, with the same serial number and nothing
+//! to say: the next flush succeeds. All that a host can see at a SATA port is that the link was
+//! lost although the host did not reset it. Cables do that, too; but unknown means lost. On a
+//! parallel cable there is no link: there a drive has lost the transfer mode that it was set to.
+
+use std::sync::Arc;
+
+use ring3_class::block::IoError;
+use serde::{Deserialize, Serialize};
+
+use crate::write_cache::{Listener, Record, SavedCache, WriteCache};
+
+/// What is known of the writes of one drive, and what the queues of that were told of it: one after
+/// the other, they are one.
+#[derive(Clone)]
+pub(in crate::ata) struct Cache {
+    cache: Arc<WriteCache>,
+    listener: Listener,
+    /// The link goes and comes back because it was reset.
+    resetting: bool,
+}
+
+impl Cache {
+    pub(in crate::ata) fn new(cache: WriteCache) -> Self {
+        Self { listener: cache.listen(), cache: Arc::new(cache), resetting: false }
+    }
+
+    /// A write has ended that need not be on the medium.
+    #[inline]
+    pub(in crate::ata) fn wrote(&mut self) {
+        self.cache.wrote(|| false);
+    }
+
+    /// The drive has flushed, and nothing was written meanwhile. Fails if it did not have all that
+    /// was written.
+    pub(in crate::ata) fn flushed(&mut self) -> Result<(), IoError> {
+        let number = self.cache.begin_flush();
+        self.cache.end_flush(&mut self.listener, number)
+    }
+
+    /// Whether it holds nothing that is not on the medium.
+    #[inline]
+    pub(in crate::ata) fn is_clean(&self) -> bool {
+        !self.cache.is_dirty()
+    }
+
+    /// The link is about to be reset, which costs the drive nothing of its cache.
+    pub(in crate::ata) fn expect_link_loss(&mut self) {
+        self.resetting = true;
+    }
+
+    /// The reset is over: from now on a link that is lost is lost.
+    pub(in crate::ata) fn expect_link(&mut self) {
+        self.resetting = false;
+    }
+
+    /// The link was lost, or a drive was plugged in.
+    pub(in crate::ata) fn lose_link(&mut self) {
+        if !self.resetting {
+            self.lose();
+        }
+    }
+
+    /// Nobody knows what the drive still has.
+    pub(in crate::ata) fn lose(&mut self) {
+        self.cache.lose();
+    }
+
+    /// Whether writes that ended well may be lost, and no flush has said so yet.
+    pub(in crate::ata) fn has_lost(&self) -> bool {
+        self.cache.owes(&self.listener)
+    }
+}
+
+impl Default for Cache {
+    /// Nothing was written.
+    fn default() -> Self {
+        Self::new(WriteCache::default())
+    }
+}
+
+/// A [`Cache`] as it is written down. Fields are only ever added, each with a default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::ata) struct SavedLink {
+    /// Writes have ended since the last flush that ended well.
+    written: bool,
+    /// Some may be lost, and no flush has said so.
+    lost: bool,
+    resetting: bool,
+}
+
+impl SavedLink {
+    pub(in crate::ata) fn of(cache: &Cache) -> Self {
+        Self { written: !cache.is_clean(), lost: cache.has_lost(), resetting: cache.resetting }
+    }
+
+    /// The cache with the `record` that it has.
+    pub(in crate::ata) fn resume(self, record: Option<Record>) -> Cache {
+        let mut cache = Cache::new(SavedCache::default().resume(record));
+        if self.written || self.lost {
+            cache.wrote();
+        }
+        if self.lost && !cache.has_lost() {
+            cache.lose();
+        }
+        Cache { resetting: self.resetting, ..cache }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written() -> Cache {
+        let mut cache = Cache::default();
+        cache.wrote();
+        cache
+    }
+
+    #[test]
+    fn a_link_that_is_lost_with_something_written_loses_it_and_one_flush_says_so() {
+        let mut cache = written();
+        cache.lose_link();
+        assert!(cache.has_lost());
+        assert_eq!((cache.flushed(), cache.flushed()), (Err(IoError::Transport), Ok(())));
+        assert!(!cache.has_lost());
+    }
+
+    #[test]
+    fn a_link_that_is_lost_behind_a_flush_loses_nothing() {
+        let mut cache = written();
+        cache.flushed().unwrap();
+        cache.lose_link();
+        assert!(!cache.has_lost() && cache.is_clean());
+    }
+
+    #[test]
+    fn a_reset_of_the_link_loses_nothing_and_what_comes_after_it_does() {
+        let mut cache = written();
+        cache.expect_link_loss();
+        cache.lose_link();
+        assert!(!cache.has_lost());
+        cache.expect_link();
+        cache.lose_link();
+        assert!(cache.has_lost());
+    }
+
+    #[test]
+    fn what_is_saved_says_what_was_written_and_what_was_lost() {
+        let mut lost = written();
+        lost.lose();
+        for cache in [Cache::default(), written(), lost] {
+            let saved = SavedLink::of(&cache);
+            assert_eq!(SavedLink::of(&saved.resume(None)), saved);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Whether a controller that comes back from a reset is the one that was there before, with the
+//! same media.
+//!
+//! # Why
+//! What was in flight is repeated after a reset, writes too. If the drive was replaced meanwhile,
+//! or a namespace was formatted or put in another one's place, they would be written over somebody
+//! else's data. So the controller is asked again before any queue goes on, while all of them wait
+//! for the admin queue's lock.
+//!
+//! # What ends
+//! Another controller ends all of it. A namespace that is gone, that has other blocks, or whose
+//! unique id has changed ends alone: its requests end with an error, and nothing of it is repeated.
+//! One that has grown goes on as large as it was.
+
+use std::sync::Arc;
+
+use ring3_class::block::Info;
+use ring3_device::Error;
+use ring3_spec::nvme::identify::{self, cns};
+use ring3_spec::nvme::{Submission, log};
+use ring3_spec::text::Printable;
+
+use super::admin::Admin;
+use super::controller::{Controller, Shared};
+use super::event::Event;
+use super::namespace::{UniqueId, Unit};
+use crate::lifetime::lock;
+use crate::write_cache::PowerCount;
+
+/// How a namespace differs from what it was.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It has so many blocks, and had fewer.
+    Grown(u64),
+    /// It cannot be used any more.
+    Over(String),
+}
+
+impl Controller {
+    /// Looks what has become of the namespaces. If one cannot be used any more, the controller is
+    /// reset, which takes back what is in flight and [ends](Shared::revalidate) it.
+    pub(super) fn rescan(&self) -> Result<Vec<Event>, Error> {
+        let shared = &self.shared;
+        let generation = shared.generation();
+        let units = shared.units();
+        let look = |admin: &mut Admin| {
+            let change = |unit: &Arc<Unit>| Ok::<_, Error>((unit.id, shared.change_of(admin, unit)?));
+            units.iter().map(change).collect::<Result<Vec<_>, Error>>()
+        };
+        let mut events = Vec::new();
+        for (id, change) in shared.command(look)? {
+            match change {
+                Some(Change::Grown(blocks)) => events.push(Event::NamespaceGrown { id, blocks }),
+                Some(Change::Over(_)) => events.push(Event::NamespaceOver { id }),
+                None => {}
+            }
+        }
+        let over = |event: &&Event| matches!(event, Event::NamespaceOver { .. });
+        if let Some(over) = events.iter().find(over) {
+            shared.reset(generation, &over.to_string())?;
+        }
+        let known = |id: &u32| {
+            lock(&shared.members).namespaces.iter().any(|unit| unit.id == *id)
+                || self.refused.iter().any(|(refused, _)| refused == id)
+        };
+        let (ids, _) = shared.active_namespaces()?;
+        events.extend(ids.into_iter().filter(|id| !known(id)).map(|id| Event::NamespaceNew { id }));
+        Ok(events)
+    }
+}
+
+impl Shared {
+    /// The namespaces that are used.
+    fn units(&self) -> Vec<Arc<Unit>> {
+        lock(&self.members).namespaces.iter().filter(|unit| !unit.is_over()).cloned().collect()
+    }
+
+    /// Fails if the controller is another one than before. A namespace that is another one than
+    /// before is ended.
+    pub(super) fn revalidate(&self, admin: &mut Admin) -> Result<(), Error> {
+        let found = identify::Controller(admin.fetch("identify controller", Submission::identify(cns::CONTROLLER, 0))?);
+        let text = |bytes| Printable(bytes).to_string();
+        let (before, now) = (&self.traits.identity, (text(found.serial()), text(found.model())));
+        if (&before.serial, &before.model) != (&now.0, &now.1) {
+            let (serial, model) = now;
+            let (was, of) = (&before.serial, &before.model);
+            return Err(Error::Fatal(format!(
+                "another controller has come back: {model:?} with serial number {serial:?}, and it was {of:?} with {was:?}"
+            )));
+        }
+        for unit in self.units() {
+            match self.change_of(admin, &unit)? {
+                Some(Change::Over(why)) => self.end_namespace(&unit, why),
+                Some(Change::Grown(blocks)) => {
+                    tracing::warn!("{} namespace {}: it has grown to {blocks} blocks", self.device.name(), unit.id);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn end_namespace(&self, unit: &Unit, why: String) {
+        tracing::error!("{} namespace {}: {why}: its requests end with errors", self.device.name(), unit.id);
+        unit.end(why);
+    }
+
+    /// What has become of a namespace. Fails only if the controller does.
+    pub(super) fn change_of(&self, admin: &mut Admin, unit: &Unit) -> Result<Option<Change>, Error> {
+        let found = self.read_namespace(admin, unit.id).and_then(|structures| self.judge(&structures));
+        match found {
+            Ok((info, unique)) => Ok(compare((&unit.info, unit.unique), (&info, unique))),
+            Err(why @ (Error::Unsupported(_) | Error::Invalid(_) | Error::Protocol(_))) => {
+                Ok(Some(Change::Over(format!("it is gone, or cannot be used any more: {why}"))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How the namespace `now` differs from what it was `before`.
+fn compare((before, was): (&Info, UniqueId), (now, is): (&Info, UniqueId)) -> Option<Change> {
+    let over = |why: String| Some(Change::Over(why));
+    if was.is_known() && was != is {
+        return over("there is another namespace in its place (NGUID, EUI64)".into());
+    }
+    if before.block_size != now.block_size {
+        return over(format!("it was formatted: blocks of {} bytes, and it had blocks of {}", now.block_size, before.block_size));
+    }
+    if before.read_only != now.read_only && now.read_only {
+        return over("it is write protected, and was not".into());
+    }
+    match now.blocks.cmp(&before.blocks) {
+        std::cmp::Ordering::Less => over(format!("it has shrunk to {} blocks from {}", now.blocks, before.blocks)),
+        std::cmp::Ordering::Greater => Some(Change::Grown(now.blocks)),
+        std::cmp::Ordering::Equal => None,
+    }
+}
+
+/// How often the controller says that it has lost its power: power cycles, and unsafe shutdowns.
+/// [NVMe 5.1.12.1.3]
+pub(super) fn power_count(admin: &mut Admin) -> Result<PowerCount, Error> {
+    let command = Submission::get_log_page(log::SMART, log::Smart::SIZE as u32, true);
+    match admin.fetch("the SMART log", command).map(log::Smart) {
+        // The greatest numbers are of no interest, and 128 bits of none.
+        Ok(smart) => Ok(PowerCount([smart.power_cycles() as u64, smart.unsafe_shutdowns() as u64])),
+        Err(Error::Unsupported(_)) => Ok(PowerCount::UNKNOWN),
+        Err(error) => Err(error),
+    }
+}

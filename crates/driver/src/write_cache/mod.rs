@@ -1,0 +1,307 @@
+//! Writes that sit in a disk's volatile cache, and whether they may have been lost.
+//!
+//! # The promise
+//! A flush that ends well covers all writes of its disk that had ended before it began. If such
+//! writes are lost, each queue is told once: its next flush fails, and with it all flushes of that
+//! queue that are under way. Every queue is told, whether it has written or not: who reads and
+//! flushes by one queue what was written by another one is one user with two of them. A queue that
+//! is opened later is not told, unless nobody was yet.
+//!
+//! # What is a loss
+//! The device has lost its power, by its own [count](PowerCount), or has crashed. Where it does not
+//! count, unknown means lost: any reset that is not the driver's own.
+//!
+//! # Over a driver's death
+//! What has to be known is in a [`Record`], too, which outlives the driver. The next one
+//! [opens](WriteCache::open) the cache by that.
+//!
+//! # Ordering
+//! A write that ends while another thread finds the reset is seen by one of the two: this thread
+//! stores `covering`, then loads when the last loss was; the other stores the latter, then loads
+//! `covering`. All of that is sequentially consistent; a write pays for a store only if it is the
+//! first since the last flush.
+
+mod record;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use ring3_class::block::{IoError, Operation, Request};
+use ring3_device::dma::Kept;
+use serde::{Deserialize, Serialize};
+
+use crate::lifetime::lock;
+use record::Left;
+pub(crate) use record::{PowerCount, Record};
+
+/// What the queues of a disk with a volatile cache share. Flushes are numbered from 1 on, in the
+/// order in which they begin.
+#[derive(Default)]
+pub(crate) struct WriteCache {
+    /// Flushes that were begun.
+    begun: AtomicU64,
+    /// The first flush that covers all writes that have ended.
+    covering: AtomicU64,
+    /// The latest flush that the device has done.
+    flushed: AtomicU64,
+    /// How often writes were lost.
+    losses: AtomicU64,
+    audience: Mutex<Audience>,
+    record: Option<Record>,
+}
+
+/// Who is told of losses.
+#[derive(Default)]
+struct Audience {
+    /// Each queue's number, and the losses that it was told of.
+    listeners: Vec<(u64, u64)>,
+    next: u64,
+    /// The losses that all were told of.
+    told: u64,
+}
+
+/// A queue's part in the cache.
+#[derive(Clone, Default)]
+pub(crate) struct Listener {
+    number: u64,
+    /// The losses that it was told of.
+    told: u64,
+    /// Its flushes up to this one fail.
+    failed: u64,
+}
+
+impl WriteCache {
+    /// The cache of disk `part` of a device that is called `serial`, and which says that it has
+    /// lost its power as often as `now`: as the driver before has left it in `kept`. Where the
+    /// device does not count, `has_run_on` says that it was not reset by others since then.
+    pub(crate) fn open(kept: Option<Kept>, (serial, part): (&str, u32), now: PowerCount, has_run_on: bool) -> Self {
+        let Some(record) = Record::find(kept, serial, part) else { return Self::default() };
+        // One that cannot be may have said anything.
+        let (left, is_damaged) = record.left().map_or((Left { covering: 1, ..Left::default() }, true), |left| (left, false));
+        let cache = Self {
+            begun: AtomicU64::new(left.covering.max(left.flushed)),
+            covering: AtomicU64::new(left.covering),
+            flushed: AtomicU64::new(left.flushed),
+            losses: AtomicU64::new(left.losses),
+            audience: Mutex::new(Audience { told: left.told, ..Audience::default() }),
+            record: None,
+        };
+        if is_damaged {
+            record.set(left);
+        }
+        let was_lost = is_damaged || record.power().was_lost(now, has_run_on);
+        let cache = Self { record: Some(record), ..cache };
+        if was_lost && cache.lose() {
+            tracing::error!(
+                "{serial} disk {part}: its power was lost, or may have been, while it had no driver: writes since the last flush may be lost, and \
+                 the next flush fails; check what was written last"
+            );
+        }
+        cache.set_power(now);
+        cache
+    }
+
+    /// Its device says that it has lost its power so often, and what follows from that was done.
+    pub(crate) fn set_power(&self, now: PowerCount) {
+        self.record.iter().for_each(|record| record.set_power(now));
+    }
+
+    /// A queue that is told of the losses that not all were told of, and of those to come.
+    pub(crate) fn listen(&self) -> Listener {
+        let told = lock(&self.audience).told;
+        self.resume_listener(told, 0)
+    }
+
+    /// A queue that was told of `told` losses in another process, and whose flushes up to number
+    /// `failed` fail.
+    pub(crate) fn resume_listener(&self, told: u64, failed: u64) -> Listener {
+        let mut audience = lock(&self.audience);
+        audience.next += 1;
+        let number = audience.next;
+        audience.listeners.push((number, told));
+        Listener { number, told, failed: failed.min(self.begun.load(SeqCst)) }
+    }
+
+    /// The queue is closed.
+    pub(crate) fn dismiss(&self, listener: &Listener) {
+        lock(&self.audience).listeners.retain(|(number, _)| *number != listener.number);
+    }
+
+    /// A flush is about to be handed to the device; returns its number.
+    pub(crate) fn begin_flush(&self) -> u64 {
+        self.begun.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Whether there was a flush of that number: the end of one that was never begun would hide
+    /// every later loss.
+    pub(crate) fn has_begun(&self, number: u64) -> bool {
+        (1..=self.begun.load(SeqCst)).contains(&number)
+    }
+
+    /// The device has done `request` of the queue `listener`, which is flush number `flush` if it
+    /// is one; `lost_since` says whether the cache was lost since that was handed to it.
+    pub(crate) fn complete(
+        &self,
+        request: &Request,
+        (listener, flush): (&mut Listener, u64),
+        lost_since: impl FnOnce() -> bool,
+    ) -> Result<(), IoError> {
+        match request.operation {
+            Operation::Flush => return self.end_flush(listener, flush),
+            _ if Self::holds(request) => self.wrote(lost_since),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether it may hold what `request` has written.
+    pub(crate) fn holds(request: &Request) -> bool {
+        matches!(request.operation, Operation::Write | Operation::WriteZeroes) && !request.fua
+    }
+
+    /// It may hold what the device has written; `lost_since` says whether it was lost since that
+    /// was handed over.
+    pub(crate) fn wrote(&self, lost_since: impl FnOnce() -> bool) {
+        let next = self.begun.load(SeqCst) + 1;
+        if self.covering.load(SeqCst) < next {
+            self.covering.fetch_max(next, SeqCst);
+            self.record.iter().for_each(|record| record.cover(next));
+        }
+        if lost_since() {
+            self.lose();
+        }
+    }
+
+    /// Whether the device has writes that no flush has covered.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.covering.load(SeqCst) > self.flushed.load(SeqCst)
+    }
+
+    /// Whether there are losses that `listener` was not told of.
+    pub(crate) fn owes(&self, listener: &Listener) -> bool {
+        self.losses.load(SeqCst) != listener.told
+    }
+
+    /// What the cache held is lost; true if that were writes that no flush had covered.
+    pub(crate) fn lose(&self) -> bool {
+        let lost = self.is_dirty();
+        if lost {
+            let losses = self.losses.fetch_add(1, SeqCst) + 1;
+            self.record.iter().for_each(|record| record.lose(losses));
+        }
+        lost
+    }
+
+    /// All that was written is on the medium: the device was shut down in good order.
+    pub(crate) fn settle(&self) {
+        self.flushed_by(self.begin_flush());
+    }
+
+    fn flushed_by(&self, number: u64) {
+        self.flushed.fetch_max(number, SeqCst);
+        self.record.iter().for_each(|record| record.flush(number));
+    }
+
+    pub(crate) fn end_flush(&self, listener: &mut Listener, number: u64) -> Result<(), IoError> {
+        let losses = self.losses.load(SeqCst);
+        if losses != listener.told {
+            // None of those that are under way may say that all is well.
+            listener.failed = self.begun.load(SeqCst);
+            listener.told = losses;
+            self.tell(listener);
+        }
+        self.flushed_by(number);
+        if number <= listener.failed { Err(IoError::Transport) } else { Ok(()) }
+    }
+
+    /// A queue was told.
+    fn tell(&self, listener: &Listener) {
+        let mut audience = lock(&self.audience);
+        audience
+            .listeners
+            .iter_mut()
+            .filter(|(number, _)| *number == listener.number)
+            .for_each(|(_, told)| *told = listener.told);
+        audience.told = audience.listeners.iter().map(|(_, told)| *told).min().unwrap_or(audience.told);
+        self.record.iter().for_each(|record| record.tell(audience.told));
+    }
+}
+
+/// A [`WriteCache`] as it is written down. Fields are only ever added, each with a default.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedCache {
+    begun: u64,
+    covering: u64,
+    flushed: u64,
+    /// There are losses that not all were told of, for a driver that knows of no numbers.
+    lost: bool,
+    failed: u64,
+    #[serde(default)]
+    losses: u64,
+    #[serde(default)]
+    told: u64,
+}
+
+impl SavedCache {
+    pub(crate) fn of(cache: &WriteCache) -> Self {
+        let (losses, told) = (cache.losses.load(SeqCst), lock(&cache.audience).told);
+        Self {
+            begun: cache.begun.load(SeqCst),
+            covering: cache.covering.load(SeqCst),
+            flushed: cache.flushed.load(SeqCst),
+            lost: losses != told,
+            failed: 0,
+            losses,
+            told,
+        }
+    }
+
+    /// Whether a cache can be so. Flushes are numbered, and a state in which a number comes before
+    /// its flush, or which has no room for more of them, would have a loss go untold.
+    pub(crate) fn is_possible(&self) -> bool {
+        let Self { begun, covering, flushed, failed, losses, told, .. } = *self;
+        let numbers = begun < u64::MAX / 2 && flushed <= begun && failed <= begun && covering <= begun + 1;
+        numbers && losses < u64::MAX / 2 && told <= losses
+    }
+
+    /// The cache of a [possible](Self::is_possible) state, with the `record` that it has. What that
+    /// says goes on from there: the state may be from before the death of a driver.
+    pub(crate) fn resume(&self, record: Option<Record>) -> WriteCache {
+        let since = record.as_ref().and_then(Record::left).unwrap_or_default();
+        let left = Left {
+            covering: self.covering.max(since.covering),
+            flushed: self.flushed.max(since.flushed),
+            losses: self.losses.max(self.lost.into()).max(since.losses),
+            told: self.told.max(since.told),
+        };
+        record.iter().for_each(|record| record.set(left));
+        WriteCache {
+            begun: AtomicU64::new(self.begun.max(left.covering).max(left.flushed)),
+            covering: AtomicU64::new(left.covering),
+            flushed: AtomicU64::new(left.flushed),
+            losses: AtomicU64::new(left.losses),
+            audience: Mutex::new(Audience { told: left.told, ..Audience::default() }),
+            record,
+        }
+    }
+}
+
+/// A [`Listener`] as it is written down. Fields are only ever added, each with a default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedListener {
+    told: u64,
+    failed: u64,
+}
+
+impl SavedListener {
+    pub(crate) fn of(listener: &Listener) -> Self {
+        Self { told: listener.told, failed: listener.failed }
+    }
+
+    pub(crate) fn resume(self, cache: &WriteCache) -> Listener {
+        cache.resume_listener(self.told, self.failed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! How soon a thread that moves packets runs beside the programs that it serves.
+//!
+//! # Why
+//! A driver in the kernel works in interrupts, ahead of every program. A thread runs when the scheduler gives it a turn.
+//! What a program sends until then waits in the TAP's own queue, which no queueing discipline sees and which loses what it
+//! has no room for. A thread that runs at once keeps that queue short, and a program that sends too much waits for the
+//! processor instead.
+//!
+//! # Shape
+//! The thread has a real-time priority as long as it sleeps now and then. One that has had work for [`MOST`] without a
+//! sleep shares the processor as programs do, until it has slept: or packets that are received would keep the programs
+//! from running that want them, as the kernel hands such work to an ordinary thread too.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Of the time in which a thread runs ahead without a sleep. More than some batches take on a slow processor.
+const MOST: Duration = Duration::from_millis(10);
+/// The clock is read after so many turns.
+const LOOK: u32 = 16;
+/// The lowest of the real-time priorities: ahead of every ordinary thread, and of no other. [sched(7)]
+const PRIORITY: libc::c_int = 1;
+
+/// The priority of the calling thread.
+pub struct Ahead {
+    /// This process may not, or shall not.
+    never: bool,
+    now: bool,
+    /// Since when it has had work without a sleep, as far as it was looked at.
+    since: Option<Instant>,
+    turns: u32,
+}
+
+impl Ahead {
+    /// The calling thread runs ahead from now on, if it is `wanted` and may.
+    pub fn new(wanted: bool) -> Self {
+        let mut ahead = Self { never: !wanted, now: false, since: None, turns: 0 };
+        ahead.slept();
+        ahead
+    }
+
+    /// The thread has moved packets, and goes on without a sleep.
+    #[inline]
+    pub fn worked(&mut self) {
+        self.turns += 1;
+        if self.now && self.turns.is_multiple_of(LOOK) {
+            self.look(Instant::now());
+        }
+    }
+
+    /// The thread has slept.
+    #[inline]
+    pub fn slept(&mut self) {
+        (self.since, self.turns) = (None, 0);
+        if !self.now && !self.never {
+            self.set(true);
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, now: Instant) {
+        if now.saturating_duration_since(*self.since.get_or_insert(now)) >= MOST {
+            self.set(false);
+        }
+    }
+
+    #[cold]
+    fn set(&mut self, ahead: bool) {
+        match set(ahead) {
+            Ok(()) => self.now = ahead,
+            Err(error) => {
+                self.never = true;
+                tracing::warn!(%error, "packets wait for the processor as programs do: --ahead needs CAP_SYS_NICE or RLIMIT_RTPRIO");
+            }
+        }
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if self.now {
+            self.set(false);
+        }
+    }
+}
+
+/// Sets the calling thread's policy. It needs CAP_SYS_NICE or RLIMIT_RTPRIO. Threads that the kernel starts in this one's
+/// name, such as vhost-net's, do not inherit it: nothing would take it from them.
+fn set(ahead: bool) -> io::Result<()> {
+    let (policy, priority) =
+        if ahead { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, PRIORITY) } else { (libc::SCHED_OTHER, 0) };
+    // SAFETY: all zeroes are a `sched_param`: some C libraries have more than the priority in it.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority;
+    // SAFETY: the call reads one structure; thread 0 is the calling one.
+    let done = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The policy of the calling thread, without its flags.
+    fn policy() -> libc::c_int {
+        // SAFETY: a question without memory.
+        unsafe { libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK }
+    }
+
+    /// One that runs ahead; `None` where this process may not.
+    fn ahead() -> Option<Ahead> {
+        let ahead = Ahead::new(true);
+        if !ahead.now {
+            println!("skipped: no right to real-time priorities");
+        }
+        ahead.now.then_some(ahead)
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_runs_ahead_and_one_that_does_not_shares_the_processor_until_it_has_slept() {
+        let Some(mut ahead) = ahead() else { return };
+        assert_eq!(policy(), libc::SCHED_FIFO);
+        let start = Instant::now();
+        ahead.look(start);
+        ahead.look(start + MOST / 2);
+        assert_eq!(policy(), libc::SCHED_FIFO);
+        ahead.slept();
+        ahead.look(start + MOST);
+        assert_eq!(policy(), libc::SCHED_FIFO, "it has slept meanwhile");
+        ahead.look(start + MOST * 2);
+        assert_eq!(policy(), libc::SCHED_OTHER);
+        ahead.slept();
+        assert_eq!(policy(), libc::SCHED_FIFO);
+        drop(ahead);
+        assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn a_thread_that_it_starts_does_not_run_ahead() {
+        let Some(_ahead) = ahead() else { return };
+        assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn where_it_is_not_wanted_nothing_is_asked_for() {
+        let mut ahead = Ahead::new(false);
+        ahead.slept();
+        (0..2 * LOOK).for_each(|_| ahead.worked());
+        assert_eq!((ahead.now, policy()), (false, libc::SCHED_OTHER));
+    }
+}

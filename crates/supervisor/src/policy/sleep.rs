@@ -1,0 +1,68 @@
+//! The machine's sleep: the driver stops its device and ends, users wait, and nothing starts before the machine is awake.
+
+use super::*;
+
+/// What the driver does while the machine sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// It stops its device and ends.
+    Stopped,
+    /// It goes on until the kernel freezes it: the kernel still writes when user space has been told. The device is started anew afterwards.
+    Driven,
+}
+
+/// How long a driver may take to stop its device: what wants the machine to sleep waits.
+const REST: Duration = Duration::from_secs(20);
+/// After so long without a word the machine counts as awake. This clock stands still while the machine sleeps.
+const OVERSLEPT: Duration = Duration::from_secs(90);
+
+impl Machine {
+    /// Whether the device does nothing until the machine is awake.
+    pub fn is_asleep(&self) -> bool {
+        self.sleep == Some(Sleep::Stopped)
+    }
+
+    /// Whether the machine may sleep now.
+    pub fn may_sleep(&self) -> bool {
+        match self.sleep {
+            None => false,
+            Some(Sleep::Driven) => true,
+            Some(Sleep::Stopped) => {
+                let moves = matches!(self.device, Device::Claiming | Device::Driven | Device::Left | Device::Orphaned);
+                let fences = matches!(self.device, Device::Unfenced | Device::Fencing);
+                self.driver == Driver::None && !moves && !fences
+            }
+        }
+    }
+
+    pub(super) fn fall_asleep(&mut self, sleep: Sleep, now: Instant) {
+        (self.sleep, self.due.wake) = (Some(sleep), Some(now + OVERSLEPT));
+        if sleep == Sleep::Stopped {
+            self.due.io = None;
+        }
+    }
+
+    /// The device may have lost its power: a driver that has driven it through the sleep is replaced.
+    pub(super) fn wake_up(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let slept = self.sleep.take();
+        self.due.wake = None;
+        let drives = !matches!(self.driver, Driver::None | Driver::Dying | Driver::Stopping);
+        if slept == Some(Sleep::Driven) && drives {
+            self.expected = true;
+            self.kill(now, actions);
+        }
+    }
+
+    /// What is to be done on the way to sleep, in place of what is done to run.
+    pub(super) fn rest(&mut self, now: Instant) -> Option<Action> {
+        match self.driver {
+            Driver::None | Driver::Stopping | Driver::Dying => None,
+            Driver::Running => {
+                (self.driver, self.due.driver, self.expected) = (Driver::Stopping, Some(now + REST), true);
+                Some(Action::Rest)
+            }
+            // It has not come so far that anybody was served.
+            _ => Some(self.kill_on_purpose(now)),
+        }
+    }
+}

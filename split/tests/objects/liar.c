@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// A user half that knows types, and lies: it makes, sets and frees objects and says what it gets, a line for each finding.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "abi.h"
+#include "tables.h"
+#include "objects.h"
+
+static int device;
+static char messages[2][SPLIT_MESSAGE_MAX] __attribute__((aligned(8)));
+static struct split_next frames[2] = {
+	{ .size = SPLIT_MESSAGE_MAX, .wait_ms = 20000 },
+	{ .size = SPLIT_MESSAGE_MAX, .wait_ms = 20000 },
+};
+
+// The next upcall, with the answer to the one before.
+static int next(int which)
+{
+	frames[which].buffer = (__u64)messages[which];
+	if (ioctl(device, SPLIT_IOC_NEXT, &frames[which]) == 0)
+		return 1;
+	frames[which].frame = 0;
+	return 0;
+}
+
+static __u64 argument(int which) { return ((struct split_message *)messages[which])->arguments[0]; }
+
+static long call_of(int which, unsigned int function, __u64 first, __u64 second)
+{
+	struct split_call call = { .frame = frames[which].frame, .function = function, .size = SPLIT_MESSAGE_MAX, .arguments = { first, second } };
+
+	call.buffer = (__u64)messages[which];
+	return ioctl(device, SPLIT_IOC_CALL, &call) < 0 ? -errno : call.result;
+}
+
+static long call(unsigned int function, __u64 first) { return call_of(0, function, first, 0); }
+
+// The members of the object of a handle, in the message.
+static __u64 *members(int which, __u64 handle)
+{
+	const struct split_message *head = (const struct split_message *)messages[which];
+	unsigned int at = sizeof(*head);
+
+	for (unsigned int i = 0; i < head->parts; i++) {
+		const struct split_part *part = (const struct split_part *)(messages[which] + at);
+
+		at += sizeof(*part);
+		if (part->handle == handle)
+			return (__u64 *)(messages[which] + at);
+		at = (at + part->length + 7) & ~7U;
+	}
+	printf("no object %llx\n", handle);
+	exit(1);
+}
+
+static const char *said(long result) { return result < 0 ? strerror((int)-result) : "done"; }
+
+static void a_thing_that_is_freed(void)
+{
+	__u64 thing = (__u64)call(MAKE, 0);
+
+	members(0, argument(0))[0] = thing;
+	printf("a thing is held: %s\n", said(call(HOLD, thing)));
+	printf("a thing ends: %s\n", said(call(END, thing)));
+	printf("what led to it: %llx, %llx\n", members(0, argument(0))[0], members(0, argument(0))[1]);
+	printf("it ends again: %s\n", said(call(END, thing)));
+	printf("it is held again: %s\n", said(call(HOLD, thing)));
+	members(0, argument(0))[0] = thing;
+	// Where it lay lies something else.
+	for (int i = 0; i < 20; i++)
+		call(SPLIT_CALL_ALLOCATE, sizeof(struct thing));
+	printf("it is used as it was: %s\n", said(call(HOLD, thing)));
+	thing = (__u64)call(MAKE, 0);
+	printf("another thing is held: %s\n", said(call(HOLD, thing)));
+	printf("and ends: %s\n", said(call(END, thing)));
+}
+
+static void memory_that_the_kernel_half_goes_by(void)
+{
+	__u64 part = (__u64)call(SPLIT_CALL_ALLOCATE, sizeof(struct part));
+
+	members(0, argument(0))[2] = part;
+	call(SPLIT_CALL_STEP, 0);
+	members(0, part)[0] = 42;
+	printf("its memory is freed: %s\n", said(call(SPLIT_CALL_FREE, part)));
+	printf("and again: %s\n", said(call(SPLIT_CALL_FREE, part)));
+	// Where it lay would lie zeroes.
+	for (int i = 0; i < 20; i++)
+		call(SPLIT_CALL_ALLOCATE, sizeof(struct part));
+}
+
+// 1 for a MiB that came and went.
+static long memory_that_only_it_knows(void)
+{
+	long memory = call(SPLIT_CALL_ALLOCATE, SPLIT_MESSAGE_MAX);
+
+	return memory > 0 && call(SPLIT_CALL_FREE, (__u64)memory) == 0;
+}
+
+// Two upcalls at once know a thing, and one of them has it end.
+static void two_at_once(void)
+{
+	__u64 thing = (__u64)call(MAKE, 0), other;
+
+	members(0, argument(0))[0] = thing;
+	call(SPLIT_CALL_STEP, 0);
+	if (!next(1))
+		return;
+	other = members(1, argument(1))[0];
+	printf("the other one holds it: %s\n", said(call_of(1, HOLD, other, 0)));
+	call_of(1, DROP, other, 0);
+	printf("it ends in one: %s\n", said(call(END, thing)));
+	printf("it is held in the other: %s\n", said(call_of(1, HOLD, other, 0)));
+	printf("the other goes on: %s\n", said(call_of(1, SPLIT_CALL_STEP, 0, 0)));
+	frames[1].wait_ms = 1;
+	next(1);
+}
+
+int main(int argc, char **argv)
+{
+	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = 1, .driver = "split_objects" };
+	long many = argc > 1 ? atol(argv[1]) : 0, nulls = 0, memory = 0;
+
+	device = open("/dev/" SPLIT_DEVICE, O_RDWR);
+	if (device < 0 || ioctl(device, SPLIT_IOC_ATTACH, &attach) < 0)
+		return 2;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (next(0))
+		a_thing_that_is_freed();
+	if (next(0))
+		memory_that_the_kernel_half_goes_by();
+	if (next(0))
+		two_at_once();
+	for (long i = 0; i < many && next(0); i++) {
+		nulls += !argument(0);
+		memory += memory_that_only_it_knows();
+	}
+	frames[0].wait_ms = 1;
+	next(0);
+	printf("%ld of %ld upcalls had no object\n", nulls, many);
+	printf("%ld MiB came and went\n", memory);
+	return 0;
+}

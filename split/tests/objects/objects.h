@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+#ifndef OBJECTS_H
+#define OBJECTS_H
+
+struct part { /* which the user half allocates */
+	unsigned long number;
+};
+
+struct thing { /* which the kernel makes */
+	char *label;
+	unsigned long number, holders;
+};
+
+struct box { /* which every upcall is about */
+	struct thing *thing, *seen; /* the second is the kernel half's */
+	struct part *part;
+};
+
+enum { MAKE, END, HOLD, DROP };
+
+#endif

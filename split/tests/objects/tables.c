@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/* A driver by hand, whose user half makes and frees objects. Both halves compile this file. */
+#include "tables.h"
+#include "objects.h"
+
+#ifdef __KERNEL__
+#define KERNEL_HALF(address) address
+#else
+#define KERNEL_HALF(address) 0
+#endif
+unsigned long split_down_make(const unsigned long *arguments);
+unsigned long split_down_end(const unsigned long *arguments);
+unsigned long split_down_hold(const unsigned long *arguments);
+unsigned long split_down_drop(const unsigned long *arguments);
+void split_undo_hold(const unsigned long *arguments, unsigned long result);
+
+static const struct split_type part = { "part", sizeof(struct part), .own = 1 };
+static const struct split_type thing = { "thing", sizeof(struct thing) };
+static const struct split_type box = { "box", sizeof(struct box) };
+
+static const struct split_field box_fields[] = {
+	{ "thing", 0, 8, SPLIT_POINTER, 1, &thing, 0 },
+	{ "seen", 8, 8, SPLIT_POINTER, 0, &thing, 0 },
+	{ "part", 16, 8, SPLIT_POINTER, 1, &part, 0 },
+};
+static const struct split_field thing_fields[] = {
+	{ "label", 0, 8, SPLIT_POINTER, 0, &split_bytes, KERNEL_HALF(split_string) },
+	{ "number", 8, 8, SPLIT_DATA, 1 },
+};
+static const struct split_field part_fields[] = {
+	{ "number", 0, 8, SPLIT_DATA, 1 },
+};
+static const struct split_view views[] = { { &box, box_fields, 3 }, { &thing, thing_fields, 2 }, { &part, part_fields, 1 } };
+static const struct split_parameter parameters[] = { { "box", SPLIT_POINTER, 0, 0, &box, 0 } };
+static const unsigned short allowed[] = { MAKE, END, HOLD, DROP };
+
+static const struct split_entry entries[] = {
+	{ .name = "work", .parameters = parameters, .nparameters = 1, .views = views, .nviews = 3, .calls = allowed, .ncalls = 4, .frees = 1,
+	  .failure = -5, .timeout_ms = 30000 },
+};
+
+#define A_THING { { SPLIT_OBJECT, &thing } }
+static const struct split_downcall calls[] = {
+	[MAKE] = { "make", KERNEL_HALF(split_down_make), 1, { { SPLIT_SCALAR } }, { SPLIT_OBJECT, &thing } },
+	[END] = { "end", KERNEL_HALF(split_down_end), 1, A_THING, .ends = 1 },
+	[HOLD] = { "hold", KERNEL_HALF(split_down_hold), 1, A_THING, { 0 }, KERNEL_HALF(split_undo_hold), DROP + 1, 0, 0 },
+	[DROP] = { "drop", KERNEL_HALF(split_down_drop), 1, A_THING },
+};
+
+const struct split_driver split_driver = {
+	.name = "split_objects",
+	.layout = 1,
+	.entries = entries,
+	.downcalls = calls,
+	.nentries = 1,
+	.ndowncalls = 4,
+};

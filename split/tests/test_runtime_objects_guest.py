@@ -1,0 +1,106 @@
+"""Objects that a user half makes and frees, in a guest whose kernel poisons what is freed: a driver by hand, and a liar."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tomlkit
+
+from ring3_split.generate.build import make, runtime_module
+from ring3_split.generate.halves import RUNTIME
+from ring3_split.kernel import Kernel
+from ring3_split.profile import lab
+from ring3_split.profile.headers import version
+
+pytestmark = [pytest.mark.guest, pytest.mark.kernel]
+OBJECTS = Path(__file__).parent / "objects"
+# Upcalls, once beyond the last number that handles begin with.
+MANY = 40
+STEP = f"""
+insmod /lib/ring3/ring3_split.ko first_upcall=65520 && insmod /lib/ring3/split_objects.ko || exit 1
+at=/proc/split_objects
+liar {MANY} >/tmp/liar & half=$!
+sleep 1
+once() {{ echo 1 >$at || echo "the upcall has failed"; }}
+once; echo "found: $(cat $at)"
+once; echo "found: $(cat $at)"
+once & first=$!
+usleep 500000
+once; wait $first
+# What the kernel half still has goes.
+cat $at >/dev/null
+echo {MANY} >$at || echo "the upcalls have failed"
+wait $half; cat /tmp/liar
+cat $at >/dev/null
+rmmod split_objects && rmmod ring3_split || exit 1
+dmesg | grep split_objects:
+! dmesg | grep -E 'BUG|WARNING|Oops|general protection|Call Trace|Poison|Redzone'
+"""
+
+
+@pytest.fixture(scope="module")
+def said(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("objects")
+    runtime = runtime_module(kernel)
+    shutil.copytree(RUNTIME, folder / "runtime")
+    shutil.copytree(OBJECTS, folder / "runtime/objects")
+    module = folder / "runtime/objects/split_objects.ko"
+    make(kernel, module, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"])
+    program = lab.compiled_file(OBJECTS / "liar.c", folder, RUNTIME, OBJECTS)
+    scenario = {
+        "about": "a user half frees objects, goes on with them, and frees them again",
+        "kernel": version(kernel),
+        "kernel_arguments": ["slub_debug=FZPU"],
+        "iommu": "none",
+        "time_limit": 600,
+        "programs": [str(program)],
+        "files": {f"/lib/ring3/{file.name}": str(file) for file in (runtime, module)},
+        "step": [{"name": "objects", "run": STEP}],
+    }
+    (folder / "scenario.toml").write_text(tomlkit.dumps(scenario))
+    lab.run(folder / "scenario.toml", cache, folder / "out", folder / "run.log", lambda _line, _step: None)
+    return (folder / "run.log").read_text()
+
+
+def test_what_a_call_has_freed_is_no_object_any_more(said: str) -> None:
+    assert "a thing ends: done" in said
+    assert "what led to it: 0, 0" in said
+    for again in ("it ends again", "it is held again", "it is used as it was"):
+        assert f"{again}: Bad file descriptor" in said
+
+
+def test_what_was_taken_by_an_object_is_given_back_before_it_ends(said: str) -> None:
+    assert "a thing ends with 0 holders" in said
+    assert "a thing ends with 1 holders" not in said
+
+
+def test_an_object_that_lies_where_another_one_has_ended_can_be_used(said: str) -> None:
+    assert "another thing is held: done" in said
+    assert "and ends: done" in said
+
+
+def test_the_kernel_half_finds_nothing_of_what_has_ended(said: str) -> None:
+    assert "found: thing none, part 0" in said
+
+
+def test_memory_that_the_kernel_half_goes_by_stays_when_the_user_half_frees_it(said: str) -> None:
+    assert "its memory is freed: done" in said
+    assert "and again: Bad file descriptor" in said
+    assert "found: thing none, part 42" in said
+
+
+def test_memory_that_only_the_user_half_knows_is_free_when_it_frees_it(said: str) -> None:
+    assert f"{MANY} MiB came and went" in said
+
+
+def test_an_object_that_ends_in_one_upcall_has_ended_in_another(said: str) -> None:
+    assert "the other one holds it: done" in said
+    assert "it ends in one: done" in said
+    assert "it is held in the other: Bad file descriptor" in said
+    assert "the other goes on: done" in said
+
+
+def test_every_upcall_has_its_object_whatever_its_number(said: str) -> None:
+    assert f"0 of {MANY} upcalls had no object" in said
