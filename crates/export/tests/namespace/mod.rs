@@ -1,4 +1,5 @@
 //! A network namespace of the test's own: what is made in it nobody else sees, and it goes with the test.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs::File;
 use std::os::fd::AsFd;
