@@ -190,12 +190,12 @@ fn right_words_at_the_wrong_time_are_its_end() {
 #[test]
 fn descriptors_that_nobody_asked_for_are_its_end_and_are_closed() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    cut_off("descriptors", |raw, _| {
+    cut_off("descriptor", |raw, _| {
         raw.channel.send(&Ask::Open { depth: 1 }, &[raw.channel.as_fd(); 100]).unwrap();
     });
     // Other tests open and close as well: what matters is that hundreds of hundreds do not stay.
     for _ in 0..30 {
-        cut_off("descriptors", |raw, _| raw.channel.send(&Ask::Open { depth: 1 }, &[raw.channel.as_fd(); 190]).unwrap());
+        cut_off("descriptor", |raw, _| raw.channel.send(&Ask::Open { depth: 1 }, &[raw.channel.as_fd(); 190]).unwrap());
     }
     assert!(open() < 2000, "{} descriptors are open", open());
 }

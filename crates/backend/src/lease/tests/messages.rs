@@ -226,7 +226,7 @@ fn a_driver_that_maps_a_file_piece_by_piece_costs_its_holder_one_descriptor() {
     let file = sealed(1 << 23);
     let before = descriptors_of(&file);
     for piece in 0..256 {
-        let (iova, offset) = ((1 << 32) + piece * 4096, piece * 4096);
+        let (iova, offset) = ((1 << 40) + piece * 4096, piece * 4096);
         assert_eq!(ask(&channel, &Request::Map(Memory { iova, offset, len: 4096 }), &[file.as_fd()]), Answer::Done);
     }
     assert_eq!(descriptors_of(&file), before + 1);
@@ -240,7 +240,7 @@ fn a_driver_has_no_more_files_and_no_more_ranges_mapped_than_its_share() {
     let channel = raw(&claim);
     ask(&channel, &Request::Hello { version: VERSION }, &[]);
     let map = |piece: u64, offset, file: &OwnedFd| {
-        ask(&channel, &Request::Map(Memory { iova: (1 << 32) + piece * 4096, offset, len: 4096 }), &[file.as_fd()])
+        ask(&channel, &Request::Map(Memory { iova: (1 << 40) + piece * 4096, offset, len: 4096 }), &[file.as_fd()])
     };
     let refused = |answer| {
         let Answer::Refused(Refusal::Invalid(why)) = answer else { panic!("{answer:?}") };
