@@ -36,6 +36,7 @@ fn an_installation_is_these_files_and_no_others() {
     let folder = installed();
     let root = folder.path().join("root");
     let expected = [
+        "usr/lib/systemd/system-sleep/ring3",
         "usr/local/bin/ring3",
         "usr/local/bin/ring3-driver",
         "usr/local/bin/ring3d",
