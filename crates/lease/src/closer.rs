@@ -5,11 +5,10 @@
 //! driver, waits for none of them: what a stranger has sent, and is not memory, goes here.
 //!
 //! # Bound
-//! One thread, which ends when it has nothing to do, and [`MOST`] entries. [`Closer::is_full`] is for who accepts connections: no client more while it is so. What comes all the same is never
-//! closed: at most one entry for each connection that is open already.
+//! One thread, which ends when it has nothing to do, and [`MOST`] entries. [`Closer::is_full`] is for who accepts connections: no client more while it is so. Beyond that there is at most one
+//! entry for each connection that is open already.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -53,10 +52,6 @@ impl Closer {
     pub(crate) fn close(&self, socket: Arc<OwnedFd>, fds: Vec<OwnedFd>) {
         let entry = Entry { socket, fds };
         let mut state = self.lock();
-        if state.len() >= MOST {
-            // To close it here is what must not be.
-            return mem::forget(entry);
-        }
         state.waiting.push_back(entry);
         if !state.running {
             let its = self.clone();

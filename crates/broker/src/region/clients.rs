@@ -255,17 +255,18 @@ mod tests {
     }
 
     fn served() -> Served {
-        served_with(&[])
+        served_with(&[], |_| {})
     }
 
-    /// The same, after a server that has died and left the sockets of `clients`.
-    fn served_with(clients: &[OwnedFd]) -> Served {
+    /// The same, after a server that has died and left the sockets of `clients`, and after what comes to its own socket `before` it hears anybody.
+    fn served_with(clients: &[OwnedFd], before: impl FnOnce(&Path)) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("share");
         let ((tell, done), kept) = (channel(), Kept::default());
         let left = clients.iter().map(|socket| socket.try_clone().unwrap());
         let mut clients = Clients::new(Listener::bind(&path, 0o600).unwrap(), Recorder(tell, kept.clone()));
         left.for_each(|socket| clients.adopt(socket, 8192).unwrap());
+        before(&path);
         let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let heard = stop.try_clone().unwrap();
         let thread = Some(thread::spawn(move || clients.serve(heard.as_fd()).1.len()));
@@ -368,22 +369,28 @@ mod tests {
         assert_eq!(served.end(), 0);
     }
 
+    /// Sends `asks`, the last with a lingering socket `count` times beside it, which only the other end has when this returns.
+    fn lingers(path: &Path, (asks, count): (&[Ask], usize), held: &mut Vec<TcpListener>) -> Channel {
+        let (channel, (fd, unread), (last, others)) = (channel_to(path), lingering(), asks.split_last().unwrap());
+        others.iter().for_each(|ask| channel.send(ask, &[]).unwrap());
+        channel.send(last, &vec![fd.as_fd(); count]).unwrap();
+        held.push(unread);
+        channel
+    }
+
     #[test]
     fn a_socket_that_is_slow_to_close_stalls_nobody_but_its_client() {
-        let served = served();
+        let (mut held, mut clients) = (Vec::new(), Vec::new());
+        let offer = || Ask::Offer { version: VERSION, bytes: 4096 };
+        // Before anybody hears them: the close of the last who has a socket is the one that waits, and that must not be this thread's.
+        let served = served_with(&[], |path| {
+            clients.extend([1, 2].map(|count| lingers(path, (&[offer()], count), &mut held)));
+            // Behind a message that ends the client.
+            lingers(path, (&[Ask::Open { depth: 1 }, Ask::Revoke], 1), &mut held);
+        });
         let since = Instant::now();
-        let mut held = Vec::new();
-        for count in [1, 2] {
-            let (channel, (fd, unread)) = (channel_to(&served.path), lingering());
-            held.push(unread);
-            channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &vec![fd.as_fd(); count]).unwrap();
-            drop(fd);
-            assert!(matches!(answer(&channel), Some(Answer::Ended { reason }) if reason.contains("descriptor")));
-            // Behind a message that ends the client, and in a socket that nobody has accepted yet.
-            let (channel, (fd, unread)) = (channel_to(&served.path), lingering());
-            held.push(unread);
-            channel.send(&Ask::Open { depth: 1 }, &[]).unwrap();
-            let _ = channel.send(&Ask::Revoke, &[fd.as_fd()]);
+        for channel in &clients {
+            assert!(matches!(answer(channel), Some(Answer::Ended { reason }) if reason.contains("descriptor")));
         }
         drop(lent(&served).1);
         assert_eq!((served.did(), served.did()), ("shared", "revoked"));
@@ -392,17 +399,33 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_nobody_has_accepted_when_the_server_ends_are_waited_for_by_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, mut held) = (folder.path().join("share"), Vec::new());
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        lingers(&path, (&[Ask::Revoke], 1), &mut held);
+        let since = Instant::now();
+        drop(listener);
+        assert!(since.elapsed() < LINGER, "{:?}", since.elapsed());
+    }
+
+    #[test]
     fn nobody_is_accepted_while_too_much_of_others_is_being_closed() {
-        let served = served();
-        let mut held = Vec::new();
-        for _ in 0..2 * MOST_CLOSING {
-            let (channel, (fd, unread)) = (channel_to(&served.path), lingering());
-            let _ = channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &[fd.as_fd()]);
-            held.push(unread);
+        let (mut first, mut held) = (Vec::new(), Vec::new());
+        let offer = Ask::Offer { version: VERSION, bytes: 4096 };
+        let served = served_with(&[], |path| {
+            lingers(path, (std::slice::from_ref(&offer), 1), &mut first);
+        });
+        // Behind the first, whatever they are.
+        for _ in 1..2 * MOST_CLOSING {
+            let (fd, _) = std::io::pipe().unwrap();
+            let channel = channel_to(&served.path);
+            channel.send(&offer, &[fd.as_fd()]).unwrap();
+            held.push(channel);
         }
         // Nobody is there any more for whom a close would wait.
         let since = Instant::now();
-        held.clear();
+        drop((first, held));
         drop(lent(&served));
         assert_eq!((served.did(), served.did()), ("shared", "revoked"));
         assert!(since.elapsed() < LINGER, "{:?}", since.elapsed());
@@ -446,9 +469,10 @@ mod tests {
         let by_it = Channel::new(kept[0].try_clone().unwrap(), LONG, true).unwrap();
         by_it.send(&Answer::Ended { reason: "by the socket that is kept".into() }, &[]).unwrap();
         assert!(loan.revoke().unwrap_err().to_string().contains("that is kept"));
-        assert_eq!(before.end(), 1);
+        // The server heard that, too.
+        assert_eq!((before.did(), before.did(), before.end()), ("shared", "revoked", 0));
         let (ours, theirs) = Channel::pair().unwrap();
-        let next = served_with(&[theirs]);
+        let next = served_with(&[theirs], |_| {});
         let client = Channel::new(ours, LONG, true).unwrap();
         client.send(&Ask::Revoke, &[]).unwrap();
         assert_eq!((answer(&client), next.did()), (Some(Answer::Revoked), "revoked"));
@@ -458,7 +482,7 @@ mod tests {
     fn a_client_that_has_gone_while_nobody_served_is_parted_with_by_the_next_server() {
         let (ours, theirs) = Channel::pair().unwrap();
         drop(ours);
-        let next = served_with(&[theirs]);
+        let next = served_with(&[theirs], |_| {});
         assert_eq!((next.did(), next.end()), ("revoked", 0));
     }
 

@@ -38,12 +38,18 @@ pub struct Served {
 impl Served {
     /// `disk` on a socket `0`, `1` and so on for each of `terms`.
     pub fn start(disk: Arc<dyn Disk>, terms: &[&str], options: Options) -> Self {
+        Self::start_after(disk, terms, options, |_| {})
+    }
+
+    /// The same, after what comes to the sockets in a folder `before` anybody hears it.
+    pub fn start_after(disk: Arc<dyn Disk>, terms: &[&str], options: Options, before: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let access = |(index, terms): (usize, &&str)| format!("{}/{index}{terms}", folder.path().display()).parse().unwrap();
         let server = Server::bind(disk, terms.iter().enumerate().map(access).collect(), options).unwrap();
         assert_eq!(server.is_mapped(), !options.copy);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
         let call = stop.clone();
+        before(folder.path());
         let thread = std::thread::spawn(move || server.run(&[call.as_fd()], || true));
         Self { folder, stop, thread: Some(thread) }
     }
