@@ -11,7 +11,15 @@ from ring3_split.generate.build import runtime_module
 from ring3_split.kernel import Kernel
 
 # None of these sleeps; a mutex would.
-NEVER_SLEEP = {"__fentry__", "__x86_return_thunk", "__xa_erase", "_raw_spin_lock_irqsave", "_raw_spin_unlock_irqrestore", "kfree"}
+NEVER_SLEEP = {
+    "__fentry__",
+    "__x86_return_thunk",
+    "__xa_erase",
+    "xa_load",
+    "_raw_spin_lock_irqsave",
+    "_raw_spin_unlock_irqrestore",
+    "kfree",
+}
 
 
 @pytest.mark.kernel

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ring3_split.annotate.survey import Survey, survey
-from ring3_split.generate import fields
+from ring3_split.generate import complete, fields
 from ring3_split.generate.border import Wishes
 from ring3_split.generate.halves import Generated, generate
 from ring3_split.generate.table import Field
@@ -73,6 +73,12 @@ def test_a_void_pointer_is_what_the_entry_uses_it_as(sound: Generated) -> None:
     name = "private_data"
     assert view(sound, "sound/pci/ens1370.c:snd_ensoniq_proc_read", "snd_info_entry")[name].type == "ensoniq"
     assert view(sound, "sound/pci/ak4531_codec.c:snd_ak4531_proc_read", "snd_info_entry")[name].type == "snd_ak4531"
+
+
+@pytest.mark.kernel
+def test_a_driver_is_built_with_a_question_that_each_entry_answers_by_itself(sound: Generated) -> None:
+    assert sound.border.survey.questions.keys() == {"snd_info_entry.private_data"}
+    complete.check(sound.border)
 
 
 @pytest.mark.kernel

@@ -83,6 +83,7 @@ class Border:
         self.statics = statics(survey, self.accesses)
         self.pointers: set[str] = set()  # "function(parameter)" of all calls
         self.settled: set[str] = set()  # of the members that are set once, those that cross so
+        self.told: set[str] = set()  # pointers to void that lead each entry by itself to one struct
         self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         self.settable: set[str] = set()  # members of which the plan requires something
         # One allocation of two structs is one object: the first one -> (the second one, its offset).

@@ -18,7 +18,9 @@ def check(border: Border) -> None:
         Refusal: a question is open; the user half sets a member that does not cross, and the kernel half uses it.
     """
     name = border.survey.border.driver
-    asked = sorted(border.survey.questions.keys() - border.wishes.answers.keys())
+    # A pointer that leads each entry to a struct of its own needs no answer.
+    told = border.told - border.table.refused.keys()
+    asked = sorted(border.survey.questions.keys() - border.wishes.answers.keys() - told)
     if asked:
         raise Refusal(
             f"{name}: open questions, and what is not known is not built: {_some(asked)}. Next: `ring3 split annotate {name} "

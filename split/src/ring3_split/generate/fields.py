@@ -172,6 +172,8 @@ class Views:
         target = pointee(member.type)
         struct = target[1] if target else ""
         cast = self.border.cast(self.code, name) if not struct else ""
+        if cast:
+            self.border.told.add(name)
         said = Annotation("single", type=cast) if cast else self.border.annotation(name)
         if said is None:
             self.border.table.refused[name] = "nothing says what it points to: `ring3 split annotate` asks, --annotations answers"
