@@ -408,6 +408,17 @@ fn nothing_is_repeated_on_another_disk_that_has_come_back() {
 }
 
 #[test]
+fn a_disk_that_does_not_say_its_name_after_a_reset_is_asked_once_more_and_ends_then() {
+    let refusal = Rule::io(Action::Status(1), blk::GET_ID as u8);
+    for (refusal, end) in [(refusal.clone(), Ok(())), (refusal.always(), Err(IoError::Transport))] {
+        let bench = bench("");
+        let mut queue = bench.queue();
+        bench.handle.plan().add(refusal);
+        assert_eq!(write_over(&bench, &mut *queue, |_| {}), end);
+    }
+}
+
+#[test]
 fn a_disk_that_has_grown_is_written_on_and_one_that_has_shrunk_ends() {
     let bench = bench("");
     let mut queue = bench.queue();

@@ -89,7 +89,7 @@ impl QueuePair {
     /// What becomes of a request that the device ended with `status`: its completion, or `None` if it is repeated.
     #[cold]
     pub(super) fn failed(&mut self, slot: u16, status: Status) -> Option<Completion> {
-        let Some(held) = self.slots.get(slot) else { return None };
+        let held = self.slots.get(slot)?;
         let (operation, attempts) = (held.request.operation, held.attempts);
         if attempts >= status::attempts(operation, status) {
             let error = if self.is_given_up(operation) { IoError::Unsupported } else { status::io_error(status) };
@@ -249,6 +249,7 @@ impl QueuePair {
     /// was.
     fn end_with_namespace(&mut self) -> Result<(), Error> {
         self.encoder.close();
+        self.delayed.clear();
         self.ended.clear();
         self.ended.extend(self.slots.occupied().map(|slot| (slot, IoError::Gone)));
         self.unit.check()

@@ -79,7 +79,7 @@ impl WriteCache {
         // One that cannot be may have said anything.
         let (left, is_damaged) = record.left().map_or((Left { covering: 1, ..Left::default() }, true), |left| (left, false));
         let cache = Self {
-            begun: AtomicU64::new(left.covering.max(left.flushed)),
+            begun: AtomicU64::new(left.begun()),
             covering: AtomicU64::new(left.covering),
             flushed: AtomicU64::new(left.flushed),
             losses: AtomicU64::new(left.losses),
@@ -276,7 +276,7 @@ impl SavedCache {
         };
         record.iter().for_each(|record| record.set(left));
         WriteCache {
-            begun: AtomicU64::new(self.begun.max(left.covering).max(left.flushed)),
+            begun: AtomicU64::new(self.begun.max(left.begun())),
             covering: AtomicU64::new(left.covering),
             flushed: AtomicU64::new(left.flushed),
             losses: AtomicU64::new(left.losses),

@@ -61,6 +61,13 @@ pub(super) struct Left {
     pub(super) told: u64,
 }
 
+impl Left {
+    /// Flushes that were begun for certain: the one that is to cover the last write was perhaps not.
+    pub(super) fn begun(&self) -> u64 {
+        self.covering.saturating_sub(1).max(self.flushed)
+    }
+}
+
 impl Record {
     /// The record of the disk `part` of the device that is called `serial`; `None` if none is free.
     pub(crate) fn find(kept: Option<Kept>, serial: &str, part: u32) -> Option<Self> {

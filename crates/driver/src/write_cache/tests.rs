@@ -106,6 +106,15 @@ fn a_record_that_makes_no_sense_counts_as_a_loss() {
 }
 
 #[test]
+fn a_flush_that_is_to_cover_what_was_written_was_not_begun_by_that() {
+    let cache = WriteCache::default();
+    cache.wrote(|| false);
+    let next = SavedCache::of(&cache).resume(None);
+    assert!(!next.has_begun(1) && next.is_dirty());
+    assert_eq!((flush(&next, &mut next.listen()), next.is_dirty()), (Ok(()), false));
+}
+
+#[test]
 fn a_saved_cache_has_the_losses_that_its_queues_were_not_told_of() {
     let cache = WriteCache::default();
     let (mut told, untold) = (cache.listen(), cache.listen());

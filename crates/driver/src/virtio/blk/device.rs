@@ -227,6 +227,9 @@ impl Shared {
         }
         let queue = seats.first_mut().and_then(|seat| seat.queue.as_mut()).filter(|_| !before.serial.is_empty());
         let name = queue.map_or(Ok(before.serial.clone()), |queue| self.ask_name(queue))?;
+        if name.is_empty() && !before.serial.is_empty() {
+            return Err(Error::Protocol(format!("it does not say what it is called, and was {:?}", before.serial)));
+        }
         if name != before.serial {
             return another(format!("it is called {name:?}, and was {:?}", before.serial));
         }

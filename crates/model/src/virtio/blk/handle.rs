@@ -11,7 +11,7 @@ use crate::{Bus, SimHandle, Timing};
 /// What a disk says wrongly, as long as it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// A request is used, and its status was not written.
+    /// A request is used, and its status was not written; not that which asks for the disk's name.
     NoStatus,
     /// More bytes are said to be written than there is room for.
     WritesTooMuch,

@@ -103,7 +103,7 @@ impl VirtioBlkModel {
             self.complaints.add("a request has no place for its status [virtio 5.2.6]".into());
             return Ok(());
         };
-        if self.lie != Some(Lie::NoStatus) {
+        if self.lie != Some(Lie::NoStatus) || taken.header.kind() == blk::GET_ID {
             bus.write(place, &[status])?;
         }
         let (id, len) = (u32::from(taken.chain.id), written + 1);
