@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ring3_split.annotate import file
-from ring3_split.annotate.survey import survey
+from ring3_split.annotate.survey import Survey, survey
 from ring3_split.errors import Refusal
 from ring3_split.generate import build, run
 from ring3_split.generate.border import Wishes
@@ -160,12 +160,16 @@ works() {
 """
 
 
-@pytest.fixture
-def halves(kernel: Kernel, tmp_path: Path) -> Generated:
+@pytest.fixture(scope="module")
+def surveyed(kernel: Kernel) -> tuple[Survey, Wishes]:
     plan, answers = load(EXAMPLES / "e1000.plan.toml"), file.load(EXAMPLES / "e1000.annotations.toml").answers()
     whole = subject.load(kernel, "e1000", "field", None, subject.Known(None, plan.contexts))
-    found = survey(whole.graph, plan.sides(), kernel.name, answers)
-    return generate(kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), tmp_path / "out")
+    return survey(whole.graph, plan.sides(), kernel.name, answers), Wishes.of(plan, answers)
+
+
+@pytest.fixture
+def halves(kernel: Kernel, surveyed: tuple[Survey, Wishes], tmp_path: Path) -> Generated:
+    return generate(kernel, kernel.module("e1000"), *surveyed, tmp_path / "out")
 
 
 def said(kernel: Kernel, halves: Generated, cache: Path, work: str) -> str:

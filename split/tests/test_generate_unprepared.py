@@ -80,13 +80,13 @@ def test_a_function_that_only_a_table_names_may_be_in_both_halves(ports: Generat
 
 def test_the_user_half_has_only_ports_of_the_drivers_own_cards_reserved_and_let_go(ports: Generated) -> None:
     own = "split_is_own(arg0 == &ioport_resource ? IORESOURCE_IO : IORESOURCE_MEM"
-    assert required(ports, "__request_region") == f"({own}, start, n))"
-    assert required(ports, "__release_region") == f"({own}, arg1, arg2))"
+    assert required(ports, "__request_region") == f"arg0 && name && ({own}, start, n))"
+    assert required(ports, "__release_region") == f"arg0 && ({own}, arg1, arg2))"
 
 
 def test_a_timer_that_runs_is_not_made_anew_by_the_user_half_and_needs_no_name(ports: Generated) -> None:
     text = (ports.folder / "kernel/pcnet32_main.c").read_text()
-    assert "return timer && func && ((!timer_pending(timer)));" in text
+    assert "return timer && func && (!timer_pending(timer));" in text
 
 
 def test_a_parameter_that_its_prototype_does_not_name_is_called_by_its_place(ports: Generated) -> None:
@@ -104,8 +104,8 @@ def test_the_user_half_has_only_registers_of_the_drivers_own_cards_mapped(card: 
 
 
 def test_what_takes_registers_takes_a_mapping_of_the_drivers_and_no_other_object(card: Generated) -> None:
-    assert required(card, "read_eeprom") == "(split_is_mapped(split_host, (const void __iomem *)ioaddr))"
-    assert required(card, "iounmap") == "(split_is_mapped(split_host, (const void __iomem *)addr))"
+    assert required(card, "read_eeprom") == "ioaddr && (split_is_mapped(split_host, (const void __iomem *)ioaddr))"
+    assert required(card, "iounmap") == "addr && (split_is_mapped(split_host, (const void __iomem *)addr))"
 
 
 def test_a_pointer_of_which_nobody_says_what_it_leads_to_is_named_for_it_is_not_set(kernel: Kernel, tmp_path: Path) -> None:
