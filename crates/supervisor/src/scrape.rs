@@ -99,7 +99,10 @@ impl Listener {
 
 /// The connections that are served, the oldest first, each with when it came.
 #[derive(Clone, Default)]
-struct Served(Arc<Mutex<VecDeque<(Arc<OwnedFd>, Instant)>>>);
+struct Served(Arc<Mutex<VecDeque<Reader>>>);
+
+/// A reader's connection, and since when it is served.
+type Reader = (Arc<OwnedFd>, Instant);
 
 impl Served {
     /// Answers at `socket` in a thread of its own, in the place of another one if there are too many.

@@ -88,7 +88,7 @@ impl Nodes {
         // The kernel's loop driver opens its disk itself: no process has it open, and it is no holder.
         let backing = |disk: &String| fs::read_to_string(format!("/sys/block/{disk}/loop/backing_file")).unwrap_or_default();
         let stands = |disk: &&String| {
-            let lies_on = self.has_path(backing(*disk).trim_end().trim_end_matches(" (deleted)"));
+            let lies_on = self.has_path(backing(disk).trim_end().trim_end_matches(" (deleted)"));
             lies_on || names_in(&format!("/sys/block/{disk}/slaves")).any(|name| self.names.contains(&name))
         };
         users.extend(disks.iter().filter(stands).cloned().map(User::Holder));
