@@ -64,7 +64,10 @@ impl Nodes {
     /// All users of it that can be seen from here, also once it is taken away: who has it open keeps it.
     pub fn users(&self) -> Vec<User> {
         let mut users = self.devices();
-        for pid in names_in("/proc").filter_map(|name| name.parse().ok()).filter(|&pid| pid != std::process::id()) {
+        let own = std::process::id();
+        // A child of this process that has the disk open reads its partition table, and has ended in a moment.
+        let is_other = |pid: &u32| *pid != own && parent(*pid) != Some(own);
+        for pid in names_in("/proc").filter_map(|name| name.parse().ok()).filter(is_other) {
             let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
             users.extend(mounts.lines().filter_map(|line| mounted(line, self)).map(User::Mount));
             if has_open(pid, self) {
@@ -94,6 +97,13 @@ impl Nodes {
         users.extend(disks.iter().filter(stands).cloned().map(User::Holder));
         users
     }
+}
+
+/// The process that has started another one. [Linux, proc_pid_stat(5), field 4]
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // A process chooses its name, which stands in parentheses and may hold such.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// [`Error::Busy`] if anybody is known to use the block device `disk`.
@@ -145,6 +155,15 @@ fn names_in(directory: &str) -> impl Iterator<Item = String> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parent_of_a_child_is_this_process() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let found = parent(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, Some(std::process::id()));
+    }
 
     fn nodes() -> Nodes {
         Nodes { names: vec!["ublkb0".into(), "ublkb0p1".into()], numbers: vec![(259, 0), (259, 1)] }
