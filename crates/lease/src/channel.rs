@@ -244,7 +244,7 @@ mod tests {
     use std::time::Instant;
 
     use proptest::prelude::*;
-    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
     use rustix::fs::{MemfdFlags, fstat, memfd_create};
     use rustix::net::sockopt::set_socket_linger;
 
@@ -391,6 +391,23 @@ mod tests {
             assert!(since.elapsed() < Duration::from_secs(20));
             std::thread::sleep(SOON);
         }
+    }
+
+    #[test]
+    fn what_comes_to_a_closer_that_is_full_is_closed_behind_the_rest() {
+        let closer = Closer::default();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (slow, unread) = lingering();
+        let fds = std::iter::once(slow).chain((0..2 * MOST_CLOSING).map(|_| writer.try_clone().unwrap().into()));
+        for fd in fds {
+            let (theirs, ours) = strangers(&closer);
+            theirs.send(&Request::Reset, &[fd.as_fd()]).unwrap();
+            drop((fd, ours));
+        }
+        drop((writer, unread));
+        // Its end, when nobody has the other one any more.
+        let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&limit)).unwrap(), 1);
     }
 
     #[test]
