@@ -1,4 +1,5 @@
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 
 use rustix::net::{SendFlags, connect, send};
 
@@ -68,7 +69,8 @@ fn a_second_supervisor_is_refused_and_what_a_dead_one_has_left_is_not_in_the_way
     let error = Server::listen(&path).err().unwrap().to_string();
     assert!(error.contains("another ring3d"), "{error}");
     drop(bed.server);
-    fs::write(&path, "").unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "as a process leaves it that is killed");
     assert!(Server::listen(&path).is_ok());
 }
 

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn it_is_told_whose_it_is_and_that_its_memory_may_be_swapped_out() {
-        assert_eq!(arguments(&half("")), ["split-e1000", "0", "--device", "3", "--user", "65534:65534"]);
+        assert_eq!(arguments(&half("")), ["@split-e1000", "0", "--device", "3", "--user", "65534:65534"]);
         assert_eq!(arguments(&half("unpinned = true")).last().unwrap(), "--unpinned");
     }
 }

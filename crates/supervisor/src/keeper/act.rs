@@ -395,7 +395,6 @@ impl Keeper {
             }
             self.upgrading = event == Event::Upgrade;
             self.reason.clear();
-            self.reason.clear();
             self.answer = Some(answer);
             self.queue.push_back(event);
             self.settle();

@@ -76,6 +76,16 @@ fn a_machine_that_nobody_wakes_wakes_by_itself() {
 }
 
 #[test]
+fn users_wait_no_longer_than_they_may_for_a_driver_after_a_wake() {
+    for event in [Event::Wake, Event::Timer] {
+        let mut world = asleep();
+        world.now = world.machine.deadline().unwrap();
+        world.on(event);
+        assert_eq!(world.machine.patience_ends(), Some(world.now + world.machine.terms.patience), "{event:?}");
+    }
+}
+
+#[test]
 fn a_driver_that_drove_through_the_sleep_is_replaced_by_way_of_a_fence() {
     let mut world = World::running();
     world.since();

@@ -146,7 +146,7 @@ impl Machine {
     }
 
     /// Whether what a dead driver has begun may still write memory that users have lent: their requests do not end before.
-    fn must_wait(&self) -> bool {
+    pub(super) fn must_wait(&self) -> bool {
         let goes_on = matches!(self.device, Device::Unfenced | Device::Fencing | Device::Stuck | Device::Orphaned);
         self.terms.lent && self.driver == Driver::None && goes_on
     }
@@ -329,7 +329,7 @@ impl Machine {
         match self.goal {
             Goal::Run if self.driver == Driver::Running && self.upgrade.is_none() => self.answer(Verdict::Done, actions),
             Goal::Stop { .. } if self.is_at_rest() => self.answer(Verdict::Done, actions),
-            Goal::Fail if self.is_at_rest() => self.answer(Verdict::Failed, actions),
+            Goal::Fail if self.is_over() => self.answer(Verdict::Failed, actions),
             _ => {}
         }
     }

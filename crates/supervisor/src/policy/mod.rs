@@ -416,7 +416,7 @@ impl Machine {
     pub fn state(&self) -> State {
         match (self.goal, self.upgrade) {
             // Nobody waits for a driver any more, and users for the kernel alone.
-            (Goal::Fail, _) if self.is_stuck() => State::Failed,
+            (Goal::Fail, _) if self.is_stuck() || self.is_over() => State::Failed,
             (Goal::Fail, _) if self.kernel.is_some() => State::Stopping,
             (Goal::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
             (Goal::Stop { .. }, _) => State::Stopping,
@@ -492,6 +492,12 @@ impl Machine {
     fn is_at_rest(&self) -> bool {
         let device = matches!(self.device, Device::Absent | Device::Quiet | Device::Stuck);
         device && (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None)
+    }
+
+    /// Nothing more comes of a device that was given up: if it cannot be fenced, users who have lent memory wait until somebody tries that again.
+    fn is_over(&self) -> bool {
+        let is_unfenced = self.device == Device::Stuck && self.must_wait();
+        self.is_at_rest() || (is_unfenced && self.standby == Standby::None)
     }
 
     /// The kernel does not end what it was asked.
@@ -626,6 +632,10 @@ impl Machine {
         let insists = force && again && self.asked;
         self.goal = Goal::Stop { force };
         self.asked = true;
+        // Its users have waited for a fence, and do so again.
+        if self.device == Device::Stuck && self.must_wait() {
+            self.device = Device::Unfenced;
+        }
         if self.upgrade.take().is_some() {
             self.due.probation = None;
         }

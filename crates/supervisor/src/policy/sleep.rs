@@ -51,6 +51,9 @@ impl Machine {
             self.expected = true;
             self.kill(now, actions);
         }
+        if self.driver != Driver::Running {
+            self.begin_outage(now);
+        }
     }
 
     /// What is to be done on the way to sleep, in place of what is done to run.

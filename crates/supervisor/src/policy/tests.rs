@@ -420,6 +420,28 @@ fn a_device_that_cannot_be_fenced_is_never_driven_and_a_restart_begins_with_the_
 }
 
 #[test]
+fn while_a_device_cannot_be_fenced_and_users_lend_memory_each_command_tries_the_fence_and_is_answered() {
+    let mut world = World::running();
+    world.machine.terms.lent = true;
+    world.on(Event::Ended).on(Event::Prepared);
+    let commands = [None, Some(Event::Restart), Some(Event::Stop { force: true }), Some(Event::Stop { force: false })];
+    for command in commands {
+        if let Some(command) = command {
+            world.since();
+            world.on(command);
+            assert_eq!(world.since().first(), Some(&Action::Fence), "{command:?}");
+        }
+        world.open.retain(|action| *action != Action::Fence);
+        world.on(Event::FenceFailed).settle();
+        assert!(!world.since().contains(&Action::StopExport { force: true }));
+        assert_eq!((world.machine.state(), world.machine.is_asked()), (State::Failed, false), "{command:?}");
+        assert_eq!(world.verdicts.pop(), command.map(|_| Verdict::Failed));
+    }
+    world.on(Event::Stop { force: true }).settle();
+    assert_eq!((world.machine.state(), world.verdicts.last()), (State::Stopped, Some(&Verdict::Done)));
+}
+
+#[test]
 fn a_device_that_vanishes_takes_its_disks_with_it_and_is_waited_for() {
     let mut world = World::running();
     world.since();
@@ -643,31 +665,34 @@ proptest! {
     /// What is asked is answered well or badly, sooner or later; drivers, standbys and devices go at any time, and users want anything.
     #[test]
     fn a_world_of_faults_is_never_driven_unfenced_nor_twice_and_never_stands_still(steps in prop::collection::vec((0u8..100, 0u64..2_000, any::<prop::sample::Index>()), 1..150)) {
-        let mut world = World::new();
-        world.on(Event::Timer);
-        for (dice, ms, index) in steps {
-            world.now += Duration::from_millis(ms);
-            let pick = (!world.open.is_empty()).then(|| index.index(world.open.len()));
-            match (dice, pick) {
-                (0..60, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(answer(action).unwrap()); }
-                (60..75, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(fault(action)); }
-                (75..79, _) if world.driver => { world.on(Event::Ended); }
-                (79..82, _) if world.driver => { world.on(Event::Killed); }
-                (82..86, _) if world.standby => { world.on(Event::StandbyEnded); }
-                (86..89, _) => { world.on(Event::Unhealthy); }
-                (89..91, _) => { world.on(Event::Restart); }
-                (91..93, _) => { world.on(Event::Upgrade); }
-                (93..95, _) => { world.on(Event::Stop { force: dice == 93 }); }
-                (95, _) => { world.on(Event::Gone); }
-                (96, _) => { world.on(Event::Sleep(Sleep::Stopped)); }
-                (97, _) => { world.on(Event::Wake); }
-                _ => { world.on(Event::Timer); }
+        for lent in [false, true] {
+            let mut world = World::new();
+            world.machine.terms.lent = lent;
+            world.on(Event::Timer);
+            for (dice, ms, index) in &steps {
+                world.now += Duration::from_millis(*ms);
+                let pick = (!world.open.is_empty()).then(|| index.index(world.open.len()));
+                match (*dice, pick) {
+                    (0..60, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(answer(action).unwrap()); }
+                    (60..75, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(fault(action)); }
+                    (75..79, _) if world.driver => { world.on(Event::Ended); }
+                    (79..82, _) if world.driver => { world.on(Event::Killed); }
+                    (82..86, _) if world.standby => { world.on(Event::StandbyEnded); }
+                    (86..89, _) => { world.on(Event::Unhealthy); }
+                    (89..91, _) => { world.on(Event::Restart); }
+                    (91..93, _) => { world.on(Event::Upgrade); }
+                    (93..95, _) => { world.on(Event::Stop { force: *dice == 93 }); }
+                    (95, _) => { world.on(Event::Gone); }
+                    (96, _) => { world.on(Event::Sleep(Sleep::Stopped)); }
+                    (97, _) => { world.on(Event::Wake); }
+                    _ => { world.on(Event::Timer); }
+                }
             }
+            // Without further faults it comes to a rest in one of the states that may last.
+            world.settle();
+            prop_assert!(matches!(world.machine.state(), State::Running | State::Failed | State::Stopped), "{:?} {:?}", world.machine, world.log);
+            prop_assert!(!world.machine.is_asked(), "{:?}", world.machine);
         }
-        // Without further faults it comes to a rest in one of the states that may last.
-        world.settle();
-        prop_assert!(matches!(world.machine.state(), State::Running | State::Failed | State::Stopped), "{:?} {:?}", world.machine, world.log);
-        prop_assert!(!world.machine.is_asked(), "{:?}", world.machine);
     }
 
     /// Whenever and however often a driver dies by itself, no more are started than the budget has.
