@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ring3_split.annotate import file
-from ring3_split.annotate.survey import Survey, survey
+from ring3_split.annotate.survey import survey
 from ring3_split.errors import Refusal
 from ring3_split.generate import build, run
 from ring3_split.generate.border import Wishes
@@ -161,15 +163,17 @@ works() {
 
 
 @pytest.fixture(scope="module")
-def surveyed(kernel: Kernel) -> tuple[Survey, Wishes]:
+def generated(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Generated:
     plan, answers = load(EXAMPLES / "e1000.plan.toml"), file.load(EXAMPLES / "e1000.annotations.toml").answers()
     whole = subject.load(kernel, "e1000", "field", None, subject.Known(None, plan.contexts))
-    return survey(whole.graph, plan.sides(), kernel.name, answers), Wishes.of(plan, answers)
+    found = survey(whole.graph, plan.sides(), kernel.name, answers)
+    return generate(kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), tmp_path_factory.mktemp("e1000") / "out")
 
 
 @pytest.fixture
-def halves(kernel: Kernel, surveyed: tuple[Survey, Wishes], tmp_path: Path) -> Generated:
-    return generate(kernel, kernel.module("e1000"), *surveyed, tmp_path / "out")
+def halves(generated: Generated, tmp_path: Path) -> Generated:
+    """To plant something in."""
+    return replace(generated, folder=Path(shutil.copytree(generated.folder, tmp_path / "out")))
 
 
 def said(kernel: Kernel, halves: Generated, cache: Path, work: str) -> str:
