@@ -94,6 +94,7 @@ lend() {
 daemon() { grep -l "^PPid:[[:space:]]*$HOLD$" /proc/[0-9]*/status 2>/dev/null | sed 's#/proc/\(.*\)/status#\1#' | head -n 1; }
 again() { old=$(daemon); kill $1 $old; for try in $(seq 600); do new=$(daemon); [ -n "$new" ] && [ "$new" != "$old" ] && break; sleep 0.05; done; }
 merges() { cat /sys/block/ublkb0/queue/nomerges; }
+hit() { for try in $(seq 100); do [ "$(hits)" -gt 0 ] && return; sleep 0.1; done; return 1; }
 free() { for try in $(seq 200); do [ "$(merges)" = 2 ] || break; sleep 0.05; done; echo "merges $(merges)"; }
 pins() { echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - $(sed -n 's/nr_foll_pin_released //p' /proc/vmstat))); }
 load() { fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --output=/tmp/fio "$@" >/dev/null 2>&1; }
@@ -104,13 +105,13 @@ const LENT: &str = r#"
 before=$(pins); begin 64 'burst = 1000' || exit; lend 48 || { ring3 logs scratch; cat /tmp/ring3d; exit; }
 load --runtime=20 & FIO=$!; hit=0 merged=0
 for time in 1 2 3 4 5; do
-    ready; sleep 0.$time; kill -9 $(driver); ready; sleep 0.7; [ "$(hits)" -gt 0 ] && hit=$((hit + 1)); [ "$(merges)" = 2 ] || merged=$((merged + 1))
+    ready; sleep 0.$time; kill -9 $(driver); ready; hit && hit=$((hit + 1)); [ "$(merges)" = 2 ] || merged=$((merged + 1))
 done
 echo "hits after $hit kills, merged after $merged"; wait $FIO && echo "all that was written is there" || { cat /tmp/fio; ring3 logs scratch; }
 kill -0 $LENT && echo "the client has noticed nothing"; grep -oE '"(restarts|errors)": [^,]*' /tmp/status | tr '\n' ' '; echo
-load --runtime=5 & FIO=$!; sleep 1; ring3 upgrade scratch; sleep 1; ready; echo "upgraded, hits $(($(hits) > 0))"; wait $FIO && echo "verified by a new program" || cat /tmp/fio
-load --runtime=15 & FIO=$!; sleep 1; again -9; ready; kill -9 $(driver); sleep 0.2; ready; sleep 1; echo "another ring3d, hits $(($(hits) > 0))"
-old=$(daemon); kill -9 $old $(driver); sleep 0.5; ready; sleep 1; echo "both died, hits $(($(hits) > 0))"; wait $FIO && echo "verified by another ring3d" || cat /tmp/fio
+load --runtime=5 & FIO=$!; sleep 1; ring3 upgrade scratch; sleep 1; ready; hit; echo "upgraded, hits $(($(hits) > 0))"; wait $FIO && echo "verified by a new program" || cat /tmp/fio
+load --runtime=15 & FIO=$!; sleep 1; again -9; ready; kill -9 $(driver); sleep 0.2; ready; hit; echo "another ring3d, hits $(($(hits) > 0))"
+old=$(daemon); kill -9 $old $(driver); sleep 0.5; ready; hit; echo "both died, hits $(($(hits) > 0))"; wait $FIO && echo "verified by another ring3d" || cat /tmp/fio
 kill -0 $LENT && echo "and still nothing"; kill $LENT; wait $LENT; free; dmesg | grep -ciE 'I/O error'
 lend 64 && echo 'all that may be lent'; ring3 blk lend --share /tmp/share --size 16; echo "more: $?"
 ready; kill -9 $(driver); kill -9 $LENT; wait $LENT 2>/dev/null; ready; free
@@ -130,13 +131,16 @@ wait $LENT; cat /tmp/lent.log; ls /dev/ublkc0 2>&1; end
 
 /// Clients that lend and go again and again beside a load, while drivers die.
 const CHURN: &str = r#"
-begin 64 'burst = 100000\ndeadline_s = 60' || exit; : >/tmp/churn; lent=0
+begin 64 'burst = 100000\ndeadline_s = 60' || exit; : >/tmp/churn
+# The steps before have seen errors that they wanted.
+errors() { dmesg | grep -ciE 'I/O error'; }
+before=$(errors)
 churn() { while [ -e /tmp/churn ]; do : >/tmp/churn.$1; ring3 blk lend --share /tmp/share --size 8 --json >/tmp/churn.$1 2>>/tmp/churn.log & CLIENT=$!
     for try in $(seq 200); do [ -s /tmp/churn.$1 ] || [ ! -d /proc/$CLIENT ] && break; sleep 0.02; done; [ -s /tmp/churn.$1 ] && echo >>/tmp/churned; kill $CLIENT; wait $CLIENT; done 2>/dev/null; }
 churn 1 & FIRST=$!; churn 2 & SECOND=$!
 fio --name=load --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bs=4k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --loops=100000 --output=/tmp/fio >/dev/null 2>&1 & FIO=$!
 kills=0; while [ $kills -lt ${KILLS:-8} ]; do ready || break; usleep $((RANDOM * 30)); kill -9 $(driver); kills=$((kills + 1)); done
-ready && echo "$kills kills, and it runs"; rm /tmp/churn; wait $FIRST $SECOND; kill -0 $FIO && echo 'the load goes on'; kill -INT $FIO; wait $FIO; grep -c 'verify: bad\|verify failed' /tmp/fio; dmesg | grep -ciE 'I/O error'
+ready && echo "$kills kills, and it runs"; rm /tmp/churn; wait $FIRST $SECOND; kill -0 $FIO && echo 'the load goes on'; kill -INT $FIO; wait $FIO; grep -c 'verify: bad\|verify failed' /tmp/fio; echo $(($(errors) - before))
 [ $(wc -l </tmp/churned) -gt 8 ] && echo 'and lent all the while'; echo "lent $(wc -l </tmp/churned) times" >&2; end
 "#;
 
