@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
@@ -65,8 +66,7 @@ impl Nodes {
     pub fn users(&self) -> Vec<User> {
         let mut users = self.devices();
         let own = std::process::id();
-        // A child of this process that has the disk open reads its partition table, and has ended in a moment.
-        let is_other = |pid: &u32| *pid != own && parent(*pid) != Some(own);
+        let is_other = |pid: &u32| *pid != own && !is_reader(*pid, own);
         for pid in names_in("/proc").filter_map(|name| name.parse().ok()).filter(is_other) {
             let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
             users.extend(mounts.lines().filter_map(|line| mounted(line, self)).map(User::Mount));
@@ -97,6 +97,20 @@ impl Nodes {
         users.extend(disks.iter().filter(stands).cloned().map(User::Holder));
         users
     }
+}
+
+/// The program that reads partition tables, beside this process's own.
+const READER: &str = "ring3-driver";
+
+/// Whether a process is a child of `own` that reads the disk's partition table, and ends in a moment.
+/// A child of another program is a user: where `own` is a container's first process, orphans of
+/// users become its children.
+fn is_reader(pid: u32, own: u32) -> bool {
+    let file = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let program = fs::read_link("/proc/self/exe").ok().and_then(|path| file(&path.with_file_name(READER)));
+    // Followed and compared by its inode, because a confined process has another root.
+    let runs = || file(Path::new(&format!("/proc/{pid}/exe")));
+    parent(pid) == Some(own) && program.is_some() && runs() == program
 }
 
 /// The process that has started another one. [Linux, proc_pid_stat(5), field 4]
@@ -157,12 +171,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_of_a_child_is_this_process() {
+    fn a_child_that_runs_another_program_is_no_reader_of_partition_tables() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let found = parent(child.id());
+        let own = std::process::id();
+        let found = (parent(child.id()), is_reader(child.id(), own));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(found, Some(std::process::id()));
+        assert_eq!(found, (Some(own), false), "it is a user's program");
     }
 
     fn nodes() -> Nodes {
