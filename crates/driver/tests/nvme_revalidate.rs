@@ -6,7 +6,10 @@ use nvme::{Bench, Outcome, bench_with, execute, finish, succeed};
 use ring3_class::block::{IoError, Queue, Request};
 use ring3_driver::nvme::{Event, Options};
 use ring3_model::Timing;
+use ring3_model::fault::{Action, Rule};
 use ring3_model::nvme::{Change, NamespaceShape, NvmeHandle};
+use ring3_spec::nvme::Status;
+use ring3_spec::nvme::opcode::admin;
 
 fn shape(bytes: u64, block_shift: u32) -> NamespaceShape {
     NamespaceShape { bytes, block_shift, ..ring3_model::nvme::Shape::default().namespaces[0] }
@@ -121,4 +124,13 @@ fn a_notice_of_changed_namespaces_says_what_has_become_of_each() {
     let mut write = |index: usize| execute(&mut *queues[index], Request::write(1, 0, 1, bench.filled(512, 0x11))).0;
     assert_eq!([write(0), write(2)], [Ok(()); 2]);
     assert_eq!(write(1), Err(IoError::Gone));
+}
+
+#[test]
+fn a_namespace_that_is_not_ready_for_a_moment_after_a_reset_is_asked_for_again_and_written_on() {
+    let bench = patient("");
+    let mut queue = bench.queue(4);
+    // The first question after a reset is for the controller.
+    let rule = Rule::admin(Action::Status(Status::NAMESPACE_NOT_READY.0), admin::IDENTIFY).nth(2);
+    assert_eq!(write_over(&bench, &mut *queue, |handle| handle.plan().add(rule)).of(1), Ok(()));
 }

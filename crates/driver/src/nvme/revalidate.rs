@@ -13,6 +13,7 @@
 //! One that has grown goes on as large as it was.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ring3_class::block::Info;
 use ring3_device::Error;
@@ -26,6 +27,12 @@ use super::event::Event;
 use super::namespace::{UniqueId, Unit};
 use crate::lifetime::lock;
 use crate::write_cache::PowerCount;
+
+/// How often a namespace that the controller refuses to describe is asked for again, and the pause
+/// before that. After a reset a namespace may not be ready for a moment, and answers as one does
+/// that is gone. [NVMe 4.2.3, Namespace Not Ready]
+const REFUSALS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How a namespace differs from what it was.
 #[derive(Debug, PartialEq, Eq)]
@@ -107,7 +114,15 @@ impl Shared {
 
     /// What has become of a namespace. Fails only if the controller does.
     pub(super) fn change_of(&self, admin: &mut Admin, unit: &Unit) -> Result<Option<Change>, Error> {
-        let found = self.read_namespace(admin, unit.id).and_then(|structures| self.judge(&structures));
+        let mut look = || self.read_namespace(admin, unit.id).and_then(|structures| self.judge(&structures));
+        let mut found = look();
+        for _ in 0..REFUSALS {
+            if !matches!(found, Err(Error::Unsupported(_))) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            found = look();
+        }
         match found {
             Ok((info, unique)) => Ok(compare((&unit.info, unit.unique), (&info, unique))),
             Err(why @ (Error::Unsupported(_) | Error::Invalid(_) | Error::Protocol(_))) => {
