@@ -28,9 +28,9 @@ pub fn find(device: &Device, taken: &[Address]) -> Result<Uri, String> {
         Match::Serial(serial) => {
             let found = by_serial(Path::new("/"), serial);
             let nobodys = |address: &Address| !taken.contains(address);
-            let driven = found.iter().copied().filter(nobodys).find(|address| check(&host, *address, device).is_ok());
+            let driven = found.iter().copied().filter(nobodys).filter(|address| check(&host, *address, device).is_ok());
             // What stands in the way of the one that there is, is more than that there is none.
-            driven
+            only(&driven.collect::<Vec<_>>(), serial)?
                 .or_else(|| found.first().copied())
                 .ok_or_else(|| format!("no disk with the serial number {serial} is there"))?
         }
@@ -59,6 +59,20 @@ fn hold(host: &Host, address: Address, may_bind: bool) -> Result<(), String> {
         return Err(format!("{address} is not bound to vfio-pci: write bind = true in its manifest, or ring3 bind {address}"));
     }
     bind(host, address, Way::Vfio, None).map(drop).map_err(|error| error.to_string())
+}
+
+/// The function of `found`, if there is one. A serial number is what a drive says of itself: where
+/// two say the same, nothing tells which one is meant.
+fn only(found: &[Address], serial: &str) -> Result<Option<Address>, String> {
+    match found {
+        [] => Ok(None),
+        [one] => Ok(Some(*one)),
+        several => {
+            let names: Vec<_> = several.iter().map(Address::to_string).collect();
+            let names = names.join(" and ");
+            Err(format!("{names} have the serial number {serial}: match the device by one of these addresses"))
+        }
+    }
 }
 
 /// The functions whose disk has this serial number, in the machine below `root`: as the kernel's drivers say, or said before one was taken from them.
@@ -145,6 +159,15 @@ mod tests {
         machine.disk("nvme0c0n1", &controller);
         assert_eq!(machine.found(" ALPHA "), ["0000:01:00.0"]);
         assert!(machine.found("BETA").is_empty());
+    }
+
+    #[test]
+    fn a_serial_number_that_two_functions_have_names_neither() {
+        let [one, two] = ["0000:01:00.0", "0000:02:00.0"].map(|text| text.parse::<Address>().unwrap());
+        assert_eq!(only(&[one], "X"), Ok(Some(one)));
+        assert_eq!(only(&[], "X"), Ok(None));
+        let error = only(&[one, two], "X").unwrap_err();
+        assert!(error.contains("0000:01:00.0 and 0000:02:00.0 have the serial number X"), "{error}");
     }
 
     #[test]
