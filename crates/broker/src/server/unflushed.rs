@@ -18,7 +18,8 @@ pub struct Unflushed {
     begun: u64,
     /// The first flush that covers all writes that have ended.
     covering: u64,
-    /// The latest flush that has ended.
+    /// The latest flush that has ended well at the disk. One that failed covers nothing: the other
+    /// queues of its client are owed a failed one, too.
     flushed: u64,
 }
 
@@ -71,13 +72,15 @@ impl Unflushed {
                     // None of those that are under way may say that all is well.
                     debt.failed = self.begun;
                 }
-                self.flushed = self.flushed.max(number);
+                if result.is_ok() {
+                    self.flushed = self.flushed.max(number);
+                }
                 if number <= debt.failed { result.and(Err(IoError::Transport)) } else { result }
             }
         }
     }
 
-    /// Whether it has written something since its last flush.
+    /// Whether it has written something since its last good flush.
     pub fn is_dirty(&self) -> bool {
         self.covering > self.flushed
     }
@@ -121,6 +124,16 @@ mod tests {
         let early = client.begin(&Request::flush(0));
         client.end(Effect::Written, &mut debt, Ok(())).unwrap();
         client.end(early, &mut debt, Ok(())).unwrap();
+        assert!(client.is_dirty());
+        flush(&mut client, &mut debt).unwrap();
+        assert!(!client.is_dirty());
+    }
+
+    #[test]
+    fn a_client_whose_flush_has_failed_is_dirty_until_one_ends_well() {
+        let (mut client, mut debt) = written();
+        let effect = client.begin(&Request::flush(0));
+        client.end(effect, &mut debt, Err(IoError::Transport)).unwrap_err();
         assert!(client.is_dirty());
         flush(&mut client, &mut debt).unwrap();
         assert!(!client.is_dirty());
