@@ -134,3 +134,15 @@ fn a_namespace_that_is_not_ready_for_a_moment_after_a_reset_is_asked_for_again_a
     let rule = Rule::admin(Action::Status(Status::NAMESPACE_NOT_READY.0), admin::IDENTIFY).nth(2);
     assert_eq!(write_over(&bench, &mut *queue, |handle| handle.plan().add(rule)).of(1), Ok(()));
 }
+
+#[test]
+fn namespaces_that_are_gone_after_a_reset_are_waited_for_together() {
+    let bench = patient(",namespaces=16");
+    let mut queue = bench.queue(4);
+    let before = bench.handle.counters().admin_commands;
+    let detach = |handle: &NvmeHandle| (1..=16).for_each(|id| handle.change(id, Change::Detached));
+    assert_eq!(write_over(&bench, &mut *queue, detach).of(1), Err(IoError::Gone));
+    // Each of them is asked for once, and five times more altogether; by itself each would be six times.
+    let asked = bench.handle.counters().admin_commands - before;
+    assert!(asked < 64, "{asked} commands");
+}

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_class::block::Info;
-use ring3_device::Error;
+use ring3_device::{Deadline, Error};
 use ring3_spec::nvme::identify::{self, cns};
 use ring3_spec::nvme::{Submission, log};
 use ring3_spec::text::Printable;
@@ -28,11 +28,15 @@ use super::namespace::{UniqueId, Unit};
 use crate::lifetime::lock;
 use crate::write_cache::PowerCount;
 
-/// How often a namespace that the controller refuses to describe is asked for again, and the pause
-/// before that. After a reset a namespace may not be ready for a moment, and answers as one does
-/// that is gone. [NVMe 4.2.3, Namespace Not Ready]
+/// How often namespaces that the controller refuses to describe are asked for again, all of them
+/// together, and the pause before that. After a reset a namespace may not be ready for a moment, and
+/// answers as one does that is gone. [NVMe 4.2.3, Namespace Not Ready] One that is gone has had the
+/// others wait, too.
 const REFUSALS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(100);
+/// All namespaces are described within this. There may be thousands, each answer may take as long as
+/// a command may, and all queues wait.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How a namespace differs from what it was.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +47,19 @@ pub(super) enum Change {
     Over(String),
 }
 
+/// What all namespaces have together.
+struct Budget {
+    /// Refusals that are still waited for.
+    refusals: u32,
+    deadline: Deadline,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self { refusals: REFUSALS, deadline: Deadline::after(LIMIT) }
+    }
+}
+
 impl Controller {
     /// Looks what has become of the namespaces. If one cannot be used any more, the controller is
     /// reset, which takes back what is in flight and [ends](Shared::revalidate) it.
@@ -51,7 +68,8 @@ impl Controller {
         let generation = shared.generation();
         let units = shared.units();
         let look = |admin: &mut Admin| {
-            let change = |unit: &Arc<Unit>| Ok::<_, Error>((unit.id, shared.change_of(admin, unit)?));
+            let mut budget = Budget::new();
+            let change = |unit: &Arc<Unit>| Ok::<_, Error>((unit.id, shared.change_of(admin, unit, &mut budget)?));
             units.iter().map(change).collect::<Result<Vec<_>, Error>>()
         };
         let mut events = Vec::new();
@@ -95,8 +113,9 @@ impl Shared {
                 "another controller has come back: {model:?} with serial number {serial:?}, and it was {of:?} with {was:?}"
             )));
         }
+        let mut budget = Budget::new();
         for unit in self.units() {
-            match self.change_of(admin, &unit)? {
+            match self.change_of(admin, &unit, &mut budget)? {
                 Some(Change::Over(why)) => self.end_namespace(&unit, why),
                 Some(Change::Grown(blocks)) => {
                     tracing::warn!("{} namespace {}: it has grown to {blocks} blocks", self.device.name(), unit.id);
@@ -112,14 +131,16 @@ impl Shared {
         unit.end(why);
     }
 
-    /// What has become of a namespace. Fails only if the controller does.
-    pub(super) fn change_of(&self, admin: &mut Admin, unit: &Unit) -> Result<Option<Change>, Error> {
+    /// What has become of a namespace. Fails only if the controller does. One that is not described
+    /// within the `budget` cannot be used: nobody knows what it is now.
+    fn change_of(&self, admin: &mut Admin, unit: &Unit, budget: &mut Budget) -> Result<Option<Change>, Error> {
+        if budget.deadline.expired() {
+            return Ok(Some(Change::Over(format!("the controller did not describe its namespaces within {LIMIT:?}"))));
+        }
         let mut look = || self.read_namespace(admin, unit.id).and_then(|structures| self.judge(&structures));
         let mut found = look();
-        for _ in 0..REFUSALS {
-            if !matches!(found, Err(Error::Unsupported(_))) {
-                break;
-            }
+        while budget.refusals > 0 && matches!(found, Err(Error::Unsupported(_))) {
+            budget.refusals -= 1;
             std::thread::sleep(PAUSE);
             found = look();
         }
