@@ -437,6 +437,16 @@ fn a_log_page_that_does_not_come_resets_the_controller_and_the_disk_lives() {
 }
 
 #[test]
+fn a_controller_that_never_gives_its_smart_log_is_opened_and_comes_back_from_a_reset() {
+    let bench = bench(",fault=drop:log:1:all");
+    let mut queue = bench.queue(4);
+    succeed(&mut *queue, Request::write(1, 0, 1, bench.buffer(512)));
+    bench.controller.reset().unwrap();
+    succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
+    succeed(&mut *queue, Request::flush(3));
+}
+
+#[test]
 fn a_queue_that_cannot_be_deleted_still_gives_its_memory_back() {
     let bench = bench("");
     let before = bench.free();

@@ -119,8 +119,11 @@ impl Shared {
         if !self.traits.identity.volatile_cache {
             return Ok(());
         }
-        let now = power_count(admin)?;
-        let before = std::mem::replace(&mut lock(&self.members).power, now);
+        let before = lock(&self.members).power;
+        // One that did not say when it was opened is not asked again. The answer would decide nothing,
+        // and a controller that does not answer at all would be given up for it.
+        let now = if before == PowerCount::UNKNOWN { before } else { power_count(admin)? };
+        lock(&self.members).power = now;
         if before.was_lost(now, condition == Condition::Running) {
             self.lose_caches(generation, "its power has failed, or it was reset by somebody else and does not say");
         }
