@@ -12,7 +12,8 @@
 //! [`Processes`] knows who must go on, `groups` freezes all others, `disks` finds the file systems.
 //!
 //! # Who goes on
-//! A process whose first argument begins with `@`, the mark of storage daemons; all ancestors of the caller; the first process.
+//! A process of root's, or in a control group of ring3's drivers, whose first argument begins with
+//! `@`, the mark of storage daemons; all ancestors of the caller; the first process.
 
 mod disks;
 mod filesystem;
@@ -29,7 +30,7 @@ pub use disks::{Disks, Mount};
 pub use forecast::forecast;
 pub use host::Host;
 pub use note::Note;
-pub use processes::{MARK, Processes};
+pub use processes::Processes;
 
 /// How long users may take until they stand still: the longest request in flight, with its retries.
 const STILL: Duration = Duration::from_secs(30);

@@ -1,11 +1,25 @@
 //! All processes, and which of them go on.
+//!
+//! # Trust
+//! Anybody can begin its first argument with the mark. It counts for root's processes, by their real
+//! user, as with systemd, because whoever executes a set-user-id program chooses its arguments. And it
+//! counts in the control groups that ring3 makes for its drivers, which are not root's: a group called
+//! `ring3-...` that belongs to the owner of the hierarchy, who alone can make such a group there. The
+//! arguments of any other process are not read: its memory may be a file whose server never answers.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use crate::Host;
+use crate::{Host, groups};
 
-/// With this the first argument of a process begins that serves storage: systemd's mark for what it does not kill before file systems are unmounted.
-pub const MARK: u8 = b'@';
+/// With this the first argument of a process begins that serves storage: systemd's mark for what it
+/// does not kill before file systems are unmounted.
+const MARK: u8 = b'@';
+
+/// The control group of a driver's processes is called this and the name of its device.
+const DRIVERS: &str = "ring3-";
 
 /// In the ninth field of /proc/PID/stat: a thread of the kernel's. [Linux, include/linux/sched.h]
 const PF_KTHREAD: u64 = 0x0020_0000;
@@ -29,8 +43,9 @@ pub struct Processes {
 impl Processes {
     /// As they are now. One that ends meanwhile is not there.
     pub fn read(host: &Host) -> Self {
+        let root = groups::root(host);
         let numbers = host.names("proc").into_iter().filter_map(|name| name.parse().ok());
-        let all = numbers.filter_map(|pid| Some((pid, Process::read(host, pid)?))).collect();
+        let all = numbers.filter_map(|pid| Some((pid, Process::read(host, root.as_deref(), pid)?))).collect();
         Self { all, own: host.own() }
     }
 
@@ -72,25 +87,41 @@ impl Processes {
         self.all.iter().any(|(pid, process)| Some(&process.group) == own && !self.goes_on(*pid, process, &ancestors))
     }
 
-    /// Whether one runs whose first argument is `name` with the mark.
+    /// Whether one of root's runs whose first argument is `name` with the mark.
     pub fn is_running(host: &Host, name: &str) -> bool {
         let wanted = [&[MARK], name.as_bytes(), &[0]].concat();
-        host.names("proc")
-            .iter()
-            .filter(|pid| pid.parse::<u32>().is_ok())
-            .any(|pid| std::fs::read(host.path(&format!("proc/{pid}/cmdline"))).is_ok_and(|words| words.starts_with(&wanted)))
+        let numbers = host.names("proc").into_iter().filter_map(|name| name.parse().ok());
+        let is_it = |pid: u32| fs::read(host.path(&format!("proc/{pid}/cmdline"))).is_ok_and(|words| words.starts_with(&wanted));
+        numbers.filter(|pid| is_roots(host, *pid)).any(is_it)
     }
 }
 
+/// Whether root has started process `pid`.
+fn is_roots(host: &Host, pid: u32) -> bool {
+    let status = host.read(&format!("proc/{pid}/status"));
+    // The real user is the first. [proc_pid_status(5)]
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    users.and_then(|users| users.split_whitespace().next()) == Some("0")
+}
+
+/// Whether `group`, in the hierarchy at `root`, is one that ring3 has made for drivers.
+fn is_for_drivers(root: &Path, group: &str) -> bool {
+    let path = root.join(group.trim_start_matches('/'));
+    let is_called = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(DRIVERS));
+    let owner = |path: &Path| fs::metadata(path).map(|group| group.uid()).ok();
+    is_called && owner(&path).is_some_and(|user| owner(root) == Some(user))
+}
+
 impl Process {
-    fn read(host: &Host, pid: u32) -> Option<Self> {
+    fn read(host: &Host, root: Option<&Path>, pid: u32) -> Option<Self> {
         let file = |name: &str| host.read(&format!("proc/{pid}/{name}"));
         // The name in parentheses may hold anything. [proc_pid_stat(5)]
         let stat = file("stat");
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         let (parent, flags) = (fields.get(1)?.parse().ok()?, fields.get(6)?.parse::<u64>().ok()?);
         let group = file("cgroup").lines().find_map(|line| Some(line.strip_prefix("0::")?.to_owned()))?;
-        let is_marked = file("cmdline").as_bytes().first() == Some(&MARK);
+        let is_trusted = is_roots(host, pid) || root.is_some_and(|root| is_for_drivers(root, &group));
+        let is_marked = is_trusted && file("cmdline").as_bytes().first() == Some(&MARK);
         Some(Self { parent, is_kernel: flags & PF_KTHREAD != 0, is_marked, group })
     }
 }
@@ -102,7 +133,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Writes process `pid` below `root`.
+    /// Writes process `pid`, which is root's, below `root`.
     pub(crate) fn process(root: &Path, pid: u32, parent: u32, words: &str, group: &str) {
         let folder = root.join(format!("proc/{pid}"));
         fs::create_dir_all(&folder).unwrap();
@@ -110,6 +141,13 @@ pub(crate) mod tests {
         fs::write(folder.join("stat"), format!("{pid} (a ) b) S {parent} 1 1 0 -1 {flags} 0 0 0")).unwrap();
         fs::write(folder.join("cmdline"), words.replace(' ', "\0") + if words.is_empty() { "" } else { "\0" }).unwrap();
         fs::write(folder.join("cgroup"), format!("1:name=x:/y\n0::{group}\n")).unwrap();
+        users(root, pid, "0 0 0 0");
+    }
+
+    /// Writes the real, effective, saved and file system users of process `pid`.
+    fn users(root: &Path, pid: u32, users: &str) {
+        let status = format!("Name:\ta\nUid:\t{}\nGid:\t0\t0\t0\t0\n", users.replace(' ', "\t"));
+        fs::write(root.join(format!("proc/{pid}/status")), status).unwrap();
     }
 
     fn machine() -> (tempfile::TempDir, Processes) {
@@ -124,6 +162,11 @@ pub(crate) mod tests {
         process(root, 31, 30, "ring3 sleep", "/system.slice/systemd-suspend.service");
         process(root, 32, 30, "tlp suspend", "/system.slice/systemd-suspend.service");
         process(root, 40, 1, "sh writer", "/");
+        users(root, 11, "61184 61184 61184 61184");
+        users(root, 20, "70 70 70 70");
+        fs::create_dir_all(root.join("proc/self")).unwrap();
+        fs::write(root.join("proc/self/mountinfo"), "31 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
+        fs::create_dir_all(root.join("sys/fs/cgroup/system.slice/ring3d.service/ring3-a")).unwrap();
         let processes = Processes::read(&Host::at(root, 31));
         (folder, processes)
     }
@@ -140,6 +183,25 @@ pub(crate) mod tests {
             "/system.slice/systemd-suspend.service",
         ];
         assert_eq!(groups, wanted);
+    }
+
+    #[test]
+    fn the_mark_of_others_counts_in_groups_of_drivers_alone_and_that_of_a_set_user_id_program_nowhere() {
+        let (folder, _) = machine();
+        let root = folder.path();
+        for (pid, group, owner) in [
+            (50, "/user.slice/session-1.scope", "1000 1000 1000 1000"),
+            (51, "/user.slice/session-2.scope", "1000 0 0 0"),
+            // Nobody has made this group.
+            (52, "/user.slice/ring3-b", "1000 1000 1000 1000"),
+        ] {
+            process(root, pid, 1, "@mine", group);
+            users(root, pid, owner);
+        }
+        let processes = Processes::read(&Host::at(root, 31));
+        assert!(!processes.groups_that_go_on().iter().any(|group| group.starts_with("/user.slice")), "{processes:?}");
+        users(root, 51, "0 0 0 0");
+        assert!(Processes::read(&Host::at(root, 31)).groups_that_go_on().contains(&"/user.slice/session-2.scope"));
     }
 
     #[test]
@@ -161,6 +223,8 @@ pub(crate) mod tests {
         let host = Host::at(folder.path(), 31);
         assert!(Processes::is_running(&host, "ring3d"));
         assert!(!Processes::is_running(&host, "ring3") && !Processes::is_running(&host, "postgres"));
+        users(folder.path(), 10, "1000 0 0 0");
+        assert!(!Processes::is_running(&host, "ring3d"), "anybody can call itself so");
     }
 
     #[test]
