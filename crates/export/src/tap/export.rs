@@ -16,6 +16,7 @@ use super::layout::Layout;
 use super::load::{Engine, Limits};
 use super::place::Place;
 use super::plane::{ControlPlane, Rtnetlink};
+use super::priority;
 use super::stats::{self, Counters, Stats};
 use super::vhost::Workers;
 
@@ -40,7 +41,7 @@ pub struct Options {
     pub limits: Limits,
     /// Whether received TCP is put together before the kernel has it.
     pub joins: bool,
-    /// Whether the threads that move packets run ahead of programs, as far as they may.
+    /// Whether the threads that move packets run ahead of programs. An error where they may not.
     pub ahead: bool,
 }
 
@@ -72,8 +73,8 @@ pub struct EngineSettings {
     pub limits: Limits,
     /// Where vhost-net's workers come from.
     pub workers: Workers,
-    /// Whether the threads that move packets run ahead of programs, as far as they may. A process in its sandbox may not
-    /// even ask.
+    /// Whether the threads that move packets run ahead of programs. An error where they may not; a process in its sandbox
+    /// may not even ask.
     pub ahead: bool,
 }
 
@@ -137,6 +138,9 @@ impl Export {
         plane: Box<dyn ControlPlane>,
         manner: &Manner,
     ) -> Result<Self, Error> {
+        if manner.engine.ahead {
+            priority::check()?;
+        }
         let counters: Arc<[Counters]> = (0..interface.count()).map(|_| Counters::default()).collect();
         let failed = |error| Error::os(format!("{}: starting", interface.name()), error);
         let (stop, ended) = (Arc::new(event().map_err(failed)?), Arc::new(event().map_err(failed)?));

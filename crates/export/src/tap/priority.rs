@@ -7,12 +7,20 @@
 //! processor instead.
 //!
 //! # Shape
-//! The thread has a real-time priority as long as it sleeps now and then. One that has had work for [`MOST`] without a
-//! sleep shares the processor as programs do, until it has slept: or packets that are received would keep the programs
-//! from running that want them, as the kernel hands such work to an ordinary thread too.
+//! The thread has a real-time priority as long as it sleeps now and then. One that has run for [`MOST`] without a sleep,
+//! whether it moved packets or polled for them, shares the processor as programs do, until it has slept: or packets that
+//! are received would keep the programs from running that want them, as the kernel hands such work to an ordinary thread
+//! too.
+//!
+//! # Limits
+//! A sleep of any length counts. Packets that come just more slowly than the thread moves them leave programs what the
+//! kernel keeps for them. [sched(7), sched_rt_runtime_us]
 
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
+
+use super::Error;
 
 /// Of the time in which a thread runs ahead without a sleep. More than some batches take on a slow processor.
 const MOST: Duration = Duration::from_millis(10);
@@ -21,12 +29,21 @@ const LOOK: u32 = 16;
 /// The lowest of the real-time priorities: ahead of every ordinary thread, and of no other. [sched(7)]
 const PRIORITY: libc::c_int = 1;
 
+/// Fails if this process may not have threads that run ahead.
+pub fn check() -> Result<(), Error> {
+    // A thread of its own: the calling one stays as it is.
+    let tried = thread::Builder::new().name("priority".into()).spawn(|| set(true)).map(thread::JoinHandle::join);
+    let tried = tried.and_then(|joined| joined.unwrap_or_else(|_| Err(io::Error::other("a thread panicked: a defect of ring3"))));
+    let what = "--ahead needs CAP_SYS_NICE or RLIMIT_RTPRIO (`ulimit -r 1`): run as root, or leave it out";
+    tried.map_err(|error| Error::os(what, error))
+}
+
 /// The priority of the calling thread.
 pub struct Ahead {
     /// This process may not, or shall not.
     never: bool,
     now: bool,
-    /// Since when it has had work without a sleep, as far as it was looked at.
+    /// Since when it has run without a sleep, as far as it was looked at.
     since: Option<Instant>,
     turns: u32,
 }
@@ -48,9 +65,14 @@ impl Ahead {
         }
     }
 
-    /// The thread has slept.
+    /// The thread has waited for packets, and may have slept. If it has polled instead, it has not left the processor.
     #[inline]
-    pub fn slept(&mut self) {
+    pub fn waited(&mut self, slept: bool) {
+        if slept { self.slept() } else { self.worked() }
+    }
+
+    #[inline]
+    fn slept(&mut self) {
         (self.since, self.turns) = (None, 0);
         if !self.now && !self.never {
             self.set(true);
@@ -70,7 +92,7 @@ impl Ahead {
             Ok(()) => self.now = ahead,
             Err(error) => {
                 self.never = true;
-                tracing::warn!(%error, "packets wait for the processor as programs do: --ahead needs CAP_SYS_NICE or RLIMIT_RTPRIO");
+                tracing::warn!(%error, "the priority of a thread that moves packets cannot be changed any more");
             }
         }
     }
@@ -85,10 +107,11 @@ impl Drop for Ahead {
 }
 
 /// Sets the calling thread's policy. It needs CAP_SYS_NICE or RLIMIT_RTPRIO. Threads that the kernel starts in this one's
-/// name, such as vhost-net's, do not inherit it: nothing would take it from them.
+/// name, such as vhost-net's, do not inherit it: nothing would take it from them. That stays set with the ordinary policy
+/// too: to take it back needs CAP_SYS_NICE, and a thread with RLIMIT_RTPRIO alone would stay ahead.
 fn set(ahead: bool) -> io::Result<()> {
-    let (policy, priority) =
-        if ahead { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, PRIORITY) } else { (libc::SCHED_OTHER, 0) };
+    let (policy, priority) = if ahead { (libc::SCHED_FIFO, PRIORITY) } else { (libc::SCHED_OTHER, 0) };
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
     // SAFETY: all zeroes are a `sched_param`: some C libraries have more than the priority in it.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = priority;
@@ -136,9 +159,45 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_polls_and_does_not_sleep_shares_the_processor() {
+        let Some(mut ahead) = ahead() else { return };
+        let start = Instant::now();
+        while policy() == libc::SCHED_FIFO && start.elapsed() < Duration::from_secs(10) {
+            ahead.waited(false);
+        }
+        assert_eq!(policy(), libc::SCHED_OTHER);
+        ahead.waited(true);
+        assert_eq!(policy(), libc::SCHED_FIFO);
+    }
+
+    #[test]
+    fn a_thread_whose_right_is_a_limit_alone_shares_the_processor_again_too() {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+        let mut limit = getrlimit(Resource::Rtprio);
+        (limit.current, limit.maximum) = (Some(1), limit.maximum.map(|most| most.max(1)));
+        if setrlimit(Resource::Rtprio, limit).is_err() {
+            println!("skipped: no right to a limit of real-time priorities");
+            return;
+        }
+        // The thread's capabilities go with it.
+        let limited = || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::SYS_NICE);
+            set_capabilities(None, sets).unwrap();
+            let mut ahead = ahead()?;
+            ahead.set(false);
+            Some(policy())
+        };
+        let policy = thread::spawn(limited).join().unwrap();
+        assert!(policy.is_none_or(|policy| policy == libc::SCHED_OTHER), "{policy:?}");
+    }
+
+    #[test]
     fn a_thread_that_it_starts_does_not_run_ahead() {
         let Some(_ahead) = ahead() else { return };
-        assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
+        assert_eq!(thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
     }
 
     #[test]

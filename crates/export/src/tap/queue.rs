@@ -285,9 +285,7 @@ impl Server<'_> {
         self.recorder.phase(Phase::Working);
         self.recorder.beat();
         self.counters.sleeps.add(turn.slept.into());
-        if turn.slept {
-            self.ahead.slept();
-        }
+        self.ahead.waited(turn.slept);
         Ok(())
     }
 
