@@ -97,7 +97,8 @@ pub fn measure_ping(beside: Beside, peer: Ipv4Addr, time: Duration, into: Measur
         let measured = ping.measure(time);
         let rate = (bytes.load(Ordering::Relaxed) - before) as f64 * 8.0 / 1e6 / start.elapsed().as_secs_f64();
         over.store(true, Ordering::Relaxed);
-        let ended = threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())));
+        let panicked = |_| Err(io::Error::other("a thread of the load panicked"));
+        let ended = threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked));
         (measured, ended.map(|()| rate))
     });
     let failed = |error| Error::os(format!("pinging {peer} beside {beside}"), error);

@@ -14,12 +14,12 @@ pub fn render_pings(reports: &[Report]) -> String {
             lines.extend(line(report, &beside, placement));
         }
     }
-    align(&lines) + &reports.iter().map(super::host).collect::<String>()
+    align(&lines) + &reports.iter().map(super::notes).collect::<String>()
 }
 
 fn line(report: &Report, beside: &str, placement: &str) -> Option<Vec<String>> {
     let p50 = report.get(beside, placement, "latency_us_p50")?;
-    let baseline = report.get(beside, "kernel", "latency_us_p50").filter(|_| placement != "kernel");
+    let baseline = report.get(beside, "kernel", "latency_us_p50").filter(|_| placement != "kernel" && !report.lab.quick);
     let ratio = baseline.and_then(|baseline| p50.ratio_to(baseline)).map_or(String::new(), |ratio| format!("{ratio:.2}x"));
     let one = |metric| report.get(beside, placement, metric).map_or(String::new(), |summary| rounded(summary.median));
     let most = |metric| report.get(beside, placement, metric).map_or(String::new(), |summary| rounded(summary.max));
@@ -47,5 +47,13 @@ mod tests {
         assert!(line("6.12, datagrams, export-tap").contains("2.00x"), "{text}");
         assert!(line("7.2, datagrams, export-tap").contains("3.00x") && !line("7.2, datagrams, kernel").contains('x'), "{text}");
         assert!(!text.contains("streams"), "{text}");
+    }
+
+    #[test]
+    fn a_quick_run_compares_nothing_and_says_so() {
+        let one = |placement, value| Measurement::new(1, Beside::Datagrams, placement).with("latency_us_p50", value);
+        let lab = Lab { quick: true, ..Lab::default() };
+        let text = render_pings(&[Report::new("ping", lab, &[one("kernel", 500.0), one("export-tap", 1000.0)])]);
+        assert!(text.contains("QUICK") && !text.contains("2.00x"), "{text}");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -22,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 
-use super::cards::here::{Interface, NAME, address, rounds, tell};
+use super::cards::here::{Interface, NAME, address, host, rounds, tell};
 use super::cards::{Card, Options, guest};
 use super::guest::NAME as PROGRAM;
 use crate::dde::{Built, SONAME, build};
@@ -114,10 +113,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn words(args: &Args) -> String {
     let extent = args.extent();
-    let mut words = format!("dde --peer vfio:$PEER --samples {} --millis {}", extent.samples, extent.time.as_millis());
-    args.loads().iter().for_each(|load| words += &format!(" --load {load}"));
-    args.placements().iter().for_each(|placement| words += &format!(" --placement {placement}"));
-    words
+    let words = format!("dde --peer vfio:$PEER --samples {} --millis {}", extent.samples, extent.time.as_millis());
+    words + &guest::chosen(&args.loads(), &args.placements())
 }
 
 /// A guest with three cards on one wire within QEMU.
@@ -154,11 +151,7 @@ fn here(args: &Args) -> Result<()> {
     rounds(&args.options, &args.placements(), &mut |round, placement| turn(args, &mut pinger, round, placement))
 }
 
-/// Each placement is a network of its own.
-fn host(network: u8, last: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 9, network, last)
-}
-
+/// The number of a placement's network: each has its own.
 fn place(placement: &str) -> u8 {
     HOSTED_PLACEMENTS.iter().position(|name| *name == placement).unwrap_or_default() as u8
 }

@@ -95,10 +95,8 @@ card=$(interface $KERNEL1) other=$(interface $KERNEL2) RING3=$RING31
 "#;
 
 fn words(args: &Args) -> String {
-    let mut words = format!("loopback --other-interface $other --other-device vfio:$RING32 --millis {}", args.millis());
-    args.loads().iter().for_each(|load| words += &format!(" --load {load}"));
-    args.placements().iter().for_each(|placement| words += &format!(" --placement {placement}"));
-    words
+    let words = format!("loopback --other-interface $other --other-device vfio:$RING32 --millis {}", args.millis());
+    words + &guest::chosen(&args.loads(), &args.placements())
 }
 
 /// A guest with two pairs of cards, each of which is one cable.

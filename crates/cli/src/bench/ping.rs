@@ -1,20 +1,17 @@
 //! `ring3 bench ping`: how long a ping takes beside a load, with a card's driver in the kernel and behind an interface.
 
 use std::fs;
-use std::net::Ipv4Addr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ring3_bench::disk::Event;
-use ring3_bench::net::{Beside, PING_PLACEMENTS, Wire, measure_ping, streams};
+use ring3_bench::net::{Beside, PING_PLACEMENTS, measure_ping};
 use ring3_bench::report::{Measurement, Report};
 use ring3_bench::table::render_pings;
-use ring3_class::net::Mac;
 
-use super::cards::guest::{self, INTERFACE, two_cards};
-use super::cards::here::{Interface, address, rounds, tell};
+use super::cards::guest::{self, INTERFACE, chosen, hosts, two_cards};
+use super::cards::here::{Interface, address, host, network, rounds, tell};
 use super::cards::{Card, Options};
 use super::guest::NAME;
 use crate::leave;
@@ -58,22 +55,15 @@ impl Args {
     }
 }
 
-/// The networks of the kernel's card and of ring3's.
-const NETWORKS: [u8; 2] = [0, 1];
-
-/// The host whose last byte is `last` in the network of a card.
-fn host(network: u8, last: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 9, network, last)
-}
-
 /// Measures, and writes a report for each kernel.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.options.here {
         return here(args).map(|()| ExitCode::SUCCESS);
     }
     leave::nothing_behind()?;
-    let kernels = [&args.options.kernel, &args.and_kernel].into_iter().filter(|kernel| *kernel != "none");
-    let reports = kernels.map(|kernel| on(args, kernel)).collect::<Result<Vec<_>>>()?;
+    let first = &args.options.kernel;
+    let second = Some(&args.and_kernel).filter(|kernel| *kernel != "none" && *kernel != first);
+    let reports = [first].into_iter().chain(second).map(|kernel| on(args, kernel)).collect::<Result<Vec<_>>>()?;
     let text = if args.options.json { serde_json::to_string_pretty(&reports)? + "\n" } else { render_pings(&reports) };
     crate::output::write(format_args!("{text}"));
     Ok(ExitCode::SUCCESS)
@@ -82,13 +72,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// On one kernel; writes ping-KERNEL.json.
 fn on(args: &Args, kernel: &str) -> Result<Report> {
     let folder = tempfile::tempdir()?;
-    let wires = wires(folder.path())?;
+    let wires = hosts(folder.path())?;
     let (mut options, name) = (args.options.clone(), format!("ping-{kernel}"));
     kernel.clone_into(&mut options.kernel);
     let mut machine = two_cards(&name, args.card, &options, &wires);
     let loads = (args.loads().len() * args.placements().len()) as u32 * options.rounds();
     machine.time_limit = Duration::from_secs(300) + loads * (Duration::from_secs(15) + 10 * Duration::from_millis(args.millis()));
-    let words = format!("ping {}", words(args));
+    let words = format!("ping --millis {}{}", args.millis(), chosen(&args.loads(), &args.placements()));
     let command = |first| format!("{NAME}{INTERFACE}{}", guest::here(&options, &words, first));
     let report = guest::run(&name, &options, args.card, machine, &command, &|line| serde_json::from_str(line).ok())?;
     let path = options.out.join(format!("{name}.json"));
@@ -96,24 +86,12 @@ fn on(args: &Args, kernel: &str) -> Result<Report> {
     Ok(report)
 }
 
-fn wires(folder: &Path) -> Result<[Wire; 2]> {
-    let wire = |name, network| streams(folder, name, Mac([2, 0, 0, 9, 2, network]), host(network, 2));
-    Ok([wire("kernel", NETWORKS[0])?, wire("ring3", NETWORKS[1])?])
-}
-
-fn words(args: &Args) -> String {
-    let mut words = format!("--millis {}", args.millis());
-    args.loads().iter().for_each(|load| words += &format!(" --load {load}"));
-    args.placements().iter().for_each(|placement| words += &format!(" --placement {placement}"));
-    words
-}
-
 /// The rounds, in the guest.
 fn here(args: &Args) -> Result<()> {
     let card = args.options.interface.as_deref().context("no interface was named")?;
-    address(card, host(NETWORKS[0], 1))?;
+    address(card, host(network("kernel"), 1))?;
     rounds(&args.options, &args.placements(), &mut |round, placement| {
-        let network = NETWORKS[usize::from(placement != "kernel")];
+        let network = network(placement);
         let export = || Interface::export(&args.options, placement, host(network, 1));
         let interface = (placement != "kernel").then(export).transpose()?;
         let name = interface.as_ref().map_or(card, Interface::name);

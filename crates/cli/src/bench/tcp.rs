@@ -1,21 +1,18 @@
 //! `ring3 bench tcp`: bytes per instruction of TCP in pieces of 64 KiB, with a card's driver in the kernel and behind an interface.
 
 use std::fs;
-use std::net::Ipv4Addr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ring3_bench::disk::Event;
-use ring3_bench::net::{STREAM_PLACEMENTS, Way, Wire, measure_stream, streams};
+use ring3_bench::net::{STREAM_PLACEMENTS, Way, measure_stream};
 use ring3_bench::plot::draw_streams;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_streams;
-use ring3_class::net::Mac;
 
-use super::cards::guest::{measure, two_cards};
-use super::cards::here::{Interface, NAME, address, method, rounds, tell};
+use super::cards::guest::{chosen, hosts, measure, two_cards};
+use super::cards::here::{Interface, NAME, address, host, method, network, rounds, tell};
 use super::cards::{Card, Options};
 use crate::leave;
 
@@ -53,14 +50,6 @@ impl Args {
     }
 }
 
-/// The networks of the kernel's card and of ring3's.
-const NETWORKS: [u8; 2] = [0, 1];
-
-/// The host whose last byte is `last` in the network of a card.
-fn host(network: u8, last: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 9, network, last)
-}
-
 /// Measures, and writes report and figure.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.options.here {
@@ -68,25 +57,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     leave::nothing_behind()?;
     let folder = tempfile::tempdir()?;
-    let wires = wires(folder.path())?;
+    let wires = hosts(folder.path())?;
     let mut guest = two_cards("tcp", args.card, &args.options, &wires);
     let loads = (args.loads().len() * args.placements().len()) as u32 * args.options.rounds();
     guest.time_limit = Duration::from_secs(300) + loads * (Duration::from_secs(10) + 10 * Duration::from_millis(args.millis()));
-    let report = measure("tcp", &args.options, args.card, guest, &words(args))?;
+    let words = format!("--millis {}{}", args.millis(), chosen(&args.loads(), &args.placements()));
+    let report = measure("tcp", &args.options, args.card, guest, &words)?;
     args.options.write(&report, Some(draw_streams(&report)), render_streams)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn wires(folder: &Path) -> Result<[Wire; 2]> {
-    let wire = |name, network| streams(folder, name, Mac([2, 0, 0, 9, 1, network]), host(network, 2));
-    Ok([wire("kernel", NETWORKS[0])?, wire("ring3", NETWORKS[1])?])
-}
-
-fn words(args: &Args) -> String {
-    let mut words = format!("--millis {}", args.millis());
-    args.loads().iter().for_each(|load| words += &format!(" --load {load}"));
-    args.placements().iter().for_each(|placement| words += &format!(" --placement {placement}"));
-    words
 }
 
 /// Up to which round trip the kernel makes segments as long as it can, as a power of two in microseconds: a slow processor's would be short otherwise, and those of who is slower shorter. [Linux ip-sysctl, tcp_tso_rtt_log]
@@ -97,10 +75,10 @@ fn here(args: &Args) -> Result<()> {
     fs::write(LONG_SEGMENTS.0, LONG_SEGMENTS.1).context(LONG_SEGMENTS.0)?;
     let method = method(&args.options, args.millis())?;
     if let Some(interface) = &args.options.interface {
-        address(interface, host(NETWORKS[0], 1))?;
+        address(interface, host(network("kernel"), 1))?;
     }
     rounds(&args.options, &args.placements(), &mut |round, placement| {
-        let network = NETWORKS[usize::from(placement != "kernel")];
+        let network = network(placement);
         let null = |engine| Interface::start(&["bench", "udp-echo", "--null", NAME, "--engine", engine], host(network, 1));
         let _interface = match placement {
             "kernel" => None,

@@ -14,7 +14,7 @@ use ring3_bench::report::{Measurement, Report};
 use ring3_bench::table::{render_cpu, render_packets};
 use ring3_lab::Guest;
 
-use super::cards::guest::{self, INTERFACE, mac, measure, peers, two_cards};
+use super::cards::guest::{self, INTERFACE, chosen, mac, measure, peers, two_cards};
 use super::cards::{Card, Options, dpdk, null};
 use super::guest::NAME;
 use crate::leave;
@@ -159,9 +159,6 @@ fn echoed(mut measured: Measurement, wire: &Wire, card: Host) -> Measurement {
 }
 
 fn words(args: &Args) -> String {
-    let mut words = format!("--millis {}", args.millis());
     let loads = if args.cpu { Vec::new() } else { args.loads() };
-    loads.iter().for_each(|load| words += &format!(" --load {load}"));
-    args.placements().iter().for_each(|placement| words += &format!(" --placement {placement}"));
-    words
+    format!("--millis {}{}", args.millis(), chosen(&loads, &args.placements()))
 }

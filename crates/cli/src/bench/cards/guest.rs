@@ -1,17 +1,19 @@
 //! A guest with two cards of one model, and who is at the other end of their cables.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use ring3_bench::cpu::Others;
 use ring3_bench::disk::Event;
 use ring3_bench::journal::Journal;
-use ring3_bench::net::{Wire, peer};
+use ring3_bench::net::{Wire, peer, streams};
 use ring3_bench::report::{Lab, Measurement, Report};
 use ring3_class::net::Mac;
 use ring3_lab::{Cache, Device, Event as LabEvent, Guest, Outcome};
 use serde_json::json;
 
+use super::here::{host, network};
 use super::{Card, Options};
 use crate::bench::campaign::complete;
 use crate::bench::guest::{NAME, with_this_program};
@@ -73,6 +75,15 @@ pub fn peers(folder: &Path) -> Result<[Wire; 2]> {
     Ok([wire("kernel", 1)?, wire("ring3", 2)?])
 }
 
+/// Hosts that speak TCP and answer pings, at the other ends of the two cards' cables.
+pub fn hosts(folder: &Path) -> Result<[Wire; 2]> {
+    let wire = |name| {
+        let number = network(name);
+        streams(folder, name, Mac([2, 0, 0, 9, 1, number]), host(number, 2))
+    };
+    Ok([wire("kernel")?, wire("ring3")?])
+}
+
 /// A guest with one processor and two cards: `$KERNEL` for the kernel's driver, `$RING3` for ring3's.
 pub fn two_cards(name: &str, card: Card, options: &Options, [kernel, ring3]: &[Wire; 2]) -> Guest {
     let mut guest = Guest::new(name)
@@ -102,6 +113,12 @@ pub fn on_one_processor(guest: &mut Guest, options: &Options) {
 pub fn measure(bench: &str, options: &Options, card: Card, guest: Guest, words: &str) -> Result<Report> {
     let command = |first| format!("{NAME}{INTERFACE}{}", here(options, &format!("{bench} {words}"), first));
     run(bench, options, card, guest, &command, &|line| serde_json::from_str(line).ok())
+}
+
+/// How the command in the guest is told of the loads and placements that were chosen.
+pub fn chosen(loads: &[impl Display], placements: &[String]) -> String {
+    let loads = loads.iter().map(|load| format!(" --load {load}"));
+    loads.chain(placements.iter().map(|placement| format!(" --placement {placement}"))).collect()
 }
 
 /// The command of `ring3 bench` that measures in the guest, from round `first` on.

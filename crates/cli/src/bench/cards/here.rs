@@ -49,6 +49,16 @@ pub fn tell(event: &Event) -> Result<()> {
     Ok(())
 }
 
+/// The number of a placement's network: the kernel's card has one, and ring3's another.
+pub fn network(placement: &str) -> u8 {
+    u8::from(placement != "kernel")
+}
+
+/// The host whose last byte is `last` in a network.
+pub fn host(network: u8, last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 9, network, last)
+}
+
 /// Gives an interface its address and sets it up.
 pub fn address(interface: &str, address: Ipv4Addr) -> Result<()> {
     ip(&["address", "add", &format!("{address}/24"), "dev", interface])?;
