@@ -15,6 +15,8 @@ use super::catalogue;
 use super::kernel::Kernel;
 use super::place;
 
+/// What is compiled of the folder `dde`.
+const PARTS: [&str; 3] = ["ddekit", "linux", "lwip"];
 /// What its host's side includes.
 const HEADER: &str = "ring3.h";
 /// What a hosted driver is linked with.
@@ -167,11 +169,10 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
     let root = fs::canonicalize(&root).with_context(|| format!("opening {}", root.display()))?;
     // Another class has a kernel that is configured otherwise.
     let class = catalogue::class(&root, driver)?.folder();
-    let out = place::open(&cache, &root, kernel)?.join(class);
+    let out = place::open(&cache, kernel)?.join(class);
     let source = kernel.source(&cache);
     let lwip = cache.path("lwip");
     for (path, next) in [
-        (&root, "name another place of ring3's source by RING3_DDE"),
         (&library, "put ring3 and libring3.so elsewhere"),
         (&source, "name another cache by RING3_CACHE"),
         (&out, "name another cache by RING3_CACHE"),
@@ -204,17 +205,32 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
             _ => {}
         }
     }
+    let (own, include) = (out.join("ring3"), out.join("include"));
+    for part in PARTS {
+        place::copy(&root.join(part), &own.join(part))?;
+    }
+    place::copy_file(&header(&root)?, &include.join(HEADER))?;
     let overlay = overlay.as_ref().map(|(folder, _)| folder.as_path());
-    let folders = Folders { source: &source, lwip: &lwip, out: &out, work: &work, overlay, library: &library, lock: &lock };
-    compile(driver, form, &root, &cache, &folders, loud)?;
+    let folders = Folders {
+        own: &own,
+        include: &include,
+        source: &source,
+        lwip: &lwip,
+        out: &out,
+        work: &work,
+        overlay,
+        library: &library,
+        lock: &lock,
+    };
+    compile(driver, form, &cache, &folders, loud)?;
     fs::write(&stamp, key).with_context(|| format!("writing {}", stamp.display()))?;
     Ok(Built { program, library, cached: false })
 }
 
-/// The folder of `ring3.h`, from that of the drivers' source: in ring3's source, or where both were installed.
-fn include(root: &Path) -> Result<PathBuf> {
-    let places = ["../crates/capi/include", "../../../include"].map(|place| root.join(place));
-    let found = places.into_iter().find(|place| place.join(HEADER).is_file());
+/// Where `ring3.h` is, from the folder of the drivers' source: in ring3's source, or where both were installed.
+fn header(root: &Path) -> Result<PathBuf> {
+    let places = ["../crates/capi/include", "../../../include"].map(|place| root.join(place).join(HEADER));
+    let found = places.into_iter().find(|place| place.is_file());
     found.with_context(|| format!("{HEADER} is neither in ring3's source nor installed beside {}: make install", root.display()))
 }
 
@@ -248,7 +264,7 @@ fn compiles(text: &str) -> Result<bool> {
 }
 
 /// All files below `folders`, in an order of their own.
-fn files(mut folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+pub(super) fn files(mut folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
@@ -266,12 +282,13 @@ fn files(mut folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
 /// What the program depends on: our files, those of an overlay, the kernel's version, and the compiler with the header files that may be there or not.
 fn key(root: &Path, cache: &Cache, kernel: Kernel, overlay: Option<&(PathBuf, Vec<PathBuf>)>) -> Result<String> {
     let mut hash = Sha256::new();
-    let mut files = files(vec![root.join("ddekit"), root.join("linux"), root.join("lwip")])?;
+    let mut files = files(PARTS.map(|part| root.join(part)).into())?;
     files.extend(overlay.iter().flat_map(|(_, overlaid)| overlaid.clone()));
-    files.push(include(root)?.join(HEADER));
+    files.push(header(root)?);
     files.extend([kernel.release(cache), cache.path("lwip/release")]);
     for file in files {
-        hash.update(file.as_os_str().as_encoded_bytes());
+        // Another tree's files have the same names.
+        hash.update(file.strip_prefix(root).unwrap_or(&file).as_os_str().as_encoded_bytes());
         let mut bytes = Vec::new();
         File::open(&file)
             .and_then(|mut file| file.read_to_end(&mut bytes))
@@ -305,6 +322,10 @@ fn library() -> Result<PathBuf> {
 
 /// Where what make reads and writes lies.
 struct Folders<'a> {
+    /// The copy of ring3's source of hosted drivers.
+    own: &'a Path,
+    /// Of the copy of `ring3.h`.
+    include: &'a Path,
     source: &'a Path,
     lwip: &'a Path,
     /// For all drivers.
@@ -319,19 +340,18 @@ struct Folders<'a> {
 /// What make is told of the user's environment: a kernel developer's words would build another kernel.
 const KEPT: [&str; 2] = ["HOME", "TMPDIR"];
 
-fn compile(driver: &str, form: &Form, root: &Path, cache: &Cache, folders: &Folders<'_>, loud: bool) -> Result<()> {
-    let &Folders { source, lwip, out, work, overlay, library, lock } = folders;
-    let include = include(root)?;
+fn compile(driver: &str, form: &Form, cache: &Cache, folders: &Folders<'_>, loud: bool) -> Result<()> {
+    let &Folders { own, include, source, lwip, out, work, overlay, library, lock } = folders;
     let tools = cache.path("kbuild/bin");
     let path =
         std::env::join_paths([tools].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())))?;
     let log = work.join(format!("dde-{driver}.log"));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut make = Command::new("make");
-    make.arg("-f").arg(root.join("linux/Makefile")).arg(format!("-j{jobs}"));
+    make.arg("-f").arg(own.join("linux/Makefile")).arg(format!("-j{jobs}"));
     let overlay = overlay.map(|folder| ("OVERLAY", folder));
     for (name, value) in
-        [("SOURCE", source), ("OUT", out), ("WORK", work), ("INCLUDE", &include), ("LIB", library), ("LWIP", lwip)]
+        [("SOURCE", source), ("OUT", out), ("WORK", work), ("INCLUDE", include), ("LIB", library), ("LWIP", lwip)]
             .into_iter()
             .chain(overlay)
     {
@@ -351,7 +371,7 @@ fn compile(driver: &str, form: &Form, root: &Path, cache: &Cache, folders: &Fold
     let held = lock.try_clone().context("locking the folder where drivers are built")?;
     make.stdin(held).stdout(Stdio::piped()).stderr(errors);
     let mut child = make.spawn().context("starting make")?;
-    let mut progress = Progress::of(root, driver, form, loud)?;
+    let mut progress = Progress::of(own, driver, form, loud)?;
     for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
         let mut words = line.split_whitespace();
         if let (Some(verb @ ("CC" | "EMUL" | "LD" | "LINK" | "CONFIG" | "STUBS")), Some(what)) = (words.next(), words.next()) {

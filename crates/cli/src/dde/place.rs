@@ -1,7 +1,11 @@
-//! Where hosted drivers are built in the cache: a folder for each source tree, kernel and compiler, for makefiles compare times of files.
+//! Where hosted drivers are built in the cache: a folder of a gigabyte and more for each kernel and compiler.
 //!
-//! Such a folder has a gigabyte and more. One whose tree is gone is of no use to anybody, and is taken away when another one is made.
+//! # Shape
+//! Makefiles compare times of files and go by paths. So what is compiled of ring3's source is copied
+//! there first, and a file is written only if its bytes differ: every tree of the source, a fresh
+//! clone too, compiles what it has otherwise than the one before, and nothing else.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,23 +14,19 @@ use anyhow::{Context, Result};
 use ring3_lab::Cache;
 use sha2::{Digest, Sha256};
 
-use super::build::hex;
+use super::build::{files, hex};
 use super::kernel::Kernel;
 
-/// The file in which a folder has the path of its source tree.
-const TREE: &str = "tree";
 /// What is locked in the folder of a class while somebody builds there.
 pub(super) const LOCK: &str = "lock";
 
-/// The folder for drivers from the tree `root`, made if it is not there.
-pub(super) fn open(cache: &Cache, root: &Path, kernel: Kernel) -> Result<PathBuf> {
+/// The folder for drivers of a kernel, made if it is not there.
+pub(super) fn open(cache: &Cache, kernel: Kernel) -> Result<PathBuf> {
     let release = kernel.release(cache);
     let mut hash = Sha256::new();
-    hash.update(root.as_os_str().as_encoded_bytes());
-    hash.update([0]);
     hash.update(fs::read(&release).with_context(|| format!("reading {}", release.display()))?);
     hash.update(compiler()?);
-    make(&cache.built("dde").join(kernel.to_string()), &hex(&hash.finalize()[..4]), root)
+    make(&cache.built("dde").join(kernel.to_string()), &hex(&hash.finalize()[..4]))
 }
 
 /// What the C compiler says of itself.
@@ -34,32 +34,22 @@ pub(super) fn compiler() -> Result<Vec<u8>> {
     Ok(Command::new("cc").arg("--version").output().context("starting cc, the C compiler")?.stdout)
 }
 
-fn make(all: &Path, name: &str, root: &Path) -> Result<PathBuf> {
+fn make(all: &Path, name: &str) -> Result<PathBuf> {
     let place = all.join(name);
-    let tree = place.join(TREE);
-    if !tree.exists() {
+    if !place.exists() {
         sweep(all);
         fs::create_dir_all(&place).with_context(|| format!("creating {}", place.display()))?;
-        fs::write(&tree, root.as_os_str().as_encoded_bytes()).with_context(|| format!("writing {}", tree.display()))?;
     }
     Ok(place)
 }
 
-/// Takes away what was built from trees that are gone. What cannot be taken away stays: it harms nobody.
+/// Takes away what another compiler has built, or of another release. What cannot be taken away stays: it harms nobody.
 fn sweep(all: &Path) {
     for place in folders(all) {
-        if is_left(&place) && !is_in_use(&place) {
+        if !is_in_use(&place) {
             let _ = fs::remove_dir_all(&place);
         }
     }
-}
-
-/// Whether the tree of a folder is known, and known not to be there.
-fn is_left(place: &Path) -> bool {
-    use std::os::unix::ffi::OsStringExt;
-
-    let Ok(tree) = fs::read(place.join(TREE)) else { return false };
-    matches!(PathBuf::from(std::ffi::OsString::from_vec(tree)).try_exists(), Ok(false))
 }
 
 fn is_in_use(place: &Path) -> bool {
@@ -71,52 +61,75 @@ fn folders(of: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(|path| path.is_dir()).collect()
 }
 
+/// Makes the folder `to` have the files of `from`, and no others.
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut wanted = BTreeSet::new();
+    for file in files(vec![from.to_owned()])? {
+        let new = to.join(file.strip_prefix(from).unwrap_or(&file));
+        copy_file(&file, &new)?;
+        wanted.insert(new);
+    }
+    for file in files(vec![to.to_owned()])?.iter().filter(|file| !wanted.contains(*file)) {
+        fs::remove_file(file).with_context(|| format!("removing {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// The same for one file. If its bytes are the same, it keeps its time.
+pub(super) fn copy_file(from: &Path, to: &Path) -> Result<()> {
+    let failed = || format!("copying {} to {}", from.display(), to.display());
+    let bytes = fs::read(from).with_context(failed)?;
+    if fs::read(to).ok().as_deref() == Some(&bytes) {
+        return Ok(());
+    }
+    fs::create_dir_all(to.parent().unwrap_or(to)).with_context(failed)?;
+    fs::write(to, bytes).with_context(failed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A place of a tree, with the folder of a class in which something was built.
-    fn built(all: &Path, name: &str, tree: &Path) -> PathBuf {
-        let place = make(all, name, tree).unwrap();
+    /// A place with the folder of a class in which something was built.
+    fn built(all: &Path, name: &str) -> PathBuf {
+        let place = make(all, name).unwrap();
         fs::create_dir(place.join("net")).unwrap();
         fs::write(place.join("net").join(LOCK), "").unwrap();
         place
     }
 
     #[test]
-    fn what_was_built_from_a_tree_that_is_gone_goes_when_another_place_is_made() {
-        let (all, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let place = built(all.path(), "gone", tree.path());
-        drop(tree);
-        make(all.path(), "new", all.path()).unwrap();
+    fn what_another_compiler_has_built_goes_when_another_place_is_made() {
+        let all = tempfile::tempdir().unwrap();
+        let place = built(all.path(), "old");
+        make(all.path(), "new").unwrap();
         assert!(!place.exists());
     }
 
     #[test]
-    fn what_was_built_from_a_tree_that_is_there_stays() {
-        let (all, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let place = built(all.path(), "there", tree.path());
-        make(all.path(), "new", all.path()).unwrap();
-        assert!(place.exists());
-    }
-
-    #[test]
     fn what_somebody_builds_in_stays() {
-        let (all, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let place = built(all.path(), "locked", tree.path());
-        drop(tree);
+        let all = tempfile::tempdir().unwrap();
+        let place = built(all.path(), "locked");
         let lock = File::open(place.join("net").join(LOCK)).unwrap();
         lock.lock().unwrap();
-        make(all.path(), "new", all.path()).unwrap();
+        make(all.path(), "new").unwrap();
         assert!(place.exists());
     }
 
     #[test]
-    fn a_folder_that_names_no_tree_stays() {
-        let all = tempfile::tempdir().unwrap();
-        let strange = all.path().join("strange");
-        fs::create_dir(&strange).unwrap();
-        make(all.path(), "new", all.path()).unwrap();
-        assert!(strange.exists());
+    fn a_copy_has_what_its_source_has_and_files_that_are_the_same_keep_their_time() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let write = |name: &str, text: &str| fs::write(from.path().join(name), text).unwrap();
+        fs::create_dir(from.path().join("net")).unwrap();
+        ["same", "net/changed", "gone"].into_iter().for_each(|name| write(name, name));
+        copy(from.path(), to.path()).unwrap();
+        let time = |name: &str| fs::metadata(to.path().join(name)).unwrap().modified().unwrap();
+        let before = time("same");
+        write("net/changed", "otherwise");
+        fs::remove_file(from.path().join("gone")).unwrap();
+        copy(from.path(), to.path()).unwrap();
+        assert_eq!(time("same"), before);
+        assert_eq!(fs::read_to_string(to.path().join("net/changed")).unwrap(), "otherwise");
+        assert!(!to.path().join("gone").exists());
     }
 }
