@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from ring3_split import programs
@@ -15,8 +15,10 @@ from ring3_split.errors import Refusal
 from ring3_split.generate import declarations
 from ring3_split.kernel import Kernel
 from ring3_split.model import Module
+from ring3_split.stamps import stamp
 
 LIMIT = 120  # seconds
+ANSWERS = 64  # of clang's, that are kept: some megabytes each
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Unit:
     @cached_property
     def declared(self) -> declarations.Unit:
         """What it has at file scope."""
-        return declarations.read(self._clang(["-E", self.source]))
+        return _declared(self._clang(["-E", self.source]))
 
     def numbers(self, expressions: Sequence[str]) -> list[int]:
         """The values of constant expressions at the end of the unit, such as `offsetof(struct x, y)`.
@@ -67,18 +69,29 @@ class Unit:
         return [flag for flag in flags if flag != "-mcmodel=kernel"]
 
     def _clang(self, arguments: list[str], text: str = "") -> str:
-        command = [str(self.kernel.compiler.program), "-x", "c", *self.flags(), *arguments]
-        done = subprocess.run(
-            command,
-            cwd=self.kernel.root,
-            env=programs.environment(),
-            input=text,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LIMIT,
-            check=False,
-        )
-        if done.returncode:
-            raise Refusal(f"{self.source}: {next((s for s in done.stderr.splitlines() if 'error' in s), done.stderr[-200:])}")
-        return done.stdout
+        command = (str(self.kernel.compiler.program), "-x", "c", *self.flags(), *arguments)
+        return _said(self.kernel.root, self.kernel.key, stamp(self.kernel.root / self.source), self.source, command, text)
+
+
+@lru_cache(ANSWERS)
+def _said(root: Path, _key: str, _stamp: tuple[int, int], source: str, command: tuple[str, ...], text: str) -> str:
+    """What clang says, once for each state of the kernel and the source: a driver's plan is often made anew."""
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env=programs.environment(),
+        input=text,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=LIMIT,
+        check=False,
+    )
+    if done.returncode:
+        raise Refusal(f"{source}: {next((s for s in done.stderr.splitlines() if 'error' in s), done.stderr[-200:])}")
+    return done.stdout
+
+
+@lru_cache(ANSWERS)
+def _declared(text: str) -> declarations.Unit:
+    return declarations.read(text)
