@@ -95,7 +95,10 @@ impl fmt::Display for Event {
             }
             Self::NamespacesChanged => f.write_str("namespaces changed"),
             Self::NamespaceGrown { id, blocks } => {
-                write!(f, "namespace {id} has grown to {blocks} blocks; its disk keeps its size until the driver is restarted")
+                write!(
+                    f,
+                    "namespace {id} has grown to {blocks} blocks; its disk keeps its size until the driver is restarted (on Linux before 6.16: until it is stopped)"
+                )
             }
             Self::NamespaceOver { id } => write!(f, "namespace {id} is gone, or not what it was: its disk has ended"),
             Self::NamespaceNew { id } => write!(f, "namespace {id} is new; restart the driver to have it as a disk"),

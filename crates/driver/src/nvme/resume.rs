@@ -253,7 +253,9 @@ impl QueuePair {
         let shared = &namespace.shared;
         shared.lifetime.check()?;
         let info = &namespace.unit.info;
-        if (state.namespace, &state.serial, state.blocks) != (namespace.id(), &info.serial, info.blocks) {
+        let is_same = (state.namespace, &state.serial) == (namespace.id(), &info.serial);
+        // One that has grown meanwhile has all that the queue is about.
+        if !is_same || state.blocks > info.blocks {
             let (namespace, serial) = (state.namespace, &state.serial);
             return Err(Error::Invalid(format!("the saved queue is of namespace {namespace} of {serial}: resume it there")));
         }

@@ -120,6 +120,11 @@ impl Control {
         self.plain(uapi::START_USER_RECOVERY, id, 0, (QUICK, &never))
     }
 
+    /// The device has `sectors` of 512 bytes from now on. It must have been started.
+    pub(super) fn resize(&mut self, id: u32, sectors: u64) -> Result<(), Error> {
+        self.plain(uapi::UPDATE_SIZE, id, sectors, (QUICK, &never))
+    }
+
     /// Lets no more requests come to the server, which hears so on each queue. Waits until each can hear it, `limit` at most.
     pub(super) fn quiesce(&mut self, id: u32, limit: Duration) -> Result<(), Error> {
         self.plain(uapi::QUIESCE_DEV, id, limit.as_millis().max(1) as u64, (limit + QUICK, &never))

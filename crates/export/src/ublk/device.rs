@@ -256,6 +256,16 @@ impl Device {
         Ok(())
     }
 
+    /// Tells its users that it has `sectors` of 512 bytes from now on, after it was [started](Self::start). Whether the kernel
+    /// [can](Features::resize): else it keeps its size.
+    pub fn resize(&mut self, sectors: u64) -> Result<bool, Error> {
+        let can = self.features().resize;
+        if can {
+            self.control.resize(self.info.dev_id, sectors)?;
+        }
+        Ok(can)
+    }
+
     /// Has its server hear that nothing more comes to it, so that it can end what it has, leave, and be followed by another one; users wait meanwhile.
     /// Only where the kernel [can](Features::quiesce), of a device that was created there. Waits up to `limit` until each queue has a request left that
     /// can tell its server so.

@@ -178,6 +178,7 @@ impl Export {
         // From here on a recovered device is as one that was created.
         if !export.device.is_owned() {
             export.device.own();
+            export.grow(parameters)?;
             return Ok(export);
         }
         options.scheduler.set(&format!("ublkb{}", export.id()), info.rotates);
@@ -195,6 +196,14 @@ impl Export {
         }
         // Who waits in vain for a queue is told why by that queue.
         device.start(std::process::id()).map_err(|error| threads.failure().unwrap_or(error))
+    }
+
+    /// Tells users of a recovered device if the disk has more sectors than it was created with.
+    fn grow(&mut self, now: Parameters) -> Result<(), Error> {
+        if self.device.parameters()?.has_grown_to(now) && !self.device.resize(now.dev_sectors)? {
+            tracing::warn!("{} has grown, and keeps its size: ublk can change that from Linux 6.16 on", self.disk);
+        }
+        Ok(())
     }
 
     /// `/dev/ublkbN`.
@@ -294,16 +303,17 @@ fn create(control: Control, id: Option<u32>, shape: Shape, parameters: Parameter
     Ok(device)
 }
 
-/// Device `id`, if `disk` is what its users take it for.
+/// Device `id`, if `disk` is what its users take it for, or that with more sectors.
 fn recover(control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Shape, Parameters)) -> Result<Device, Error> {
     let mut device = Device::find(control, id)?;
     let there = device.shape();
     check_sharing(id, shape.shared_memory, there)?;
     // What becomes of it when its server dies is its own business.
-    if (Shape { recovery: there.recovery, ..shape }) != there || !device.parameters()?.describe_the_same(parameters) {
-        let reason = format!(
-            "/dev/ublkb{id} was started with a disk of another size, with other limits or more queues: recover it with that disk"
-        );
+    let before = device.parameters()?;
+    let is_it = before.describe_the_same(parameters) || before.has_grown_to(parameters);
+    if (Shape { recovery: there.recovery, ..shape }) != there || !is_it {
+        let reason =
+            format!("/dev/ublkb{id} was started with a larger disk, with other limits or more queues: recover it with that disk");
         return Err(Error::Disk { disk: disk.name(), reason });
     }
     device.recover(Deadline::after(if device.server_lives() { DYING } else { DEATH }))?;

@@ -50,6 +50,8 @@ pub const END_USER_RECOVERY: Admin = admin("END_USER_RECOVERY", 0x11, IOC_READ_W
 pub const GET_FEATURES: Admin = admin("GET_FEATURES", 0x13, IOC_READ);
 /// As DEL_DEV, without waiting; absent before 6.10.
 pub const DEL_DEV_ASYNC: Admin = admin("DEL_DEV_ASYNC", 0x14, IOC_READ);
+/// Tells users of a device that was started how many sectors it has from now on; feature [`F_UPDATE_SIZE`].
+pub const UPDATE_SIZE: Admin = admin("UPDATE_SIZE", 0x15, IOC_READ_WRITE);
 /// Has the server hear that nothing more comes, once each of its queues can, and be followed by another one; feature [`F_QUIESCE`].
 pub const QUIESCE_DEV: Admin = admin("QUIESCE_DEV", 0x16, IOC_READ_WRITE);
 /// As STOP_DEV, but refused while somebody has the device open; feature [`F_SAFE_STOP_DEV`].
@@ -103,6 +105,9 @@ pub const F_USER_RECOVERY: u64 = 1 << 3;
 pub const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
 /// With [`F_USER_RECOVERY`]: requests fail until there is a next server; from 6.13 on.
 pub const F_USER_RECOVERY_FAIL_IO: u64 = 1 << 9;
+
+/// [`UPDATE_SIZE`] is possible; from 6.16 on.
+pub const F_UPDATE_SIZE: u64 = 1 << 10;
 
 /// [`QUIESCE_DEV`] is possible; from 6.16 on.
 pub const F_QUIESCE: u64 = 1 << 12;
@@ -402,6 +407,11 @@ impl Parameters {
         let known = |of: Self| Self { len: Self::LEN, types: of.types & (PARAM_BASIC | PARAM_DISCARD), ..of };
         known(self) == known(other)
     }
+
+    /// Whether a device with `now` is for its users the same disk with more sectors.
+    pub fn has_grown_to(self, now: Self) -> bool {
+        now.dev_sectors > self.dev_sectors && self.describe_the_same(Self { dev_sectors: self.dev_sectors, ..now })
+    }
 }
 
 /// Where the descriptors of a queue lie in `/dev/ublkcN`, in bytes: queues stand as far apart as the largest needs. `[UAPI]`
@@ -447,6 +457,14 @@ mod tests {
         let one = Parameters { len: Parameters::LEN, types: PARAM_BASIC, dev_sectors: 8, ..Parameters::default() };
         assert!(one.describe_the_same(Parameters { len: 112, types: PARAM_BASIC | 1 << 2, ..one }));
         assert!(!one.describe_the_same(Parameters { dev_sectors: 16, ..one }));
+    }
+
+    #[test]
+    fn more_sectors_alone_make_a_disk_that_has_grown() {
+        let one = Parameters { len: Parameters::LEN, types: PARAM_BASIC, dev_sectors: 8, ..Parameters::default() };
+        let grown = Parameters { dev_sectors: 16, ..one };
+        assert!(one.has_grown_to(grown) && !grown.has_grown_to(one) && !one.has_grown_to(one));
+        assert!(!one.has_grown_to(Parameters { logical_bs_shift: 12, ..grown }));
     }
 
     #[test]

@@ -62,6 +62,8 @@ struct Disk {
     rotates: bool,
     bytes: u64,
     block: u32,
+    /// What it is now, if its users do not know yet that it has more sectors.
+    grown: Option<Parameters>,
     link: Option<PathBuf>,
     /// Since users have it.
     partitions: Option<Watch>,
@@ -121,7 +123,7 @@ impl Ublk {
             device.set_parameters(parameters).map_err(|error| Refusal::Failed(error.to_string()))?;
             let bytes = disk.blocks.saturating_mul(disk.block_size.into());
             let (rotates, block) = (disk.rotates, disk.block_size);
-            self.disks.push(Disk { device, parameters, shape, rotates, bytes, block, link: None, partitions: None });
+            self.disks.push(Disk { device, parameters, shape, rotates, bytes, block, grown: None, link: None, partitions: None });
         }
         Ok(())
     }
@@ -218,7 +220,8 @@ impl Export for Ublk {
         let described = facts.iter().map(|disk| self.described(disk, facts.len())).collect::<Result<Vec<_>, _>>()?;
         let mut served = Vec::new();
         for ((place, disk), (shape, parameters)) in (0..).zip(&mut self.disks).zip(described) {
-            if !disk.parameters.describe_the_same(parameters)
+            disk.grown = disk.parameters.has_grown_to(parameters).then_some(parameters);
+            if (disk.grown.is_none() && !disk.parameters.describe_the_same(parameters))
                 || (shape.depth, shape.buffer) != (disk.shape.depth, disk.shape.buffer)
             {
                 return Err(format!(
@@ -260,6 +263,7 @@ impl Export for Ublk {
                 Scheduler::None.set(&format!("ublkb{id}"), disk.rotates);
                 limit_requests(id, disk.shape.depth);
             }
+            disk.grow();
             let linked = match announced {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
                 _ => links::set(&name, &format!("ublkb{id}")),
@@ -301,7 +305,7 @@ impl Export for Ublk {
             let parameters = device.parameters().map_err(|error| error.to_string())?;
             let (shape, bytes) = (device.shape(), facts.blocks.saturating_mul(facts.block_size.into()));
             let (rotates, block) = (facts.rotates, facts.block_size);
-            disks.push(Disk { device, parameters, shape, rotates, bytes, block, link: None, partitions: None });
+            disks.push(Disk { device, parameters, shape, rotates, bytes, block, grown: None, link: None, partitions: None });
         }
         self.disks = disks;
         let name = |(place, disk): (usize, &Disk)| links::place(&self.link(place), &format!("ublkb{}", disk.device.id()));
@@ -318,6 +322,26 @@ impl Export for Ublk {
         let stopped = self.try_stop(force);
         self.watch();
         stopped
+    }
+}
+
+impl Disk {
+    /// Tells its users if it has grown. One that cannot be told of keeps its size, and nothing is lost.
+    fn grow(&mut self) {
+        let Some(parameters) = self.grown.take() else { return };
+        let (name, bytes) = (self.device.name(), parameters.dev_sectors.saturating_mul(SECTOR));
+        match self.device.resize(parameters.dev_sectors) {
+            Ok(true) => {
+                tracing::info!("{name} has grown to {bytes} bytes");
+                // Those who look at its table have to know its size.
+                (self.parameters, self.bytes, self.partitions) = (parameters, bytes, None);
+            }
+            Ok(false) => {
+                let next = "stop it and restart it when nobody uses it";
+                tracing::warn!("{name} has grown to {bytes} bytes; ublk can say so from Linux 6.16 on: {next}");
+            }
+            Err(error) => tracing::warn!("{name} has grown to {bytes} bytes, and keeps its size: {error}"),
+        }
     }
 }
 

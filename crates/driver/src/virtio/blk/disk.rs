@@ -94,7 +94,9 @@ impl Disk {
             shared.reset(generation, "it is not the disk that it was", false)?;
         }
         let (blocks, name) = (now.blocks, shared.transport.device.name());
-        Ok(vec![format!("{name} has grown to {blocks} blocks; its disk keeps its size until the driver is restarted")])
+        Ok(vec![format!(
+            "{name} has grown to {blocks} blocks; its disk keeps its size until the driver is restarted (on Linux before 6.16: until it is stopped)"
+        )])
     }
 
     /// Resets the device. Queues take their requests back and repeat them.

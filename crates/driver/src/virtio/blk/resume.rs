@@ -101,7 +101,8 @@ impl RequestQueue {
         shared.lifetime.check()?;
         let name = shared.transport.device.name();
         let invalid = |what: &str| Error::Invalid(format!("{name}: {what}: open the disk anew"));
-        if (&saved.serial, saved.blocks) != (&info.serial, info.blocks) {
+        // One that has grown meanwhile has all that the queue is about.
+        if saved.serial != info.serial || saved.blocks > info.blocks {
             return Err(invalid("the saved queue is another disk's"));
         }
         let seat = seats.get_mut(usize::from(saved.number)).filter(|seat| seat.detached);
