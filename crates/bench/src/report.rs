@@ -55,7 +55,8 @@ pub struct Lab {
     /// The disk or the card in words.
     #[serde(default)]
     pub disk: String,
-    /// Whether the loads were cut so short that their figures cannot be compared: there are no ratios then.
+    /// Whether the loads were cut so short that their figures cannot be compared: there are no
+    /// ratios then.
     #[serde(default)]
     pub quick: bool,
 }

@@ -221,7 +221,8 @@ fn a_packet_that_is_cut_counts_as_its_frames_and_their_bytes() {
     for (index, size) in [(0, 100), (1, 100)] {
         let mut user = User::new(served.client(index));
         let start = std::time::Instant::now();
-        // 600 frames each, of 92,400 bytes in all: what goes beyond a twentieth of a second's worth is waited for.
+        // 600 frames each, of 92,400 bytes in all: what goes beyond a twentieth of a second's worth
+        // is waited for.
         for _ in 0..4 {
             let packet = cut(&user, user.mac(), 15_000, size);
             user.send_packet(packet);
@@ -252,7 +253,8 @@ fn a_client_whose_wire_is_full_keeps_nobody_from_talking_to_another_client() {
             packet.fill(&outside).unwrap();
             packet
         };
-        // Short frames are copied, and so come back at once for as long as the wire has room, which is less than these.
+        // Short frames are copied, and so come back at once for as long as the wire has room, which
+        // is less than these.
         flood.queue.wake_on_tx(true);
         let (mut sent, mut waits) = (0, 0);
         while sent < 2000 && waits < 10 {

@@ -79,11 +79,13 @@ fn descriptors_that_are_slow_to_close_stall_nobody() {
         unread.push(listener);
         raw
     };
-    // Before anybody hears them: the close of the last who has a socket is the one that waits, and that must not be this thread's.
+    // Before anybody hears them: the close of the last who has a socket is the one that waits, and
+    // that must not be this thread's.
     let before = |folder: &Path| {
         let path = folder.join("0");
         clients.extend([1, 2].map(|count| send(&path, &[], count)));
-        // Never taken: of one that leaves at once, behind what ends its client, and of one that has no place.
+        // Never taken: of one that leaves at once, behind what ends its client, and of one that has
+        // no place.
         drop(send(&path, &[], 1));
         drop(send(&path, &[b"garbage"], 1));
         clients.push(send(&path, &[], 1));

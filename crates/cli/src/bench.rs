@@ -53,7 +53,8 @@ pub enum Command {
     Forward(forward::Args),
     /// Two network cards cabled together, with their drivers in the kernel and in the measuring process, and DPDK's: throughput and latency, with and without other tasks.
     Loopback(loopback::Args),
-    /// A ping beside a load of the same network card, with its driver in the kernel and behind an interface, on two kernels.
+    /// A ping beside a load of the same network card, with its driver in the kernel and behind an
+    /// interface, on two kernels.
     Ping(ping::Args),
     /// TCP through a network card with its driver in the kernel and behind an interface, side by side: bytes per instruction.
     Tcp(tcp::Args),

@@ -114,7 +114,8 @@ enum Command {
     Upgrade(supervised::UpgradeArgs),
     /// Have ring3d read its manifests again.
     Reload(supervised::ReloadArgs),
-    /// Make ready for the machine's sleep: users of disks that processes serve stand still, and ring3d's devices are stopped.
+    /// Make ready for the machine's sleep: users of disks that processes serve stand still, and
+    /// ring3d's devices are stopped.
     Sleep(sleep::SleepArgs),
     /// Undo that: devices are started, and users go on.
     Wake(sleep::WakeArgs),

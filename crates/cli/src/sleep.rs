@@ -1,4 +1,5 @@
-//! `ring3 sleep` and `ring3 wake`: what is done before the machine sleeps, and after. systemd's sleep hook runs both.
+//! `ring3 sleep` and `ring3 wake`: what is done before the machine sleeps, and after. systemd's
+//! sleep hook runs both.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -22,10 +23,12 @@ const OVERSLEPT: u64 = 90;
 /// Options of `ring3 sleep`.
 #[derive(clap::Args)]
 pub struct SleepArgs {
-    /// The machine is about to hibernate: drivers serve until the kernel freezes them, because the kernel writes before.
+    /// The machine is about to hibernate: drivers serve until the kernel freezes them, because the
+    /// kernel writes before.
     #[arg(long)]
     hibernate: bool,
-    /// First wait until no other process is in the control group of this one, ten seconds at most: other hooks may need services.
+    /// First wait until no other process is in the control group of this one, ten seconds at most:
+    /// other hooks may need services.
     #[arg(long)]
     after_others: bool,
     /// Where ring3d listens.
@@ -89,7 +92,8 @@ fn tell(host: &Host, socket: &Path, command: &Command) -> Result<()> {
     }
 }
 
-/// Starts a process that wakes the machine if nobody else does. It goes by its standard input that this one lives.
+/// Starts a process that wakes the machine if nobody else does. It goes by its standard input that
+/// this one lives.
 fn start_watch(socket: &Path) -> Result<Option<ChildStdin>> {
     let program = std::env::current_exe().context("where this program is")?;
     let mut command = std::process::Command::new(&program);

@@ -1,5 +1,6 @@
-//! A machine with a real systemd that powers off while its supervised disk is mounted and written to by a process that ignores SIGTERM. The disk's image
-//! is looked at afterwards: a file system that was unmounted needs no recovery.
+//! A machine with a real systemd that powers off while its supervised disk is mounted and written
+//! to by a process that ignores SIGTERM. The disk's image is looked at afterwards: a file system
+//! that was unmounted needs no recovery.
 //!
 //! `cargo test -p ring3-cli --test poweroff -- --ignored`, or `make test`.
 
@@ -29,11 +30,13 @@ sh -c 'trap "" TERM HUP; exec 9>>/data/held; while :; do echo "written" >&9; dd 
 sleep 2; systemctl poweroff --no-block; sleep 1000
 "#;
 
-/// Byte 0x60 behind the superblock's begin, and in it: the journal is to be replayed. [Linux, Documentation/filesystems/ext4/super.rst]
+/// Byte 0x60 behind the superblock's begin, and in it: the journal is to be replayed. [Linux,
+/// Documentation/filesystems/ext4/super.rst]
 const INCOMPATIBLE: u64 = 1024 + 0x60;
 const NEEDS_RECOVERY: u32 = 0x4;
 
-/// Little-endian numbers of a file system's superblock: its features, and the magic number 0xef53 with its state, of which bit 0 means clean.
+/// Little-endian numbers of a file system's superblock: its features, and the magic number 0xef53
+/// with its state, of which bit 0 means clean.
 fn superblock(image: &Path) -> (u32, u32) {
     let file = File::open(image).unwrap();
     let word = |at| {
@@ -72,7 +75,8 @@ fn a_machine_powers_off_with_a_mounted_disk_in_use_and_leaves_its_file_system_cl
     let guest = with_programs(guest).module("ublk_drv").module("vfio-pci").module("ext4").device(disk);
     let guest = guest.file("/systemd/1.tar", &cache.path("systemd/systemd.tar"));
     let guest = guest.file("/systemd/2.tar", &installed(folder.path())).step("busy", BUSY);
-    // The guest ends before its step does, so that the lab calls it dead or finds no end of the step.
+    // The guest ends before its step does, so that the lab calls it dead or finds no end of the
+    // step.
     let console = match guest.run(&cache, &mut |_| {}) {
         Ok(outcome) => format!("{}\n{}\n{}", outcome.console, outcome.messages, outcome.output()),
         Err(Error::Died { console, .. }) => console,

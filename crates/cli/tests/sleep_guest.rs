@@ -1,5 +1,7 @@
-//! A machine that sleeps while its disk and its card are used: fsync writers and sqlite on ext4, and a TCP connection, over drivers of ring3d's. The kernel
-//! freezes all processes and thaws them (`pm_test`), and stops its devices, too; the guest has no firmware that would wake it from more than that.
+//! A machine that sleeps while its disk and its card are used: fsync writers and sqlite on ext4,
+//! and a TCP connection, over drivers of ring3d's. The kernel freezes all processes and thaws them
+//! (`pm_test`), and stops its devices, too; the guest has no firmware that would wake it from more
+//! than that.
 
 mod booted;
 mod supervised;

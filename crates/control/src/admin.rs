@@ -51,15 +51,18 @@ pub enum Command {
     },
     /// All counters as Prometheus reads them: [`Reply::Text`].
     Metrics,
-    /// The machine is about to sleep: drivers stop their devices and end, and users wait: [`Reply::Done`] when all have. It counts as awake again
-    /// after a minute and a half in which it does not sleep.
+    /// The machine is about to sleep: drivers stop their devices and end, and users wait:
+    /// [`Reply::Done`] when all have. It counts as awake again after a minute and a half in which
+    /// it does not sleep.
     Sleep {
-        /// Drivers go on until the kernel freezes them, and their devices are started anew afterwards: what the kernel does before a hibernation needs them.
+        /// Drivers go on until the kernel freezes them, and their devices are started anew
+        /// afterwards: what the kernel does before a hibernation needs them.
         driven: bool,
     },
     /// The machine is awake: devices are started again. [`Reply::Done`] at once.
     Wake,
-    /// Reads the manifests again, and starts and stops what that asks for: [`Reply::Done`], or [`Reply::Text`] if something goes on that they do not name.
+    /// Reads the manifests again, and starts and stops what that asks for: [`Reply::Done`], or
+    /// [`Reply::Text`] if something goes on that they do not name.
     Reload,
 }
 

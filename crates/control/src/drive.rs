@@ -1,10 +1,18 @@
 //! The supervisor and one driver process.
 //!
 //! # Order
-//! [`Order::Prepare`] comes first, and is answered by [`Report::Standby`] once the process is confined and waits. [`Order::Drive`] brings the lease: the process opens or resumes the
-//! device and answers with [`Report::Offers`]. For each disk comes [`Order::Serve`] with its `/dev/ublkcN`, answered by [`Report::Serving`] when all queues wait for requests: only
-//! then the supervisor starts the kernel's device. For each network card comes [`Order::Connect`] with its interface's queues, answered the same way; then [`Order::Wish`] and [`Report::Link`] come
-//! whenever something has changed. [`Order::Region`] comes before a disk is served, and after, and [`Order::Forget`] after; both are answered by [`Report::Heard`] if they have a number. [`Order::Share`] comes in place of both, and is answered by [`Report::Shared`] and [`Report::Serving`]. [`Report::Adoptable`] follows the last disk, if it was wanted. [`Order::Leave`], [`Order::Stop`] and [`Order::Rest`] end it. [`Report::Failed`] may come at any time and is the last word.
+//! [`Order::Prepare`] comes first, and is answered by [`Report::Standby`] once the process is
+//! confined and waits. [`Order::Drive`] brings the lease: the process opens or resumes the device
+//! and answers with [`Report::Offers`]. For each disk comes [`Order::Serve`] with its
+//! `/dev/ublkcN`, answered by [`Report::Serving`] when all queues wait for requests: only then the
+//! supervisor starts the kernel's device. For each network card comes [`Order::Connect`] with its
+//! interface's queues, answered the same way; then [`Order::Wish`] and [`Report::Link`] come
+//! whenever something has changed. [`Order::Region`] comes before a disk is served, and after, and
+//! [`Order::Forget`] after; both are answered by [`Report::Heard`] if they have a number.
+//! [`Order::Share`] comes in place of both, and is answered by [`Report::Shared`] and
+//! [`Report::Serving`]. [`Report::Adoptable`] follows the last disk, if it was wanted.
+//! [`Order::Leave`], [`Order::Stop`] and [`Order::Rest`] end it. [`Report::Failed`] may come at any
+//! time and is the last word.
 
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +103,8 @@ pub enum Order {
     Leave,
     /// Flush, stop the device, and end: [`Report::Stopped`]. The kernel's devices are stopped before.
     Stop,
-    /// The same, while the kernel's devices stay for another process: end what is with the device, take nothing more, flush, stop the device, and end.
+    /// The same, while the kernel's devices stay for another process: end what is with the device,
+    /// take nothing more, flush, stop the device, and end.
     Rest,
 }
 

@@ -134,7 +134,8 @@ pub struct InterfaceStatus {
     pub tx_bytes: u64,
     /// Packets that waited in vain to be sent.
     pub tx_dropped: u64,
-    /// Packets that the card has lost since its driver began, at most two seconds ago: received, and no buffer was there.
+    /// Packets that the card has lost since its driver began, at most two seconds ago: received,
+    /// and no buffer was there.
     #[serde(default)]
     pub rx_missed: u64,
     /// Received damaged, or described by the card in a way that makes no sense.

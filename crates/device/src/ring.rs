@@ -17,7 +17,8 @@
 //! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and [`take_back`].
 //!
 //! # What leans on x86-64
-//! No other architecture compiles until this is done. All that one with weaker ordering between memory and device registers would have to add:
+//! No other architecture compiles until this is done. All that one with weaker ordering between
+//! memory and device registers would have to add:
 //! - [`SubmissionRing::publish`], [`CompletionRing::publish`], [`hand_over`]: a release fence orders stores to memory among themselves; that
 //!   it also holds them before a store to uncached memory is x86's. Elsewhere: a device-store barrier.
 //! - [`CompletionRing::pop`], [`take_back`]: an acquire fence orders loads from memory; that a load from memory does not pass the load of a
@@ -35,7 +36,8 @@
 //! - Doorbells of several threads: each belongs to one queue and one thread. A thread that rings while another resets the controller is too
 //!   late or too early; the generation counter, relaxed, keeps that rare, and the device ignores what it does not know. What a reset left
 //!   behind is read under the admin queue's lock.
-//! - Slots: one thread's. Flags between threads that decide about lost writes (`write_cache.rs`) are sequentially consistent.
+//! - Slots: one thread's. Flags between threads that decide about lost writes (`write_cache.rs`)
+//!   are sequentially consistent.
 //! - Bytes in DMA memory: relaxed atomics (`dma::bytes`), ordered by the fences above.
 //!
 //! # Indices

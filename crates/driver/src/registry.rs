@@ -282,7 +282,8 @@ fn misfit(name: &str, identity: Identity) -> Error {
 /// An Ethernet controller, as base class and subclass. [PCI appendix D]
 const ETHERNET: u32 = 0x02_00;
 
-/// Whether it is one of Intel's gigabit cards of PCI, of which Linux's e1000 drives all. [8254x 5.2]
+/// Whether it is one of Intel's gigabit cards of PCI, of which Linux's e1000 drives all. [8254x
+/// 5.2]
 fn is_8254x(vendor: u16, device: u16) -> bool {
     vendor == ring3_spec::e1000::VENDOR && matches!(device, 0x1000..=0x1028 | 0x1075..=0x107c)
 }

@@ -142,7 +142,8 @@ fn namespaces_that_are_gone_after_a_reset_are_waited_for_together() {
     let before = bench.handle.counters().admin_commands;
     let detach = |handle: &NvmeHandle| (1..=16).for_each(|id| handle.change(id, Change::Detached));
     assert_eq!(write_over(&bench, &mut *queue, detach).of(1), Err(IoError::Gone));
-    // Each of them is asked for once, and five times more altogether; by itself each would be six times.
+    // Each of them is asked for once, and five times more altogether; by itself each would be six
+    // times.
     let asked = bench.handle.counters().admin_commands - before;
     assert!(asked < 64, "{asked} commands");
 }

@@ -19,8 +19,8 @@ use ring3_lab::{Cache, Guest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const LONG: Duration = Duration::from_secs(60);
-/// Of the some 2,900 frames of a stream of 4 MiB, at least so many are put to the one before. Most come alone where a busy
-/// machine wakes the receiver for each; one that puts none together has 0.
+/// Of the some 2,900 frames of a stream of 4 MiB, at least so many are put to the one before. Most
+/// come alone where a busy machine wakes the receiver for each; one that puts none together has 0.
 const JOINED: u64 = 1;
 
 /// An interface in a namespace of its own.

@@ -26,8 +26,10 @@ pub const MAX_FDS: usize = 192;
 /// A connected socket that keeps the boundaries of messages.
 ///
 /// # Strangers
-/// Of somebody who is not trusted ([`Channel::of_stranger`]) at most one descriptor is taken with a message ([`Channel::hear`]), and only if it is memory: to close anything else may wait. Several
-/// are never taken out of the socket. What was sent and not taken is closed by a [`Closer`], with the socket.
+/// Of somebody who is not trusted ([`Channel::of_stranger`]) at most one descriptor is taken with a
+/// message ([`Channel::hear`]), and only if it is memory: to close anything else may wait. Several
+/// are never taken out of the socket. What was sent and not taken is closed by a [`Closer`], with
+/// the socket.
 pub struct Channel {
     socket: Arc<OwnedFd>,
     /// Where a message arrives.
@@ -93,11 +95,13 @@ impl Channel {
         Ok(Some((serde_json::from_slice(packet.bytes)?, packet.fds)))
     }
 
-    /// As [`receive`](Self::receive), from a stranger: with one descriptor at most, of memory (what has seals). Anything else is an error, and its sender is to be parted with.
+    /// As [`receive`](Self::receive), from a stranger: with one descriptor at most, of memory (what
+    /// has seals). Anything else is an error, and its sender is to be parted with.
     pub fn hear<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Option<OwnedFd>)>> {
         let mut bytes = self.packet();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        // Looked at first: what stays in the socket has another owner, so that nothing of it is closed here for good.
+        // Looked at first: what stays in the socket has another owner, so that nothing of it is
+        // closed here for good.
         let Some(seen) = self.take(&mut bytes, &mut space, RecvFlags::PEEK)? else {
             // An empty message looks the same, and is none.
             return Ok(None);
@@ -199,7 +203,8 @@ fn part(socket: Arc<OwnedFd>, stranger: &Stranger) {
     }
 }
 
-/// Takes all messages that wait in a socket that is shut down, and closes what they have beside them. This may wait.
+/// Takes all messages that wait in a socket that is shut down, and closes what they have beside
+/// them. This may wait.
 pub(crate) fn discard(socket: BorrowedFd<'_>) {
     while is_waiting(socket, RecvFlags::empty()) {}
 }
@@ -290,7 +295,8 @@ mod tests {
         drop(other);
     }
 
-    /// A TCP socket over loopback that nobody reads, whose close waits as long as its other end is there.
+    /// A TCP socket over loopback that nobody reads, whose close waits as long as its other end is
+    /// there.
     fn lingering() -> (OwnedFd, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -311,7 +317,8 @@ mod tests {
     /// Longer than anything takes on a busy machine.
     const LINGER: Duration = Duration::from_secs(20);
 
-    /// How long it takes to hear a stranger that has sent `count` lingering sockets as the message `sent`, and to part with it.
+    /// How long it takes to hear a stranger that has sent `count` lingering sockets as the message
+    /// `sent`, and to part with it.
     fn parted(sent: &[u8], count: usize) -> Duration {
         let closer = Closer::default();
         let (theirs, ours) = strangers(&closer);

@@ -1,11 +1,13 @@
 //! A thread that closes descriptors of strangers.
 //!
 //! # Why
-//! `close` may wait: for the peer of a TCP socket with SO_LINGER as long as its owner has said, for the server of a FUSE file until that answers. A thread that serves many clients, or watches a
+//! `close` may wait: for the peer of a TCP socket with SO_LINGER as long as its owner has said, for
+//! the server of a FUSE file until that answers. A thread that serves many clients, or watches a
 //! driver, waits for none of them: what a stranger has sent, and is not memory, goes here.
 //!
 //! # Bound
-//! One thread, which ends when it has nothing to do, and [`MOST`] entries. [`Closer::is_full`] is for who accepts connections: no client more while it is so. Beyond that there is at most one
+//! One thread, which ends when it has nothing to do, and [`MOST`] entries. [`Closer::is_full`] is
+//! for who accepts connections: no client more while it is so. Beyond that there is at most one
 //! entry for each connection that is open already.
 
 use std::collections::VecDeque;
@@ -48,7 +50,8 @@ impl Closer {
         self.lock().len() >= MOST
     }
 
-    /// Closes `fds`, and what waits in `socket`, to which nothing more can be sent. Others may have the socket, too: they close it without a wait afterwards.
+    /// Closes `fds`, and what waits in `socket`, to which nothing more can be sent. Others may have
+    /// the socket, too: they close it without a wait afterwards.
     pub(crate) fn close(&self, socket: Arc<OwnedFd>, fds: Vec<OwnedFd>) {
         let entry = Entry { socket, fds };
         let mut state = self.lock();

@@ -94,7 +94,8 @@ pub struct OwnLimit {
 }
 
 impl OwnLimit {
-    /// Milliseconds, where the register has `value`; no more than [`MAX_OWN_LIMIT_MS`], as it is the device's word.
+    /// Milliseconds, where the register has `value`; no more than [`MAX_OWN_LIMIT_MS`], as it is
+    /// the device's word.
     pub fn millis(&self, value: u32) -> u32 {
         let units = value.checked_shr(self.shift.into()).unwrap_or(0) & self.mask;
         units.saturating_mul(self.unit_ms).min(MAX_OWN_LIMIT_MS)
@@ -122,7 +123,8 @@ const MAX_TIMES: u32 = 64;
 fn once() -> u32 {
     1
 }
-/// The same where the device asks for more. Users wait meanwhile, for a minute as a rule, and the reset needs some of that.
+/// The same where the device asks for more. Users wait meanwhile, for a minute as a rule, and the
+/// reset needs some of that.
 pub const MAX_OWN_LIMIT_MS: u32 = 30_000;
 
 fn usual_width() -> u8 {

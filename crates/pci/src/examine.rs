@@ -122,7 +122,8 @@ fn module(host: &Host, way: Way) -> Result<String, Obstacle> {
     if there { Ok(format!("{way} is loaded")) } else { Err(missing) }
 }
 
-/// Whether devices of this machine can raise any of its interrupts, because nobody checks theirs and somebody has told VFIO that it does not matter.
+/// Whether devices of this machine can raise any of its interrupts, because nobody checks theirs
+/// and somebody has told VFIO that it does not matter.
 pub fn forges_interrupts(host: &Host) -> bool {
     let remapped = interrupt_remapping(host);
     matches!(remapped, Ok(how) if how == UNREMAPPED)

@@ -143,9 +143,9 @@ impl Obstacle {
     }
 }
 
-/// What switches Intel's IOMMU on where the kernel does not by itself. Debian's and Ubuntu's kernels
-/// do (CONFIG_INTEL_IOMMU_DEFAULT_ON, or its form that leaves integrated graphics out), Fedora's and
-/// RHEL's do not. AMD's and Arm's are on whenever the firmware has them on.
+/// What switches Intel's IOMMU on where the kernel does not by itself. Debian's and Ubuntu's
+/// kernels do (CONFIG_INTEL_IOMMU_DEFAULT_ON, or its form that leaves integrated graphics out),
+/// Fedora's and RHEL's do not. AMD's and Arm's are on whenever the firmware has them on.
 const IOMMU_ON: &str = "intel_iommu=on";
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 const UNSAFE_INTERRUPTS: &str = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";

@@ -1,7 +1,9 @@
 //! What a process needs that stands under a file system, whether it drives a disk or supervises who does.
 //!
 //! # Shape
-//! [`prepare`] makes it independent of disks; [`log`] writes its words without waiting for who reads them; [`Signals`] are a descriptor for its event loop; [`mark_process`] has it outlive all others at a shutdown.
+//! [`prepare`] makes it independent of disks; [`log`] writes its words without waiting for who
+//! reads them; [`Signals`] are a descriptor for its event loop; [`mark_process`] has it outlive all
+//! others at a shutdown.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

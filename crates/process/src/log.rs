@@ -66,7 +66,8 @@ pub fn flush(limit: Duration) -> bool {
     process().flush(limit)
 }
 
-/// What others have said, a process, a device or a file, as text of one line: nothing of it moves a terminal, or looks like another line.
+/// What others have said, a process, a device or a file, as text of one line: nothing of it moves a
+/// terminal, or looks like another line.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -178,7 +179,8 @@ impl Write for &Log {
     }
 }
 
-/// A line of a subscriber's, which ends where it ends, whatever was logged: another line would look like one of this program's own.
+/// A line of a subscriber's, which ends where it ends, whatever was logged: another line would look
+/// like one of this program's own.
 fn one_line(bytes: &[u8], is_cut: bool) -> Vec<u8> {
     let mut line = Vec::with_capacity(bytes.len() + 4);
     for &byte in bytes.strip_suffix(b"\n").unwrap_or(bytes) {

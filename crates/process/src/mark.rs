@@ -1,8 +1,9 @@
 //! The mark of a process that serves storage.
 //!
 //! # References
-//! - `[ROOT-STORAGE-DAEMONS]` systemd.io, "Storage Daemons for the Root File System": a process of root's whose first argument begins with `@` is not
-//!   killed before file systems are unmounted. `ring3 sleep` goes by the same mark.
+//! - `[ROOT-STORAGE-DAEMONS]` systemd.io, "Storage Daemons for the Root File System": a process of
+//!   root's whose first argument begins with `@` is not killed before file systems are unmounted.
+//!   `ring3 sleep` goes by the same mark.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -22,8 +23,9 @@ fn is_marked(word: Option<&OsStr>) -> bool {
     word.is_some_and(|word| word.as_bytes().first() == Some(&b'@'))
 }
 
-/// Has this process the mark: its program is executed once more with the same words, unless it has the mark already. To be called before it has begun
-/// anything. A process that cannot have it goes on without.
+/// Has this process the mark: its program is executed once more with the same words, unless it has
+/// the mark already. To be called before it has begun anything. A process that cannot have it goes
+/// on without.
 pub fn mark_process() {
     let mut words = std::env::args_os();
     if is_marked(words.next().as_deref()) {

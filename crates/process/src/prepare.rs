@@ -52,7 +52,8 @@ pub fn stay_in_memory() -> Vec<String> {
     doubts
 }
 
-/// Lets this process open as many files as it may: each driver and each client takes some, and what one of them takes the others need. What it may not is an error when it is needed.
+/// Lets this process open as many files as it may: each driver and each client takes some, and what
+/// one of them takes the others need. What it may not is an error when it is needed.
 pub fn raise_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

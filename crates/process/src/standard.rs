@@ -1,8 +1,8 @@
 //! Whether standard output was there when the program was started.
 //!
-//! The standard library opens `/dev/null` in the place of a closed standard descriptor before `main`,
-//! so that no other file gets its number. What is printed then goes nowhere, and nothing fails. The
-//! descriptor is therefore looked at before that, by a function that the loader calls.
+//! The standard library opens `/dev/null` in the place of a closed standard descriptor before
+//! `main`, so that no other file gets its number. What is printed then goes nowhere, and nothing
+//! fails. The descriptor is therefore looked at before that, by a function that the loader calls.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

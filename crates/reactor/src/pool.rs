@@ -37,8 +37,8 @@ impl Pool {
         rings.flat_map(|rings| rings.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>()).collect()
     }
 
-    /// One of its rings as a pool of its own, for a thread that is about to start: [`trim`](Self::trim) leaves it alone, however late
-    /// the thread takes it.
+    /// One of its rings as a pool of its own, for a thread that is about to start:
+    /// [`trim`](Self::trim) leaves it alone, however late the thread takes it.
     pub fn one(&self) -> io::Result<Self> {
         let Some(rings) = &self.0 else { return Ok(Self::default()) };
         let ring = rings.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(none)?;

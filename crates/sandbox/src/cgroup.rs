@@ -59,7 +59,8 @@ impl Group {
         let missing = values.iter().filter_map(limit).collect();
         // A system without swap has no such file.
         let _ = fs::write(folder.join("memory.swap.max"), "0");
-        // Huge pages are in no count of memory. Where nobody has set any aside, or the controller is somebody else's, there is nothing to limit, or nobody who could.
+        // Huge pages are in no count of memory. Where nobody has set any aside, or the controller
+        // is somebody else's, there is nothing to limit, or nobody who could.
         let _ = delegate(&parent, "hugetlb").and_then(|()| set(&folder.join("hugetlb.2MB.max"), &limits.memory.to_string()));
         let folder = rustix::fs::open(&folder, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { folder, missing })
@@ -120,9 +121,11 @@ fn delegate(parent: &Path, controller: &str) -> io::Result<()> {
     }
 }
 
-/// Has systemd 255 and later leave the members alone when it kills all that is left before it unmounts file systems: `@` in the first argument spares
-/// root's processes only. [systemd.unit(5), SurviveFinalKillSignal=] The one who holds the group's parent sets it himself: units know it by a key that
-/// 252 does not know, and that is for the unit's own group alone. Where the kernel does not keep it, a supervisor replaces what is killed.
+/// Has systemd 255 and later leave the members alone when it kills all that is left before it
+/// unmounts file systems: `@` in the first argument spares root's processes only. [systemd.unit(5),
+/// SurviveFinalKillSignal=] The one who holds the group's parent sets it himself: units know it by
+/// a key that 252 does not know, and that is for the unit's own group alone. Where the kernel does
+/// not keep it, a supervisor replaces what is killed.
 fn survive(folder: &Path) {
     let _ = rustix::fs::setxattr(folder, SURVIVE, b"1", rustix::fs::XattrFlags::empty());
 }

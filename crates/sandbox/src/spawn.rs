@@ -117,7 +117,8 @@ pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)
     Err(refused(program, "executing", io::Error::from_raw_os_error(i32::from_ne_bytes(number))))
 }
 
-/// What keeps this process from being chosen when memory runs out is not for one that was started for what it may do wrong.
+/// What keeps this process from being chosen when memory runs out is not for one that was started
+/// for what it may do wrong.
 fn spare_no_more(pid: u32) {
     let own = fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse::<i32>().ok());
     if own.is_some_and(|own| own < 0) {

@@ -29,7 +29,8 @@ pub fn thaw(path: &Path) -> io::Result<()> {
 fn command(path: &Path, command: u64) -> io::Result<()> {
     let file = File::open(path)?;
     let argument: c_int = 0;
-    // SAFETY: the descriptor is open, and the kernel reads nothing of the argument, which is an integer that outlives the call.
+    // SAFETY: the descriptor is open, and the kernel reads nothing of the argument, which is an
+    // integer that outlives the call.
     match unsafe { libc::ioctl(file.as_raw_fd(), command as _, &raw const argument) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

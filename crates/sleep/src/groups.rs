@@ -1,4 +1,5 @@
-//! Control groups: which can stand still, and how. [Linux, Documentation/admin-guide/cgroup-v2.rst, "cgroup.freeze"]
+//! Control groups: which can stand still, and how. [Linux, Documentation/admin-guide/cgroup-v2.rst,
+//! "cgroup.freeze"]
 
 use std::fs;
 use std::io::ErrorKind;

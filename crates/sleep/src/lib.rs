@@ -1,15 +1,18 @@
 //! Stops the users of disks that processes serve while the machine falls asleep.
 //!
 //! # Why
-//! The kernel freezes all processes in one sweep, and waits 20 seconds for each. A process that serves a disk is frozen at once; a process that
-//! waits for that disk, in an uninterruptible sleep, can only be frozen once its request has ended. So the machine does not sleep while anybody
-//! waits for `fsync`. The freezer of control groups has no such order problem: it stops the users alone, each when its request has ended, while
-//! the servers still end requests. File systems are frozen after that, because the kernel's own threads write, too (journals, lazy
+//! The kernel freezes all processes in one sweep, and waits 20 seconds for each. A process that
+//! serves a disk is frozen at once; a process that waits for that disk, in an uninterruptible
+//! sleep, can only be frozen once its request has ended. So the machine does not sleep while
+//! anybody waits for `fsync`. The freezer of control groups has no such order problem: it stops the
+//! users alone, each when its request has ended, while the servers still end requests. File systems
+//! are frozen after that, because the kernel's own threads write, too (journals, lazy
 //! initialisation), and nobody is left who could wait for a frozen file system.
 //!
 //! # Shape
-//! [`stop_users`] and [`let_users_go`] are the two ends. What was stopped is written to a [note](Note) before it is stopped, so that any process can undo it.
-//! [`Processes`] knows who must go on, `groups` freezes all others, `disks` finds the file systems.
+//! [`stop_users`] and [`let_users_go`] are the two ends. What was stopped is written to a
+//! [note](Note) before it is stopped, so that any process can undo it. [`Processes`] knows who must
+//! go on, `groups` freezes all others, `disks` finds the file systems.
 //!
 //! # Who goes on
 //! A process of root's, or in a control group of ring3's drivers, whose first argument begins with
@@ -80,14 +83,16 @@ impl Error {
 /// What is to be stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// First wait until the caller's control group has no other process: hooks that run beside this one may need services that would stand still.
+    /// First wait until the caller's control group has no other process: hooks that run beside this
+    /// one may need services that would stand still.
     pub after_others: bool,
     /// The kernel itself does not write before it sleeps. All is written when this is done.
     pub no_kernel_sync: bool,
 }
 
-/// Stops all users of disks that processes serve, and has all be written that they have written. The note says how to undo it; after an error
-/// everything goes on. `None` if there is no such disk.
+/// Stops all users of disks that processes serve, and has all be written that they have written.
+/// The note says how to undo it; after an error everything goes on. `None` if there is no such
+/// disk.
 pub fn stop_users(host: &Host, options: &Options) -> Result<Option<Note>, Error> {
     let_users_go(host)?;
     let disks = Disks::read(host);
@@ -148,7 +153,8 @@ fn stop(host: &Host, note: &mut Note, mounts: &[Mount], options: &Options) -> Re
     Ok(())
 }
 
-/// Lets all go on that [`stop_users`] has stopped, whoever called it; false if nobody is stopped. All is tried, and the first error is given back.
+/// Lets all go on that [`stop_users`] has stopped, whoever called it; false if nobody is stopped.
+/// All is tried, and the first error is given back.
 pub fn let_users_go(host: &Host) -> Result<bool, Error> {
     let Some(note) = Note::take(host)? else { return Ok(false) };
     let mut first = Ok(());

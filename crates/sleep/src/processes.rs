@@ -1,11 +1,12 @@
 //! All processes, and which of them go on.
 //!
 //! # Trust
-//! Anybody can begin its first argument with the mark. It counts for root's processes, by their real
-//! user, as with systemd, because whoever executes a set-user-id program chooses its arguments. And it
-//! counts in the control groups that ring3 makes for its drivers, which are not root's: a group called
-//! `ring3-...` that belongs to the owner of the hierarchy, who alone can make such a group there. The
-//! arguments of any other process are not read: its memory may be a file whose server never answers.
+//! Anybody can begin its first argument with the mark. It counts for root's processes, by their
+//! real user, as with systemd, because whoever executes a set-user-id program chooses its
+//! arguments. And it counts in the control groups that ring3 makes for its drivers, which are not
+//! root's: a group called `ring3-...` that belongs to the owner of the hierarchy, who alone can
+//! make such a group there. The arguments of any other process are not read: its memory may be a
+//! file whose server never answers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,7 +74,8 @@ impl Processes {
         spared.map(|(_, process)| process.group.as_str()).collect()
     }
 
-    /// Processes to be stopped that are in no control group but the root of all, which has no freezer.
+    /// Processes to be stopped that are in no control group but the root of all, which has no
+    /// freezer.
     pub fn bare(&self) -> Vec<u32> {
         let ancestors = self.ancestors();
         let stops =

@@ -26,7 +26,8 @@ use crate::socket::{Made, make_room};
 pub const CONNECTIONS: usize = 64;
 /// How long a reader may take to take an answer: its socket has room for several.
 const TAKE: Duration = Duration::from_millis(20);
-/// How long nobody is let in after one could not be, for want of descriptors or memory: who waits stays readable, and would be looked at without end.
+/// How long nobody is let in after one could not be, for want of descriptors or memory: who waits
+/// stays readable, and would be looked at without end.
 const FULL: Duration = Duration::from_secs(1);
 
 /// A socket that could not be had.

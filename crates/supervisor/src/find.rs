@@ -35,7 +35,8 @@ pub fn find(device: &Device, taken: &[Address]) -> Result<Uri, String> {
                 .ok_or_else(|| format!("no disk with the serial number {serial} is there"))?
         }
     };
-    // Before it is taken from the kernel's driver: a disk behind USB or a network card has a serial number, too.
+    // Before it is taken from the kernel's driver: a disk behind USB or a network card has a serial
+    // number, too.
     check(&host, address, device)?;
     check_interrupts(&address.to_string(), device)?;
     hold(&host, address, device.bind)?;
@@ -75,7 +76,8 @@ fn only(found: &[Address], serial: &str) -> Result<Option<Address>, String> {
     }
 }
 
-/// The functions whose disk has this serial number, in the machine below `root`: as the kernel's drivers say, or said before one was taken from them.
+/// The functions whose disk has this serial number, in the machine below `root`: as the kernel's
+/// drivers say, or said before one was taken from them.
 fn by_serial(root: &Path, serial: &str) -> Vec<Address> {
     let known = root.join(KNOWN).join(serial.trim().replace('/', "_"));
     let disks = fs::read_dir(root.join("sys/block")).into_iter().flatten().flatten();
@@ -91,7 +93,8 @@ fn by_serial(root: &Path, serial: &str) -> Vec<Address> {
     found.into_iter().collect()
 }
 
-/// The controllers of a disk. What the kernel shows of an NVMe disk that several controllers may reach belongs to none of them, but to their subsystem, which names them.
+/// The controllers of a disk. What the kernel shows of an NVMe disk that several controllers may
+/// reach belongs to none of them, but to their subsystem, which names them.
 fn controllers(device: &Path) -> Vec<PathBuf> {
     let is_subsystem = device.parent().is_some_and(|parent| parent.ends_with("nvme-subsystem"));
     if !is_subsystem {

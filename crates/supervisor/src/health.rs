@@ -4,7 +4,9 @@
 //! the kernel has requests for the disk all the same, none of which ends.
 //!
 //! # Trust
-//! The words are the driver's, and may be lies. How many requests wait and how many have ended is the kernel's to say wherever it counts them: of the driver's own counts nothing is believed then.
+//! The words are the driver's, and may be lies. How many requests wait and how many have ended is
+//! the kernel's to say wherever it counts them: of the driver's own counts nothing is believed
+//! then.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +50,8 @@ impl Watch {
         self.idle
     }
 
-    /// Looks at the process and its first `queues` queues; `users` is what the kernel says of its disks. Why it is taken for dead, if it is.
+    /// Looks at the process and its first `queues` queues; `users` is what the kernel says of its
+    /// disks. Why it is taken for dead, if it is.
     pub fn look(&mut self, segment: &Segment, queues: u16, users: Users, now: Instant) -> Option<String> {
         self.threads.resize(usize::from(queues) + 1, (Counters::default(), now));
         let mut own: u64 = 0;

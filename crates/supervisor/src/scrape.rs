@@ -1,8 +1,9 @@
 //! `GET /metrics`, and nothing else of HTTP: for a Prometheus on this machine.
 //!
 //! # Trust
-//! Only loopback addresses and sockets in the file system are listened at. Whoever connects has a limited time and a limited head. A few are served at a time; of more, the one that has
-//! taken longest goes, so that readers who do not read keep nobody out.
+//! Only loopback addresses and sockets in the file system are listened at. Whoever connects has a
+//! limited time and a limited head. A few are served at a time; of more, the one that has taken
+//! longest goes, so that readers who do not read keep nobody out.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -63,7 +64,8 @@ enum Listener {
     Unix(UnixListener),
 }
 
-/// Answers at `endpoint`, in threads of its own, with what `metrics` returns; returns where it listens, which says the port if that was 0.
+/// Answers at `endpoint`, in threads of its own, with what `metrics` returns; returns where it
+/// listens, which says the port if that was 0.
 pub fn serve(endpoint: &Endpoint, metrics: impl Fn() -> String + Send + Sync + 'static) -> io::Result<Endpoint> {
     let listener = match endpoint {
         Endpoint::Tcp(address) => Listener::Tcp(TcpListener::bind(address)?),
@@ -105,7 +107,8 @@ struct Served(Arc<Mutex<VecDeque<Reader>>>);
 type Reader = (Arc<OwnedFd>, Instant);
 
 impl Served {
-    /// Answers at `socket` in a thread of its own, in the place of another one if there are too many.
+    /// Answers at `socket` in a thread of its own, in the place of another one if there are too
+    /// many.
     fn begin(&self, socket: OwnedFd, metrics: Arc<impl Fn() -> String + Send + Sync + 'static>) -> io::Result<()> {
         self.make_room();
         let (all, socket) = (self.clone(), Arc::new(socket));

@@ -7,7 +7,8 @@ use ring3_control::admin::Reply;
 use crate::keeper::{Ask, Handle};
 use crate::policy::Sleep;
 
-/// Has all devices made ready for the machine's sleep; `answer` hears when the last one is, and which are not.
+/// Has all devices made ready for the machine's sleep; `answer` hears when the last one is, and
+/// which are not.
 pub fn all<'k>(keepers: impl Iterator<Item = &'k Handle>, driven: bool, answer: impl FnOnce(Reply) + Send + 'static) {
     let keepers: Vec<_> = keepers.collect();
     let sleep = if driven { Sleep::Driven } else { Sleep::Stopped };

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// Makes room at `path` for a socket of this `kind`: one that a dead process has left there goes. What is anything else stays, and is an error.
+/// Makes room at `path` for a socket of this `kind`: one that a dead process has left there goes.
+/// What is anything else stays, and is an error.
 pub fn make_room(path: &Path, kind: SocketType) -> io::Result<()> {
     let there = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -24,7 +25,8 @@ pub fn make_room(path: &Path, kind: SocketType) -> io::Result<()> {
     }
 }
 
-/// The file of a socket that this process has made, which goes with this value unless another one is at its path by then.
+/// The file of a socket that this process has made, which goes with this value unless another one
+/// is at its path by then.
 pub struct Made {
     path: PathBuf,
     file: (u64, u64),

@@ -275,7 +275,8 @@ impl Supervisor {
         keeper.ask(Ask::End { force, answer: Box::new(move |reply| drop(tell.send(Ended { name, reply }))) });
     }
 
-    /// Waits no longer for those that are being asked to end: whoever uses them, and what their drivers still do.
+    /// Waits no longer for those that are being asked to end: whoever uses them, and what their
+    /// drivers still do.
     pub fn insist(&self) {
         self.keepers
             .iter()

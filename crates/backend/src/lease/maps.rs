@@ -1,8 +1,10 @@
 //! What a driver has mapped for its device beside the arena, and what that may cost the holder.
 //!
 //! # Trust
-//! Each mapping costs the holder a mapping of its own, and each file a descriptor; both have a budget of the device's. A file has one descriptor however many of its pieces are mapped, so
-//! that a driver with many small pieces takes no more of what all devices share than one with a large piece.
+//! Each mapping costs the holder a mapping of its own, and each file a descriptor; both have a
+//! budget of the device's. A file has one descriptor however many of its pieces are mapped, so that
+//! a driver with many small pieces takes no more of what all devices share than one with a large
+//! piece.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -39,7 +41,8 @@ pub(super) struct Mapping {
 pub(super) struct Files(BTreeMap<(u64, u64), Weak<OwnedFd>>);
 
 impl Files {
-    /// The descriptor by which this process has the file of `fd`: a former one, if there is one. `None` if there are too many files already.
+    /// The descriptor by which this process has the file of `fd`: a former one, if there is one.
+    /// `None` if there are too many files already.
     pub(super) fn one(&mut self, fd: OwnedFd) -> Result<Option<Arc<OwnedFd>>, Error> {
         let stat = rustix::fs::fstat(&fd).map_err(|error| Error::os("looking at a file that shall be DMA memory", error))?;
         self.0.retain(|_, file| file.strong_count() > 0);
@@ -61,13 +64,15 @@ impl Desk {
         let Memory { iova, len, .. } = memory;
         let refused = |why: &str| Error::Invalid(format!("mapping {iova:#x}+{len:#x}: {why}"));
         let file = file.ok_or_else(|| refused("no descriptor came with it"))?;
-        // A file that shrinks leaves a mapping without memory, and an access that meets it, a model's, is a SIGBUS.
+        // A file that shrinks leaves a mapping without memory, and an access that meets it, a
+        // model's, is a SIGBUS.
         if !rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
             return Err(refused("its file may shrink: use a memfd with the seal F_SEAL_SHRINK"));
         }
         let mut asked = self.asked();
         self.check_map(&asked, &memory)?;
-        // What is mapped for a device is held in memory. What the file has already is there; the rest would be taken for the driver, by this process.
+        // What is mapped for a device is held in memory. What the file has already is there; the
+        // rest would be taken for the driver, by this process.
         let there = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_blocks as usize * 512);
         let file = asked.files.one(file)?;
         let file = file.ok_or_else(|| refused("it is of one more file than a driver may have mapped: map parts of one file"))?;
@@ -77,7 +82,8 @@ impl Desk {
         }
         let pages = region.pages()?;
         let serial = asked.next_serial();
-        // Recorded first: whoever adopts the claim takes back what is not there rather than leave what is.
+        // Recorded first: whoever adopts the claim takes back what is not there rather than leave
+        // what is.
         asked.mapped.insert(iova, Mapping { serial, pages: pages.clone(), doubtful: false });
         self.tell(&asked);
         let mapped = self.device.dma().iommu().map(&pages, iova);

@@ -1,6 +1,7 @@
 //! How fast a driver may change what its holder keeps for it.
 //!
-//! Each change is told to who keeps the claim beyond the holder's death, which is work for that one, too. Who changes more than is usual waits for his next answer.
+//! Each change is told to who keeps the claim beyond the holder's death, which is work for that
+//! one, too. Who changes more than is usual waits for his next answer.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,9 @@
 //! `bench ping`: how long a ping takes beside a load of the same interface.
 //!
 //! # Shape
-//! The thread that measures sends an echo request each [`INTERVAL`], and takes the answers. The load is made by threads of
-//! their own, as fast as their sockets take it. All of them are ordinary users of the interface.
+//! The thread that measures sends an echo request each [`INTERVAL`], and takes the answers. The
+//! load is made by threads of their own, as fast as their sockets take it. All of them are ordinary
+//! users of the interface.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -116,7 +116,8 @@ impl Line<'_> {
             let before = self.came.len();
             while let Some(bytes) = self.end.receive(&mut self.frame) {
                 let frame = &self.frame[..bytes];
-                // Who pings measures the way, and not how this end gathers. Nobody is here for datagrams.
+                // Who pings measures the way, and not how this end gathers. Nobody is here for
+                // datagrams.
                 match answer_ping(frame) {
                     Some(answer) => drop(self.end.send(&answer)),
                     None if is_udp(frame) => {}

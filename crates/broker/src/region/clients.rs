@@ -90,7 +90,8 @@ impl<R: Register> Clients<R> {
 
     fn wait(&self, stop: BorrowedFd<'_>) -> Woken {
         loop {
-            // Each who comes may have sent what is not taken, and what of others was not is still being closed.
+            // Each who comes may have sent what is not taken, and what of others was not is still
+            // being closed.
             let full = self.listener.closer().is_full();
             let wanted = if full { PollFlags::empty() } else { PollFlags::IN };
             let mut fds = vec![PollFd::new(&stop, PollFlags::IN), PollFd::new(&self.listener, wanted)];
@@ -258,7 +259,8 @@ mod tests {
         served_with(&[], |_| {})
     }
 
-    /// The same, after a server that has died and left the sockets of `clients`, and after what comes to its own socket `before` it hears anybody.
+    /// The same, after a server that has died and left the sockets of `clients`, and after what
+    /// comes to its own socket `before` it hears anybody.
     fn served_with(clients: &[OwnedFd], before: impl FnOnce(&Path)) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("share");
@@ -369,7 +371,8 @@ mod tests {
         assert_eq!(served.end(), 0);
     }
 
-    /// Sends `asks`, the last with a lingering socket `count` times beside it, which only the other end has when this returns.
+    /// Sends `asks`, the last with a lingering socket `count` times beside it, which only the other
+    /// end has when this returns.
     fn lingers(path: &Path, (asks, count): (&[Ask], usize), held: &mut Vec<TcpListener>) -> Channel {
         let (channel, (fd, unread), (last, others)) = (channel_to(path), lingering(), asks.split_last().unwrap());
         others.iter().for_each(|ask| channel.send(ask, &[]).unwrap());
@@ -382,7 +385,8 @@ mod tests {
     fn a_socket_that_is_slow_to_close_stalls_nobody_but_its_client() {
         let (mut held, mut clients) = (Vec::new(), Vec::new());
         let offer = || Ask::Offer { version: VERSION, bytes: 4096 };
-        // Before anybody hears them: the close of the last who has a socket is the one that waits, and that must not be this thread's.
+        // Before anybody hears them: the close of the last who has a socket is the one that waits,
+        // and that must not be this thread's.
         let served = served_with(&[], |path| {
             clients.extend([1, 2].map(|count| lingers(path, (&[offer()], count), &mut held)));
             // Behind a message that ends the client.

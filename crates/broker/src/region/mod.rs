@@ -30,7 +30,8 @@ use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_sea
 /// The largest region: the kernel's offsets have 32 bits.
 pub const MOST: u64 = 1 << 32;
 
-/// Without the first two, the client could take away what is mapped; without the third, it could seal it against writes later, so that no other process could map it.
+/// Without the first two, the client could take away what is mapped; without the third, it could
+/// seal it against writes later, so that no other process could map it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// A sealed file of `bytes` bytes at least, mapped: of huge pages if the system has that many free, and of small ones if not.
@@ -58,7 +59,8 @@ fn file(len: usize, pages: MemfdFlags) -> Result<(OwnedFd, Region), Error> {
 /// Maps what a client says to be `bytes` bytes of sealed memory. Fails, with what it is to do, unless it is.
 pub fn check(fd: &OwnedFd, bytes: u64) -> Result<Region, Error> {
     let refused = |why: String| Err(Error::Invalid(why));
-    // Before anything else: what has seals is memory, and no file system of a stranger's is asked for anything.
+    // Before anything else: what has seals is memory, and no file system of a stranger's is asked
+    // for anything.
     let sealed = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
     if !sealed.contains(SEALS) {
         return refused(

@@ -88,7 +88,8 @@ impl Listener {
         }
     }
 
-    /// Who closes what its clients have sent and nobody takes. While that is full, no client is to be accepted.
+    /// Who closes what its clients have sent and nobody takes. While that is full, no client is to
+    /// be accepted.
     pub fn closer(&self) -> &Closer {
         &self.closer
     }

@@ -166,7 +166,8 @@ impl<G: Guest> Lobby<G> {
         self.seats.iter_mut().flatten().for_each(|client| client.leave(Some(reason.into()), &mut self.reactor));
     }
 
-    /// All clients' rings, to wait for with the reactor; not for what [waits](Guest::waits) while what is shared is `full`.
+    /// All clients' rings, to wait for with the reactor; not for what [waits](Guest::waits) while
+    /// what is shared is `full`.
     pub fn split(&mut self, full: bool) -> (&mut Reactor, &Registration, Rings<'_, G>) {
         (&mut self.reactor, &self.registration, Rings { seats: &mut self.seats, bell: &self.bell, full })
     }

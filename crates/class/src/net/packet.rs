@@ -60,14 +60,15 @@ pub struct Segmentation {
     pub headers: u16,
 }
 
-/// Least payload of a TCP segment that is cut off. Linux cuts no shorter ones: its smallest maximum segment is 48 bytes, of which
-/// options may take 40.
+/// Least payload of a TCP segment that is cut off. Linux cuts no shorter ones: its smallest maximum
+/// segment is 48 bytes, of which options may take 40.
 const MIN_SEGMENT: u16 = 8;
 /// Most frames of one packet: 64 KiB in segments of 36 bytes, which are 48 bytes less a time stamp.
 const MAX_FRAMES: u64 = 2048;
 
 impl Segmentation {
-    /// Frames that a packet of `bytes` makes, and bytes of all of them; `None` if no sender asks for that.
+    /// Frames that a packet of `bytes` makes, and bytes of all of them; `None` if no sender asks
+    /// for that.
     pub fn frames(&self, bytes: u64) -> Option<(u64, u64)> {
         let least = if self.kind == Kind::Udp { 1 } else { MIN_SEGMENT };
         let (headers, payload) = (u64::from(self.headers), bytes.checked_sub(self.headers.into())?);

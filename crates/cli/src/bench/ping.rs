@@ -1,4 +1,5 @@
-//! `ring3 bench ping`: how long a ping takes beside a load, with a card's driver in the kernel and behind an interface.
+//! `ring3 bench ping`: how long a ping takes beside a load, with a card's driver in the kernel and
+//! behind an interface.
 
 use std::fs;
 use std::process::ExitCode;
@@ -25,10 +26,12 @@ pub struct Args {
     /// Milliseconds of a load, by the guest's clock; 2000 if it is not given.
     #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(100..=600_000))]
     millis: Option<u64>,
-    /// What goes on beside the ping: idle, datagrams or streams. May be repeated; without it, the last two.
+    /// What goes on beside the ping: idle, datagrams or streams. May be repeated; without it, the
+    /// last two.
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<Beside>,
-    /// A placement. May be repeated; without it, kernel, and export-tap and export-vduse with and without --ahead.
+    /// A placement. May be repeated; without it, kernel, and export-tap and export-vduse with and
+    /// without --ahead.
     #[arg(long = "placement", value_name = "NAME", value_parser = PING_PLACEMENTS)]
     placements: Vec<String>,
     /// A second kernel, for the same table; none measures --kernel alone.
@@ -44,7 +47,8 @@ impl Args {
     }
 
     fn loads(&self) -> Vec<Beside> {
-        // The clock of a guest that sleeps is the host's, so that a ping alone says little of the guest.
+        // The clock of a guest that sleeps is the host's, so that a ping alone says little of the
+        // guest.
         if self.loads.is_empty() { vec![Beside::Datagrams, Beside::Streams] } else { self.loads.clone() }
     }
 

@@ -227,7 +227,8 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
     Ok(Built { program, library, cached: false })
 }
 
-/// Where `ring3.h` is, from the folder of the drivers' source: in ring3's source, or where both were installed.
+/// Where `ring3.h` is, from the folder of the drivers' source: in ring3's source, or where both
+/// were installed.
 fn header(root: &Path) -> Result<PathBuf> {
     let places = ["../crates/capi/include", "../../../include"].map(|place| root.join(place).join(HEADER));
     let found = places.into_iter().find(|place| place.is_file());

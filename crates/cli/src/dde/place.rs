@@ -1,9 +1,10 @@
-//! Where hosted drivers are built in the cache: a folder of a gigabyte and more for each kernel and compiler.
+//! Where hosted drivers are built in the cache: a folder of a gigabyte and more for each kernel and
+//! compiler.
 //!
 //! # Shape
-//! Makefiles compare times of files and go by paths. So what is compiled of ring3's source is copied
-//! there first, and a file is written only if its bytes differ: every tree of the source, a fresh
-//! clone too, compiles what it has otherwise than the one before, and nothing else.
+//! Makefiles compare times of files and go by paths. So what is compiled of ring3's source is
+//! copied there first, and a file is written only if its bytes differ: every tree of the source, a
+//! fresh clone too, compiles what it has otherwise than the one before, and nothing else.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -43,7 +44,8 @@ fn make(all: &Path, name: &str) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Takes away what another compiler has built, or of another release. What cannot be taken away stays: it harms nobody.
+/// Takes away what another compiler has built, or of another release. What cannot be taken away
+/// stays: it harms nobody.
 fn sweep(all: &Path) {
     for place in folders(all) {
         if !is_in_use(&place) {

@@ -42,7 +42,9 @@ pub struct Args {
     /// Hand each packet of TCP on as the card has received it, and put none together: for measurements.
     #[arg(long)]
     no_coalescing: bool,
-    /// Let the threads that move packets run ahead of programs, with the lowest real-time priority: packets wait less while programs send or compute without end, and what is received comes in smaller batches. Needs CAP_SYS_NICE or RLIMIT_RTPRIO, and is an error without.
+    /// Let the threads that move packets run ahead of programs, with the lowest real-time priority:
+    /// packets wait less while programs send or compute without end, and what is received comes in
+    /// smaller batches. Needs CAP_SYS_NICE or RLIMIT_RTPRIO, and is an error without.
     #[arg(long)]
     ahead: bool,
     /// With --export vduse, the device's name: one whose process was killed is gone on with. Otherwise the interface's name; r3net0 and so on if it is not given. One of that name that root has made for this user (ip tuntap add) is used.

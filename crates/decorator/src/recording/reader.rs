@@ -31,7 +31,8 @@ impl Recording {
         Self::read(BufReader::new(file))
     }
 
-    /// The one in `file`. [`Error::Claim`] if it is none, of another version, cut off or changed; [`Error::Invalid`] if events were lost.
+    /// The one in `file`. [`Error::Claim`] if it is none, of another version, cut off or changed;
+    /// [`Error::Invalid`] if events were lost.
     pub fn read(file: impl Read + Seek + Send + 'static) -> Result<Self, Error> {
         let mut file: Box<dyn Source> = Box::new(file);
         let (header, first) = begin(&mut file)?;

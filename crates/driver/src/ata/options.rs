@@ -44,14 +44,16 @@ pub struct Options {
     pub flush_timeout: Duration,
     /// How long a drive may take to become ready after a reset. [ATA-6 9.2 gives it 31 seconds]
     pub ready_timeout: Duration,
-    /// How long a drive that was there may take, after each of two resets, until the controller notices it again (AHCI).
+    /// How long a drive that was there may take, after each of two resets, until the controller
+    /// notices it again (AHCI).
     #[serde(default = "usual_link_timeout")]
     pub link_timeout: Duration,
     /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
     pub poll: Duration,
 }
 
-/// As the kernel's libata waits for a link that comes and goes. Drives that spin up, and slow links, need more than a tenth of a second.
+/// As the kernel's libata waits for a link that comes and goes. Drives that spin up, and slow
+/// links, need more than a tenth of a second.
 fn usual_link_timeout() -> Duration {
     Duration::from_secs(2)
 }

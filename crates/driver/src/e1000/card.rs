@@ -111,7 +111,8 @@ impl Card {
         match idle {
             Err(Error::Gone) => Err(Error::Gone),
             Err(error) => {
-                // QEMU's 82576 never says that they have ended, and nobody can do anything about it.
+                // QEMU's 82576 never says that they have ended, and nobody can do anything about
+                // it.
                 tracing::debug!("{error}; it is reset nevertheless");
                 Ok(())
             }

@@ -34,8 +34,9 @@ pub(super) fn program(registers: &Registers, filter: &Filter) -> Control {
         .with_vlan_filter((filter.vlans.is_some() && !filter.promiscuous).into())
 }
 
-/// Has the exact places of `range` hold the `wanted` addresses, and no others. An address that is there stays where it is: frames
-/// for it come all the while, and one whose place is written meanwhile is lost.
+/// Has the exact places of `range` hold the `wanted` addresses, and no others. An address that is
+/// there stays where it is: frames for it come all the while, and one whose place is written
+/// meanwhile is lost.
 fn place(registers: &Registers, range: Range<u32>, wanted: &[Mac]) {
     let mut held: Vec<_> = range.map(|index| (index, read_address(registers, index))).collect();
     let mut missing = Vec::new();

@@ -182,7 +182,8 @@ impl Vectors {
     /// The link was looked at: the next change is a cause again.
     pub(super) fn reopen_link(&self, registers: &Registers) {
         if let Lines::Own(_) = self.lines {
-            // On QEMU's 82574L one that stays, as that of a lost frame, fires the vector again with each frame that is received.
+            // On QEMU's 82574L one that stays, as that of a lost frame, fires the vector again with
+            // each frame that is received.
             let causes = if self.family == Family::I82574 { Causes::OTHERS } else { self.link() };
             registers.write(interrupt::ACKNOWLEDGE, causes);
         }

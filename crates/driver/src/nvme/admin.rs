@@ -139,7 +139,8 @@ impl Admin {
         Ok(bytes)
     }
 
-    /// Sends `command` with a page that begins with `bytes` and is zero otherwise: its result, or the status with which the device refused it.
+    /// Sends `command` with a page that begins with `bytes` and is zero otherwise: its result, or
+    /// the status with which the device refused it.
     pub(super) fn send_page(&mut self, bytes: &[u8], command: Submission) -> Result<Result<u32, Status>, Error> {
         self.page.fill(0);
         self.page.write(0, bytes)?;

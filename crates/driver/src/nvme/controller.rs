@@ -97,8 +97,8 @@ impl Controller {
     fn with_namespaces(shared: Arc<Shared>) -> Result<Self, Error> {
         let mut controller = Self { shared, refused: Vec::new(), namespaces: Vec::new() };
         let has_cache = controller.shared.traits.identity.volatile_cache;
-        // One that fails at the question has been reset, and counts as one that does not say: it is not
-        // asked again.
+        // One that fails at the question has been reset, and counts as one that does not say: it is
+        // not asked again.
         let asked = has_cache.then(|| controller.shared.command(power_count));
         let power = asked.and_then(Result::ok).unwrap_or(PowerCount::UNKNOWN);
         lock(&controller.shared.members).power = power;

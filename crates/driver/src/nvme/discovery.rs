@@ -32,7 +32,8 @@ pub(super) type Refused = (u32, Error);
 impl Shared {
     /// All active namespace ids, ascending, and the first that is left out if there are more than make sense. [NVMe 5.1.13.2.2]
     ///
-    /// Version 1.0 has no list. Some later controllers refuse it as well, whatever version they say.
+    /// Version 1.0 has no list. Some later controllers refuse it as well, whatever version they
+    /// say.
     pub(super) fn active_namespaces(&self) -> Result<(Vec<u32>, Option<Refused>), Error> {
         let mut ids: Vec<u32> = Vec::new();
         loop {
@@ -58,8 +59,8 @@ impl Shared {
         }
     }
 
-    /// The same for a controller that has no list: each id up to NN is asked for. NN is the controller's word, so that there are a number
-    /// and a time after which no more are.
+    /// The same for a controller that has no list: each id up to NN is asked for. NN is the
+    /// controller's word, so that there are a number and a time after which no more are.
     fn tried_namespaces(&self, why: &str) -> Result<(Vec<u32>, Option<Refused>), Error> {
         tracing::info!("{}: {why}; looking for each namespace by its id", self.device.name());
         let greatest = self.traits.greatest_namespace;

@@ -75,7 +75,8 @@ impl Traits {
         };
         let has = |command| controller.nvm_commands() & command != 0;
         let zeroes = limits.map_or(0, |limits| limits.write_zeroes_shift());
-        // By the specification MDTS is no limit of write zeroes. Drives that say no other one were seen to fail or to hang at more.
+        // By the specification MDTS is no limit of write zeroes. Drives that say no other one were
+        // seen to fail or to hang at more.
         let zeroes = match zeroes {
             0 => identity.max_transfer,
             shift => page.checked_shl(shift.into()).unwrap_or(u64::MAX).min(1 << 31) as u32,

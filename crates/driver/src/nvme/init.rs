@@ -11,12 +11,15 @@ use crate::lifetime::{Unstopped, stop_function};
 
 /// Shutting down takes this long if the controller does not say (RTD3E). [NVMe 3.6.1]
 const SHUTDOWN: Duration = Duration::from_secs(5);
-/// And no longer than this, whatever it says: RTD3E can say 71 minutes, and who stops the device waits. The kernel's driver has the same limit.
+/// And no longer than this, whatever it says: RTD3E can say 71 minutes, and who stops the device
+/// waits. The kernel's driver has the same limit.
 const SHUTDOWN_MOST: Duration = Duration::from_secs(60);
-/// A start takes no longer than this, whatever CRTO says, which can be nine hours; twice what CAP.TO can say.
+/// A start takes no longer than this, whatever CRTO says, which can be nine hours; twice what
+/// CAP.TO can say.
 const START_MOST: Duration = Duration::from_secs(256);
-/// Entries of a queue where CAP.MQES is 0, which would be one entry and is not allowed [NVMe 3.1.4.1]. PM1725 drives with some firmware say
-/// so and take queues of 64 entries, which is what the kernel's driver gives them. A controller that does not take them refuses the queue.
+/// Entries of a queue where CAP.MQES is 0, which would be one entry and is not allowed [NVMe
+/// 3.1.4.1]. PM1725 drives with some firmware say so and take queues of 64 entries, which is what
+/// the kernel's driver gives them. A controller that does not take them refuses the queue.
 const ENTRIES_UNSAID: u64 = 64;
 
 /// The controller's capabilities, with those that the driver cannot work with refused. [NVMe 3.1.4.1]
@@ -88,8 +91,8 @@ fn limit(cap: Cap) -> Duration {
     Duration::from_millis(cap.timeout_ms().max(500))
 }
 
-/// How long a start may take: CRTO, where it exists, says it for controllers that CAP.TO is too short for. Some say less there, which is
-/// wrong. [NVMe 3.1.4.21]
+/// How long a start may take: CRTO, where it exists, says it for controllers that CAP.TO is too
+/// short for. Some say less there, which is wrong. [NVMe 3.1.4.21]
 fn start_limit(registers: &Registers, cap: Cap) -> Result<Duration, Error> {
     if cap.ready_modes() & Cap::READY_WITH_MEDIA == 0 {
         return Ok(limit(cap));
@@ -102,8 +105,8 @@ fn start_limit(registers: &Registers, cap: Cap) -> Result<Duration, Error> {
 pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
     let configuration = registers.read_alive(CC)?;
     if configuration.enable() == 1 {
-        // A controller that is starting is not to be stopped before it is ready [NVMe 3.1.4.5]. One that never is, or that has failed at it,
-        // is stopped nevertheless.
+        // A controller that is starting is not to be stopped before it is ready [NVMe 3.1.4.5]. One
+        // that never is, or that has failed at it, is stopped nevertheless.
         let _ = wait_ready(registers, Deadline::after(limit(cap)), 1, "the controller to start, so that it can be stopped");
         registers.write(CC, configuration.with_enable(0).with_shutdown(Cc::SHN_NONE));
     }
@@ -116,8 +119,8 @@ pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Resu
     disable(registers, cap).or_else(|error| stop_function(device, error))
 }
 
-/// Disables a controller that somebody else may have left running; one that does not obey gets a reset of its function, which ends all
-/// that it was told. Bus mastering may be off afterwards.
+/// Disables a controller that somebody else may have left running; one that does not obey gets a
+/// reset of its function, which ends all that it was told. Bus mastering may be off afterwards.
 pub(super) fn take_over(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), Error> {
     match disable(registers, cap) {
         Err(error @ Error::Timeout { .. }) => {

@@ -24,7 +24,8 @@ pub struct Options {
     pub poll: Duration,
 }
 
-/// As a drive behind AHCI has it. The kernel's driver gives a flush of NVMe 30 s and then resets the controller, with all that is in flight.
+/// As a drive behind AHCI has it. The kernel's driver gives a flush of NVMe 30 s and then resets
+/// the controller, with all that is in flight.
 fn usual_flush_timeout() -> Duration {
     Duration::from_secs(60)
 }

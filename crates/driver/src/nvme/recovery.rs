@@ -109,7 +109,8 @@ impl QueuePair {
         }
     }
 
-    /// Hands the request in `slot` to the device once more, after `pause`; how it ends if that cannot be.
+    /// Hands the request in `slot` to the device once more, after `pause`; how it ends if that
+    /// cannot be.
     fn repeat(&mut self, slot: u16, pause: Duration) -> Result<(), IoError> {
         let Some(held) = self.slots.get(slot) else { return Err(IoError::Timeout) };
         let operation = held.request.operation;
@@ -146,9 +147,11 @@ impl QueuePair {
         self.ring_submission();
     }
 
-    /// Whether requests of this `operation` are not sent, because the controller was seen to hang at one.
+    /// Whether requests of this `operation` are not sent, because the controller was seen to hang
+    /// at one.
     ///
-    /// "Not supported" lets whoever wants zeroes write them. To repeat the command would cost the time-out each time, and others would follow.
+    /// "Not supported" lets whoever wants zeroes write them. To repeat the command would cost the
+    /// time-out each time, and others would follow.
     pub(super) fn is_given_up(&self, operation: Operation) -> bool {
         operation == Operation::WriteZeroes && self.shared.zeroes_hang.load(Ordering::Relaxed)
     }

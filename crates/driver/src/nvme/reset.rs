@@ -120,8 +120,8 @@ impl Shared {
             return Ok(());
         }
         let before = lock(&self.members).power;
-        // One that did not say when it was opened is not asked again. The answer would decide nothing,
-        // and a controller that does not answer at all would be given up for it.
+        // One that did not say when it was opened is not asked again. The answer would decide
+        // nothing, and a controller that does not answer at all would be given up for it.
         let now = if before == PowerCount::UNKNOWN { before } else { power_count(admin)? };
         lock(&self.members).power = now;
         if before.was_lost(now, condition == Condition::Running) {
@@ -175,8 +175,9 @@ impl Shared {
 }
 
 impl Shared {
-    /// Deletes the queues that the controller has, as the specification wants it before a shutdown [NVMe 3.6.1]. One that does not answer
-    /// is asked no more: the shutdown has a time limit of its own.
+    /// Deletes the queues that the controller has, as the specification wants it before a shutdown
+    /// [NVMe 3.6.1]. One that does not answer is asked no more: the shutdown has a time limit of
+    /// its own.
     fn delete_queues(&self, admin: &mut Admin) {
         let limit = DELETE.min(self.options.timeout);
         let uses = lock(&self.members).queues.clone();

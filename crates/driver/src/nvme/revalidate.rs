@@ -29,13 +29,13 @@ use crate::lifetime::lock;
 use crate::write_cache::PowerCount;
 
 /// How often namespaces that the controller refuses to describe are asked for again, all of them
-/// together, and the pause before that. After a reset a namespace may not be ready for a moment, and
-/// answers as one does that is gone. [NVMe 4.2.3, Namespace Not Ready] One that is gone has had the
-/// others wait, too.
+/// together, and the pause before that. After a reset a namespace may not be ready for a moment,
+/// and answers as one does that is gone. [NVMe 4.2.3, Namespace Not Ready] One that is gone has had
+/// the others wait, too.
 const REFUSALS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(100);
-/// All namespaces are described within this. There may be thousands, each answer may take as long as
-/// a command may, and all queues wait.
+/// All namespaces are described within this. There may be thousands, each answer may take as long
+/// as a command may, and all queues wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How a namespace differs from what it was.

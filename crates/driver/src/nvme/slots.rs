@@ -17,8 +17,9 @@ const IDS: u16 = 0x7fff;
 const VACANT: u32 = u32::MAX;
 /// In the place of an id: there never is one.
 const NO_SLOT: u32 = u32::MAX - 1;
-/// Added to the command id on a repetition. A multiple of 1024 keeps the slot number (low bits). About a sixth of the id space keeps the ids
-/// of the original and of its five repetitions far apart, so that a late completion of an earlier attempt is not taken for a later one's.
+/// Added to the command id on a repetition. A multiple of 1024 keeps the slot number (low bits).
+/// About a sixth of the id space keeps the ids of the original and of its five repetitions far
+/// apart, so that a late completion of an earlier attempt is not taken for a later one's.
 const REPEATED: u16 = 5 << 10;
 
 /// One request in flight.

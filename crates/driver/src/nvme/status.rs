@@ -26,30 +26,36 @@ pub(super) fn io_error(status: Status) -> IoError {
     }
 }
 
-/// How often a request is handed to the device that does not end in time, before it ends with an error.
+/// How often a request is handed to the device that does not end in time, before it ends with an
+/// error.
 pub(super) const ATTEMPTS: u8 = 3;
-/// How often one is that the device ends with an error: once, and five repetitions, as the kernel's driver has it.
+/// How often one is that the device ends with an error: once, and five repetitions, as the kernel's
+/// driver has it.
 const ATTEMPTS_FAILED: u8 = 6;
-/// The pause before the second repetition, if the device asks for none; each further one is twice as long. The first is made at once.
+/// The pause before the second repetition, if the device asks for none; each further one is twice
+/// as long. The first is made at once.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How often a request of this `operation` that ends with `status` may be handed to the device.
 ///
-/// A status without "do not retry" says that the same command may succeed the next time. [NVMe 4.2.3]
+/// A status without "do not retry" says that the same command may succeed the next time. [NVMe
+/// 4.2.3]
 pub(super) fn attempts(operation: Operation, status: Status) -> u8 {
     match status.plain() {
         _ if status.do_not_retry() => 1,
         // By the driver itself, after a time-out.
         Status::ABORTED | Status::ABORTED_SQ_DELETION => ATTEMPTS,
         Status::INTERRUPTED | Status::TRANSIENT_TRANSPORT | Status::NAMESPACE_NOT_READY | Status::POWER_LOSS => ATTEMPTS_FAILED,
-        // The device has tried. What it could not write it may have dropped: a second flush would end well without it.
+        // The device has tried. What it could not write it may have dropped: a second flush would
+        // end well without it.
         _ if operation == Operation::Flush => 1,
         _ => ATTEMPTS_FAILED,
     }
 }
 
-/// How long a command that was handed to the device `attempts` times and ended with `status` waits before the next one: what the status asks
-/// for, which is one of `delays` in units of 100 ms, but no longer than `most`, because the device may say two hours.
+/// How long a command that was handed to the device `attempts` times and ended with `status` waits
+/// before the next one: what the status asks for, which is one of `delays` in units of 100 ms, but
+/// no longer than `most`, because the device may say two hours.
 pub(super) fn pause(status: Status, attempts: u8, delays: [u16; 3], most: Duration) -> Duration {
     let asked = usize::from(status.retry_delay()).checked_sub(1).and_then(|delay| delays.get(delay));
     match (asked, attempts) {

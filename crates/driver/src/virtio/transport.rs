@@ -59,8 +59,9 @@ impl Transport {
         }
         // Packed virtqueues are told by flags: asked by positions, QEMU's card names one, takes packets beyond it and sleeps (virtio_net_tx_complete), so that it is never told again. docs/net.md has more.
         let events = if offered & packed == 0 { spec::EVENT_IDX } else { 0 };
-        // ORDER_PLATFORM wants the barriers of a device that is hardware. Those of `ring3_device::ring` are, where it compiles: its fences
-        // hold stores back from a doorbell, which is an uncached store, and loads behind an interrupt or a register.
+        // ORDER_PLATFORM wants the barriers of a device that is hardware. Those of
+        // `ring3_device::ring` are, where it compiles: its fences hold stores back from a doorbell,
+        // which is an uncached store, and loads behind an interrupt or a register.
         let platform = spec::ACCESS_PLATFORM | spec::ORDER_PLATFORM;
         let features = offered & (wanted | packed | events | spec::VERSION_1 | platform);
         for (select, half) in [(0, features), (1, features >> 32)] {

@@ -62,7 +62,8 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Flushes that were begun for certain: the one that is to cover the last write was perhaps not.
+    /// Flushes that were begun for certain: the one that is to cover the last write was perhaps
+    /// not.
     pub(super) fn begun(&self) -> u64 {
         self.covering.saturating_sub(1).max(self.flushed)
     }

@@ -73,8 +73,8 @@ pub struct EngineSettings {
     pub limits: Limits,
     /// Where vhost-net's workers come from.
     pub workers: Workers,
-    /// Whether the threads that move packets run ahead of programs. An error where they may not; a process in its sandbox
-    /// may not even ask.
+    /// Whether the threads that move packets run ahead of programs. An error where they may not; a
+    /// process in its sandbox may not even ask.
     pub ahead: bool,
 }
 

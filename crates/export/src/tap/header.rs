@@ -91,8 +91,9 @@ pub fn of(packet: &Packet, start: u32) -> Option<Meta> {
 /// Where a transport's header begins at least behind two tags, and IPv4.
 const BEHIND_TAGS: u16 = (ETHERNET_HEADER + 2 * VLAN_TAG) as u16 + 20;
 
-/// What the card is asked for a packet of `pieces`, of which the kernel asks `meta`. Behind two tags the checksum is made here: the
-/// kernel has a card insert the outer one, a TAP puts it into the bytes, and QEMU's cards get a checksum behind both wrong.
+/// What the card is asked for a packet of `pieces`, of which the kernel asks `meta`. Behind two
+/// tags the checksum is made here: the kernel has a card insert the outer one, a TAP puts it into
+/// the bytes, and QEMU's cards get a checksum behind both wrong.
 #[inline]
 pub fn finish(pieces: &[Packet], meta: Meta) -> Meta {
     match meta.checksum() {

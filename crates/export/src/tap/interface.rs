@@ -89,8 +89,8 @@ impl Interface {
         Ok(interface)
     }
 
-    /// What it is called now, wherever it is; [`Error::Deleted`] if somebody has deleted it. Of a virtio card, what it was
-    /// called at first.
+    /// What it is called now, wherever it is; [`Error::Deleted`] if somebody has deleted it. Of a
+    /// virtio card, what it was called at first.
     pub fn present(&self) -> Result<String, Error> {
         if self.virtio.is_some() {
             return Ok(self.name.clone());
@@ -175,7 +175,8 @@ impl Interface {
         set(&self.files[0], libc::TUNSETCARRIER, &libc::c_int::from(up), "TUNSETCARRIER")
     }
 
-    /// What the interface says of its link's speed, to whoever asks, wherever it is. Nothing that is sent depends on it.
+    /// What the interface says of its link's speed, to whoever asks, wherever it is. Nothing that
+    /// is sent depends on it.
     pub fn set_speed(&self, link: &net::Link) {
         if let Err(error) = self.within(|name| ethtool::set_speed(name, link)) {
             tracing::debug!(%error, "{}: its speed is not told", self.name);
@@ -265,8 +266,9 @@ fn named(request: &libc::ifreq) -> String {
     String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
 }
 
-/// The kernel stops the interface's queue while no packet fits into the descriptor's, in place of losing it: what is sent
-/// waits in the queueing discipline. Kernels that do not have it lose the packet. [linux/if_tun.h, IFF_BACKPRESSURE]
+/// The kernel stops the interface's queue while no packet fits into the descriptor's, in place of
+/// losing it: what is sent waits in the queueing discipline. Kernels that do not have it lose the
+/// packet. [linux/if_tun.h, IFF_BACKPRESSURE]
 const BACKPRESSURE: libc::c_int = 0x80;
 
 /// What of an interface the kernel offers; nothing if it does not say.

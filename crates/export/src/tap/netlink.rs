@@ -104,7 +104,8 @@ impl Netlink {
         Ok(wishes)
     }
 
-    /// The number of the interface `name` of the calling thread's namespace; ENODEV if there is none.
+    /// The number of the interface `name` of the calling thread's namespace; ENODEV if there is
+    /// none.
     pub fn index(&self, name: &str) -> io::Result<u32> {
         Ok(super::interface::index(name)?)
     }

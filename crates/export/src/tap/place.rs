@@ -1,8 +1,8 @@
 //! Where an interface is: users may move it into another network namespace, and its driver follows.
 //!
 //! # Shape
-//! A socket stays in the namespace in which it was opened. So a thread of its own enters the interface's namespace, opens
-//! the sockets there, and ends: the calling thread stays where it is.
+//! A socket stays in the namespace in which it was opened. So a thread of its own enters the
+//! interface's namespace, opens the sockets there, and ends: the calling thread stays where it is.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -34,8 +34,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where `interface` is now. [`Error::Deleted`] if it is gone, and another error if it is where this process cannot
-    /// follow.
+    /// Where `interface` is now. [`Error::Deleted`] if it is gone, and another error if it is where
+    /// this process cannot follow.
     pub fn of(interface: &Interface) -> Result<Self, Error> {
         let name = interface.present()?;
         let failed = |error| Error::os(format!("{name}: following it into its network namespace"), error);
@@ -58,7 +58,8 @@ impl Place {
         Ok(Self { name: name.into(), index, netlink, changes: Changes::new()? })
     }
 
-    /// The interface of the calling thread's namespace that the kernel has made of the virtio device `device`.
+    /// The interface of the calling thread's namespace that the kernel has made of the virtio
+    /// device `device`.
     fn made_of(device: &str) -> io::Result<Self> {
         let netlink = Netlink::new()?;
         let (index, name) = netlink.made_of(device)?.ok_or_else(nowhere)?;
@@ -67,7 +68,8 @@ impl Place {
 }
 
 impl Interface {
-    /// Does `run`, which is told the interface's name, in its network namespace. For what no socket of a [`Place`] can do.
+    /// Does `run`, which is told the interface's name, in its network namespace. For what no socket
+    /// of a [`Place`] can do.
     pub(super) fn within<T: Send>(&self, run: impl Fn(&str) -> io::Result<T> + Sync) -> io::Result<T> {
         let other = |error: Error| io::Error::other(error.to_string());
         let name = self.present().map_err(other)?;
@@ -97,7 +99,8 @@ fn within<T: Send>(namespace: &OwnedFd, run: impl FnOnce() -> io::Result<T> + Se
     })
 }
 
-/// The network namespaces of this thread, of all processes, and those with a name; each once, this thread's first.
+/// The network namespaces of this thread, of all processes, and those with a name; each once, this
+/// thread's first.
 fn namespaces() -> impl Iterator<Item = OwnedFd> {
     let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let named = entries(NAMED);

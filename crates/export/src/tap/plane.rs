@@ -41,7 +41,8 @@ pub struct Rtnetlink {
     interface: Arc<Interface>,
     /// `None` while it is where this process cannot follow.
     place: RefCell<Option<Place>>,
-    /// Readable when a socket of the place is. The place may change, and who waits has this one descriptor.
+    /// Readable when a socket of the place is. The place may change, and who waits has this one
+    /// descriptor.
     changes: OwnedFd,
     /// What was wanted last.
     last: RefCell<Wishes>,
@@ -55,7 +56,8 @@ impl Rtnetlink {
         Ok(Self { interface, place: RefCell::new(Some(place)), changes, last: RefCell::default() })
     }
 
-    /// Goes to where the interface is now. What it was called before is what it is called in the log.
+    /// Goes to where the interface is now. What it was called before is what it is called in the
+    /// log.
     fn follow(&self) -> Result<Wishes, Error> {
         let followed = Place::of(&self.interface).and_then(|place| {
             let failed = |error| Error::os(format!("{}: watching it in its network namespace", place.name), error);
@@ -81,7 +83,8 @@ impl Rtnetlink {
     }
 }
 
-/// Has `changes` be readable when something has changed at `place`. The sockets of a place before it are closed.
+/// Has `changes` be readable when something has changed at `place`. The sockets of a place before
+/// it are closed.
 fn watch(changes: &OwnedFd, place: &Place) -> io::Result<()> {
     Ok(epoll::add(changes, &place.changes, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
 }

@@ -1,20 +1,20 @@
 //! How soon a thread that moves packets runs beside the programs that it serves.
 //!
 //! # Why
-//! A driver in the kernel works in interrupts, ahead of every program. A thread runs when the scheduler gives it a turn.
-//! What a program sends until then waits in the TAP's own queue, which no queueing discipline sees and which loses what it
-//! has no room for. A thread that runs at once keeps that queue short, and a program that sends too much waits for the
-//! processor instead.
+//! A driver in the kernel works in interrupts, ahead of every program. A thread runs when the
+//! scheduler gives it a turn. What a program sends until then waits in the TAP's own queue, which
+//! no queueing discipline sees and which loses what it has no room for. A thread that runs at once
+//! keeps that queue short, and a program that sends too much waits for the processor instead.
 //!
 //! # Shape
-//! The thread has a real-time priority as long as it sleeps now and then. One that has run for [`MOST`] without a sleep,
-//! whether it moved packets or polled for them, shares the processor as programs do, until it has slept: or packets that
-//! are received would keep the programs from running that want them, as the kernel hands such work to an ordinary thread
-//! too.
+//! The thread has a real-time priority as long as it sleeps now and then. One that has run for
+//! [`MOST`] without a sleep, whether it moved packets or polled for them, shares the processor as
+//! programs do, until it has slept: or packets that are received would keep the programs from
+//! running that want them, as the kernel hands such work to an ordinary thread too.
 //!
 //! # Limits
-//! A sleep of any length counts. Packets that come just more slowly than the thread moves them leave programs what the
-//! kernel keeps for them. [sched(7), sched_rt_runtime_us]
+//! A sleep of any length counts. Packets that come just more slowly than the thread moves them
+//! leave programs what the kernel keeps for them. [sched(7), sched_rt_runtime_us]
 
 use std::io;
 use std::thread;
@@ -22,11 +22,13 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 
-/// Of the time in which a thread runs ahead without a sleep. More than some batches take on a slow processor.
+/// Of the time in which a thread runs ahead without a sleep. More than some batches take on a slow
+/// processor.
 const MOST: Duration = Duration::from_millis(10);
 /// The clock is read after so many turns.
 const LOOK: u32 = 16;
-/// The lowest of the real-time priorities: ahead of every ordinary thread, and of no other. [sched(7)]
+/// The lowest of the real-time priorities: ahead of every ordinary thread, and of no other.
+/// [sched(7)]
 const PRIORITY: libc::c_int = 1;
 
 /// Fails if this process may not have threads that run ahead.
@@ -65,7 +67,8 @@ impl Ahead {
         }
     }
 
-    /// The thread has waited for packets, and may have slept. If it has polled instead, it has not left the processor.
+    /// The thread has waited for packets, and may have slept. If it has polled instead, it has not
+    /// left the processor.
     #[inline]
     pub fn waited(&mut self, slept: bool) {
         if slept { self.slept() } else { self.worked() }
@@ -106,9 +109,10 @@ impl Drop for Ahead {
     }
 }
 
-/// Sets the calling thread's policy. It needs CAP_SYS_NICE or RLIMIT_RTPRIO. Threads that the kernel starts in this one's
-/// name, such as vhost-net's, do not inherit it: nothing would take it from them. That stays set with the ordinary policy
-/// too: to take it back needs CAP_SYS_NICE, and a thread with RLIMIT_RTPRIO alone would stay ahead.
+/// Sets the calling thread's policy. It needs CAP_SYS_NICE or RLIMIT_RTPRIO. Threads that the
+/// kernel starts in this one's name, such as vhost-net's, do not inherit it: nothing would take it
+/// from them. That stays set with the ordinary policy too: to take it back needs CAP_SYS_NICE, and
+/// a thread with RLIMIT_RTPRIO alone would stay ahead.
 fn set(ahead: bool) -> io::Result<()> {
     let (policy, priority) = if ahead { (libc::SCHED_FIFO, PRIORITY) } else { (libc::SCHED_OTHER, 0) };
     let policy = policy | libc::SCHED_RESET_ON_FORK;

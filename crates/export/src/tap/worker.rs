@@ -26,7 +26,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread `name`, which waits in the ring of `rings` and polls for `poll` at most. `bell` is rung when a queue has ended.
+    /// Starts the thread `name`, which waits in the ring of `rings` and polls for `poll` at most.
+    /// `bell` is rung when a queue has ended.
     pub fn spawn(name: String, (poll, rings): (Duration, Pool), bell: &Arc<OwnedFd>) -> io::Result<Self> {
         let (starts, queues) = channel();
         let (tell, ends) = channel();

@@ -256,8 +256,8 @@ impl Device {
         Ok(())
     }
 
-    /// Tells its users that it has `sectors` of 512 bytes from now on, after it was [started](Self::start). Whether the kernel
-    /// [can](Features::resize): else it keeps its size.
+    /// Tells its users that it has `sectors` of 512 bytes from now on, after it was
+    /// [started](Self::start). Whether the kernel [can](Features::resize): else it keeps its size.
     pub fn resize(&mut self, sectors: u64) -> Result<bool, Error> {
         let can = self.features().resize;
         if can {

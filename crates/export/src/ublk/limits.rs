@@ -28,8 +28,10 @@ pub fn buffer_bytes(info: &Info, wanted: u32, page: u32) -> u32 {
 
 /// The parameters that tell the kernel what `info` says, for buffers of `buffer` bytes.
 ///
-/// Fails with a reason if the kernel cannot express it: a block size that is no power of two from 512 to `page`, a disk that moves less than a block at once, or one with more bytes than the
-/// kernel counts. What only makes a disk faster, and makes no sense, is not announced. `info` may be what a driver says that nobody trusts, and the kernel checks none of it.
+/// Fails with a reason if the kernel cannot express it: a block size that is no power of two from
+/// 512 to `page`, a disk that moves less than a block at once, or one with more bytes than the
+/// kernel counts. What only makes a disk faster, and makes no sense, is not announced. `info` may
+/// be what a driver says that nobody trusts, and the kernel checks none of it.
 pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, String> {
     let block = info.block_size;
     if !block.is_power_of_two() || block < SECTOR || block > page {
@@ -79,7 +81,8 @@ pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, Str
 fn add_discard(parameters: &mut Parameters, info: &Info) {
     let per_block = info.block_size / SECTOR;
     let sectors = |blocks: u32| blocks.min(MOST_SECTORS / per_block) * per_block;
-    // With pieces that are longer than a discard may be, some kernels cut one into pieces without end.
+    // With pieces that are longer than a discard may be, some kernels cut one into pieces without
+    // end.
     let fits = |discard: &&Discard| {
         let piece = discard.granularity.max(info.block_size);
         piece.is_power_of_two() && piece / SECTOR <= sectors(discard.max_blocks)

@@ -1,9 +1,14 @@
-//! A moment in which nothing of a disk is in flight and nothing new begins, for what must not wait for its server.
+//! A moment in which nothing of a disk is in flight and nothing new begins, for what must not wait
+//! for its server.
 //!
 //! # Why
-//! The kernel registers and forgets clients' memory with the device locked, and waits for what is in flight. If the server dies meanwhile, its requests wait for the next one, which waits for that lock: neither ends (Linux 7.2). A write to a
-//! file of the queue's in sysfs freezes it, too, and locks nothing that a server needs. Such freezes add up: the queue is frozen as long as there is one. So several threads write again and again, each
-//! frozen in while another one is not. When the first write has ended, what was in flight before has, too. The command that is given then waits for nobody, and a server that dies meanwhile has nothing.
+//! The kernel registers and forgets clients' memory with the device locked, and waits for what is
+//! in flight. If the server dies meanwhile, its requests wait for the next one, which waits for
+//! that lock: neither ends (Linux 7.2). A write to a file of the queue's in sysfs freezes it, too,
+//! and locks nothing that a server needs. Such freezes add up: the queue is frozen as long as there
+//! is one. So several threads write again and again, each frozen in while another one is not. When
+//! the first write has ended, what was in flight before has, too. The command that is given then
+//! waits for nobody, and a server that dies meanwhile has nothing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,11 +18,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Threads that freeze. One of them is mostly between two freezes, and the others wait for it within theirs.
+/// Threads that freeze. One of them is mostly between two freezes, and the others wait for it
+/// within theirs.
 const FREEZERS: u32 = 4;
 /// How long it is tried to have such a moment.
 const LIMIT: Duration = Duration::from_secs(10);
-/// For how long nothing is seen in flight: the kernel counts a request some instructions after it lets it in.
+/// For how long nothing is seen in flight: the kernel counts a request some instructions after it
+/// lets it in.
 const CALM: Duration = Duration::from_millis(3);
 /// Between two looks whether anything is in flight.
 const LOOK: Duration = Duration::from_micros(100);
@@ -34,13 +41,15 @@ struct Freezes {
 }
 
 impl Lull {
-    /// Waits for one of `/dev/ublkb{id}`; `None` if there is none in ten seconds, or if it is `in_vain`: its server is dead. Where a queue cannot be frozen so, any moment is one.
+    /// Waits for one of `/dev/ublkb{id}`; `None` if there is none in ten seconds, or if it is
+    /// `in_vain`: its server is dead. Where a queue cannot be frozen so, any moment is one.
     pub fn of(id: u32, in_vain: &dyn Fn() -> bool) -> Option<Self> {
         let lull = Self(Arc::default());
         let Ok(files) = (0..FREEZERS).map(|_| Depth::open(id)).collect::<io::Result<Vec<_>>>() else { return Some(lull) };
         for file in files {
             let freezes = lull.0.clone();
-            // It waits for the server, and if that dies for the next one: nobody waits for this thread.
+            // It waits for the server, and if that dies for the next one: nobody waits for this
+            // thread.
             thread::Builder::new().name("lull".into()).spawn(move || freezes.repeat(&file)).ok()?;
         }
         let (since, mut calm) = (Instant::now(), None);

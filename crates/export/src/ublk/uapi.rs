@@ -50,7 +50,8 @@ pub const END_USER_RECOVERY: Admin = admin("END_USER_RECOVERY", 0x11, IOC_READ_W
 pub const GET_FEATURES: Admin = admin("GET_FEATURES", 0x13, IOC_READ);
 /// As DEL_DEV, without waiting; absent before 6.10.
 pub const DEL_DEV_ASYNC: Admin = admin("DEL_DEV_ASYNC", 0x14, IOC_READ);
-/// Tells users of a device that was started how many sectors it has from now on; feature [`F_UPDATE_SIZE`].
+/// Tells users of a device that was started how many sectors it has from now on; feature
+/// [`F_UPDATE_SIZE`].
 pub const UPDATE_SIZE: Admin = admin("UPDATE_SIZE", 0x15, IOC_READ_WRITE);
 /// Has the server hear that nothing more comes, once each of its queues can, and be followed by another one; feature [`F_QUIESCE`].
 pub const QUIESCE_DEV: Admin = admin("QUIESCE_DEV", 0x16, IOC_READ_WRITE);

@@ -62,7 +62,8 @@ pub fn of(disk: &str) -> Vec<User> {
 }
 
 impl Nodes {
-    /// All users of it that can be seen from here, also once it is taken away: who has it open keeps it.
+    /// All users of it that can be seen from here, also once it is taken away: who has it open
+    /// keeps it.
     pub fn users(&self) -> Vec<User> {
         let mut users = self.devices();
         let own = std::process::id();
@@ -88,7 +89,8 @@ impl Nodes {
             users.push(User::Swap);
         }
         let disks: Vec<_> = names_in("/sys/block").collect();
-        // The kernel's loop driver opens its disk itself: no process has it open, and it is no holder.
+        // The kernel's loop driver opens its disk itself: no process has it open, and it is no
+        // holder.
         let backing = |disk: &String| fs::read_to_string(format!("/sys/block/{disk}/loop/backing_file")).unwrap_or_default();
         let stands = |disk: &&String| {
             let lies_on = self.has_path(backing(disk).trim_end().trim_end_matches(" (deleted)"));
@@ -102,9 +104,9 @@ impl Nodes {
 /// The program that reads partition tables, beside this process's own.
 const READER: &str = "ring3-driver";
 
-/// Whether a process is a child of `own` that reads the disk's partition table, and ends in a moment.
-/// A child of another program is a user: where `own` is a container's first process, orphans of
-/// users become its children.
+/// Whether a process is a child of `own` that reads the disk's partition table, and ends in a
+/// moment. A child of another program is a user: where `own` is a container's first process,
+/// orphans of users become its children.
 fn is_reader(pid: u32, own: u32) -> bool {
     let file = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let program = fs::read_link("/proc/self/exe").ok().and_then(|path| file(&path.with_file_name(READER)));

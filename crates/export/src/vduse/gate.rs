@@ -58,7 +58,9 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says where the queue is now, or that it is no more, because its driver has reset the device. False if a thread serves it that has not heeded this within `patience`: it may still be there.
+    /// Says where the queue is now, or that it is no more, because its driver has reset the device.
+    /// False if a thread serves it that has not heeded this within `patience`: it may still be
+    /// there.
     pub fn give(&self, opening: Option<Opening>, patience: Duration) -> bool {
         let mut state = self.state();
         state.opening = opening;

@@ -89,7 +89,8 @@ impl Answering {
             Request::Status(0) => self.close(),
             Request::Status(status) if status & status::DRIVER_OK != 0 && !self.running => self.open(Begin::Fresh),
             Request::Status(_) => Ok(()),
-            // What was mapped is mapped anew: by the same queues, with what they have in flight. No reset: that would forget it.
+            // What was mapped is mapped anew: by the same queues, with what they have in flight. No
+            // reset: that would forget it.
             Request::Iotlb { .. } if self.running => self.open(Begin::Resume),
             Request::Iotlb { .. } => Ok(()),
             Request::State { queue } => {

@@ -351,7 +351,8 @@ impl Driven {
         Left::new(self.device.dma().arena().save(), controller, disks).write()
     }
 
-    /// [`stop`](Self::stop)s it while the kernel has its devices: what is with the device ends, and nothing else is begun.
+    /// [`stop`](Self::stop)s it while the kernel has its devices: what is with the device ends, and
+    /// nothing else is begun.
     pub fn rest(&mut self) -> Result<(), Error> {
         let deadline = Deadline::after(LEAVE);
         self.disks.iter().filter_map(|served| served.threads.as_ref()).for_each(|threads| threads.leave(deadline));

@@ -218,8 +218,10 @@ impl Process {
         }
     }
 
-    /// Says whether an order about a client's memory was done. Nobody waits for what a driver before this one had: what of that cannot be mapped any more (its client has made holes in huge
-    /// pages, and there are no others) names no memory. Requests that lie there end with errors, and nobody else's.
+    /// Says whether an order about a client's memory was done. Nobody waits for what a driver
+    /// before this one had: what of that cannot be mapped any more (its client has made holes in
+    /// huge pages, and there are no others) names no memory. Requests that lie there end with
+    /// errors, and nobody else's.
     fn answer(&self, number: u64, done: Result<(), Error>) -> Result<bool, Error> {
         if number == 0 {
             if let Err(error) = done {

@@ -25,8 +25,9 @@ impl Disk {
         Memory::map(&self.dma, region).map(Arc::new).map_err(|error| error.to_string())
     }
 
-    /// Goes on with what the kernel calls `key` since a server before: its pages are pinned, and counted. What cannot be mapped any more (its client has made holes in huge pages, and
-    /// there are no others) names no memory: requests that lie there end with errors, and nobody else's.
+    /// Goes on with what the kernel calls `key` since a server before: its pages are pinned, and
+    /// counted. What cannot be mapped any more (its client has made holes in huge pages, and there
+    /// are no others) names no memory: requests that lie there end with errors, and nobody else's.
     pub fn adopt(&self, key: Key, memory: OwnedFd) -> Place {
         let mapped = Region::from_fd(memory).map_err(|error| error.to_string()).and_then(|region| self.map(Arc::new(region)));
         let memory = mapped.inspect_err(|reason| {

@@ -30,7 +30,8 @@ impl Features {
         self.cache & feature::CACHE_ENABLED != 0
     }
 
-    /// `status` as the host can read it: without a delay if the host did not say that it knows what that is.
+    /// `status` as the host can read it: without a delay if the host did not say that it knows what
+    /// that is.
     pub(super) fn told(&self, status: Status) -> Status {
         if self.retry_delay { status } else { status.with_retry_delay(0) }
     }

@@ -32,7 +32,8 @@ pub struct Shape {
     pub namespaces: Vec<NamespaceShape>,
     /// I/O queue pairs, 1 to 64.
     pub queues: u16,
-    /// Most entries of an I/O queue, 2 to 65536; 1 makes CAP.MQES 0, as of drives that say so and take queues of 64 entries.
+    /// Most entries of an I/O queue, 2 to 65536; 1 makes CAP.MQES 0, as of drives that say so and
+    /// take queues of 64 entries.
     pub entries: u32,
     /// log2 of the most bytes of a transfer, in the smallest memory pages; 0 for no limit.
     pub mdts: u8,

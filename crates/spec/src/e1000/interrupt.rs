@@ -60,8 +60,8 @@ impl Causes {
     pub const NONE: Self = Self(0);
     /// All: to mask and to clear.
     pub const ALL: Self = Self(u32::MAX);
-    /// All that have the vector of other causes, and that itself: LSC, RXO, MDAC, SRPD (16), ACK (17), MNG (18), Other. 82574L.
-    /// [82574 7.4.3]
+    /// All that have the vector of other causes, and that itself: LSC, RXO, MDAC, SRPD (16), ACK
+    /// (17), MNG (18), Other. 82574L. [82574 7.4.3]
     pub const OTHERS: Self = Self(1 << 2 | 1 << 6 | 1 << 9 | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 24);
 }
 

@@ -13,7 +13,8 @@ pub const ASYNC_EVENTS: u8 = 0x0b;
 /// Host behaviour support: 512 bytes that the host gives. [NVMe 5.1.25.1.14]
 pub const HOST_BEHAVIOR: u8 = 0x16;
 
-/// The first byte of [`HOST_BEHAVIOR`], ACRE: 1 lets statuses ask for a delay before a command is repeated (CRD). [NVMe 5.1.25.1.14]
+/// The first byte of [`HOST_BEHAVIOR`], ACRE: 1 lets statuses ask for a delay before a command is
+/// repeated (CRD). [NVMe 5.1.25.1.14]
 pub const HOST_BEHAVIOR_RETRY_DELAY: u8 = 1;
 /// Value of [`VOLATILE_WRITE_CACHE`]: the cache is enabled. [NVMe 5.1.25.1.4]
 pub const CACHE_ENABLED: u32 = 1 << 0;

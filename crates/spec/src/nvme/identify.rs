@@ -51,7 +51,8 @@ layout! {
         version, set_version: u32 @ 80;
         /// OAES: optional asynchronous events; bit 8 namespace attribute, bit 9 firmware activation.
         async_events, set_async_events: u32 @ 92;
-        /// CRDT1: the first delay that a status can ask for before a command is repeated, in units of 100 ms; 0 means none.
+        /// CRDT1: the first delay that a status can ask for before a command is repeated, in units
+        /// of 100 ms; 0 means none.
         retry_delay_1, set_retry_delay_1: u16 @ 128;
         /// CRDT2: the second.
         retry_delay_2, set_retry_delay_2: u16 @ 130;

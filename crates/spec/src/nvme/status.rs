@@ -117,7 +117,8 @@ impl Status {
         self.0 & Self::DO_NOT_RETRY != 0
     }
 
-    /// CRD: after which of the controller's three delays the command may be repeated, 1 to 3; 0 is at once. [NVMe 4.2.3]
+    /// CRD: after which of the controller's three delays the command may be repeated, 1 to 3; 0 is
+    /// at once. [NVMe 4.2.3]
     pub const fn retry_delay(self) -> u8 {
         ((self.0 & Self::RETRY_DELAY) >> 11) as u8
     }

@@ -64,8 +64,9 @@ pub const ACCESS_PLATFORM: u64 = 1 << 33;
 /// Feature: packed virtqueues. [virtio 6]
 pub const RING_PACKED: u64 = 1 << 34;
 
-/// Feature: the device orders its accesses as the platform's devices do, not as a processor: the driver orders its own for such a device.
-/// A device that offers it may refuse a driver that does not take it. [virtio 6, 6.1, 6.2]
+/// Feature: the device orders its accesses as the platform's devices do, not as a processor: the
+/// driver orders its own for such a device. A device that offers it may refuse a driver that does
+/// not take it. [virtio 6, 6.1, 6.2]
 pub const ORDER_PLATFORM: u64 = 1 << 36;
 
 /// A vector that is none. [virtio 4.1.5.1.2]

@@ -1,6 +1,7 @@
 //! Numbers of block devices: which ones manifests fix, and which are free for the others.
 //!
-//! Who asks the kernel for any number gets the lowest that is free, which may be the one that another manifest names: then it would depend on which driver is ready first who gets it. So
+//! Who asks the kernel for any number gets the lowest that is free, which may be the one that
+//! another manifest names: then it would depend on which driver is ready first who gets it. So
 //! numbers that manifests name are reserved for their devices.
 
 use std::collections::BTreeMap;
@@ -25,7 +26,8 @@ impl Ids {
         }
     }
 
-    /// Numbers for the disk of `device` at `place`, the best first; [`None`] is the kernel's choice. `is_there` says which are taken.
+    /// Numbers for the disk of `device` at `place`, the best first; [`None`] is the kernel's
+    /// choice. `is_there` says which are taken.
     pub fn choices(&self, device: &str, place: u16, is_there: impl Fn(u32) -> bool) -> Vec<Option<u32>> {
         let fixed = self.lock();
         let own = fixed.get(device).map(|first| first.saturating_add(place.into()));

@@ -39,7 +39,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(20);
 /// Why nothing can be done now.
 const BUSY: &str = "the disk always has requests in flight, and memory is registered in a moment in which it has none: try again when it has less to do";
-/// What of registering and forgetting is done at once, and how long each takes after that: each keeps all users of the disk waiting for some ten milliseconds.
+/// What of registering and forgetting is done at once, and how long each takes after that: each
+/// keeps all users of the disk waiting for some ten milliseconds.
 const AT_ONCE: u32 = 128;
 const EACH: Duration = Duration::from_millis(500);
 /// How long the thread may take to part with clients.
@@ -126,7 +127,9 @@ impl Table {
         }
     }
 
-    /// Does `work` while a driver serves, in a moment in which nothing is in flight: should the driver die while the kernel does it, neither waits for the other. [`BUSY`] if there is no such moment.
+    /// Does `work` while a driver serves, in a moment in which nothing is in flight: should the
+    /// driver die while the kernel does it, neither waits for the other. [`BUSY`] if there is no
+    /// such moment.
     fn while_served<T>(&self, (voice, id): (&Voice, u32), work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let mut lent = self.lock();
         while !lent.open || voice.is_dead() {
@@ -153,7 +156,8 @@ impl Table {
         done
     }
 
-    /// Has a driver do something, whichever serves then. One that serves, and does not answer, is not waited for without an end.
+    /// Has a driver do something, whichever serves then. One that serves, and does not answer, is
+    /// not waited for without an end.
     fn tell(
         &self,
         (voice, limit): (&Voice, Duration),
@@ -304,7 +308,8 @@ fn adopt_clients(table: &Table, disks: u16, clients: &mut Clients<Registrar>) ->
     Ok(Registered(unknown.into_iter().collect()))
 }
 
-/// Nanoseconds, by a clock that nobody sets back: what is kept, and drivers, last as long as the machine runs.
+/// Nanoseconds, by a clock that nobody sets back: what is kept, and drivers, last as long as the
+/// machine runs.
 fn since_boot() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
@@ -385,7 +390,8 @@ impl Registrar {
     }
 }
 
-/// How often memory is registered and forgotten: the whole disk waits each time, and clients say when.
+/// How often memory is registered and forgotten: the whole disk waits each time, and clients say
+/// when.
 struct Pace {
     /// When what was done so far is paid for.
     paid: Instant,

@@ -1,7 +1,8 @@
 //! Names that stay: `/dev/ring3/NAME` for a disk, `NAME-part1` for its first partition.
 //!
 //! # Trust
-//! How many disks a device has, and which partitions, is what its driver says. A name that leads to another device's disk is that one's, and stays: somebody mounts by it.
+//! How many disks a device has, and which partitions, is what its driver says. A name that leads to
+//! another device's disk is that one's, and stays: somebody mounts by it.
 
 use std::fs;
 use std::io;
@@ -13,7 +14,8 @@ const FOLDER: &str = "/dev/ring3";
 /// Where udev finds them.
 const NAMES: &str = "/run/ring3/names";
 
-/// Tells udev, before it sees disk `ublkbN`, what that is called: etc/60-ring3.rules reads it. A name that another disk has is not told: [`io::ErrorKind::AlreadyExists`].
+/// Tells udev, before it sees disk `ublkbN`, what that is called: etc/60-ring3.rules reads it. A
+/// name that another disk has is not told: [`io::ErrorKind::AlreadyExists`].
 pub fn announce(name: &str, disk: &str) -> io::Result<()> {
     Places::here().announce(name, disk)
 }
@@ -87,7 +89,8 @@ impl Places<'_> {
         self.link(name, disk, disk)
     }
 
-    /// A link of this name to `/dev/{node}`, in one step for those who look. What leads to another disk by right stays.
+    /// A link of this name to `/dev/{node}`, in one step for those who look. What leads to another
+    /// disk by right stays.
     fn link(&self, name: &str, node: &str, disk: &str) -> io::Result<PathBuf> {
         let (at, new) = (self.folder.join(name), self.folder.join(format!(".{name}.new")));
         if let Some(other) = self.other(&at, name, disk) {
@@ -100,7 +103,8 @@ impl Places<'_> {
         Ok(at)
     }
 
-    /// The other disk that is there and has `name` by right, as it or its partition was announced so.
+    /// The other disk that is there and has `name` by right, as it or its partition was announced
+    /// so.
     fn other(&self, at: &Path, name: &str, disk: &str) -> Option<String> {
         let target = fs::read_link(at).ok()?;
         let node = target.file_name()?.to_str()?;

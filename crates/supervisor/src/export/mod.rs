@@ -78,7 +78,8 @@ pub struct Given {
 pub trait Export: Send {
     /// By `voice` it says what the driver is to be told while it serves.
     fn speak(&mut self, _voice: Voice) {}
-    /// Makes it for what a driver offers, unseen or unusable for users. [`Refusal::Busy`] if another try with another driver would not change anything.
+    /// Makes it for what a driver offers, unseen or unusable for users. [`Refusal::Busy`] if
+    /// another try with another driver would not change anything.
     fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), Refusal>;
     /// Takes it back from a driver that has died; users wait.
     fn recover(&mut self, vain: &Vain) -> Result<(), String>;
@@ -115,7 +116,8 @@ pub trait Export: Send {
 pub trait Look: Send + Sync {
     /// Requests that users wait for; of an interface, queues in which packets wait for the driver.
     fn in_flight(&self) -> u64;
-    /// How many requests have ended, as the kernel counts them; `None` where it counts none. Asked for while some are in flight.
+    /// How many requests have ended, as the kernel counts them; `None` where it counts none. Asked
+    /// for while some are in flight.
     fn ended(&self) -> Option<u64> {
         None
     }

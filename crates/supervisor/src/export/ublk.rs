@@ -130,7 +130,8 @@ impl Ublk {
 }
 
 impl Ublk {
-    /// A device of the kernel's for the disk at `place`. [`Refusal::Busy`] if the number that its manifest names is somebody else's.
+    /// A device of the kernel's for the disk at `place`. [`Refusal::Busy`] if the number that its
+    /// manifest names is somebody else's.
     fn identity(&self, place: u16, shape: Shape) -> Result<Device, Refusal> {
         let mut taken = None;
         for id in self.ids.choices(&self.device, place, is_there) {
@@ -326,7 +327,8 @@ impl Export for Ublk {
 }
 
 impl Disk {
-    /// Tells its users if it has grown. One that cannot be told of keeps its size, and nothing is lost.
+    /// Tells its users if it has grown. One that cannot be told of keeps its size, and nothing is
+    /// lost.
     fn grow(&mut self) {
         let Some(parameters) = self.grown.take() else { return };
         let (name, bytes) = (self.device.name(), parameters.dev_sectors.saturating_mul(SECTOR));

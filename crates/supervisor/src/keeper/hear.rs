@@ -334,7 +334,8 @@ impl Keeper {
         self.shared.journal().note(text);
     }
 
-    /// The same of what the driver brings about as often as it likes: the device's own log has it all, as far as that goes back.
+    /// The same of what the driver brings about as often as it likes: the device's own log has it
+    /// all, as far as that goes back.
     fn relay(&mut self, text: &str) {
         let Some(left_out) = self.lines.take(Instant::now()) else { return self.shared.journal().note(text) };
         if left_out > 0 {

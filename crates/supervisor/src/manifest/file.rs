@@ -103,7 +103,8 @@ fn wanted(text: &str) -> Result<Vec<Wanted>, String> {
     file.device.into_iter().map(device).chain(file.split.into_iter().map(half)).collect()
 }
 
-/// Whether a disk or a partition of `device` might be called `name`: `NAME-2`, `NAME-part1`, `NAME-2-part1`. How many it has, its driver says.
+/// Whether a disk or a partition of `device` might be called `name`: `NAME-2`, `NAME-part1`,
+/// `NAME-2-part1`. How many it has, its driver says.
 fn may_be_called(device: &Device, name: &str) -> bool {
     let is_number = |text: &str| text.parse::<u32>().is_ok_and(|number| number > 0 && number.to_string() == text);
     let Some(rest) = name.strip_prefix(device.link()).and_then(|rest| rest.strip_prefix('-')) else { return false };

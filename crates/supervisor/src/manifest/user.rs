@@ -14,12 +14,14 @@ pub struct User {
     pub group: u32,
 }
 
-/// Numbers that are for users whom services make for themselves. [systemd, Users, Groups, UIDs and GIDs]
+/// Numbers that are for users whom services make for themselves. [systemd, Users, Groups, UIDs and
+/// GIDs]
 const OWN: std::ops::RangeInclusive<u32> = 61_184..=65_519;
 
 impl User {
-    /// The user of a device's own whose manifest names none: the same each time, as it is told by the `name`. Nobody but this device's drivers is he, so that no process of others can end
-    /// or stop them. `taken` says who cannot be had; `None` if nobody is left.
+    /// The user of a device's own whose manifest names none: the same each time, as it is told by
+    /// the `name`. Nobody but this device's drivers is he, so that no process of others can end or
+    /// stop them. `taken` says who cannot be had; `None` if nobody is left.
     pub fn own(name: &str, taken: impl Fn(u32) -> bool) -> Option<Self> {
         // FNV-1a, which is the same in each release.
         let hash =
@@ -30,7 +32,8 @@ impl User {
         free.map(|user| Self { user, group: user })
     }
 
-    /// Whether the machine has a user or a group of this number, or a service that has made itself one.
+    /// Whether the machine has a user or a group of this number, or a service that has made itself
+    /// one.
     pub fn is_somebody(number: u32) -> bool {
         // Of files alone: who asks a directory waits for it.
         let is_named = |file: &str| {

@@ -294,7 +294,8 @@ const STOP: Duration = Duration::from_secs(190);
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 /// How long a new program must serve before there is no way back.
 const PROBATION: Duration = Duration::from_secs(1);
-/// How long the kernel may take over what it is asked about the disks before who waits for that is told so: more than it needs to see that a server has died.
+/// How long the kernel may take over what it is asked about the disks before who waits for that is
+/// told so: more than it needs to see that a server has died.
 const KERNEL: Duration = Duration::from_secs(100);
 
 /// One device's.
@@ -494,7 +495,8 @@ impl Machine {
         device && (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None)
     }
 
-    /// Nothing more comes of a device that was given up: if it cannot be fenced, users who have lent memory wait until somebody tries that again.
+    /// Nothing more comes of a device that was given up: if it cannot be fenced, users who have
+    /// lent memory wait until somebody tries that again.
     fn is_over(&self) -> bool {
         let is_unfenced = self.device == Device::Stuck && self.must_wait();
         self.is_at_rest() || (is_unfenced && self.standby == Standby::None)
@@ -618,7 +620,8 @@ impl Machine {
         }
     }
 
-    /// Whether `event` is done though another request is: a stop does not wait for a start that may never come to an end, and who insists is heard.
+    /// Whether `event` is done though another request is: a stop does not wait for a start that may
+    /// never come to an end, and who insists is heard.
     pub fn overrules(&self, event: Event) -> bool {
         match event {
             Event::Stop { force } => force || !matches!(self.goal, Goal::Stop { .. }),

@@ -1,4 +1,5 @@
-//! The machine's sleep: the driver stops its device and ends, users wait, and nothing starts before the machine is awake.
+//! The machine's sleep: the driver stops its device and ends, users wait, and nothing starts before
+//! the machine is awake.
 
 use super::*;
 
@@ -7,13 +8,15 @@ use super::*;
 pub enum Sleep {
     /// It stops its device and ends.
     Stopped,
-    /// It goes on until the kernel freezes it: the kernel still writes when user space has been told. The device is started anew afterwards.
+    /// It goes on until the kernel freezes it: the kernel still writes when user space has been
+    /// told. The device is started anew afterwards.
     Driven,
 }
 
 /// How long a driver may take to stop its device: what wants the machine to sleep waits.
 const REST: Duration = Duration::from_secs(20);
-/// After so long without a word the machine counts as awake. This clock stands still while the machine sleeps.
+/// After so long without a word the machine counts as awake. This clock stands still while the
+/// machine sleeps.
 const OVERSLEPT: Duration = Duration::from_secs(90);
 
 impl Machine {
@@ -42,7 +45,8 @@ impl Machine {
         }
     }
 
-    /// The device may have lost its power: a driver that has driven it through the sleep is replaced.
+    /// The device may have lost its power: a driver that has driven it through the sleep is
+    /// replaced.
     pub(super) fn wake_up(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let slept = self.sleep.take();
         self.due.wake = None;

@@ -24,7 +24,8 @@ pub(super) struct Reloading {
 }
 
 impl Supervisor {
-    /// Starts what the manifests have now and had not, and ends what they had and have not. What has changed is ended and follows itself, unless somebody may use it.
+    /// Starts what the manifests have now and had not, and ends what they had and have not. What
+    /// has changed is ended and follows itself, unless somebody may use it.
     pub(super) fn reload(&mut self, answer: Answer) {
         self.reap();
         if self.reloading.is_some() {

@@ -103,8 +103,8 @@ impl Hub {
         }
     }
 
-    /// Sends the next packet of a client: to others, to the wire, or nowhere. False if it is for the wire and that has no room:
-    /// then nothing was done.
+    /// Sends the next packet of a client: to others, to the wire, or nowhere. False if it is for
+    /// the wire and that has no room: then nothing was done.
     fn send(&mut self, seat: usize) -> bool {
         let Some(client) = self.inside.lobby.seats[seat].as_mut() else { return true };
         let Some(port) = &mut client.port else { return true };

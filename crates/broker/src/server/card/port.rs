@@ -81,8 +81,8 @@ impl Port {
         self.pieces.want(wanted);
     }
 
-    /// The next packet to send, which stays here: frames that it makes, and bytes of them all. An error is the client's: it
-    /// broke the protocol.
+    /// The next packet to send, which stays here: frames that it makes, and bytes of them all. An
+    /// error is the client's: it broke the protocol.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<(u64, u64)>, Error> {
         if self.next.is_empty() && !self.closing {

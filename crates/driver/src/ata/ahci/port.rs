@@ -19,8 +19,8 @@ use super::lists::{Failure, Lists};
 const STOP: Duration = Duration::from_millis(port::STOP_MILLIS);
 /// PxSCTL.DET = 1 stands this long: at least a millisecond. [AHCI 10.4.2]
 const COMRESET: Duration = Duration::from_millis(2);
-/// A drive that is there is noticed within this as a rule; the link's own limit is 10 ms [SATA 8.4.1]. One that was used has longer:
-/// `port_reset.rs`.
+/// A drive that is there is noticed within this as a rule; the link's own limit is 10 ms [SATA
+/// 8.4.1]. One that was used has longer: `port_reset.rs`.
 pub(super) const NOTICE: Duration = Duration::from_millis(100);
 /// The same where nobody was noticed before either, just above the link's limit: whoever waits for a disk on another port does not wait for empty ones.
 pub(super) const NOTICE_AGAIN: Duration = Duration::from_millis(12);
@@ -229,14 +229,16 @@ impl Port {
         self.start()
     }
 
-    /// Begins a reset of the drive over its link, which [`end_link_reset`](Self::end_link_reset) follows. [AHCI 10.4.2]
+    /// Begins a reset of the drive over its link, which [`end_link_reset`](Self::end_link_reset)
+    /// follows. [AHCI 10.4.2]
     pub(super) fn begin_link_reset(&mut self) {
         // A port that does not stop by itself may do so when its drive starts anew.
         let _ = self.stop();
         self.pulse();
     }
 
-    /// The reset of the link is over, whether there is a drive or not. When this succeeds, the port is stopped and moves no data.
+    /// The reset of the link is over, whether there is a drive or not. When this succeeds, the port
+    /// is stopped and moves no data.
     pub(super) fn end_link_reset(&mut self) -> Result<(), Error> {
         // What the reset did to the link is no news any more. [AHCI 10.4.2]
         self.clear();

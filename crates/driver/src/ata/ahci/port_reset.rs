@@ -58,7 +58,8 @@ impl PortQueue {
             }
             tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
             self.begin_reset(generation);
-            // A drive may take seconds to come back. Other ports are mended meanwhile, and may have the controller reset.
+            // A drive may take seconds to come back. Other ports are mended meanwhile, and may have
+            // the controller reset.
             drop(order);
             let noticed = self.is_noticed();
             let order = lock(&shared.order);
@@ -97,8 +98,9 @@ impl PortQueue {
 
     /// Whether the drive is noticed after its reset.
     ///
-    /// One that was there is given time and further resets, as a drive that spins up may need: without it, all that is in flight ends. One
-    /// that was missing before is not waited for again, or each request to it would take as long.
+    /// One that was there is given time and further resets, as a drive that spins up may need:
+    /// without it, all that is in flight ends. One that was missing before is not waited for again,
+    /// or each request to it would take as long.
     fn is_noticed(&mut self) -> Result<bool, Error> {
         let mut noticed = self.port.has_drive(Port::link_deadline(), NOTICE);
         for _ in 0..RETURNS {
@@ -116,7 +118,8 @@ impl PortQueue {
         }
     }
 
-    /// Waits until the drive, if it was `noticed`, is ready, and asks whether it is the one that it was, with all that it was given.
+    /// Waits until the drive, if it was `noticed`, is ready, and asks whether it is the one that it
+    /// was, with all that it was given.
     fn end_reset(&mut self, generation: u32, noticed: bool) -> Result<PortState, Error> {
         self.port.end_link_reset()?;
         let ready = self.shared.options.ready_timeout;

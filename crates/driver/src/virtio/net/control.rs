@@ -80,8 +80,8 @@ impl Control {
         if everything { Ok(()) } else { self.order(net::CONTROL_RX, net::RX_PROMISCUOUS, &[0]) }
     }
 
-    /// Repeats a command that changes nothing while the card has `filter`, to see whether it answers. A card that knows none is
-    /// not asked.
+    /// Repeats a command that changes nothing while the card has `filter`, to see whether it
+    /// answers. A card that knows none is not asked.
     pub(super) fn probe(&mut self, filter: &Filter) -> Result<(), Error> {
         if !self.can_filter {
             return Ok(());

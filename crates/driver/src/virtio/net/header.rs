@@ -63,8 +63,9 @@ pub(super) fn read_plain(packet: &Packet, merges: bool) -> Option<u32> {
     plain.then_some(head)
 }
 
-/// Reads the header that the card has written before a packet of `len` bytes: how many buffers it took, and what is known of it; `None` if that makes no sense.
-/// Of a card that never `merges` buffers the number is not looked at: QEMU's leaves it at zero. [virtio 5.1.6.4.2]
+/// Reads the header that the card has written before a packet of `len` bytes: how many buffers it
+/// took, and what is known of it; `None` if that makes no sense. Of a card that never `merges`
+/// buffers the number is not looked at: QEMU's leaves it at zero. [virtio 5.1.6.4.2]
 pub(super) fn read(packet: &Packet, len: u32, merges: bool) -> Option<(u16, Meta)> {
     let mut raw = [0; HEADER as usize];
     packet.buffer.as_ref()?.read(packet.start.checked_sub(HEADER)? as usize, &mut raw).ok()?;

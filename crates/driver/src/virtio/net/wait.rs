@@ -17,8 +17,8 @@ const SENDING: Duration = Duration::from_secs(5);
 /// Whether the card still sends.
 #[derive(Default)]
 pub(super) struct Health {
-    /// How many packets were sent when the card was last looked at with something to send, and when it became so, or was last
-    /// asked.
+    /// How many packets were sent when the card was last looked at with something to send, and when
+    /// it became so, or was last asked.
     stalled: Option<(u64, Instant)>,
     /// It was said that its wire takes nothing.
     warned: bool,
@@ -62,7 +62,8 @@ impl Health {
         });
     }
 
-    /// Whether the card has again sent nothing for long; `returned` packets came back so far, and `waiting` says whether there are more.
+    /// Whether the card has again sent nothing for long; `returned` packets came back so far, and
+    /// `waiting` says whether there are more.
     fn stalls(&mut self, returned: u64, waiting: bool, now: Instant) -> bool {
         let same = self.stalled.filter(|&(before, _)| waiting && before == returned);
         let since = same.map_or(now, |(_, since)| since);
@@ -83,8 +84,9 @@ impl PacketQueue {
         self.transmit.want_interrupts(wanted && self.wake_on_tx);
     }
 
-    /// A card that sends nothing and answers is kept, however long that lasts: its wire takes nothing, as under flow control, and
-    /// what is to be sent waits. One that does not answer commands either is given up.
+    /// A card that sends nothing and answers is kept, however long that lasts: its wire takes
+    /// nothing, as under flow control, and what is to be sent waits. One that does not answer
+    /// commands either is given up.
     fn probe(&mut self) -> Result<(), Error> {
         let name = self.shared.transport.device.name();
         self.shared.answers().inspect_err(|error| self.health.lose(name, error))?;

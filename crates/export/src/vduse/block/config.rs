@@ -8,7 +8,8 @@ use crate::ublk::uapi::{self, Parameters};
 
 /// Bytes of a piece at most. Pages come one by one as a rule, and so many of them as fill the buffer make the longest request.
 pub const PIECE: u32 = 4096;
-/// Pieces of a chain at most. Longer chains are a fault that stops the queue until the driver resets the device.
+/// Pieces of a chain at most. Longer chains are a fault that stops the queue until the driver
+/// resets the device.
 pub const PIECES: usize = 1024;
 /// Pieces of a chain that carry data: all but the header and the status. [virtio 5.2.6]
 const DATA_PIECES: u32 = PIECES as u32 - 2;
@@ -40,7 +41,8 @@ impl Config {
         let blocks_of = |shift: u8| 1u32 << shift.saturating_sub(disk.logical_bs_shift);
         put(0, &disk.dev_sectors.to_le_bytes());
         put(8, &piece.to_le_bytes());
-        // What the driver takes for the longest chain (SEG_MAX) must fit into ours, whatever the buffer holds.
+        // What the driver takes for the longest chain (SEG_MAX) must fit into ours, whatever the
+        // buffer holds.
         put(12, &(buffer.min(disk.max_sectors * SECTOR) / piece).min(DATA_PIECES).to_le_bytes());
         put(20, &u32::to_le_bytes(block));
         put(24, &[disk.physical_bs_shift - disk.logical_bs_shift]);

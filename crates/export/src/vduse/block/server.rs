@@ -243,8 +243,9 @@ impl<'a> Server<'a> {
                     Err(fault) => self.stop(fault),
                 }
             }
-            // The driver has forgotten all, and learns after this that the reset is over. If this process dies before the driver
-            // has set the queue up again, the next one must not look for the old heads in the new ring.
+            // The driver has forgotten all, and learns after this that the reset is over. If this
+            // process dies before the driver has set the queue up again, the next one must not look
+            // for the old heads in the new ring.
             None => self.log.clear(),
         }
         self.gate.heed(number, self.before.take());

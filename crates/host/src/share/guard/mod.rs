@@ -177,7 +177,8 @@ impl Guard {
     }
 }
 
-/// Fails if the process at the other end is neither this user's nor root's: what it says of clients' memory is believed, and the socket's folder may be one in which others make files.
+/// Fails if the process at the other end is neither this user's nor root's: what it says of
+/// clients' memory is believed, and the socket's folder may be one in which others make files.
 fn check_owner(uid: Uid) -> io::Result<()> {
     if uid.is_root() || uid == rustix::process::geteuid() {
         return Ok(());

@@ -24,7 +24,8 @@ use super::quiet::{Config, LOOK};
 const ORPHANED: Duration = Duration::from_secs(10);
 /// Why nothing can be done now.
 const BUSY: &str = "the disk always has requests in flight, and memory is registered in a moment in which it has none: try again when it has less to do";
-/// How often a region is tried to be taken back, ten seconds each: within what the exporting process waits for the guard.
+/// How often a region is tried to be taken back, ten seconds each: within what the exporting
+/// process waits for the guard.
 const TRIES: u32 = 10;
 /// How often it is looked whether the devices that wait for the next server are still there.
 const THERE: Duration = Duration::from_millis(500);

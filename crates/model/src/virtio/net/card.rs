@@ -250,7 +250,8 @@ impl VirtioNetModel {
         }
         let mut header = Header::zeroed();
         let valid = self.function.features & net::GUEST_CSUM != 0 && frame::checksum_is_right(frame);
-        // QEMU's card leaves the number at zero unless it may merge, whatever [virtio 5.1.6.4.1] says.
+        // QEMU's card leaves the number at zero unless it may merge, whatever [virtio 5.1.6.4.1]
+        // says.
         let count = if merges { chains.len() as u16 } else { 0 };
         header.set_buffers(count).set_flags(if valid { net::DATA_VALID } else { 0 });
         self.twist(&mut header);

@@ -18,8 +18,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Of a card that was made with `address` and offers `features`: without commands for filters it lets everything through,
-    /// as QEMU's does.
+    /// Of a card that was made with `address` and offers `features`: without commands for filters
+    /// it lets everything through, as QEMU's does.
     pub(super) fn new(address: Mac, features: u64) -> Self {
         let promiscuous = features & net::CTRL_RX == 0;
         Self {

@@ -42,7 +42,8 @@ pub(super) struct Shape {
     places: Places,
 }
 
-/// Features that a user may switch off, by QEMU's words, each with those that need it. [virtio 5.1.3.1]
+/// Features that a user may switch off, by QEMU's words, each with those that need it. [virtio
+/// 5.1.3.1]
 const FEATURES: [(&str, u64); 8] = [
     ("csum", net::CSUM | net::HOST_TSO4),
     ("guest_csum", net::GUEST_CSUM),
@@ -61,9 +62,12 @@ fn pairs(text: &str) -> Option<u16> {
 
 /// Opens `sim:virtio-net`.
 ///
-/// Options, besides those of [every model](crate), `delay=` apart: `wire=test` (a test's [handle](VirtioNetHandle); or `mirror`, or `cable/NAME`, as of [an e1000](crate::e1000::open)), `mac=52:54:00:12:34:56`,
-/// `queues=1` (pairs of them, up to 8), `packed=off` (offers packed virtqueues), `events=on` (offers to be told by positions), `structures=together` (in BAR 4; `apart`: each in a BAR of its own).
-/// `csum`, `guest_csum`, `host_tso4`, `mrg_rxbuf`, `status`, `ctrl_vq`, `ctrl_rx`, `ctrl_mac_addr`: `off` takes that feature away, and those that need it.
+/// Options, besides those of [every model](crate), `delay=` apart: `wire=test` (a test's
+/// [handle](VirtioNetHandle); or `mirror`, or `cable/NAME`, as of [an e1000](crate::e1000::open)),
+/// `mac=52:54:00:12:34:56`, `queues=1` (pairs of them, up to 8), `packed=off` (offers packed
+/// virtqueues), `events=on` (offers to be told by positions), `structures=together` (in BAR 4;
+/// `apart`: each in a BAR of its own). `csum`, `guest_csum`, `host_tso4`, `mrg_rxbuf`, `status`,
+/// `ctrl_vq`, `ctrl_rx`, `ctrl_mac_addr`: `off` takes that feature away, and those that need it.
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimVirtioNet, Error> {
     let known = ["wire", "mac", "queues", "packed", "events", "structures"].into_iter().chain(FEATURES.map(|(name, _)| name));
     let options = Options::of(uri, "virtio-net", &known.collect::<Vec<_>>())?;
