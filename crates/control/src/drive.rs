@@ -261,6 +261,9 @@ pub struct DiskFacts {
     pub model: String,
     /// Its serial number.
     pub serial: String,
+    /// What tells it from other disks; empty if the driver is of a version that does not say.
+    #[serde(default)]
+    pub identity: String,
     /// Bytes of a block.
     pub block_size: u32,
     /// Blocks.
@@ -283,6 +286,16 @@ pub struct DiskFacts {
     pub read_only: bool,
     /// It turns.
     pub rotates: bool,
+}
+
+impl DiskFacts {
+    /// Whether it is the disk that was offered as `before`, maybe with another size.
+    pub fn is(&self, before: &Self) -> bool {
+        if self.identity.is_empty() || before.identity.is_empty() {
+            return (&self.model, &self.serial) == (&before.model, &before.serial);
+        }
+        self.identity == before.identity
+    }
 }
 
 /// A network card that a driver offers: what its interface is made by.

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use ring3_control::admin::Reply;
 use ring3_control::drive::{DiskFacts, Offered, Order, Report, Serve};
 use ring3_control::status::{DeviceStatus, DiskStatus, State};
+use ring3_device::Device;
+use ring3_device::dma::Kept;
 use ring3_lease::Channel;
 use ring3_sandbox::Program;
 use ring3_stats::{Operation, Phase, Recorder, Segment};
@@ -58,12 +60,13 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
         std::process::abort();
     }
     let device = ring3_backend::attach(lease.into(), None).ok()?;
-    say(&Report::Offers {
-        disks: vec![disk(); if manner == "offers many" { 17 } else { 1 }],
-        nics: Vec::new(),
-        refused: Vec::new(),
-        adopted: adopted && manner == "records",
-    })?;
+    let disks = match manner {
+        "offers many" => vec![disk(); 17],
+        "comes back as another disk" if came_before(&*device) => vec![DiskFacts { identity: "the second".into(), ..disk() }],
+        "comes back larger and with a second disk" if came_before(&*device) => vec![DiskFacts { blocks: 2000, ..disk() }, disk()],
+        _ => vec![disk()],
+    };
+    say(&Report::Offers { disks, nics: Vec::new(), refused: Vec::new(), adopted: adopted && manner == "records" })?;
     loop {
         let (order, _) = next()?;
         match order {
@@ -111,6 +114,14 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
     }
 }
 
+/// Whether a driver has been there before, by a word of the device's that outlives drivers.
+fn came_before(device: &dyn Device) -> bool {
+    let (kept, last) = (device.dma().arena().kept().unwrap(), Kept::WORDS - 1);
+    let before = kept.load(last);
+    kept.store(last, 1);
+    before == 1
+}
+
 /// Says by what its device could be adopted.
 fn record(control: &Channel, times: usize) -> Option<()> {
     let file = rustix::fs::memfd_create("record", MemfdFlags::CLOEXEC).ok()?;
@@ -127,6 +138,7 @@ fn disk() -> DiskFacts {
         name: "the disk".into(),
         model: "model".into(),
         serial: "serial".into(),
+        identity: "the first".into(),
         block_size: 512,
         blocks: 1000,
         max_queues: 1,
@@ -496,6 +508,22 @@ fn a_driver_that_offers_more_disks_than_it_may_have_is_ended_and_named() {
     let bed = bed("offers many", "burst = 1\ndeadline_s = 1");
     bed.until("given up", |status| status.state == State::Failed);
     assert!(bed.log().contains("offers 17 disks, and limits.disks allows 16"), "{}", bed.log());
+}
+
+#[test]
+fn a_disk_that_is_another_one_after_its_driver_has_died_is_not_given_to_users() {
+    let bed = bed("comes back as another disk", "burst = 1\ndeadline_s = 1");
+    signal(bed.ready().pid, Signal::KILL);
+    bed.until("given up", |status| status.state == State::Failed);
+    assert_eq!(bed.notes.count("serve"), 1, "the first driver's");
+    assert!(bed.log().contains("it is \"the second\", and was \"the first\""), "{}", bed.log());
+}
+
+#[test]
+fn a_disk_that_is_larger_and_no_longer_alone_after_its_driver_has_died_goes_on() {
+    let bed = bed("comes back larger and with a second disk", "");
+    signal(bed.ready().pid, Signal::KILL);
+    bed.replaced(1);
 }
 
 #[test]

@@ -50,6 +50,13 @@ pub trait Disk: Send + Sync {
     /// What it is called in messages: `vfio:0000:01:00.0 namespace 1`.
     fn name(&self) -> String;
 
+    /// What tells it from other disks, over resets, drivers and machines: whoever goes on with a disk
+    /// compares this with what it was. By default its model and serial number.
+    fn identity(&self) -> String {
+        let info = self.info();
+        format!("{} {}", info.model, info.serial)
+    }
+
     /// Its size, format and limits. They hold for the life of the value.
     fn info(&self) -> &Info;
 

@@ -81,6 +81,12 @@ impl Disk for Namespace {
         format!("{} namespace {}", self.shared.device.name(), self.id())
     }
 
+    fn identity(&self) -> String {
+        let Info { model, serial, .. } = &*self.unit.info;
+        let unique: String = self.unit.unique.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{model} {serial} namespace {} {unique}", self.id())
+    }
+
     fn info(&self) -> &Info {
         &self.unit.info
     }

@@ -412,6 +412,7 @@ pub fn facts(disk: &dyn Disk) -> DiskFacts {
         name: disk.name(),
         model: info.model.clone(),
         serial: info.serial.clone(),
+        identity: disk.identity(),
         block_size: info.block_size,
         blocks: info.blocks,
         max_queues: disk.max_queues(),

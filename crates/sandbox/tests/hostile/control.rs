@@ -83,6 +83,7 @@ fn disk() -> DiskFacts {
         name,
         model,
         serial,
+        identity: String::new(),
         block_size,
         blocks,
         max_queues,

@@ -209,12 +209,12 @@ impl Export for Ublk {
 
     fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
         let facts = &offered.disks;
-        if facts.len() != self.disks.len() {
-            return Err(format!(
-                "the device has {} disks now, and had {}: stop it, and start it anew",
-                facts.len(),
-                self.disks.len()
-            ));
+        if facts.len() < self.disks.len() {
+            return Err(format!("the device has {} disks now, and had {}", facts.len(), self.disks.len()));
+        }
+        let (facts, new) = facts.split_at(self.disks.len());
+        for disk in new {
+            tracing::warn!("{} is new: ring3 stop {} and ring3 restart have it shown, too", disk.name, self.device);
         }
         // What was registered at the last moment is known now: the kernel has given the disks back since.
         self.lent.close(true);

@@ -49,9 +49,15 @@ impl Keeper {
             Action::Kill => self.driver.iter().for_each(Process::kill),
             Action::Fence => self.fence(),
             Action::Drive(start) => self.drive(start),
-            Action::Create => self.exporter.order(Job::Create(self.facts.clone())),
+            Action::Create => {
+                self.shown = self.facts.disks.clone();
+                self.exporter.order(Job::Create(self.facts.clone()));
+            }
             Action::Recover => self.exporter.order(Job::Recover),
             Action::Serve => {
+                if let Err(why) = self.check_same() {
+                    return self.accuse(&why);
+                }
                 self.exporter.vain.dead.store(false, Ordering::Release);
                 self.exporter.order(Job::Serve(self.facts.clone()));
             }

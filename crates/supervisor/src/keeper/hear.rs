@@ -183,6 +183,22 @@ impl Keeper {
         }
     }
 
+    /// Whether the disks are those that users have. A device may have more meanwhile, behind those.
+    pub(super) fn check_same(&self) -> Result<(), String> {
+        let now = &self.facts.disks;
+        for (place, before) in self.shown.iter().enumerate() {
+            match now.get(place) {
+                Some(disk) if disk.is(before) => {}
+                Some(disk) => {
+                    let (name, is, was) = (&disk.name, &disk.identity, &before.identity);
+                    return Err(format!("{name} is another disk than its users have: it is {is:?}, and was {was:?}"));
+                }
+                None => return Err(format!("{} is gone: the device has {} disks now", before.name, now.len())),
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn end_driver(&mut self) {
         let Some(driver) = &self.driver else { return };
         let killed = driver.was_killed();

@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_control::drive::Offered;
+use ring3_control::drive::{DiskFacts, Offered};
 use ring3_sandbox::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -94,6 +94,8 @@ struct Keeper {
     candidate: Option<Arc<Program>>,
     exporter: Exporter,
     facts: Offered,
+    /// The disks that users have, as the driver of that time has offered them.
+    shown: Vec<DiskFacts>,
     /// The driver has what it serves by.
     given: bool,
     /// Disks whose queues the driver has not lent to the kernel yet.
@@ -175,6 +177,7 @@ impl Keeper {
             candidate: None,
             exporter,
             facts: Offered::default(),
+            shown: Vec::new(),
             given: false,
             awaited: BTreeSet::new(),
             saved: None,
@@ -219,6 +222,7 @@ impl Keeper {
         self.machine = Machine::adopted(self.setup.device.terms(), goal, Left { held, driven, shown }, Instant::now());
         (self.held, self.driver, self.facts) = (adopted.held, adopted.driver, adopted.offered);
         self.given = self.driver.is_some();
+        self.shown = self.facts.disks.clone();
         self.shared.see(adopted.look);
         let address = self.held.as_ref().and_then(|held| held.name().strip_prefix("vfio:")?.parse().ok());
         self.setup.taken.set(&self.setup.device.name, address);
