@@ -297,6 +297,21 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
+/// Stops the process, and waits until none of its threads runs: on a busy machine one does for a while.
+#[track_caller]
+fn halt(pid: u32) {
+    signal(pid, Signal::STOP);
+    let stands = |thread: &std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+    };
+    let since = Instant::now();
+    while !std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(|thread| stands(&thread.unwrap())) {
+        assert!(since.elapsed() < PATIENCE, "{pid} does not stand still");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn signals_of(mut pids: VecDeque<u32>) {
     while let Some(pid) = pids.pop_front() {
         signal(pid, Signal::KILL);
@@ -379,7 +394,7 @@ fn two_kills_in_a_row_and_the_death_of_the_standby_are_survived() {
 fn an_idle_driver_that_was_stopped_is_replaced_once_the_kernel_has_requests_for_it() {
     let bed = bed("works", "");
     let before = bed.ready();
-    signal(before.pid, Signal::STOP);
+    halt(before.pid);
     std::thread::sleep(Duration::from_millis(3000));
     assert_eq!(bed.keeper.shared.now().pid, before.pid, "nothing is wanted of it");
     bed.notes.in_flight.store(3, Ordering::Relaxed);
@@ -493,7 +508,7 @@ fn an_upgrade_whose_old_driver_is_killed_meanwhile_says_that_the_new_one_drives(
 #[test]
 fn a_driver_that_does_not_hear_that_it_is_to_stop_ends_once_somebody_insists() {
     let bed = bed("works", "");
-    signal(bed.ready().pid, Signal::STOP);
+    halt(bed.ready().pid);
     let (tell, reply) = channel();
     bed.keeper.ask(Ask::End { force: false, answer: Box::new(move |reply| drop(tell.send(reply))) });
     bed.until("stopping", |status| status.state == State::Stopping);

@@ -99,8 +99,12 @@ fn many_connections_are_survived() {
     assert_eq!(bed.server.connections.len(), CONNECTIONS);
     bed.is_well();
     drop(sockets);
-    bed.server.take();
-    assert!(bed.server.connections.len() <= 1);
+    // Those that nobody has accepted yet are, and are seen to be closed then.
+    let since = Instant::now();
+    while bed.server.connections.len() > 1 {
+        assert!(since.elapsed() < Duration::from_secs(60), "{} are left", bed.server.connections.len());
+        bed.server.take();
+    }
 }
 
 #[test]
