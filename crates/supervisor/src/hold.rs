@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt, FdMapping};
-use ring3_process::{Signals, marked};
+use ring3_process::{Signals, Wishes, marked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
@@ -148,11 +148,7 @@ impl Holder {
                 Err(error) => return Err(error.into()),
             }
             let ended = !fds[1].revents().is_empty();
-            let wishes = signals.wishes();
-            if wishes.stop || wishes.hang_up {
-                told = true;
-                let _ = pidfd_send_signal(&process, Signal::TERM);
-            }
+            told |= pass_on(signals.wishes(), &process);
             // After it has ended, too: what it has sent last is there.
             while let Some((message, fds)) = receive(&self.socket)? {
                 self.shelf.take(&message, fds);
@@ -167,9 +163,19 @@ impl Holder {
     fn sleep(&self, pause: Duration, signals: &Signals) -> io::Result<bool> {
         let limit = Timespec::try_from(pause).ok();
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], limit.as_ref());
-        let wishes = signals.wishes();
-        Ok(wishes.stop || wishes.hang_up)
+        // What is to be replaced has died already.
+        Ok(signals.wishes().stop)
     }
+}
+
+/// Tells `process` what is wished: to stop, or to leave its devices to the next one. Whether it is to
+/// stop.
+fn pass_on(wishes: Wishes, process: &OwnedFd) -> bool {
+    for (wished, signal) in [(wishes.hang_up, Signal::HUP), (wishes.stop, Signal::TERM)] {
+        // It may have ended.
+        let _ = wished.then(|| pidfd_send_signal(process, signal));
+    }
+    wishes.stop
 }
 
 /// The next message at `socket`, which does not block, with what came beside it; an empty one in place of one that makes no sense.
@@ -289,6 +295,24 @@ mod tests {
         let holder = Holder::new("/bin/sh".into(), ["-c", &script].map(OsString::from).to_vec(), folder.path()).unwrap();
         assert!(holder.run(&Signals::take().unwrap()).unwrap().success());
         assert!(folder.path().join("once").is_dir());
+    }
+
+    #[test]
+    fn a_hang_up_is_passed_on_as_one_and_only_a_stop_ends_the_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        for (wishes, ends) in [
+            (Wishes { hang_up: true, ..Wishes::default() }, (false, 75)),
+            (Wishes { stop: true, ..Wishes::default() }, (true, 0)),
+        ] {
+            let ready = folder.path().join(format!("ready {}", wishes.stop));
+            let script = "trap 'exit 75' HUP; trap 'exit 0' TERM; : >\"$0\"; while :; do sleep 0.01; done";
+            let mut child = Command::new("/bin/sh").args(["-c", script]).arg(&ready).spawn().unwrap();
+            while !ready.exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+            assert_eq!((pass_on(wishes, &process), child.wait().unwrap().code()), (ends.0, Some(ends.1)));
+        }
     }
 
     #[test]

@@ -304,7 +304,7 @@ impl Export for Ublk {
             let found = Control::open().and_then(|control| Device::adopt(control, id));
             let mut device = found.map_err(|error| error.to_string())?;
             let parameters = device.parameters().map_err(|error| error.to_string())?;
-            let (shape, bytes) = (device.shape(), facts.blocks.saturating_mul(facts.block_size.into()));
+            let (shape, bytes) = (device.shape(), parameters.dev_sectors.saturating_mul(SECTOR));
             let (rotates, block) = (facts.rotates, facts.block_size);
             disks.push(Disk { device, parameters, shape, rotates, bytes, block, grown: None, link: None, partitions: None });
         }

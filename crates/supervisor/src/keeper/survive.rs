@@ -123,7 +123,8 @@ impl Keeper {
             processes: processes.iter().map(|process| process.pid()).collect(),
             running: self.driver.as_ref().filter(|_| self.machine.is_running()).map(Process::pid),
             stopped: self.machine.state() == ring3_control::status::State::Stopped,
-            disks: self.facts.disks.clone(),
+            // What users have, and no other that a driver has offered beside it or in its place.
+            disks: self.shown.clone(),
             nics: self.facts.nics.clone(),
             shape: {
                 let export = &self.setup.device.export;
