@@ -1,6 +1,7 @@
-//! A machine with a real systemd that powers off while its supervised disk is mounted and written
-//! to by a process that ignores SIGTERM. The disk's image is looked at afterwards: a file system
-//! that was unmounted needs no recovery.
+//! Machines with a real systemd that power off while a disk of ring3's is mounted and written to by
+//! a process that ignores SIGTERM: a supervised disk, and one with the root file system on it. The
+//! disk's image is looked at afterwards: a file system that was unmounted, or mounted read-only,
+//! needs no recovery.
 //!
 //! `cargo test -p ring3-cli --test poweroff -- --ignored`, or `make test`.
 
@@ -9,7 +10,7 @@ mod supervised;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -58,32 +59,82 @@ fn format(cache: &Cache, image: &Path) {
     assert!(mkfs.status().unwrap().success());
 }
 
+/// The first process of the machine begins with an initial file system, from which the disk is
+/// served on.
+const ROOT: &str = r#"
+ring3 run nvme --device vfio:$DISK --id 0 >/tmp/ready 2>/tmp/log &
+for try in $(seq 600); do [ -b /dev/ublkb0 ] && break; sleep 0.05; done
+mkdir /new && mount -t ext4 /dev/ublkb0 /new || { cat /tmp/ready /tmp/log; exit 1; }
+tar -xf /root.tar -C /new && mkdir -p /new/proc /new/sys /new/dev /new/run /new/tmp /new/root /new/lab /new/etc/systemd/system || exit 1
+cp -a /bin /new/lab/bin; cp /etc/passwd /etc/group /new/etc/; echo 0123456789abcdef0123456789abcdef >/new/etc/machine-id
+cat >/new/busy <<'END'
+#!/lab/bin/busybox sh
+export PATH=/lab/bin:/usr/bin
+trap '' TERM HUP
+echo "the root is $(grep ' / ' /proc/mounts | tail -n 1)" >/dev/console
+echo kept >/kept; sync; (sleep 3; systemctl poweroff --no-block) &
+exec 9>>/held; while :; do echo written >&9; dd if=/dev/zero of=/written bs=4k count=4 conv=fsync 2>/dev/null; done
+END
+chmod 755 /new/busy
+printf '[Unit]\nAfter=basic.target\nRequires=basic.target\n[Service]\nExecStart=/busy\nKillMode=process\nTimeoutStopSec=5\n' >/new/etc/systemd/system/busy.service
+sync
+echo 'exec switch_root /new /lib/systemd/systemd --unit=busy.service --log-target=console --show-status=no --log-level=warning' >/switch
+"#;
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_machine_whose_root_file_system_is_on_such_a_disk_powers_off_and_leaves_it_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, cache) = image(folder.path(), 512 << 20);
+    let guest = guest("poweroff-root", &image, 512 << 20).file("/root.tar", &cache.path("systemd/systemd.tar"));
+    let console = powered_off(&guest.step("root", ROOT), &cache);
+    assert!(console.contains("the root is /dev/ublkb0 / ext4"), "{console}");
+    assert_clean(&image, &console);
+}
+
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_machine_powers_off_with_a_mounted_disk_in_use_and_leaves_its_file_system_clean() {
     let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("disk");
-    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let (image, cache) = image(folder.path(), 64 << 20);
+    let guest = guest("poweroff", &image, 64 << 20).file("/systemd/1.tar", &cache.path("systemd/systemd.tar"));
+    let guest = guest.file("/systemd/2.tar", &installed(folder.path())).step("busy", BUSY);
+    assert_clean(&image, &powered_off(&guest, &cache));
+}
+
+/// The image of a disk with an empty file system, and the lab's files.
+fn image(folder: &Path, size: u64) -> (PathBuf, Cache) {
+    let image = folder.join("disk");
+    File::create(&image).unwrap().set_len(size).unwrap();
     let cache = Cache::open().unwrap();
     ring3_lab::prepare(&cache, &[Need::Tools, Need::Systemd], &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
     format(&cache, &image);
+    (image, cache)
+}
+
+fn guest(name: &str, image: &Path, size: u64) -> Guest {
     let disk = Device {
-        namespaces: vec![Disk::new(Size(64 << 20), Backing::Image(image.clone()))],
+        namespaces: vec![Disk::new(Size(size), Backing::Image(image.to_owned()))],
         ..Device::new("disk", "nvme").bound("vfio-pci")
     };
-    let guest = Guest { memory_mib: 1024, time_limit: Duration::from_secs(400), ..Guest::new("poweroff") };
-    let guest = with_programs(guest).module("ublk_drv").module("vfio-pci").module("ext4").device(disk);
-    let guest = guest.file("/systemd/1.tar", &cache.path("systemd/systemd.tar"));
-    let guest = guest.file("/systemd/2.tar", &installed(folder.path())).step("busy", BUSY);
-    // The guest ends before its step does, so that the lab calls it dead or finds no end of the
-    // step.
-    let console = match guest.run(&cache, &mut |_| {}) {
+    let guest = Guest { memory_mib: 1024, time_limit: Duration::from_secs(400), ..Guest::new(name) };
+    with_programs(guest).module("ublk_drv").module("vfio-pci").module("ext4").device(disk)
+}
+
+/// What a machine has said that has switched itself off.
+fn powered_off(guest: &Guest, cache: &Cache) -> String {
+    // It ends before its job does, so that the lab calls it dead or finds no end of the step.
+    let console = match guest.run(cache, &mut |_| {}) {
         Ok(outcome) => format!("{}\n{}\n{}", outcome.console, outcome.messages, outcome.output()),
         Err(Error::Died { console, .. }) => console,
         Err(error) => panic!("{error}"),
     };
     assert!(console.contains("Power down"), "{console}");
-    let (features, state) = superblock(&image);
+    console
+}
+
+fn assert_clean(image: &Path, console: &str) {
+    let (features, state) = superblock(image);
     assert_eq!(state & 0xffff, 0xef53, "no file system: {console}");
     assert_eq!(features & NEEDS_RECOVERY, 0, "it was not unmounted: {console}");
 }
