@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use ring3_class::net::sum;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, connect, ipproto, recv, send, socket};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, send, socket};
 
 use super::measure::PATIENCE;
 use super::streams::SINK;
+use super::tcp::connect;
 use crate::Error;
 use crate::report::Measurement;
 
@@ -85,13 +86,15 @@ impl FromStr for Beside {
 pub fn measure_ping(beside: Beside, peer: Ipv4Addr, time: Duration, into: Measurement) -> Result<Measurement, Error> {
     let mut ping = Ping::open(peer)?;
     ping.reach()?;
+    let connections = if beside == Beside::Streams { STREAMS } else { 0 };
+    let streams = (0..connections).map(|_| connect(peer, SINK)).collect::<Result<Vec<_>, _>>()?;
     let (over, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
     let load = Load { peer, over: &over, bytes: &bytes };
     let (measured, sent) = thread::scope(|scope| {
         let threads = match beside {
             Beside::Idle => Vec::new(),
             Beside::Datagrams => vec![scope.spawn(|| load.datagrams())],
-            Beside::Streams => (0..STREAMS).map(|_| scope.spawn(|| load.stream())).collect(),
+            Beside::Streams => streams.into_iter().map(|stream| scope.spawn(|| load.stream(stream))).collect(),
         };
         thread::sleep(SETTLE);
         let (start, before) = (Instant::now(), bytes.load(Ordering::Relaxed));
@@ -138,8 +141,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    fn stream(&self) -> io::Result<()> {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((self.peer, SINK)), PATIENCE)?;
+    fn stream(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_write_timeout(Some(LOOK))?;
         let piece = vec![0; PIECE];
         while !self.is_over() {
@@ -164,7 +166,7 @@ impl Ping {
     fn open(peer: Ipv4Addr) -> Result<Self, Error> {
         let open = || {
             let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP))?;
-            connect(&socket, &SocketAddr::from((peer, 0)))?;
+            net::connect(&socket, &SocketAddr::from((peer, 0)))?;
             Ok(socket)
         };
         let opened: rustix::io::Result<_> = open();

@@ -53,7 +53,7 @@ impl FromStr for Way {
 /// Moves bytes one way in pieces of 64 KiB between this machine and the [far end](super::streams()) at `peer`, and fills in what a byte costs.
 pub fn measure_stream(way: Way, peer: Ipv4Addr, method: &Method, into: Measurement) -> Result<Measurement, Error> {
     let failed = |error| Error::os(format!("{way} with {peer}"), error);
-    let stream = connect(way, peer)?;
+    let stream = connect(peer, if way == Way::Out { SINK } else { SOURCE })?;
     stream.set_read_timeout(Some(SILENCE)).and(stream.set_write_timeout(Some(SILENCE))).map_err(failed)?;
     let mut piece = vec![0; PIECE];
     let mut run = |time: Duration, soaker: Option<&Soaker>| {
@@ -102,9 +102,10 @@ fn told(into: Measurement, way: Way, bytes: u64, before: &Connection, after: &Co
     if way == Way::In { into } else { into.with("window_kib", after.window as f64 / 1024.0) }
 }
 
-/// Until the link is there nobody can be reached.
-fn connect(way: Way, peer: Ipv4Addr) -> Result<TcpStream, Error> {
-    let (port, start) = (if way == Way::Out { SINK } else { SOURCE }, Instant::now());
+/// Until the link is there nobody can be reached, and a port whose last connection went without a
+/// word listens again after some seconds.
+pub(super) fn connect(peer: Ipv4Addr, port: u16) -> Result<TcpStream, Error> {
+    let start = Instant::now();
     loop {
         match TcpStream::connect_timeout(&SocketAddrV4::new(peer, port).into(), Duration::from_secs(1)) {
             Ok(stream) => return Ok(stream),
