@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_lease::Channel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Between two looks whether clients may be accepted again.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How long nobody is accepted after that has failed.
+const DEAF: Duration = Duration::from_secs(1);
 
 /// What is done with clients' memory.
 pub trait Register {
@@ -36,6 +38,8 @@ pub trait Register {
 /// Clients of an export, each with one region at most.
 pub struct Clients<R: Register> {
     listener: Listener,
+    /// Nobody is accepted before: this process had no descriptor left.
+    deaf_until: Option<Instant>,
     registrar: R,
     clients: Vec<Client<R::Shared>>,
 }
@@ -57,7 +61,7 @@ enum Woken {
 impl<R: Register> Clients<R> {
     /// Who comes to `listener`.
     pub fn new(listener: Listener, registrar: R) -> Self {
-        Self { listener, registrar, clients: Vec::new() }
+        Self { listener, registrar, clients: Vec::new(), deaf_until: None }
     }
 
     /// Hears who has shared memory with a server that has died, by the same socket. It has not noticed.
@@ -92,7 +96,7 @@ impl<R: Register> Clients<R> {
         loop {
             // Each who comes may have sent what is not taken, and what of others was not is still
             // being closed.
-            let full = self.listener.closer().is_full();
+            let full = self.listener.closer().is_full() || self.deaf_until.is_some_and(|until| Instant::now() < until);
             let wanted = if full { PollFlags::empty() } else { PollFlags::IN };
             let mut fds = vec![PollFd::new(&stop, PollFlags::IN), PollFd::new(&self.listener, wanted)];
             fds.extend(self.clients.iter().map(|client| PollFd::new(&client.channel, PollFlags::IN)));
@@ -112,7 +116,9 @@ impl<R: Register> Clients<R> {
             Ok(Some(client)) => client,
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!("{error}");
+                // Who waits is still there: without a pause, this thread would do nothing else.
+                self.deaf_until = Some(Instant::now() + DEAF);
+                tracing::warn!("nobody is accepted for {DEAF:?}: {error}");
                 return;
             }
         };

@@ -9,8 +9,10 @@
 //! # Shape
 //! The thread has a real-time priority as long as it sleeps now and then. One that has run for
 //! [`MOST`] without a sleep, whether it moved packets or polled for them, shares the processor as
-//! programs do, until it has slept: or packets that are received would keep the programs from
-//! running that want them, as the kernel hands such work to an ordinary thread too.
+//! programs do for as long, or until it has slept: or packets that are received would keep the
+//! programs from running that want them, as the kernel hands such work to an ordinary thread too.
+//! Then it runs ahead again: who sends without end would leave it no sleep, and it would stay
+//! behind.
 //!
 //! # Limits
 //! A sleep of any length counts. Packets that come just more slowly than the thread moves them
@@ -45,7 +47,7 @@ pub struct Ahead {
     /// This process may not, or shall not.
     never: bool,
     now: bool,
-    /// Since when it has run without a sleep, as far as it was looked at.
+    /// Since when it has run without a sleep and with this priority, as far as it was looked at.
     since: Option<Instant>,
     turns: u32,
 }
@@ -62,7 +64,7 @@ impl Ahead {
     #[inline]
     pub fn worked(&mut self) {
         self.turns += 1;
-        if self.now && self.turns.is_multiple_of(LOOK) {
+        if !self.never && self.turns.is_multiple_of(LOOK) {
             self.look(Instant::now());
         }
     }
@@ -85,7 +87,8 @@ impl Ahead {
     #[cold]
     fn look(&mut self, now: Instant) {
         if now.saturating_duration_since(*self.since.get_or_insert(now)) >= MOST {
-            self.set(false);
+            self.since = Some(now);
+            self.set(!self.now);
         }
     }
 
@@ -160,6 +163,21 @@ mod tests {
         assert_eq!(policy(), libc::SCHED_FIFO);
         drop(ahead);
         assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn a_thread_that_never_sleeps_runs_ahead_again_after_it_has_shared_the_processor() {
+        let Some(mut ahead) = ahead() else { return };
+        let mut seen = Vec::new();
+        let start = Instant::now();
+        while seen.len() < 3 && start.elapsed() < Duration::from_secs(10) {
+            ahead.worked();
+            let policy = policy();
+            if seen.last() != Some(&policy) {
+                seen.push(policy);
+            }
+        }
+        assert_eq!(seen, [libc::SCHED_FIFO, libc::SCHED_OTHER, libc::SCHED_FIFO]);
     }
 
     #[test]

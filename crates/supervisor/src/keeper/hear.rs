@@ -117,7 +117,7 @@ impl Keeper {
                 self.dismiss();
                 Event::Left
             }
-            Report::Stopped => return self.note(&format!("driver {pid} has stopped the device")),
+            Report::Stopped => return self.relay(&format!("driver {pid} has stopped the device")),
             Report::Failed { error, gone } => {
                 self.accuse(&format!("driver {pid} cannot go on: {error}"));
                 if gone && self.held.as_ref().is_some_and(super::device::Held::is_gone) {

@@ -256,7 +256,9 @@ impl Keeper {
         let due = self.machine.deadline();
         let (speaks, idle) = (self.words > 0 || self.messages > 0, self.watch.as_ref().is_some_and(Watch::is_idle));
         let pause = if idle && !speaks { IDLE_LOOK } else { LOOK };
-        let look = (self.machine.is_running() || speaks || !self.dismissed.is_empty()).then(|| self.looked + pause);
+        // A driver has the device's interrupts before it serves, and while it stops.
+        let drives = self.machine.is_running() || self.machine.is_opening() || self.machine.is_stopping();
+        let look = (drives || speaks || !self.dismissed.is_empty()).then(|| self.looked + pause);
         let closed = [&self.driver, &self.standby].into_iter().flatten().filter_map(Process::closed).map(|at| at + LOOK);
         let next = due.into_iter().chain(look).chain(closed).min();
         let timeout = next.and_then(|next| Timespec::try_from(next.saturating_duration_since(Instant::now())).ok());
