@@ -8,7 +8,7 @@ use ring3_lease::Channel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::protocol::{Answer, Ask, VERSION};
-use crate::server::Listener;
+use crate::server::{Listener, PAUSE};
 
 /// Clients at the same time.
 const MOST: usize = 64;
@@ -18,8 +18,6 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Between two looks whether clients may be accepted again.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// How long nobody is accepted after that has failed.
-const DEAF: Duration = Duration::from_secs(1);
 
 /// What is done with clients' memory.
 pub trait Register {
@@ -38,7 +36,7 @@ pub trait Register {
 /// Clients of an export, each with one region at most.
 pub struct Clients<R: Register> {
     listener: Listener,
-    /// Nobody is accepted before: this process had no descriptor left.
+    /// Nobody is accepted before, as that has failed.
     deaf_until: Option<Instant>,
     registrar: R,
     clients: Vec<Client<R::Shared>>,
@@ -117,8 +115,8 @@ impl<R: Register> Clients<R> {
             Ok(None) => return,
             Err(error) => {
                 // Who waits is still there: without a pause, this thread would do nothing else.
-                self.deaf_until = Some(Instant::now() + DEAF);
-                tracing::warn!("nobody is accepted for {DEAF:?}: {error}");
+                self.deaf_until = Some(Instant::now() + PAUSE);
+                tracing::warn!("nobody is accepted for {PAUSE:?}: {error}");
                 return;
             }
         };

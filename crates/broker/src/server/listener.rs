@@ -15,6 +15,8 @@ use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketTy
 
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
+/// How long nobody is accepted at a socket after that has failed: no descriptor is left, as a rule.
+pub const PAUSE: Duration = Duration::from_secs(1);
 
 /// For a client that hears nothing more.
 const PARTING: Duration = Duration::from_millis(1);

@@ -8,10 +8,10 @@ use ring3_class::irq::{Irq, IrqKind};
 use ring3_class::wait::Source;
 use ring3_class::{Deadline, Error};
 use ring3_lease::Channel;
-use ring3_reactor::{Pool, Reactor, Registration, Token};
+use ring3_reactor::{Pool, Reactor, Registration, Timer, Token};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::listener::Listener;
+use super::listener::{Listener, PAUSE};
 use super::session::{Guest, Session, Word};
 use crate::protocol::{Answer, Ask};
 
@@ -37,6 +37,8 @@ struct Door {
     /// Raised when clients may be accepted again.
     room: Arc<OwnedFd>,
     again: Token,
+    /// Runs out when clients are accepted again, after that has failed.
+    retry: Option<Timer>,
     /// Its first place, and how many it has.
     first: usize,
     places: usize,
@@ -86,7 +88,7 @@ impl<G: Guest> Lobby<G> {
             listener.closer().tell(room.clone());
             let again = reactor.add(room.as_fd()).map_err(failed)?;
             let places = usize::from(places);
-            doors.push(Door { listener, token, room, again, first, places });
+            doors.push(Door { listener, token, room, again, retry: None, first, places });
             first += places;
         }
         Ok(Self { reactor, doors, calls, registration, bell, seats: (0..first).map(|_| None).collect() })
@@ -109,19 +111,29 @@ impl<G: Guest> Lobby<G> {
         })
     }
 
+    /// Whether `timer` was one of a socket at which nobody could be accepted: it is looked at again.
+    pub fn retries(&mut self, timer: Timer) -> bool {
+        let Some(door) = self.doors.iter_mut().find(|door| door.retry == Some(timer)) else { return false };
+        door.retry = None;
+        let _ = rustix::io::write(&*door.room, &1u64.to_ne_bytes());
+        true
+    }
+
     fn accept(&mut self, door: usize, mut made: impl FnMut(Session, (usize, usize)) -> G) {
-        let Door { listener, first, places, .. } = &self.doors[door];
+        let Door { listener, first, places, retry, .. } = &mut self.doors[door];
         // Each may have sent what is not taken. Who waits is accepted when there is room again.
         while !listener.closer().is_full() {
             let (socket, who) = match listener.accept() {
                 Ok(Some(client)) => client,
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!("{error}");
+                    // Who waits does not wake this thread a second time.
+                    retry.get_or_insert_with(|| self.reactor.set_timer(Instant::now() + PAUSE));
+                    tracing::warn!("nobody is accepted for {PAUSE:?}: {error}");
                     return;
                 }
             };
-            let mut own = self.seats[*first..first + places].iter_mut().enumerate();
+            let mut own = self.seats[*first..*first + *places].iter_mut().enumerate();
             let Some((place, seat)) = own.find(|(_, seat)| seat.is_none()) else {
                 let reason = format!("{}: all {places} places are taken (clients=N)", listener.path().display());
                 tracing::warn!("{who} is refused: {reason}");

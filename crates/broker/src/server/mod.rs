@@ -32,6 +32,7 @@ pub use access::Access;
 use access::Grant;
 use client::Client;
 pub use listener::Listener;
+pub(crate) use listener::PAUSE;
 use lobby::{Lobby, Rung};
 pub use nested::Nested;
 use ring3_class::Error;
@@ -207,7 +208,7 @@ impl Broker {
                     Rung::Client => {}
                     Rung::Other => self.rest(),
                 },
-                Event::Timer(timer, _) if self.thaw.is(timer) => {}
+                Event::Timer(timer, _) if self.thaw.is(timer) || self.lobby.retries(timer) => {}
                 Event::Timer(_, now) if self.queue.in_flight() > 0 => self.tick(now)?,
                 Event::Timer(..) => self.rest(),
                 Event::Lost(_, error) => return Err(Error::os("waiting for clients", error)),

@@ -232,7 +232,7 @@ impl Hub {
                         return Ok(true);
                     }
                 }
-                Event::Timer(timer, _) if self.thaw.is(timer) => {}
+                Event::Timer(timer, _) if self.thaw.is(timer) || self.inside.lobby.retries(timer) => {}
                 Event::Timer(_, now) => self.tick(now)?,
                 Event::Lost(_, error) => return Err(Error::os("waiting for clients", error)),
                 Event::Command { .. } => {}
