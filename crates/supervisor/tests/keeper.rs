@@ -297,7 +297,8 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-/// Stops the process, and waits until none of its threads runs: on a busy machine one does for a while.
+/// Stops the process, and waits until none of its threads runs: on a busy machine one does for a
+/// while.
 #[track_caller]
 fn halt(pid: u32) {
     signal(pid, Signal::STOP);
@@ -539,6 +540,7 @@ fn a_disk_that_is_larger_and_no_longer_alone_after_its_driver_has_died_goes_on()
     let bed = bed("comes back larger and with a second disk", "");
     signal(bed.ready().pid, Signal::KILL);
     bed.replaced(1);
+    assert!(bed.log().contains("is new: ring3 stop disk and ring3 restart disk"), "{}", bed.log());
 }
 
 #[test]

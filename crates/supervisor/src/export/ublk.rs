@@ -208,14 +208,8 @@ impl Export for Ublk {
     }
 
     fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
-        let facts = &offered.disks;
-        if facts.len() < self.disks.len() {
-            return Err(format!("the device has {} disks now, and had {}", facts.len(), self.disks.len()));
-        }
-        let (facts, new) = facts.split_at(self.disks.len());
-        for disk in new {
-            tracing::warn!("{} is new: ring3 stop {} and ring3 restart have it shown, too", disk.name, self.device);
-        }
+        // The keeper has compared them with those that users have; more may have come behind.
+        let facts = offered.disks.get(..self.disks.len()).ok_or("disks are missing that users have")?;
         // What was registered at the last moment is known now: the kernel has given the disks back since.
         self.lent.close(true);
         let described = facts.iter().map(|disk| self.described(disk, facts.len())).collect::<Result<Vec<_>, _>>()?;

@@ -55,8 +55,9 @@ impl Keeper {
             }
             Action::Recover => self.exporter.order(Job::Recover),
             Action::Serve => {
-                if let Err(why) = self.check_same() {
-                    return self.accuse(&why);
+                match self.check_same() {
+                    Ok(new) => new.iter().for_each(|what| self.relay(what)),
+                    Err(why) => return self.accuse(&why),
                 }
                 self.exporter.vain.dead.store(false, Ordering::Release);
                 self.exporter.order(Job::Serve(self.facts.clone()));

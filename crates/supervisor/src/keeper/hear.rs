@@ -183,8 +183,9 @@ impl Keeper {
         }
     }
 
-    /// Whether the disks are those that users have. A device may have more meanwhile, behind those.
-    pub(super) fn check_same(&self) -> Result<(), String> {
+    /// Fails unless the disks are those that users have. Says which others the device has behind
+    /// those by now.
+    pub(super) fn check_same(&self) -> Result<Vec<String>, String> {
         let now = &self.facts.disks;
         for (place, before) in self.shown.iter().enumerate() {
             match now.get(place) {
@@ -196,7 +197,10 @@ impl Keeper {
                 None => return Err(format!("{} is gone: the device has {} disks now", before.name, now.len())),
             }
         }
-        Ok(())
+        let (device, had) = (&self.setup.device.name, self.shown.len());
+        let new = now.iter().skip(had).filter(|_| had > 0);
+        let next = format!("ring3 stop {device} and ring3 restart {device} have it shown, too");
+        Ok(new.map(|disk| format!("{} is new: {next}", disk.name)).collect())
     }
 
     pub(super) fn end_driver(&mut self) {
@@ -352,7 +356,7 @@ impl Keeper {
 
     /// The same of what the driver brings about as often as it likes: the device's own log has it
     /// all, as far as that goes back.
-    fn relay(&mut self, text: &str) {
+    pub(super) fn relay(&mut self, text: &str) {
         let Some(left_out) = self.lines.take(Instant::now()) else { return self.shared.journal().note(text) };
         if left_out > 0 {
             tracing::info!(device = %self.setup.device.name, "{left_out} lines of its driver's are in ring3 logs alone");

@@ -37,6 +37,7 @@ struct Kept {
     running: Option<u32>,
     /// A user has stopped it.
     stopped: bool,
+    /// Those that users have.
     disks: Vec<DiskFacts>,
     #[serde(default)]
     nics: Vec<NicFacts>,
