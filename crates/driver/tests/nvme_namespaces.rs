@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nvme::{Bench, PATIENCE, bench, bytes, execute, short, succeed, try_bench};
-use ring3_class::block::Request;
+use ring3_class::block::{Disk, Request};
 use ring3_device::Error;
 use ring3_driver::nvme::{Controller, Options};
 use ring3_model::fault::{Action, Rule};
+use ring3_model::nvme::Change;
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::admin;
 
@@ -40,6 +41,18 @@ fn a_namespace_that_refuses_identify_is_refused_alone_and_by_name() {
     let error = bench.controller.disk(2).map(drop).unwrap_err().to_string();
     assert!(error.contains("namespace 2") && error.contains("internal error"), "{error}");
     succeed(&mut *bench.queue(4), Request::read(1, 0, 1, bench.buffer(512)));
+}
+
+#[test]
+fn a_namespace_is_told_by_its_number_and_unique_identifier_and_keeps_its_identity_with_the_next_driver() {
+    let identities = |controller: &Controller| controller.namespaces().iter().map(Disk::identity).collect::<Vec<_>>();
+    let Bench { controller, handle } = bench(",namespaces=2");
+    let before = identities(&controller);
+    assert_ne!(before[0], before[1]);
+    drop(controller);
+    handle.change(2, Change::Unique([7; 24]));
+    let after = identities(&Controller::open(Arc::new(handle.claim().unwrap()), short()).unwrap());
+    assert!(after[0] == before[0] && after[1] != before[1], "{before:?} {after:?}");
 }
 
 #[test]
