@@ -19,7 +19,7 @@ fn who_came_while_no_descriptor_was_left_is_accepted_later_though_nobody_else_co
     drop(served.client(0));
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit.clone() }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
     connect(&socket, &SocketAddrUnix::new(served.path(0)).unwrap()).unwrap();
     send(&socket, b"garbage", SendFlags::NOSIGNAL).unwrap();
     std::thread::sleep(Duration::from_millis(300));
