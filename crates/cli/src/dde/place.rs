@@ -5,11 +5,16 @@
 //! Makefiles compare times of files and go by paths. So what is compiled of ring3's source is
 //! copied there first, and a file is written only if its bytes differ: every tree of the source, a
 //! fresh clone too, compiles what it has otherwise than the one before, and nothing else.
+//!
+//! # Limits
+//! A program is that of the tree that has built it last. Who uses two trees that differ, at the same
+//! time, may start the program of the other one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use ring3_lab::Cache;
@@ -20,6 +25,8 @@ use super::kernel::Kernel;
 
 /// What is locked in the folder of a class while somebody builds there.
 pub(super) const LOCK: &str = "lock";
+/// How long a folder is kept that nobody uses.
+const KEPT: Duration = Duration::from_secs(14 * 86_400);
 
 /// The folder for drivers of a kernel, made if it is not there.
 pub(super) fn open(cache: &Cache, kernel: Kernel) -> Result<PathBuf> {
@@ -38,20 +45,27 @@ pub(super) fn compiler() -> Result<Vec<u8>> {
 fn make(all: &Path, name: &str) -> Result<PathBuf> {
     let place = all.join(name);
     if !place.exists() {
-        sweep(all);
+        sweep(all, SystemTime::now());
         fs::create_dir_all(&place).with_context(|| format!("creating {}", place.display()))?;
     }
+    // When it was used last; whoever may not write it has not made it, and does not keep it.
+    let _ = File::open(&place).and_then(|place| place.set_modified(SystemTime::now()));
     Ok(place)
 }
 
-/// Takes away what another compiler has built, or of another release. What cannot be taken away
-/// stays: it harms nobody.
-fn sweep(all: &Path) {
+/// Takes away what nobody has used for long: of another compiler, or of another release. What cannot
+/// be taken away stays: it harms nobody.
+fn sweep(all: &Path, now: SystemTime) {
     for place in folders(all) {
-        if !is_in_use(&place) {
+        if is_old(&place, now) && !is_in_use(&place) {
             let _ = fs::remove_dir_all(&place);
         }
     }
+}
+
+fn is_old(place: &Path, now: SystemTime) -> bool {
+    let used = fs::metadata(place).and_then(|place| place.modified());
+    used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age > KEPT))
 }
 
 fn is_in_use(place: &Path) -> bool {
@@ -101,10 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn what_another_compiler_has_built_goes_when_another_place_is_made() {
+    fn what_another_compiler_has_built_goes_when_nobody_has_used_it_for_long() {
         let all = tempfile::tempdir().unwrap();
         let place = built(all.path(), "old");
-        make(all.path(), "new").unwrap();
+        sweep(all.path(), SystemTime::now());
+        assert!(place.exists());
+        sweep(all.path(), SystemTime::now() + 2 * KEPT);
         assert!(!place.exists());
     }
 
@@ -114,7 +130,7 @@ mod tests {
         let place = built(all.path(), "locked");
         let lock = File::open(place.join("net").join(LOCK)).unwrap();
         lock.lock().unwrap();
-        make(all.path(), "new").unwrap();
+        sweep(all.path(), SystemTime::now() + 2 * KEPT);
         assert!(place.exists());
     }
 
