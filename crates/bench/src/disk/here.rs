@@ -21,8 +21,9 @@ use crate::report::{Lab, Measurement};
 use crate::workload::Workload;
 use crate::{Error, fio};
 
-/// How long an idle driver is watched.
-const IDLE: Duration = Duration::from_secs(1);
+/// How long an idle driver is watched. A supervisor looks each three seconds at a disk that nobody
+/// uses: in less, a look counts several times, or not at all.
+const IDLE: Duration = Duration::from_secs(6);
 
 /// The same in instructions: an idle guest spins, and a second of it takes its host ten.
 const IDLE_INSTRUCTIONS: Duration = Duration::from_millis(100);
