@@ -166,7 +166,9 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
         assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
         assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
     };
-    refused("another disk's", &|state| state["blocks"] = json!(7));
+    refused("another disk's", &|state| state["serial"] = json!("another"));
+    // One that was smaller is this one before it grew.
+    refused("a larger disk's", &|state| state["blocks"] = json!(1u64 << 40));
     refused("a number that is none", &|state| state["number"] = json!(9));
     refused("a queue that was not detached", &|state| state["number"] = json!(1));
     refused("more requests than entries", &|state| state["slots"] = json!(60000));
