@@ -64,8 +64,8 @@ wait $FIO && echo verified; ready; dmesg | grep -ciE 'I/O error'";
 
 const PARTED: &str = "
 ready; write() { dd if=$1 of=/dev/ring3/scratch bs=512 seek=${2:-0} conv=notrunc,fsync 2>/dev/null; }
-parts() { for try in $(seq 200); do [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"scratch $1\" ] && return; sleep 0.05; done; ls /dev/ring3; ring3 status scratch; return 1; }
-refused() { for try in $(seq 200); do ring3 status scratch | grep \"table is not used.*$1\" && return; sleep 0.05; done; ring3 status scratch; }
+parts() { for try in $(seq 1200); do [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"scratch $1\" ] && return; sleep 0.05; done; ls /dev/ring3; ring3 status scratch; return 1; }
+refused() { for try in $(seq 1200); do ring3 status scratch | grep \"table is not used.*$1\" && return; sleep 0.05; done; ring3 status scratch; }
 write /table && write /copy $((196608 - 33)); parts 'scratch-part1 scratch-part2 ' && echo 'two partitions'; cat /sys/block/ublkb0/ublkb0p[12]/size | tr '\\n' ' '; echo
 mkfs.ext4 -q /dev/ring3/scratch-part1 && mount /dev/ring3/scratch-part1 /mnt && echo 'still there' >/mnt/file; sync; kill -9 $(driver); sleep 0.3
 ready; echo 3 >/proc/sys/vm/drop_caches; cat /mnt/file; ring3 upgrade scratch >/dev/null; parts 'scratch-part1 scratch-part2 ' && echo 'and partitions too'

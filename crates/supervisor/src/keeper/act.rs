@@ -16,7 +16,7 @@ use super::{Ask, Keeper, sleep};
 use crate::export::{Done, Given, Job, Refusal};
 use crate::health::{Patience, Watch};
 use crate::manifest;
-use crate::policy::{Action, Event, Start, Verdict};
+use crate::policy::{Action, Event, Late, Start, Verdict};
 use crate::process::{Process, QUEUES};
 
 /// How long a driver that was killed may take to end, if anybody waits for that.
@@ -87,6 +87,11 @@ impl Keeper {
                 self.note("the new program drives");
             }
             Action::Answer(verdict) => self.reply(verdict),
+            Action::Late(late) => {
+                let (who, process) =
+                    if matches!(late, Late::Standby(_)) { ("standby", &self.standby) } else { ("driver", &self.driver) };
+                self.note(&format!("{who} {} {late}", process.as_ref().map_or(0, Process::pid)));
+            }
         }
     }
 

@@ -53,7 +53,7 @@ impl Machine {
             _ => {}
         }
         if self.wants_standby() && self.budget.spawn.is_none_or(|due| due <= now) {
-            (self.standby, self.due.standby, self.budget.spawn) = (Standby::Preparing, Some(now + PREPARE), None);
+            (self.standby, self.due.standby, self.budget.spawn) = (Standby::Preparing, Some(now + self.allowed(PREPARE)), None);
             return Some(Action::Spawn { upgraded: self.upgrade == Some(Upgrade::Waiting) });
         }
         match (self.driver, self.export) {
@@ -63,7 +63,7 @@ impl Machine {
                 Some(Action::Create)
             }
             (Driver::Offering, Export::Ready) => {
-                (self.driver, self.due.driver, self.given) = (Driver::Taking, Some(now + TAKE), true);
+                (self.driver, self.due.driver, self.given) = (Driver::Taking, Some(now + self.allowed(TAKE)), true);
                 Some(Action::Serve)
             }
             (Driver::Serving, Export::Ready) => {
@@ -97,7 +97,7 @@ impl Machine {
             return None;
         }
         (self.device, self.standby) = (Device::Driven, Standby::None);
-        (self.driver, self.due.driver) = (Driver::Opening, Some(now + self.terms.recovery));
+        (self.driver, self.due.driver) = (Driver::Opening, Some(now + self.allowed(self.terms.recovery)));
         self.budget.standby_was_good();
         self.budget.pause = None;
         if matches!(self.upgrade, Some(Upgrade::Waiting | Upgrade::Leaving)) {
@@ -255,6 +255,7 @@ impl Machine {
             Export::Starting { stale: false } if self.driver == Driver::Serving => {
                 (self.export, self.driver, self.due.io, self.shown) = (Export::Up, Driver::Running, None, true);
                 self.budget.serves();
+                self.slow = 0;
                 self.ran = true;
                 if self.upgrade == Some(Upgrade::Starting) {
                     (self.upgrade, self.due.probation) = (Some(Upgrade::Probation), Some(now + PROBATION));
@@ -284,9 +285,19 @@ impl Machine {
     pub(super) fn expire(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let is_over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         if is_over(self.due.driver) {
+            let late = match self.driver {
+                Driver::Opening => Some(Late::Open(self.allowed(self.terms.recovery))),
+                Driver::Taking => Some(Late::Take(self.allowed(TAKE))),
+                Driver::Leaving => Some(Late::Leave(LEAVE)),
+                Driver::Stopping => Some(Late::Stop(if self.is_asleep() { sleep::REST } else { STOP })),
+                _ => None,
+            };
+            self.blame(late, actions);
             self.kill(now, actions);
         }
         if is_over(self.due.standby) {
+            let late = (self.standby == Standby::Preparing).then(|| Late::Standby(self.allowed(PREPARE)));
+            self.blame(late, actions);
             self.kill_standby(now, actions);
         }
         if is_over(self.due.io) {
@@ -308,6 +319,13 @@ impl Machine {
         }
         if is_over(self.budget.pause) {
             self.budget.pause = None;
+        }
+    }
+
+    fn blame(&mut self, late: Option<Late>, actions: &mut Vec<Action>) {
+        actions.extend(late.map(Action::Late));
+        if matches!(late, Some(Late::Standby(_) | Late::Open(_) | Late::Take(_))) {
+            self.slow = self.slow.saturating_add(1);
         }
     }
 

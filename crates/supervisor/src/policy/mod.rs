@@ -29,7 +29,7 @@ use ring3_control::status::State;
 pub(crate) use budget::Budget;
 pub use budget::Terms;
 pub use sleep::Sleep;
-pub use words::{Action, Event, Start, Verdict};
+pub use words::{Action, Event, Late, Start, Verdict};
 
 /// What the device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +178,8 @@ pub struct Machine {
     /// The machine sleeps, or is about to.
     sleep: Option<Sleep>,
     budget: Budget,
+    /// Starts in a row that took too long.
+    slow: u32,
     due: Due,
     /// The kernel's half has, or had, users.
     shown: bool,
@@ -211,6 +213,7 @@ impl Machine {
             upgrade: None,
             sleep: None,
             budget,
+            slow: 0,
             due,
             shown,
             given,
@@ -464,6 +467,13 @@ impl Machine {
             (self.due.probation, self.asked) = (None, false);
             actions.push(Action::Answer(Verdict::Failed));
         }
+    }
+
+    /// How long a start may take that has `usual` at first. Each that took too long doubles it, until users would wait no longer: where the whole machine is slow, a limit that stays would end
+    /// one start after the other.
+    fn allowed(&self, usual: Duration) -> Duration {
+        let doubled = usual.saturating_mul(1u32.checked_shl(self.slow).unwrap_or(u32::MAX));
+        usual.max(doubled.min(self.terms.patience))
     }
 
     fn kill_standby(&mut self, now: Instant, actions: &mut Vec<Action>) {

@@ -14,7 +14,7 @@ pub enum Sleep {
 }
 
 /// How long a driver may take to stop its device: what wants the machine to sleep waits.
-const REST: Duration = Duration::from_secs(20);
+pub(super) const REST: Duration = Duration::from_secs(20);
 /// After so long without a word the machine counts as awake. This clock stands still while the
 /// machine sleeps.
 const OVERSLEPT: Duration = Duration::from_secs(90);

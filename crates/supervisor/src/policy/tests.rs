@@ -171,7 +171,7 @@ pub(super) fn answer(action: Action) -> Option<Event> {
         Action::Start => Event::Started,
         Action::StopExport { .. } => Event::ExportStopped,
         Action::Leave => Event::Left,
-        Action::Release | Action::Adopt | Action::Answer(_) => return None,
+        Action::Release | Action::Adopt | Action::Answer(_) | Action::Late(_) => return None,
     })
 }
 
@@ -497,6 +497,45 @@ fn up_to(world: &mut World, last: Action) {
         }
     }
     world.open.clear();
+}
+
+/// For how long each of the `count` next starts is waited for, of which none comes to an end.
+fn waits(world: &mut World, count: usize) -> Vec<u64> {
+    let late = |action: &Action| if let Action::Late(Late::Open(after)) = action { Some(after.as_secs()) } else { None };
+    for _ in 0..300 {
+        match world.open.pop_front() {
+            Some(Action::Drive(_)) => {}
+            Some(action) => drop(answer(action).map(|event| world.on(event))),
+            None => {
+                world.now = world.machine.deadline().unwrap();
+                world.on(Event::Timer);
+            }
+        }
+        if world.log.iter().filter_map(late).count() == count {
+            break;
+        }
+    }
+    world.since().iter().filter_map(late).collect()
+}
+
+#[test]
+fn a_start_that_took_too_long_gives_the_next_one_twice_the_time_and_one_that_serves_ends_that() {
+    let mut world = World::running();
+    world.machine.terms = Terms { recovery: Duration::from_secs(2), burst: 100, patience: Duration::from_secs(100), ..TERMS };
+    world.on(Event::Ended);
+    assert_eq!(waits(&mut world, 3), [2, 4, 8]);
+    world.settle();
+    assert_eq!(world.machine.state(), State::Running);
+    world.on(Event::Ended);
+    assert_eq!(waits(&mut world, 1), [2]);
+}
+
+#[test]
+fn no_start_gets_longer_than_users_would_wait_for_it() {
+    let mut world = World::new();
+    world.machine.terms = Terms { recovery: Duration::from_secs(2), burst: 100, patience: Duration::from_secs(5), ..TERMS };
+    world.on(Event::Timer);
+    assert_eq!(waits(&mut world, 4), [2, 4, 5, 5]);
 }
 
 #[test]

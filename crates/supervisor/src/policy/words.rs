@@ -1,5 +1,8 @@
 //! What a [`Machine`](super::Machine) hears, and what it says.
 
+use std::fmt;
+use std::time::Duration;
+
 use super::Sleep;
 
 /// What has happened.
@@ -105,6 +108,37 @@ pub enum Action {
     Adopt,
     /// Tell the user who waits.
     Answer(Verdict),
+    /// Say why a process is ended.
+    Late(Late),
+}
+
+/// What a process has not done in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// The standby has not begun to wait for a lease.
+    Standby(Duration),
+    /// The driver does not say what it offers.
+    Open(Duration),
+    /// It does not serve.
+    Take(Duration),
+    /// It has not left its device.
+    Leave(Duration),
+    /// It has not stopped its device.
+    Stop(Duration),
+}
+
+impl fmt::Display for Late {
+    /// What follows the process's number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, after) = match self {
+            Self::Standby(after) => ("is not ready", after),
+            Self::Open(after) => ("has not opened its device (restart.recovery_ms)", after),
+            Self::Take(after) => ("does not serve its users", after),
+            Self::Leave(after) => ("has not left its device", after),
+            Self::Stop(after) => ("has not stopped its device", after),
+        };
+        write!(f, "{what} after {} ms, and is ended", after.as_millis())
+    }
 }
 
 /// How a driver finds its device.

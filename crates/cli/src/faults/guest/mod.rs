@@ -37,12 +37,12 @@ const SIZE: Size = Size(256 << 20);
 const PLAN: &str = "/plan.json";
 /// What a driver may do: hardly anything is given up here. A stalled host looks like a driver that hangs, so that these times are longer than those of a campaign on models. No progress is seen after
 /// twice `recovery_ms`.
-const TERMS: &str = "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nbackoff_max_ms = 50\\ndeadline_s = 50\\nheartbeat_ms = 5000\\nrecovery_ms = 6000";
+const TERMS: &str = "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nbackoff_max_ms = 50\\ndeadline_s = 100\\nheartbeat_ms = 5000\\nrecovery_ms = 10000";
 /// What the guest does.
 const STEP: &str = r#"
 describe ahci $AHCI '' "$TERMS" ${HOSTED:+dde:ahci}
 supervise nvme $NVME '' "$TERMS" ${HOSTED:+dde:nvme} || exit 1
-ring3 faults --in-guest /plan.json || { tail -n 40 /tmp/ring3d.log; exit 1; }
+ring3 faults --in-guest /plan.json || { tail -n 100 /tmp/ring3d.log; exit 1; }
 end_supervisor"#;
 /// Linux's drivers of the two disks; so begin the names of their functions, too.
 const NVME: &str = "nvme";
@@ -130,6 +130,9 @@ impl Campaign {
         while self.left().iter().any(|phase| !phase.is_empty()) {
             let before = self.report.injected();
             let outcome = self.boot()?;
+            if !outcome.succeeded() {
+                errln!("a device was lost; the guest's last words:\n{}", outcome.output());
+            }
             vain = if self.report.injected() > before { 0 } else { vain + 1 };
             ensure!(
                 vain < TRIES,
