@@ -47,7 +47,9 @@ impl Closer {
 
     /// Whether it has as many entries as it takes.
     pub fn is_full(&self) -> bool {
-        self.lock().len() >= MOST
+        let mut state = self.lock();
+        self.start(&mut state);
+        state.len() >= MOST
     }
 
     /// Closes `fds`, and what waits in `socket`, to which nothing more can be sent. Others may have
@@ -56,7 +58,13 @@ impl Closer {
         let entry = Entry { socket, fds };
         let mut state = self.lock();
         state.waiting.push_back(entry);
-        if !state.running {
+        self.start(&mut state);
+    }
+
+    /// Starts the thread if there is something to do. Where it cannot be started, entries wait for
+    /// the next attempt.
+    fn start(&self, state: &mut State) {
+        if !state.running && !state.waiting.is_empty() {
             let its = self.clone();
             state.running = thread::Builder::new().name("closer".into()).spawn(move || its.work()).is_ok();
         }

@@ -61,10 +61,20 @@ impl Group {
         let _ = fs::write(folder.join("memory.swap.max"), "0");
         // Huge pages are in no count of memory. Where nobody has set any aside, or the controller
         // is somebody else's, there is nothing to limit, or nobody who could.
-        let _ = delegate(&parent, "hugetlb").and_then(|()| set(&folder.join("hugetlb.2MB.max"), &limits.memory.to_string()));
+        let _ = delegate(&parent, "hugetlb").and_then(|()| limit_huge_pages(&folder, limits.memory));
         let folder = rustix::fs::open(&folder, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { folder, missing })
     }
+}
+
+/// Limits huge pages, of each size that the machine has, to `bytes`.
+fn limit_huge_pages(folder: &Path, bytes: u64) -> io::Result<()> {
+    let is_limit = |name: &str| {
+        let size = name.strip_prefix("hugetlb.").and_then(|name| name.strip_suffix(".max"));
+        size.is_some_and(|size| !size.ends_with(".rsvd"))
+    };
+    let names = fs::read_dir(folder)?.flatten().map(|entry| entry.file_name());
+    names.filter(|name| name.to_str().is_some_and(is_limit)).try_for_each(|name| set(&folder.join(name), &bytes.to_string()))
 }
 
 /// What stands for `percent` of a processor in `cpu.max`; `None` if so many `processors` are no more than that: a quota costs whenever a thread sleeps.
@@ -171,6 +181,16 @@ mod tests {
         assert_eq!(quota(150, 2).as_deref(), Some("150000 100000"));
         assert_eq!((quota(200, 2), quota(200, 1)), (None, None));
         assert_eq!(quota(200, u32::MAX).as_deref(), Some("200000 100000"));
+    }
+
+    #[test]
+    fn huge_pages_of_each_size_are_limited_and_reservations_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["hugetlb.2MB.max", "hugetlb.1GB.max", "hugetlb.1GB.rsvd.max", "hugetlb.2MB.current", "pids.max"];
+        names.iter().for_each(|name| fs::write(folder.path().join(name), "max").unwrap());
+        limit_huge_pages(folder.path(), 4096).unwrap();
+        let read = |name: &&str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(names.iter().map(read).collect::<Vec<_>>(), ["4096", "4096", "max", "max", "max"]);
     }
 
     #[test]

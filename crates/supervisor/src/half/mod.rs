@@ -72,7 +72,7 @@ pub fn start(half: Half, own: &Program) -> io::Result<Handle> {
     let state = shared.clone();
     let make = |asked| {
         Ok(Keeper {
-            terms: half.restart.terms(),
+            terms: half.terms(),
             half,
             program,
             shared: state,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ring3_sandbox::{Child, Limits, NOBODY, Program, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::manifest::Half;
+use crate::manifest::{self, Half};
 use crate::process::{ended, kill};
 
 /// Where the process finds its device.
@@ -47,12 +47,8 @@ impl Process {
         let (words, out) = io::pipe()?;
         rustix::io::ioctl_fionbio(&words, true)?;
         let fds = [(out.as_fd(), 1), (out.as_fd(), 2), (device.as_fd(), DEVICE)];
-        let limits = Limits {
-            name: half.name.clone(),
-            memory: half.limits.memory_mib << 20,
-            cpu_percent: half.limits.cpu_percent,
-            pids: half.limits.pids,
-        };
+        let manifest::Limits { memory_mib, cpu_percent, pids, .. } = half.limits();
+        let limits = Limits { name: half.name.clone(), memory: memory_mib << 20, cpu_percent, pids };
         let argv = arguments(half).into_iter().map(CString::new).collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
         Ok(Self { child: spawn(program, &argv, &fds, &limits)?, words })
     }

@@ -243,8 +243,8 @@ fn read_all(text: &str) -> Result<Vec<Wanted>, Error> {
 fn the_user_half_of_a_split_driver_needs_no_device_and_has_the_usual_terms() {
     let all = read_all("[split.e1000]\n[split.snd-ens1370]\nunpinned = true\n[split.snd-ens1370.restart]\nburst = 9\n").unwrap();
     let [Wanted::Half(card), Wanted::Half(sound)] = &all[..] else { panic!("{all:?}") };
-    assert_eq!((&*card.name, card.unpinned, &card.restart), ("e1000", false, &Restart::default()));
-    assert_eq!((&*sound.name, sound.unpinned, sound.restart.burst), ("snd-ens1370", true, 9));
+    assert_eq!((&*card.name, card.unpinned, card.terms()), ("e1000", false, Restart::default().terms()));
+    assert_eq!((&*sound.name, sound.unpinned, sound.terms().burst), ("snd-ens1370", true, 9));
 }
 
 #[test]
@@ -260,6 +260,9 @@ fn what_makes_no_sense_for_a_user_half_is_an_error() {
         "[split.e1000]\nmatch = { class = \"nvme\" }",
         "[split.e1000]\nuser = \"0\"",
         "[split.e1000.limits]\npids = 1",
+        "[split.e1000.limits]\nirqs_per_s = 1000",
+        "[split.e1000.restart]\nadopt = false",
+        "[split.e1000.restart]\ndeadline_s = 60",
     ] {
         assert!(read_all(text).is_err(), "{text}");
     }
