@@ -18,6 +18,9 @@ const PERIOD: u64 = 100_000;
 /// The group of this process, if it must not be in the one that has the others.
 const ASIDE: &str = "supervisor";
 
+/// The largest part of the processors' time that a group can have. [cgroup-v2, cpu.weight]
+const MOST_WEIGHT: u32 = 10_000;
+
 /// Controllers, and what nobody limits where one is missing.
 const CONTROLLERS: [(&str, &str); 3] =
     [("memory", "its memory in files"), ("cpu", "its time of the processors"), ("pids", "the number of its threads")];
@@ -57,6 +60,10 @@ impl Group {
                 .map(|error| lack(controller, &error))
         };
         let missing = values.iter().filter_map(limit).collect();
+        // Where its time is not limited, it is said already.
+        let _ = delegate(&parent, "cpu").and_then(|()| set(&folder.join("cpu.weight"), &limits.cpu_weight.to_string()));
+        // Whoever watches drivers has its turn whatever these do.
+        let _ = fs::write(parent.join(ASIDE).join("cpu.weight"), MOST_WEIGHT.to_string());
         // A system without swap has no such file.
         let _ = fs::write(folder.join("memory.swap.max"), "0");
         // Huge pages are in no count of memory. Where nobody has set any aside, or the controller

@@ -26,7 +26,7 @@ use std::os::fd::RawFd;
 use ring3_manifest::{Manifest, Part};
 
 pub use enter::{Lacking, enter};
-pub use spawn::{Child, Limits, Program, spawn};
+pub use spawn::{CPU_WEIGHT, Child, Limits, Program, spawn};
 pub use words::{Allowed, Description};
 
 /// The user and the group of a driver that nobody has given one: the ones that own nothing.

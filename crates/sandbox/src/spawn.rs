@@ -42,6 +42,9 @@ impl AsFd for Program {
     }
 }
 
+/// The part of the processors' time that groups have of which nobody says anything. [cgroup-v2, cpu.weight]
+pub const CPU_WEIGHT: u32 = 100;
+
 /// What a process may use up. Where the machine has no cgroup v2 that can be written, memory is limited to what is the process's alone (RLIMIT_DATA), and the rest is not:
 /// [`Child::unlimited`] says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub struct Limits {
     pub memory: u64,
     /// Of one processor's time, in percent.
     pub cpu_percent: u32,
+    /// Its part of the processors' time where others want it too, 1 to 10000; [`CPU_WEIGHT`] is usual.
+    pub cpu_weight: u32,
     /// Threads and processes.
     pub pids: u32,
 }

@@ -50,11 +50,12 @@ pub const PLACEMENTS: [&str; 9] =
     ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "export-vduse", "export-adaptive", "dpdk"];
 
 /// Those of `bench tcp`.
-pub const STREAM_PLACEMENTS: [&str; 9] = [
+pub const STREAM_PLACEMENTS: [&str; 10] = [
     "kernel",
     "export",
     "export-tap",
-    "export-tap-ahead",
+    "export-tap-ordinary",
+    "export-tap-real-time",
     "export-vhost",
     "export-vduse",
     "export-uncoalesced",

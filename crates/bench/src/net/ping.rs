@@ -26,8 +26,18 @@ use crate::Error;
 use crate::report::Measurement;
 
 /// The placements of `bench ping`.
-pub const PING_PLACEMENTS: [&str; 7] =
-    ["kernel", "export", "export-tap", "export-tap-ahead", "export-vhost", "export-vduse", "export-vduse-ahead"];
+pub const PING_PLACEMENTS: [&str; 10] = [
+    "kernel",
+    "export",
+    "export-tap",
+    "export-tap-ordinary",
+    "export-tap-real-time",
+    "export-tap-confined",
+    "export-vhost",
+    "export-vduse",
+    "export-vduse-ordinary",
+    "export-vduse-real-time",
+];
 /// From one request to the next.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// A request without an answer after so long is lost.

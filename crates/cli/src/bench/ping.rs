@@ -15,7 +15,12 @@ use super::cards::guest::{self, INTERFACE, chosen, hosts, two_cards};
 use super::cards::here::{Interface, address, host, network, rounds, tell};
 use super::cards::{Card, Options};
 use super::guest::NAME;
+use super::ring3d;
 use crate::leave;
+
+/// Placements that nobody gets without asking: each queue of theirs chooses by the load, or as the
+/// TAP does.
+const UNUSUAL: [&str; 2] = ["export", "export-vhost"];
 
 /// Options of `ring3 bench ping`.
 #[derive(Clone, clap::Args)]
@@ -30,8 +35,8 @@ pub struct Args {
     /// last two.
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<Beside>,
-    /// A placement. May be repeated; without it, kernel, and export-tap and export-vduse with and
-    /// without --ahead.
+    /// A placement. May be repeated; without it, kernel, and export-tap and export-vduse with
+    /// each priority of their threads, and export-tap-confined.
     #[arg(long = "placement", value_name = "NAME", value_parser = PING_PLACEMENTS)]
     placements: Vec<String>,
     /// A second kernel, for the same table; none measures --kernel alone.
@@ -53,8 +58,7 @@ impl Args {
     }
 
     fn placements(&self) -> Vec<String> {
-        let usual =
-            || ["kernel", "export-tap", "export-tap-ahead", "export-vduse", "export-vduse-ahead"].map(str::to_owned).to_vec();
+        let usual = || PING_PLACEMENTS.iter().filter(|name| !UNUSUAL.contains(name)).map(|name| (*name).to_owned()).collect();
         if self.placements.is_empty() { usual() } else { self.placements.clone() }
     }
 }
@@ -79,7 +83,7 @@ fn on(args: &Args, kernel: &str) -> Result<Report> {
     let wires = hosts(folder.path())?;
     let (mut options, name) = (args.options.clone(), format!("ping-{kernel}"));
     kernel.clone_into(&mut options.kernel);
-    let mut machine = two_cards(&name, args.card, &options, &wires);
+    let mut machine = two_cards(&name, args.card, &options, &wires).program(&ring3d::beside(ring3d::DRIVERS)?);
     let loads = (args.loads().len() * args.placements().len()) as u32 * options.rounds();
     machine.time_limit = Duration::from_secs(300) + loads * (Duration::from_secs(15) + 10 * Duration::from_millis(args.millis()));
     let words = format!("ping --millis {}{}", args.millis(), chosen(&args.loads(), &args.placements()));

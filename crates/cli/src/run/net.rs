@@ -42,11 +42,12 @@ pub struct Args {
     /// Hand each packet of TCP on as the card has received it, and put none together: for measurements.
     #[arg(long)]
     no_coalescing: bool,
-    /// Let the threads that move packets run ahead of programs, with the lowest real-time priority:
-    /// packets wait less while programs send or compute without end, and what is received comes in
-    /// smaller batches. Needs CAP_SYS_NICE or RLIMIT_RTPRIO, and is an error without.
-    #[arg(long)]
-    ahead: bool,
+    /// How soon the threads that move packets run beside programs that send or compute without end:
+    /// as these do, before them by a nice value (where this process may), or before them by the
+    /// lowest real-time priority, which needs CAP_SYS_NICE or RLIMIT_RTPRIO. The sooner, the less
+    /// packets wait, and the more each costs, as fewer come together.
+    #[arg(long, value_enum, default_value = "high")]
+    priority: Priority,
     /// With --export vduse, the device's name: one whose process was killed is gone on with. Otherwise the interface's name; r3net0 and so on if it is not given. One of that name that root has made for this user (ip tuntap add) is used.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -55,7 +56,7 @@ pub struct Args {
     owner: Option<User>,
     /// Start the driver in a process of this user's, in a sandbox, which gets the card from this one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that
     /// dies takes its interface with it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing", "ahead"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing", "priority"])]
     user: Option<User>,
     /// The interface stays at the end, with its addresses and without a link: who runs this again with its --name goes on with it.
     #[arg(long)]
@@ -119,6 +120,27 @@ impl From<Engine> for tap::Engine {
     }
 }
 
+/// How soon threads run.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Priority {
+    /// As programs do.
+    Ordinary,
+    /// nice -20.
+    High,
+    /// SCHED_FIFO, 1.
+    RealTime,
+}
+
+impl From<Priority> for tap::Priority {
+    fn from(priority: Priority) -> Self {
+        match priority {
+            Priority::Ordinary => Self::Ordinary,
+            Priority::High => Self::High,
+            Priority::RealTime => Self::RealTime,
+        }
+    }
+}
+
 /// What the card becomes, if the options fit that.
 fn way(args: &Args) -> anyhow::Result<Way> {
     let of_tap = [
@@ -156,7 +178,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         poll: Duration::from_micros(args.poll),
         engine: args.engine.into(),
         joins: !args.no_coalescing,
-        ahead: args.ahead,
+        priority: args.priority.into(),
         ..tap::Options::default()
     };
     match net::run(&claim, Options { way, tap, json: args.json, ready, stats: args.stats }) {

@@ -16,7 +16,7 @@ use super::layout::Layout;
 use super::load::{Engine, Limits};
 use super::place::Place;
 use super::plane::{ControlPlane, Rtnetlink};
-use super::priority;
+use super::priority::Priority;
 use super::stats::{self, Counters, Stats};
 use super::vhost::Workers;
 
@@ -41,12 +41,12 @@ pub struct Options {
     pub limits: Limits,
     /// Whether received TCP is put together before the kernel has it.
     pub joins: bool,
-    /// Whether the threads that move packets run ahead of programs. An error where they may not.
-    pub ahead: bool,
+    /// How soon the threads run that move packets.
+    pub priority: Priority,
 }
 
 impl Default for Options {
-    /// One queue, which polls for 10 microseconds at most; nothing is left at the end.
+    /// One queue, which polls for 10 microseconds at most and has a high priority; nothing is left at the end.
     fn default() -> Self {
         let (engine, limits) = (Engine::Auto, Limits::default());
         Self {
@@ -59,7 +59,7 @@ impl Default for Options {
             engine,
             limits,
             joins: true,
-            ahead: false,
+            priority: Priority::High,
         }
     }
 }
@@ -73,9 +73,9 @@ pub struct EngineSettings {
     pub limits: Limits,
     /// Where vhost-net's workers come from.
     pub workers: Workers,
-    /// Whether the threads that move packets run ahead of programs. An error where they may not; a
-    /// process in its sandbox may not even ask.
-    pub ahead: bool,
+    /// How soon the threads run that move packets. A process in its sandbox may not even ask for
+    /// more than [`Priority::Ordinary`].
+    pub priority: Priority,
 }
 
 /// How the threads of an export work.
@@ -116,8 +116,8 @@ impl Export {
             let reason = format!("an MTU of {mtu}: the card takes {} to {}", info.mtu.0, info.mtu.1);
             return Err(Error::Card { card: nic.name(), reason });
         }
-        let Options { limits, ahead, .. } = *options;
-        let engine = EngineSettings { engine: engine(options.engine)?, limits, ahead, ..EngineSettings::default() };
+        let Options { limits, priority, .. } = *options;
+        let engine = EngineSettings { engine: engine(options.engine)?, limits, priority, ..EngineSettings::default() };
         let Options { name, owner, persist, .. } = options.clone();
         let interface = Arc::new(Interface::open(&Shape { name, queues, owner, persist })?);
         let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
@@ -138,9 +138,7 @@ impl Export {
         plane: Box<dyn ControlPlane>,
         manner: &Manner,
     ) -> Result<Self, Error> {
-        if manner.engine.ahead {
-            priority::check()?;
-        }
+        manner.engine.priority.check()?;
         let counters: Arc<[Counters]> = (0..interface.count()).map(|_| Counters::default()).collect();
         let failed = |error| Error::os(format!("{}: starting", interface.name()), error);
         let (stop, ended) = (Arc::new(event().map_err(failed)?), Arc::new(event().map_err(failed)?));

@@ -51,5 +51,6 @@ pub use netlink::{Changes, Figures, Netlink, Wishes};
 pub use place::Place;
 pub(crate) use plane::Rtnetlink;
 pub use plane::{ControlPlane, Relay};
+pub use priority::Priority;
 pub use stats::Stats;
 pub use vhost::Workers;

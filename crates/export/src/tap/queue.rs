@@ -69,7 +69,7 @@ impl Start {
         let queue = &mut *queue;
         // As many of the processors are the threads' of all queues, if they are full.
         let spare = sched_getaffinity(None).is_ok_and(|processors| processors.count() as usize > interface.count());
-        let EngineSettings { engine, limits, workers, ahead } = engine;
+        let EngineSettings { engine, limits, workers, priority } = engine;
         let load = Load::new(limits, spare, Instant::now(), done(counters, reactor));
         let vhost = None;
         let mut server = Server {
@@ -87,7 +87,7 @@ impl Start {
             engine,
             workers,
             load,
-            ahead: Ahead::new(ahead),
+            ahead: Ahead::new(priority),
             vhost,
             turns: 0,
         };

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ring3_sandbox::{Child, Limits, Program, spawn};
+use ring3_sandbox::{CPU_WEIGHT, Child, Limits, Program, spawn};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
@@ -38,7 +38,7 @@ pub fn is_child() -> bool {
 
 /// Small ones.
 pub fn limits() -> Limits {
-    Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 90, pids: 16 }
+    Limits { name: "hostile".into(), memory: 64 << 20, cpu_percent: 90, cpu_weight: CPU_WEIGHT, pids: 16 }
 }
 
 /// This program again, to run the test `name` alone, with `fd` as descriptor 3 and `input` as its input.

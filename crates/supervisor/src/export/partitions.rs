@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ring3_partitions::{Found, check, kernel};
 use ring3_process::log::plain;
-use ring3_sandbox::{Child, Limits, Program, spawn};
+use ring3_sandbox::{CPU_WEIGHT, Child, Limits, Program, spawn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
@@ -171,7 +171,8 @@ impl Watching {
         let words = ["ring3-driver".into(), "partitions".into(), self.of.block.to_string()].map(CString::new);
         let argv = words.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
         // No device has a `+` in its name, and so none has this group.
-        let limits = Limits { name: format!("{}+table", self.of.name), memory: MEMORY, cpu_percent: 50, pids: 4 };
+        let limits =
+            Limits { name: format!("{}+table", self.of.name), memory: MEMORY, cpu_percent: 50, cpu_weight: CPU_WEIGHT, pids: 4 };
         let child = spawn(&self.of.program, &argv, &[(disk.as_fd(), 0), (says.as_fd(), 1)], &limits).map_err(failed)?;
         drop(says);
         let ended = self.wait(&child.pidfd, Some(READ));

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ring3_sandbox::{Child, Limits, NOBODY, Program, spawn};
+use ring3_sandbox::{CPU_WEIGHT, Child, Limits, NOBODY, Program, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::manifest::{self, Half};
@@ -47,8 +47,9 @@ impl Process {
         let (words, out) = io::pipe()?;
         rustix::io::ioctl_fionbio(&words, true)?;
         let fds = [(out.as_fd(), 1), (out.as_fd(), 2), (device.as_fd(), DEVICE)];
-        let manifest::Limits { memory_mib, cpu_percent, pids, .. } = half.limits();
-        let limits = Limits { name: half.name.clone(), memory: memory_mib << 20, cpu_percent, pids };
+        let manifest::Limits { memory_mib, cpu_percent, cpu_weight, pids, .. } = half.limits();
+        let cpu_weight = cpu_weight.unwrap_or(CPU_WEIGHT);
+        let limits = Limits { name: half.name.clone(), memory: memory_mib << 20, cpu_percent, cpu_weight, pids };
         let argv = arguments(half).into_iter().map(CString::new).collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
         Ok(Self { child: spawn(program, &argv, &fds, &limits)?, words })
     }

@@ -140,6 +140,7 @@ impl Keeper {
             // Its own, and that of clients.
             memory: (device.limits.memory_mib << 20).saturating_add(device.lent_bytes()),
             cpu_percent: device.limits.cpu_percent,
+            cpu_weight: device.cpu_weight(),
             pids: device.limits.pids,
         };
         match Process::start(&program, &self.setup.argv, &prepare, &limits, self.queues()) {

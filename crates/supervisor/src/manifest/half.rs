@@ -52,13 +52,14 @@ impl Default for Again {
 pub(crate) struct Spent {
     memory_mib: u64,
     cpu_percent: u32,
+    cpu_weight: Option<u32>,
     pids: u32,
 }
 
 impl Default for Spent {
     fn default() -> Self {
-        let Limits { memory_mib, cpu_percent, pids, .. } = Limits::default();
-        Self { memory_mib, cpu_percent, pids }
+        let Limits { memory_mib, cpu_percent, cpu_weight, pids, .. } = Limits::default();
+        Self { memory_mib, cpu_percent, cpu_weight, pids }
     }
 }
 
@@ -73,8 +74,8 @@ impl Half {
 
     /// What it may use up.
     pub fn limits(&self) -> Limits {
-        let Spent { memory_mib, cpu_percent, pids } = self.limits;
-        Limits { memory_mib, cpu_percent, pids, ..Limits::default() }
+        let Spent { memory_mib, cpu_percent, cpu_weight, pids } = self.limits;
+        Limits { memory_mib, cpu_percent, cpu_weight, pids, ..Limits::default() }
     }
 
     fn restart(&self) -> Restart {

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use ring3_class::net::Throttle;
 use ring3_device::Uri;
 use ring3_pci::Address;
+use ring3_sandbox::CPU_WEIGHT;
 use serde::Deserialize;
 
 pub use export::{Export, Kind, Share};
@@ -142,6 +143,13 @@ impl Device {
     /// The driver of Linux that drives it, if one does.
     pub fn hosted(&self) -> Option<&str> {
         self.driver.as_deref()?.strip_prefix(HOSTED)
+    }
+
+    /// Its driver's part of the processors' time. A card's has the largest: packets that it does not
+    /// move wait where no queueing discipline sees them.
+    pub fn cpu_weight(&self) -> u32 {
+        let usual = if self.export.kind.is_card() { 10_000 } else { CPU_WEIGHT };
+        self.limits.cpu_weight.unwrap_or(usual)
     }
 
     /// What a driver of Linux cannot be told, and who else can be.

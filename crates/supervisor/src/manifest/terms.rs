@@ -81,6 +81,9 @@ pub struct Limits {
     pub memory_mib: u64,
     /// Percent of one processor.
     pub cpu_percent: u32,
+    /// Its part of the processors' time where others want it too, 1 to 10000; the
+    /// [device's usual one](super::Device::cpu_weight) if `None`.
+    pub cpu_weight: Option<u32>,
     /// Processes and threads.
     pub pids: u32,
     /// Interrupts a second.
@@ -91,7 +94,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_mib: 256, cpu_percent: 200, pids: 64, irqs_per_s: 200_000, disks: 16 }
+        Self { memory_mib: 256, cpu_percent: 200, cpu_weight: None, pids: 64, irqs_per_s: 200_000, disks: 16 }
     }
 }
 
@@ -99,6 +102,7 @@ impl Limits {
     pub(super) fn check(&self) -> Result<(), String> {
         range("limits.memory_mib", (16..=1 << 20).contains(&self.memory_mib), "16 to 1048576")?;
         range("limits.cpu_percent", (1..=100_000).contains(&self.cpu_percent), "1 to 100000")?;
+        range("limits.cpu_weight", self.cpu_weight.is_none_or(|weight| (1..=10_000).contains(&weight)), "1 to 10000")?;
         range("limits.pids", (8..=4096).contains(&self.pids), "8 to 4096")?;
         range("limits.disks", (1..=128).contains(&self.disks), "1 to 128")?;
         range("limits.irqs_per_s", self.irqs_per_s >= 100, "at least 100")

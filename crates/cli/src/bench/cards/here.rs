@@ -86,8 +86,11 @@ pub fn export(placement: &str) -> Option<&'static [&'static str]> {
         "export-tap" => &["--engine", "tap"],
         "export-vhost" => &["--engine", "vhost"],
         "export-vduse" => &["--export", "vduse"],
-        "export-tap-ahead" => &["--engine", "tap", "--ahead"],
-        "export-vduse-ahead" => &["--export", "vduse", "--ahead"],
+        "export-tap-ordinary" => &["--engine", "tap", "--priority", "ordinary"],
+        "export-tap-real-time" => &["--engine", "tap", "--priority", "real-time"],
+        "export-tap-confined" => &["--engine", "tap", "--user", "nobody"],
+        "export-vduse-ordinary" => &["--export", "vduse", "--priority", "ordinary"],
+        "export-vduse-real-time" => &["--export", "vduse", "--priority", "real-time"],
         "export-uncoalesced" => &["--engine", "tap", "--no-coalescing"],
         _ => return None,
     })

@@ -84,7 +84,7 @@ pub fn start(nic: Arc<dyn Nic>, name: Option<&str>, options: &Options) -> Result
     let interface = Arc::new(Interface::of_virtio(place.name.clone(), place.index, link));
     let plane = Rtnetlink::new(interface.clone(), place).map_err(asking)?;
     let segment = Segment::create(2).map_err(|error| Error::os("memory for its figures", error))?;
-    let engine = EngineSettings { engine: Engine::Tap, ahead: options.ahead, ..EngineSettings::default() };
+    let engine = EngineSettings { engine: Engine::Tap, priority: options.priority, ..EngineSettings::default() };
     let manner = Manner { poll: options.poll, engine, joins: options.joins, rings: Pool::default(), segment: Arc::new(segment) };
     let export = Export::over((nic, interface), Box::new(plane), &manner)?;
     Ok((export, card))
