@@ -30,7 +30,7 @@ ip link set dev "$card" netns $(cat /tmp/other); there ip link set dev "$card" n
 mkdir -p /etc/ring3; printf '[device.lan]\nmatch = { address = "%s" }\n[device.lan.export]\nkind = "tap"\n[device.lan.restart]\nburst = 1000\n' $HERE >/etc/ring3/lan.toml
 ring3d --hold >/tmp/ring3d 2>&1 & echo $! >/tmp/holder; sleep 1; ready || cat /tmp/ring3d
 ifconfig lan 10.7.0.1 up; for try in $(seq 100); do [ "$(cat /sys/class/net/lan/carrier)" = 1 ] && break; sleep 0.1; done
-reached && echo reached; ring3 status lan; grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo; ls -l /proc/$(driver)/fd | grep -c vfio
+reached && echo reached; ring3 status lan; grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo; ls -l /proc/$(driver)/fd | grep -c vfio; echo "weight $(cat /sys/fs/cgroup/ring3-lan/cpu.weight)"
 "#;
 
 /// Who listens would end when its own standard input does.
@@ -122,7 +122,7 @@ fn guest(cache: &Cache) -> Result<Guest, Error> {
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_confined_driver_without_a_descriptor_of_the_device_serves_an_interface() {
-    GUEST.says("started", &["reached\n", "lan, 52:54:", "carrier", "CapEff: 0000000000000000", "Seccomp: 2", "\n0\n"]);
+    GUEST.says("started", &["reached\n", "lan, 52:54:", "carrier", "CapEff: 0000000000000000", "Seccomp: 2", "\n0\nweight 10000\n"]);
 }
 
 #[test]

@@ -52,7 +52,7 @@ ring3 upgrade scratch --program /tmp/nothing; echo \"nothing $?\"
 wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; ring3 logs scratch -n 30";
 
 const LIMITED: &str = "
-ready; first=$(driver); G=/sys/fs/cgroup/ring3-scratch; cat $G/memory.max $G/cpu.max $G/pids.max | tr '\\n' ' '; echo; ring3 status scratch | grep unlimited
+ready; first=$(driver); G=/sys/fs/cgroup/ring3-scratch; cat $G/memory.max $G/cpu.max $G/pids.max $G/cpu.weight | tr '\\n' ' '; echo; ring3 status scratch | grep unlimited
 grep -q \"^$first$\" $G/cgroup.procs && echo 'in its group'; sleep 1000 & OTHER=$!
 verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
 sleep 1; sh -c 'echo $$ >'$G'/cgroup.procs; exec dd if=/dev/zero of=/dev/shm/all bs=64k count=8192 2>/dev/null' 2>/dev/null; rm /dev/shm/all
@@ -214,7 +214,7 @@ on_both_kernels! {
     a_program_is_replaced_under_load_and_a_wrong_one_goes_back, a_program_is_replaced_under_load_and_a_wrong_one_goes_back_on_7_2:
         "upgraded", ["its users waited", "verified\n", "\"upgrades\": 3", "wrong 1", "old one drives scratch on", "nothing 1", "\n0\n"];
     a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else, a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else_on_7_2:
-        "limited", ["268435456 max 100000 64 \nin its group\n", "restarted for memory\nnobody else\n", "fork", "held back\nverified\n0\n"];
+        "limited", ["268435456 max 100000 64 100 \nin its group\n", "restarted for memory\nnobody else\n", "fork", "held back\nverified\n0\n"];
     partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused, partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused_on_7_2:
         "parted", ["two partitions\n65536 4096 \nstill there\nand partitions too\nthe mount at /mnt\nclean\n", "found again\n", "partitions 1 and 2 overlap", "and the disk has 100663296", "absurd\nas they were\nnone\n0\nalive"];
     users_restart_and_stop_a_device_and_are_told_why_not, users_restart_and_stop_a_device_and_are_told_why_not_on_7_2:

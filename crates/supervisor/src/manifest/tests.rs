@@ -267,3 +267,15 @@ fn what_makes_no_sense_for_a_user_half_is_an_error() {
         assert!(read_all(text).is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_cards_driver_has_the_largest_weight_a_disks_the_usual_one_and_a_manifest_may_say_another() {
+    let weight = |text: &str| read_all(text).unwrap()[0].device().unwrap().cpu_weight();
+    let device = "[device.a]\nmatch = { address = \"0000:01:00.0\" }\n";
+    assert_eq!(weight(device), 100);
+    assert_eq!(weight(&format!("{device}[device.a.export]\nkind = \"tap\"\n")), 10_000);
+    assert_eq!(weight(&format!("{device}[device.a.limits]\ncpu_weight = 7\n")), 7);
+    for none in [0, 10_001] {
+        assert!(read_all(&format!("{device}[device.a.limits]\ncpu_weight = {none}\n")).is_err());
+    }
+}
