@@ -17,7 +17,7 @@ from ring3_split.annotate.api import known
 from ring3_split.annotate.survey import survey
 from ring3_split.generate import complete
 from ring3_split.generate.border import Wishes
-from ring3_split.generate.calls import required
+from ring3_split.generate.conditions import required
 from ring3_split.generate.halves import Generated, generate
 from ring3_split.generate.objects import ends
 from ring3_split.generate.table import Call

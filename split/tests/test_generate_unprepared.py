@@ -94,6 +94,28 @@ def test_a_parameter_that_its_prototype_does_not_name_is_called_by_its_place(por
     assert [one.name for one in call.declared.parameters] == ["arg0", "arg1", "arg2"]
 
 
+@pytest.mark.parametrize(
+    ("name", "holds"),
+    [
+        ("dev_addr_mod", "offset <= MAX_ADDR_LEN && len <= MAX_ADDR_LEN - offset"),
+        ("alloc_etherdev_mqs", "sizeof_priv <= 65536 && txqs > 0 && txqs <= 256 && rxqs > 0 && rxqs <= 256"),
+        ("netif_napi_add_weight", "weight > 0 && weight <= NAPI_POLL_WEIGHT"),
+        ("pci_disable_device", "pci_is_enabled(dev)"),
+    ],
+)
+def test_numbers_and_states_that_the_kernel_takes_unseen_are_looked_at_first(card: Generated, name: str, holds: str) -> None:
+    assert holds in required(card, name)
+
+
+def test_a_device_gets_no_parent_but_the_drivers_own_device_and_that_of_a_bus_none(card: Generated) -> None:
+    fields = [field for views in card.border.table.views.values() for kind in views.values() for field in kind]
+    parents = [field for field in fields if field.path.endswith("parent") and field.written]
+    assert parents
+    text = (card.folder / "kernel/8139cp_main.c").read_text()
+    assert all(f"{one.requires}(const void *base, unsigned long given)" in text for one in parents)
+    assert "!object->bus && value && value != object" in text
+
+
 def test_memory_of_the_cards_that_an_upcall_has_taken_is_given_back_by_its_bus_address_when_it_fails(ports: Generated) -> None:
     text = (ports.folder / "kernel/pcnet32_main.c").read_text()
     assert "dma_free_coherent((void *)arguments[0], (size_t)arguments[1], (void *)result, (dma_addr_t)arguments[2]);" in text

@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("split")
     plan = ["--plan", str(EXAMPLES / "8139cp.plan.toml"), "--annotations", str(EXAMPLES / "8139cp.annotations.toml")]
-    assert cli.main(["run", "--guest", *plan, "--seconds", "0.2", "--lies", "2000", "--out", str(folder)]) == 0
+    assert cli.main(["run", "--guest", *plan, "--seconds", "0.2", "--lies", "2000", "--liar", "40", "--out", str(folder)]) == 0
     return (folder / "run.log").read_text()
 
 
@@ -36,4 +36,5 @@ def test_8139cp_works_after_its_user_half_has_died_in_the_middle_of_probes(log: 
 
 def test_the_kernel_says_nothing_of_a_bug_after_the_lies_of_8139cps_user_half(log: str) -> None:
     assert "messages, " in log
+    assert "40 upcalls of one that knows types" in log
     assert "the kernel is well" in log

@@ -126,6 +126,32 @@ static inline bool split_is_own(unsigned long kind, resource_size_t start, resou
 	return false;
 }
 
+/* Whether an interrupt is one of such a function. */
+static inline bool split_is_own_irq(unsigned int irq)
+{
+	struct pci_dev *pdev = NULL;
+
+	for_each_pci_dev(pdev) {
+		bool own = pdev->irq == irq;
+		int vector;
+
+		if (!pdev->driver || pdev->driver->driver.owner != THIS_MODULE)
+			continue;
+		for (vector = 0; !own && (pdev->msi_enabled || pdev->msix_enabled); vector++) {
+			int at = pci_irq_vector(pdev, vector);
+
+			if (at < 0)
+				break;
+			own = (unsigned int)at == irq;
+		}
+		if (own) {
+			pci_dev_put(pdev);
+			return true;
+		}
+	}
+	return false;
+}
+
 #undef ioremap
 #define ioremap(start, size)                                             \
 	({                                                               \

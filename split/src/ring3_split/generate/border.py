@@ -13,6 +13,7 @@ from ring3_split.annotate.survey import Survey
 from ring3_split.annotate.vocabulary import Annotation, read
 from ring3_split.context import Stated
 from ring3_split.errors import Refusal
+from ring3_split.generate.conditions import Condition, required
 from ring3_split.generate.fields import ELEMENTS, KERNELS, Views
 from ring3_split.generate.statics import statics, through
 from ring3_split.generate.table import Parameter, Table
@@ -308,15 +309,17 @@ class Border:
 
     def condition(self, name: str, base: int) -> str:
         """A function that says whether a member may be set: what is required of `object`, in which it lies, and `value`."""
-        if name not in self.wishes.requires:
+        usual = required().get(name, Condition()).holds
+        if name in self.wishes.requires:
+            self.settable.add(name)
+        elif not usual:
             return ""
-        self.settable.add(name)
         struct, _, member = name.partition(".")
         found = self.layouts.member(name)
         kind = "unsigned long" if found and found.bits else f"__typeof__(object->{member})"
         wanted = (
             f"{_inner(struct, 'object', base)}\n\t{kind} value = ({kind})given;",
-            self.wishes.requires[name],
+            self.wishes.requires.get(name, usual),
             self._knowing(struct).source,
         )
         return _function(self.table.conditions, "split_settable", wanted)

@@ -14,6 +14,7 @@ from ring3_split.annotate.declared import pointee
 from ring3_split.errors import Refusal
 from ring3_split.generate import declarations, objects, symbols
 from ring3_split.generate.border import Border
+from ring3_split.generate.conditions import Condition, required
 from ring3_split.generate.declarations import Declared, Parameter
 from ring3_split.generate.table import Argument, Call, Undo
 
@@ -162,21 +163,6 @@ def _undo(border: Border, call: Call) -> Undo | None:
     if row is None or declaration(border, row.by) is None:
         return None
     return Undo(row.by, tuple(row.arguments), row.key)
-
-
-class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of requires.toml."""
-
-    holds: str = ""
-    nullable: list[str] = []
-
-
-@cache
-def required() -> dict[str, Condition]:
-    """Functions of the kernel that must not be called in each state of an object, and the condition."""
-    text = resources.files(__package__).joinpath("requires.toml").read_bytes()
-    lines = msgspec.toml.decode(text, type=dict[str, str | Condition])
-    return {name: Condition(line) if isinstance(line, str) else line for name, line in lines.items()}
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
