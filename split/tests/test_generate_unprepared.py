@@ -86,7 +86,7 @@ def test_the_user_half_has_only_ports_of_the_drivers_own_cards_reserved_and_let_
 
 def test_a_timer_that_runs_is_not_made_anew_by_the_user_half_and_needs_no_name(ports: Generated) -> None:
     text = (ports.folder / "kernel/pcnet32_main.c").read_text()
-    assert "return timer && func && (!timer_pending(timer));" in text
+    assert "return timer && func && (!timer_pending(timer) && !(flags & ~TIMER_INIT_FLAGS));" in text
 
 
 def test_a_parameter_that_its_prototype_does_not_name_is_called_by_its_place(ports: Generated) -> None:
