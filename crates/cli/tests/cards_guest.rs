@@ -122,7 +122,10 @@ fn guest(cache: &Cache) -> Result<Guest, Error> {
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_confined_driver_without_a_descriptor_of_the_device_serves_an_interface() {
-    GUEST.says("started", &["reached\n", "lan, 52:54:", "carrier", "CapEff: 0000000000000000", "Seccomp: 2", "\n0\nweight 10000\n"]);
+    GUEST.says(
+        "started",
+        &["reached\n", "lan, 52:54:", "carrier", "CapEff: 0000000000000000", "Seccomp: 2", "\n0\nweight 10000\n"],
+    );
 }
 
 #[test]
