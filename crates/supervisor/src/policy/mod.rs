@@ -428,7 +428,8 @@ impl Machine {
             Event::ExportBusy if self.export == Export::Stopping => {
                 self.export = if self.driver == Driver::Running { Export::Up } else { Export::Down };
                 if let Goal::Stop { .. } = self.goal {
-                    self.goal = Goal::Run;
+                    // What cannot be fenced is not driven because somebody uses it.
+                    self.goal = if self.device == Device::Stuck { Goal::Fail } else { Goal::Run };
                     self.answer(Verdict::Busy, actions);
                 }
             }
