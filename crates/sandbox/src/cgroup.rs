@@ -60,7 +60,7 @@ impl Group {
                 .map(|error| lack(controller, &error))
         };
         let missing = values.iter().filter_map(limit).collect();
-        // Where its time is not limited, it is said already.
+        // A weight is no limit: without the controller the group has its turn as any other.
         let _ = delegate(&parent, "cpu").and_then(|()| set(&folder.join("cpu.weight"), &limits.cpu_weight.to_string()));
         // Whoever watches drivers has its turn whatever these do.
         let _ = fs::write(parent.join(ASIDE).join("cpu.weight"), MOST_WEIGHT.to_string());

@@ -131,7 +131,7 @@ impl Campaign {
             let before = self.report.injected();
             let outcome = self.boot()?;
             if !outcome.succeeded() {
-                errln!("a device was lost; the guest's last words:\n{}", outcome.output());
+                errln!("the guest has ended before all faults were done; it said:\n{}", outcome.output());
             }
             vain = if self.report.injected() > before { 0 } else { vain + 1 };
             ensure!(
