@@ -25,6 +25,9 @@ use crate::notify::Notifier;
 const FACTS: &str = "facts.";
 /// Most bytes of such a file.
 const MAX_FACTS: u64 = 1 << 20;
+/// Most descriptors of a record, its facts among them. A device has two records, and drivers and
+/// clients choose how much is in them: one device must leave the others their part of the store.
+const MAX_KEPT: usize = 1024;
 
 /// What survives of a device.
 #[derive(Debug, Default)]
@@ -105,6 +108,10 @@ impl Store {
         let names: BTreeSet<String> = fds.iter().map(|(name, _)| (*name).to_owned()).collect();
         check(device)?;
         names.iter().try_for_each(|name| check(name))?;
+        if names.len() >= MAX_KEPT {
+            let count = names.len() + 1;
+            return Err(io::Error::other(format!("{count} descriptors are more than the {MAX_KEPT} that are kept")));
+        }
         if !self.is_there() {
             return Ok(());
         }
@@ -289,6 +296,20 @@ mod tests {
         passed.push(("c/facts.x".into(), memory("")));
         let (_, records, others) = keeper.store(passed);
         assert!(records.is_empty() && others.len() == 1 && others[0].0 == "control");
+    }
+
+    #[test]
+    fn a_record_of_more_descriptors_than_its_part_of_the_store_is_refused_and_the_last_one_stays() {
+        let keeper = Keeper::new();
+        let (store, ..) = keeper.store(Vec::new());
+        let (names, memory) = ((0..MAX_KEPT).map(|number| format!("map.{number}")).collect::<Vec<_>>(), memory("x"));
+        let of = |count: usize| names[..count].iter().map(|name| (name.as_str(), &memory as &dyn AsFd)).collect::<Vec<_>>();
+        store.keep("a", &json!(1), &of(3)).unwrap();
+        let refused = store.keep("a", &json!(2), &of(MAX_KEPT)).unwrap_err();
+        assert!(refused.to_string().contains("1024"), "{refused}");
+        let shelf = keeper.shelf(Shelf::default(), usize::MAX);
+        let (_, records, _) = keeper.store(shelf.into_kept());
+        assert_eq!((&records["a"].facts, records["a"].fds.len()), (&json!(1), 3));
     }
 
     #[test]

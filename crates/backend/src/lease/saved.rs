@@ -10,7 +10,7 @@
 //! left `turn` raised: what the driver waits for would never come, so its lease is ended, and it is to be fenced like one that has died.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 
 use ring3_device::dma::{Arena, Pages, Region, SavedArena};
@@ -28,8 +28,9 @@ use crate::vfio::{Place, Vfio, Windows};
 
 /// The form of [`Facts`]. Fields are only ever added, each with a default.
 const VERSION: u32 = 1;
-/// Most mappings beside the arena that are saved.
-const MAX_MAPPED: usize = 64;
+/// Of how many files the mappings beside the arena may be that are saved: each is a descriptor that
+/// somebody keeps.
+const MAX_KEPT: usize = 64;
 
 /// What another process needs to go on with a claim.
 #[derive(Debug)]
@@ -51,6 +52,9 @@ struct Facts {
     below: u64,
     arena: Vec<Memory>,
     mapped: Vec<(u64, Memory)>,
+    /// Which mappings are of the file of another one, by whose number the descriptor is kept.
+    #[serde(default)]
+    files: BTreeMap<u64, u64>,
     irqs: Option<Interrupts>,
     lease: Option<u64>,
     quiet: bool,
@@ -115,9 +119,18 @@ impl Claim {
         let turn = fds.take("turn")?;
         let interrupted = is_raised(&turn);
         let irqs = facts.irqs.map(|irqs| fds.irqs(irqs, windows.as_ref())).transpose()?;
-        let mut files = Files::default();
+        let (mut files, mut kept) = (Files::default(), BTreeMap::new());
         let mapping = |(serial, memory): &(u64, Memory)| {
-            let pages = fds.part(&format!("map.{serial}"), memory, &mut files)?;
+            let keeper = *facts.files.get(serial).unwrap_or(serial);
+            let file = match kept.get(&keeper) {
+                Some(file) => Arc::clone(file),
+                None => {
+                    let file = fds.file(&format!("map.{keeper}"), &mut files)?;
+                    kept.insert(keeper, Arc::clone(&file));
+                    file
+                }
+            };
+            let pages = fds.part(file, memory)?;
             Ok((memory.iova, Mapping { serial: *serial, pages, doubtful: interrupted }))
         };
         let mapped = facts.mapped.iter().map(mapping).collect::<Result<_, Error>>()?;
@@ -181,6 +194,21 @@ impl Claim {
     }
 }
 
+impl Asked {
+    /// The first mapping of each file, by the file's descriptor here: the descriptor is kept under
+    /// its number. [`Files`] gives a file one descriptor, so that two descriptors are two files.
+    fn kept_by(&self) -> BTreeMap<RawFd, u64> {
+        let mut kept_by = BTreeMap::new();
+        for Mapping { serial, pages, .. } in self.mapped.values() {
+            if let Some((file, _)) = pages.file() {
+                let first = kept_by.entry(file.as_raw_fd()).or_insert(*serial);
+                *first = (*first).min(*serial);
+            }
+        }
+        kept_by
+    }
+}
+
 impl Desk {
     /// Tells whoever keeps what is saved.
     pub(super) fn tell(&self, asked: &Asked) {
@@ -196,9 +224,9 @@ impl Desk {
                 "{name}: a claim of this backend ends with its holder; its driver is restarted then"
             )));
         }
-        if asked.mapped.len() > MAX_MAPPED {
+        if asked.kept_by().len() > MAX_KEPT {
             return Err(Error::Unsupported(format!(
-                "{name}: its driver has mapped more than {MAX_MAPPED} ranges, so its claim ends with its holder"
+                "{name}: its driver has mapped parts of more than {MAX_KEPT} files, so its claim ends with its holder"
             )));
         }
         Ok(())
@@ -219,17 +247,24 @@ impl Desk {
             keep(name.into(), irq)?;
         }
         keep("turn".into(), &self.turn)?;
-        let mut memory = |name: String, iova, pages: &Pages| {
-            let (file, offset) = pages.file().ok_or_else(|| Error::Unsupported("memory that is no file".into()))?;
-            keep(name, &file).map(|()| Memory { iova, offset, len: pages.len() as u64 })
-        };
-        let regions = self.device.dma().arena().regions().enumerate();
-        let arena = regions.map(|(number, placed)| memory(format!("arena.{number}"), placed.iova, &placed.region.pages()?));
-        let arena = arena.collect::<Result<_, _>>()?;
-        let mapped = asked.mapped.iter().map(|(&iova, Mapping { serial, pages, .. })| {
-            memory(format!("map.{serial}"), iova, pages).map(|memory| (*serial, memory))
-        });
-        let mapped = mapped.collect::<Result<_, _>>()?;
+        let no_file = || Error::Unsupported("memory that is no file".into());
+        let mut arena = Vec::new();
+        for (number, placed) in self.device.dma().arena().regions().enumerate() {
+            let pages = placed.region.pages()?;
+            let (file, offset) = pages.file().ok_or_else(no_file)?;
+            keep(format!("arena.{number}"), &file)?;
+            arena.push(Memory { iova: placed.iova, offset, len: pages.len() as u64 });
+        }
+        let (kept_by, mut files) = (asked.kept_by(), BTreeMap::new());
+        let mut mapped = Vec::with_capacity(asked.mapped.len());
+        for (&iova, Mapping { serial, pages, .. }) in &asked.mapped {
+            let (file, offset) = pages.file().ok_or_else(no_file)?;
+            match kept_by.get(&file.as_raw_fd()) {
+                Some(keeper) if keeper != serial => drop(files.insert(*serial, *keeper)),
+                _ => keep(format!("map.{serial}"), &file)?,
+            }
+            mapped.push((*serial, Memory { iova, offset, len: pages.len() as u64 }));
+        }
         if let Some(Enabled { serial, irqs, .. }) = &asked.irqs {
             irqs.iter().enumerate().try_for_each(|(vector, irq)| keep(format!("irq.{serial}.{vector}"), irq))?;
         }
@@ -243,6 +278,7 @@ impl Desk {
             below: self.below,
             arena,
             mapped,
+            files,
             irqs: asked.irqs.as_ref().map(Interrupts::of),
             lease: asked.lease.as_ref().map(|(serial, _)| *serial),
             quiet: asked.quiet,
@@ -282,11 +318,16 @@ impl Descriptors {
         Ok(Arc::new(Region::part_of(self.take(name)?, memory.offset, len)?))
     }
 
-    /// The same as pages of one of `files`.
-    fn part(&mut self, name: &str, memory: &Memory, files: &mut Files) -> Result<Pages, Error> {
-        let wrong = format!("{}: a mapping of {memory:?}", self.name);
+    /// One of `files`.
+    fn file(&mut self, name: &str, files: &mut Files) -> Result<Arc<OwnedFd>, Error> {
         let file = files.one(self.take(name)?)?;
-        let (Some(file), Ok(len)) = (file, usize::try_from(memory.len)) else { return Err(Error::Invalid(wrong)) };
+        file.ok_or_else(|| Error::Invalid(format!("{}: mappings of too many files", self.name)))
+    }
+
+    /// Pages of it.
+    fn part(&self, file: Arc<OwnedFd>, memory: &Memory) -> Result<Pages, Error> {
+        let wrong = |_| Error::Invalid(format!("{}: a mapping of {memory:?}", self.name));
+        let len = usize::try_from(memory.len).map_err(wrong)?;
         Arc::new(Region::part_of_shared(file, memory.offset, len)?).pages()
     }
 

@@ -109,6 +109,8 @@ impl Survival {
         let fds: Vec<_> = names.iter().map(|(name, fd)| (name.as_str(), fd as &dyn AsFd)).collect();
         let done = serde_json::to_value(&kept).map_err(Into::into).and_then(|facts| self.store.keep(&self.keeper, &facts, &fds));
         if let Err(error) = done {
+            // What is kept from before is so no longer.
+            self.store.forget(&self.keeper);
             tracing::warn!("{} does not survive ring3d: {error}", self.keeper);
         }
         self.last = Some(kept);

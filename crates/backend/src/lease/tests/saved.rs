@@ -1,5 +1,7 @@
 //! A claim that goes from one holder to the next.
 
+use ring3_device::dma::Pages;
+
 use super::*;
 
 #[test]
@@ -58,6 +60,27 @@ fn what_drivers_have_mapped_and_their_interrupts_are_the_next_holders() {
     assert!(matches!(model.dma().iommu().map(&pages(), iova), Err(Error::Busy(_))));
     next.quiesce(fence()).unwrap();
     model.dma().iommu().map(&pages(), iova).unwrap();
+}
+
+#[test]
+fn mappings_of_one_file_are_kept_by_one_descriptor_whichever_of_them_goes() {
+    let (claim, model) = durable();
+    let driver = Process::start(claim.lease().unwrap());
+    let region = Arc::new(Region::new(256 << 12).unwrap());
+    let page = |number: usize| Pages::new(&region, number << 12, 1 << 12).unwrap();
+    let part = |number: usize| driver.device.dma().map(page(number)).unwrap();
+    let mut mappings: Vec<_> = (0..200).map(part).collect();
+    drop(mappings.remove(0));
+    let saved = claim.save_model();
+    assert_eq!(saved.fds.iter().filter(|(name, _)| name.starts_with("map.")).count(), 1);
+    let iovas: Vec<_> = mappings.iter().map(|mapping| mapping.iova()).collect();
+    mappings.into_iter().for_each(std::mem::forget);
+    claim.leave();
+    let next = adopted(&model, saved);
+    driver.kill();
+    next.quiesce(fence()).unwrap();
+    // Each was the next holder's, who has taken it back.
+    iovas.iter().for_each(|&iova| model.dma().iommu().map(&page(0), iova).unwrap());
 }
 
 #[test]
