@@ -148,6 +148,7 @@ struct split_downcall {
 	unsigned char key, undone_key;
 	unsigned char ends;  /* the argument whose object it frees, and 1; 0: none */
 	unsigned char along; /* and with it what calls have given since: a sound card has streams */
+	unsigned char alone; /* none of these functions begins before another one has ended: what is required stays so */
 	int (*requires)(const unsigned long *arguments); /* whether it may be called now; NULL: always, and in the user half */
 };
 

@@ -174,6 +174,22 @@ def test_a_plan_that_names_what_no_call_has_as_nullable_is_refused(kernel: Kerne
 
 
 @pytest.mark.kernel
+def test_functions_that_run_alone_begin_so_in_the_kernel_half_and_are_marked_in_the_table(network: Generated) -> None:
+    assert call(network, "e1000_up").alone
+    assert not call(network, "e1000_down").alone
+    for name in ("e1000_up", "e1000_setup_tx_resources"):
+        assert "{\n\tSPLIT_ALONE;\n" in function(half(network, "kernel", "e1000_main"), name)
+    assert "\tSPLIT_ALONE;\n" in function(half(network, "kernel", "e1000_ethtool"), "e1000_set_ringparam")
+    assert "{\n\tSPLIT_ALONE;\n" in function(half(network, "kernel", "e1000_main"), "split_undo_e1000_setup_tx_resources")
+
+
+@pytest.mark.kernel
+def test_a_plan_that_has_what_is_not_in_the_kernel_half_run_alone_is_refused(kernel: Kernel, tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match=r"alone: e1000_set_mac is no function of the kernel half"):
+        made(kernel, tmp_path, {"alone": frozenset({"e1000_set_mac"})})
+
+
+@pytest.mark.kernel
 def test_where_the_user_half_cannot_be_asked_the_kernel_answers_instead(network: Generated) -> None:
     stub = function(half(network, "kernel", "e1000_ethtool"), "e1000_get_link")
     assert "if (!split_asks(split_host))\n\t\treturn ethtool_op_get_link(netdev);" in stub
@@ -256,7 +272,7 @@ def test_a_mutex_by_which_the_kernel_guards_its_own_structs_is_not_the_user_half
 @pytest.mark.kernel
 def test_what_must_be_so_before_a_call_is_asked_of_the_kernels_objects(network: Generated) -> None:
     asked = function(half(network, "kernel", "e1000_main"), "split_requires_napi_enable")
-    assert "test_bit(NAPI_STATE_NPSVC, &n->state)" in asked  # of any driver
+    assert "split_may_enable(n)" in asked  # of any driver
     assert "adapter->tx_ring->buffer_info" in asked  # of this one
     assert asked.count("return n && ") == 1
     assert ".requires = KERNEL_HALF(split_requires_napi_enable)" in (network.folder / "tables.c").read_text()

@@ -43,6 +43,7 @@ def test_what_a_person_says_of_single_functions_is_written_again(tmp_path: Path)
     made.failed = {"clean": "clean_one(own)"}
     made.recovery = {"own": Recovery("reset_task", "object->running", "let_go(object)")}
     made.nullable = ["start(buffer)"]
+    made.alone = ["start"]
     next(iter(made.functions.values())).without = "refuse"
     save(made, tmp_path / "plan.toml")
     assert load(tmp_path / "plan.toml") == made

@@ -29,6 +29,11 @@ once; echo "found: $(cat $at)"
 once & first=$!
 usleep 500000
 once; wait $first
+echo 100000 >$at; echo "the work item has ended"
+echo 200000 >$at || echo "the upcall has failed"
+once & first=$!
+usleep 100000
+once; wait $first
 # What the kernel half still has goes.
 cat $at >/dev/null
 echo {MANY} >$at || echo "the upcalls have failed"
@@ -104,3 +109,17 @@ def test_an_object_that_ends_in_one_upcall_has_ended_in_another(said: str) -> No
 
 def test_every_upcall_has_its_object_whatever_its_number(said: str) -> None:
     assert f"0 of {MANY} upcalls had no object" in said
+
+
+def test_a_call_that_waits_for_the_work_item_that_it_answers_for_does_not_wait(said: str) -> None:
+    assert "it waits for itself: done" in said
+    assert "the work item has ended" in said
+
+
+def test_what_runs_alone_is_called_by_one_after_the_other_and_finds_what_it_requires(said: str) -> None:
+    assert "one's turn: done" in said
+    assert "the other's turn: done" in said
+
+
+def test_an_upcall_of_what_runs_alone_may_call_it(said: str) -> None:
+    assert "a part's turn: done" in said

@@ -165,6 +165,7 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	unsigned long arguments[SPLIT_ARGUMENTS] = {}, result;
 	void *cells[SPLIT_ARGUMENTS] = {};
 	struct split_ended ended = {};
+	struct split_alone alone = {};
 	unsigned int i;
 	long error;
 
@@ -174,12 +175,19 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 		return -EPERM;
 	function = &driver->downcalls[call->function];
 	error = take_arguments(frame, function, call, arguments, cells);
+	if (!error && function->alone && !split_alone_begin_call(frame, &alone))
+		error = -EINTR;
 	if (!error && function->requires && !function->requires(arguments))
 		error = -EPERM;
 	i = function->ends;
 	if (!error && i)
 		error = split_ending(frame, call->function, call->arguments[i - 1], arguments[i - 1], &ended);
+	/* Only this thread asks whether it is itself. */
+	WRITE_ONCE(frame->answerer, current);
 	result = error ? 0 : function->call(arguments);
+	WRITE_ONCE(frame->answerer, NULL);
+	if (alone.host)
+		split_alone_end(&alone);
 	/* What was set is known by its value from here on: the cell goes, what undoes the call may need it. */
 	for (i = 0; i < function->narguments; i++)
 		if (function->arguments[i].way == SPLIT_NUMBER)

@@ -68,6 +68,59 @@ static inline void split_init_delayed_work(struct delayed_work *work, work_func_
 	INIT_DELAYED_WORK(work, function);
 }
 
+/*
+ * A user half that answers for a work item may have what waits for that item called, which no driver does: its upcall would wait for
+ * the call, and the call for the upcall. With rtnl held that would be the end of all interfaces. The item ends without being waited for.
+ */
+#define cancel_work_sync(work) (!split_answers_for(split_host, work) && cancel_work_sync(work))
+#define flush_work(work) (!split_answers_for(split_host, work) && flush_work(work))
+#define cancel_delayed_work_sync(dwork) (!split_answers_for(split_host, &(dwork)->work) && cancel_delayed_work_sync(dwork))
+#define flush_delayed_work(dwork) (!split_answers_for(split_host, &(dwork)->work) && flush_delayed_work(dwork))
+
+/*
+ * What must be so before a call (generate/requires.toml) is asked of the kernel half's own code, too, where the kernel would stop: its
+ * functions run in the order in which the user half has them called. A right driver is never refused.
+ */
+static inline bool split_holds(bool holds, const char *call)
+{
+	if (!holds)
+		pr_warn_ratelimited("%s: the kernel half's %s is not called: it would stop the kernel\n", KBUILD_MODNAME, call);
+	return holds;
+}
+
+#ifdef _LINUX_NETDEVICE_H
+static inline bool split_may_enable(const struct napi_struct *n)
+{
+	return test_bit(NAPI_STATE_NPSVC, &n->state) && test_bit(NAPI_STATE_LISTED, &n->state);
+}
+
+static inline bool split_may_disable(const struct napi_struct *n)
+{
+	return !test_bit(NAPI_STATE_NPSVC, &n->state) && test_bit(NAPI_STATE_LISTED, &n->state);
+}
+
+static inline bool split_is_registered(const struct net_device *dev)
+{
+	return dev->reg_state == NETREG_REGISTERED;
+}
+
+#define napi_enable(n)                                            \
+	do {                                                      \
+		if (split_holds(split_may_enable(n), "napi_enable")) \
+			napi_enable(n);                           \
+	} while (0)
+#define napi_disable(n)                                             \
+	do {                                                        \
+		if (split_holds(split_may_disable(n), "napi_disable")) \
+			napi_disable(n);                            \
+	} while (0)
+#define unregister_netdev(dev)                                                   \
+	do {                                                                     \
+		if (split_holds(split_is_registered(dev), "unregister_netdev"))  \
+			unregister_netdev(dev);                                  \
+	} while (0)
+#endif
+
 /* What the user half has allocated is freed as such. */
 #define kfree(address) split_free(split_host, address)
 

@@ -46,6 +46,18 @@ bool split_is_held_off(struct split_host *host);
 bool split_is_held(struct split_host *host, const spinlock_t *lock);
 void split_wait_for(struct split_host *host, const spinlock_t *lock);
 
+/* Whether this thread answers for what that work item has called up: who waited for the item here would wait for himself. */
+bool split_answers_for(struct split_host *host, const struct work_struct *work);
+
+/* The first statement of a function that runs alone (alone.c). Sleeps. */
+struct split_alone {
+	struct split_host *host;
+	struct task_struct *before; /* whose section it is a part of; NULL: nobody's */
+};
+struct split_alone split_alone_begin(struct split_host *host);
+void split_alone_end(struct split_alone *alone);
+#define SPLIT_ALONE struct split_alone split_alone __attribute__((cleanup(split_alone_end))) = split_alone_begin(split_host)
+
 /* Interrupts that are disabled while the user half has a combolock. */
 int split_request_irq(struct split_host *host, unsigned int irq, irq_handler_t handler, unsigned long flags, const char *name, void *dev);
 const void *split_free_irq(struct split_host *host, unsigned int irq, void *dev);

@@ -76,6 +76,9 @@ struct split_host {
 	const spinlock_t *held;
 	spinlock_t holding;
 	wait_queue_head_t given_back;
+	struct task_struct *alone; /* in a function that runs alone: see alone.c; only compared */
+	spinlock_t holding_alone;
+	wait_queue_head_t alone_ended;
 	unsigned int irqs[SPLIT_IRQS], nirqs;
 	u32 serial;
 	struct rw_semaphore objects; /* see ended.c */
@@ -120,6 +123,9 @@ struct split_frame {
 	struct mutex lock;
 	enum split_state state;
 	bool cancelled; /* read without the lock by what waits in a call */
+	struct task_struct *caller; /* who waits for the answer; only compared */
+	struct task_struct *answerer; /* in a call of this frame; NULL: none is; only compared */
+	const struct work_struct *work; /* in which, or in whose answer, it was called up; only compared */
 	struct completion done;
 	long result;
 	bool failed;
@@ -134,6 +140,9 @@ struct split_frame {
 	struct split_taken taken[SPLIT_TAKEN];
 	unsigned int ntaken;
 };
+
+/* alone.c */
+bool split_alone_begin_call(struct split_frame *frame, struct split_alone *alone);
 
 /* crossing.c */
 void split_cross(bool up);

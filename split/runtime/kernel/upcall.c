@@ -9,6 +9,7 @@
 #include <linux/hardirq.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 
 #include "runtime.h"
 
@@ -89,6 +90,28 @@ void split_frame_put(struct split_frame *frame)
 	kref_put(&frame->references, free_frame);
 }
 
+/* The work item for which a thread of the user half answers. With host->lock held. */
+static const struct work_struct *work_of(struct split_host *host, const struct task_struct *answerer)
+{
+	struct split_frame *frame;
+
+	list_for_each_entry(frame, &host->running, link)
+		if (READ_ONCE(frame->answerer) == answerer)
+			return frame->work;
+	return NULL;
+}
+
+bool split_answers_for(struct split_host *host, const struct work_struct *work)
+{
+	bool answers;
+
+	mutex_lock(&host->lock);
+	answers = work && work_of(host, current) == work;
+	mutex_unlock(&host->lock);
+	return answers;
+}
+EXPORT_SYMBOL_GPL(split_answers_for);
+
 static struct split_frame *new_frame(struct split_host *host, unsigned int entry, const unsigned long *arguments)
 {
 	struct split_frame *frame = kzalloc(sizeof(*frame), GFP_KERNEL);
@@ -101,9 +124,11 @@ static struct split_frame *new_frame(struct split_host *host, unsigned int entry
 	kref_get(&host->references);
 	frame->host = host;
 	frame->number = entry;
+	frame->caller = current;
 	frame->entry = &host->driver->entries[entry];
 	memcpy(frame->arguments, arguments, frame->entry->nparameters * sizeof(*arguments));
 	mutex_lock(&host->lock);
+	frame->work = current_work() ?: work_of(host, current);
 	/* 0 stands for no frame. */
 	frame->id = ++host->serial ?: ++host->serial;
 	frame->endings = READ_ONCE(host->endings);
@@ -131,6 +156,7 @@ void split_frame_end(struct split_frame *frame, long result, bool failed)
 static void cancel(struct split_frame *frame)
 {
 	WRITE_ONCE(frame->cancelled, true);
+	wake_up_all(&frame->host->alone_ended);
 	mutex_lock(&frame->lock);
 	atomic_add(frame->state == SPLIT_RUNNING, &frame->host->late);
 	split_frame_end(frame, 0, true);
@@ -376,6 +402,8 @@ struct split_host *split_register(const struct split_driver *driver)
 	init_waitqueue_head(&host->attached);
 	init_waitqueue_head(&host->given_back);
 	spin_lock_init(&host->holding);
+	spin_lock_init(&host->holding_alone);
+	init_waitqueue_head(&host->alone_ended);
 	init_rwsem(&host->objects);
 	xa_init_flags(&host->allocations, XA_FLAGS_LOCK_IRQ);
 	mutex_lock(&hosts_lock);

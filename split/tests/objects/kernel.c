@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The kernel half: who writes a count to /proc/split_objects has so many upcalls made, one behind the other; who reads it, what the
- * kernel half finds in its box by then.
+ * The kernel half: who writes a count to /proc/split_objects has so many upcalls made, one behind the other, or one by a work item
+ * (BY_WORK) or in a section that runs alone (ALONE); who reads it, what the kernel half finds in its box by then.
  */
+#include <linux/delay.h>
 #include <linux/proc_fs.h>
 
 #include "kernel_half.h"
@@ -14,7 +15,50 @@ unsigned long split_down_make(const unsigned long *arguments);
 unsigned long split_down_end(const unsigned long *arguments);
 unsigned long split_down_hold(const unsigned long *arguments);
 unsigned long split_down_drop(const unsigned long *arguments);
+unsigned long split_down_wait(const unsigned long *arguments);
+unsigned long split_down_turn(const unsigned long *arguments);
+int split_requires_turn(const unsigned long *arguments);
 void split_undo_hold(const unsigned long *arguments, unsigned long result);
+
+static long upcall(void)
+{
+	return split_upcall(split_host, 0, (unsigned long[]){ (unsigned long)&box });
+}
+
+static void work(struct work_struct *item)
+{
+	upcall();
+}
+
+static DECLARE_WORK(item, work);
+
+/* For the work item, which may be what the caller answers for. */
+unsigned long split_down_wait(const unsigned long *arguments)
+{
+	return cancel_work_sync(&item);
+}
+
+static bool taken;
+
+/* It takes its time between what it has looked at and what it goes by. */
+int split_requires_turn(const unsigned long *arguments)
+{
+	if (taken)
+		return 0;
+	msleep(300);
+	return 1;
+}
+
+unsigned long split_down_turn(const unsigned long *arguments)
+{
+	SPLIT_ALONE;
+	bool fails = taken;
+
+	taken = true;
+	msleep(300);
+	taken = false;
+	return fails;
+}
 
 unsigned long split_down_make(const unsigned long *arguments)
 {
@@ -61,8 +105,17 @@ static ssize_t run(struct file *file, const char __user *from, size_t size, loff
 	unsigned int count;
 	long error = kstrtouint_from_user(from, size, 0, &count);
 
-	while (!error && count--)
-		error = split_upcall(split_host, 0, (unsigned long[]){ (unsigned long)&box });
+	if (!error && count == BY_WORK) {
+		schedule_work(&item);
+		flush_work(&item);
+	} else if (!error && count == ALONE) {
+		SPLIT_ALONE;
+
+		error = upcall();
+	} else {
+		while (!error && count--)
+			error = upcall();
+	}
 	return error ? error : size;
 }
 
@@ -89,6 +142,7 @@ module_init(begin);
 
 static void __exit end(void)
 {
+	cancel_work_sync(&item);
 	remove_proc_entry("split_objects", NULL);
 }
 module_exit(end);

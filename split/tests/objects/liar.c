@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "abi.h"
@@ -122,6 +123,35 @@ static void two_at_once(void)
 	next(1);
 }
 
+// What waits for the work item that the upcall is of.
+static void for_itself(void)
+{
+	printf("it waits for itself: %s\n", said(call(WAIT, 0)));
+}
+
+// Two processes answer an upcall each, and call what runs alone at once.
+static void one_at_a_time(void)
+{
+	int child;
+
+	if (!next(1))
+		return;
+	fflush(stdout);
+	child = fork();
+	printf("%s turn: %s\n", child ? "one's" : "the other's", said(call_of(!child, TURN, 0, 0)));
+	if (!child)
+		exit(0);
+	waitpid(child, NULL, 0);
+	frames[1].wait_ms = 1;
+	next(1);
+}
+
+// The upcall is a part of what runs alone.
+static void a_part_of_it(void)
+{
+	printf("a part's turn: %s\n", said(call(TURN, 0)));
+}
+
 int main(int argc, char **argv)
 {
 	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = 1, .driver = "split_objects" };
@@ -137,6 +167,13 @@ int main(int argc, char **argv)
 		memory_that_the_kernel_half_goes_by();
 	if (next(0))
 		two_at_once();
+	if (next(0))
+		for_itself();
+	if (next(0))
+		a_part_of_it();
+	frames[1].wait_ms = 20000;
+	if (next(0))
+		one_at_a_time();
 	for (long i = 0; i < many && next(0); i++) {
 		nulls += !argument(0);
 		memory += memory_that_only_it_knows();

@@ -16,6 +16,8 @@ struct box { /* which every upcall is about */
 	struct part *part;
 };
 
-enum { MAKE, END, HOLD, DROP };
+enum { MAKE, END, HOLD, DROP, WAIT, TURN };
+#define BY_WORK 100000 /* instead of a count */
+#define ALONE 200000
 
 #endif

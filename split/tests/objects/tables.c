@@ -12,6 +12,9 @@ unsigned long split_down_make(const unsigned long *arguments);
 unsigned long split_down_end(const unsigned long *arguments);
 unsigned long split_down_hold(const unsigned long *arguments);
 unsigned long split_down_drop(const unsigned long *arguments);
+unsigned long split_down_wait(const unsigned long *arguments);
+unsigned long split_down_turn(const unsigned long *arguments);
+int split_requires_turn(const unsigned long *arguments);
 void split_undo_hold(const unsigned long *arguments, unsigned long result);
 
 static const struct split_type part = { "part", sizeof(struct part), .own = 1 };
@@ -32,10 +35,10 @@ static const struct split_field part_fields[] = {
 };
 static const struct split_view views[] = { { &box, box_fields, 3 }, { &thing, thing_fields, 2 }, { &part, part_fields, 1 } };
 static const struct split_parameter parameters[] = { { "box", SPLIT_POINTER, 0, 0, &box, 0 } };
-static const unsigned short allowed[] = { MAKE, END, HOLD, DROP };
+static const unsigned short allowed[] = { MAKE, END, HOLD, DROP, WAIT, TURN };
 
 static const struct split_entry entries[] = {
-	{ .name = "work", .parameters = parameters, .nparameters = 1, .views = views, .nviews = 3, .calls = allowed, .ncalls = 4, .frees = 1,
+	{ .name = "work", .parameters = parameters, .nparameters = 1, .views = views, .nviews = 3, .calls = allowed, .ncalls = 6, .frees = 1,
 	  .failure = -5, .timeout_ms = 30000 },
 };
 
@@ -45,6 +48,8 @@ static const struct split_downcall calls[] = {
 	[END] = { "end", KERNEL_HALF(split_down_end), 1, A_THING, .ends = 1 },
 	[HOLD] = { "hold", KERNEL_HALF(split_down_hold), 1, A_THING, { 0 }, KERNEL_HALF(split_undo_hold), DROP + 1, 0, 0 },
 	[DROP] = { "drop", KERNEL_HALF(split_down_drop), 1, A_THING },
+	[WAIT] = { "wait", KERNEL_HALF(split_down_wait), 1, { { SPLIT_SCALAR } } },
+	[TURN] = { "turn", KERNEL_HALF(split_down_turn), 1, { { SPLIT_SCALAR } }, .alone = 1, .requires = KERNEL_HALF(split_requires_turn) },
 };
 
 const struct split_driver split_driver = {
@@ -53,5 +58,5 @@ const struct split_driver split_driver = {
 	.entries = entries,
 	.downcalls = calls,
 	.nentries = 1,
-	.ndowncalls = 4,
+	.ndowncalls = 6,
 };

@@ -44,6 +44,7 @@ class Wishes:
     contexts: Mapping[str, Stated] = field(default_factory=dict)
     again: frozenset[str] = frozenset()  # functions that the next user half does anew
     once: frozenset[str] = frozenset()  # members that are set while they are zero, and never again
+    alone: frozenset[str] = frozenset()  # functions of the kernel half of which one runs at a time
     nullable: frozenset[str] = frozenset()  # "function(parameter)" that the user half may call with NULL there
 
     @staticmethod
@@ -65,6 +66,7 @@ class Wishes:
             plan.contexts,
             frozenset(plan.again),
             frozenset(plan.once),
+            frozenset(plan.alone),
             frozenset(plan.nullable),
         )
 

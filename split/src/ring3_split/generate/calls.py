@@ -126,6 +126,7 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
     if call.ends is not None and arguments[call.ends].way != "OBJECT":
         border.table.refused[declared.name] = "it frees what is no object of the user half's"
         return
+    call.alone = call.own and call.name in border.wishes.alone
     _require(border, call, mapped)
     border.table.calls.append(call)
 

@@ -87,6 +87,9 @@ def _check(border: Border) -> None:
             raise Refusal(f"{key}: {name} is no entry of the user half")
     for name in sorted(wishes.once - border.settled):
         raise Refusal(f"once: {name} is no member that the user half sets")
+    halves = border.survey.halves
+    for name in sorted(wishes.alone - {halves.graph.functions[key].name for key in halves.kernel}):
+        raise Refusal(f"alone: {name} is no function of the kernel half")
     called = [border.survey.halves.graph.functions[entry.function] for entry in border.table.entries]
     for name in sorted(wishes.again - {one.name for one in called if one.returns == "void"}):
         raise Refusal(f"again: {name} is no entry of the user half without a result")
@@ -145,6 +148,8 @@ class Writer:
                 sliced.put_before(
                     slices.body(sliced.lines, found.first, found.last), self._guard(one, self.border.wishes.without[key])
                 )
+            if found is not None and key in self.survey.halves.kernel and one.name in self.border.wishes.alone:
+                sliced.put_before(slices.body(sliced.lines, found.first, found.last), "\tSPLIT_ALONE;")
             if found is not None and key in self.survey.halves.kernel and key in self.doors:
                 sliced.put_before(slices.body(sliced.lines, found.first, found.last), self.doors[key])
             if key in self.survey.halves.kernel or found is None:
@@ -281,7 +286,8 @@ class Writer:
             before = f"int split_requires_{undo.by}(const unsigned long *arguments);\n{before}"
             given = f"\tconst unsigned long given[] = {{ {', '.join(places)} }};\n\n"
             run = f"{given}\tif (split_requires_{undo.by}(given))\n\t{run}"
-        return f"{before}void {name}\n{{\n{run}\n}}"
+        alone = "\tSPLIT_ALONE;\n" if undo.by in self.border.wishes.alone else ""
+        return f"{before}void {name}\n{{\n{alone}{run}\n}}"
 
     def _checks(self) -> list[str]:
         """The compiler compares what the tables say with what it makes of the same headers."""

@@ -73,6 +73,7 @@ class Call:
     undo: Undo | None = None
     requires: str = ""  # in C, of its parameters: what must be so before it is called
     ends: int | None = None  # the argument whose object it frees
+    alone: bool = False  # no other such function runs meanwhile
 
 
 @dataclass(frozen=True)

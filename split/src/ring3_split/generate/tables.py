@@ -193,6 +193,7 @@ def _calls(table: Table) -> str:
             )
             required = f", .requires = KERNEL_HALF(split_requires_{call.name})" if call.requires else ""
             ends = f", .ends = {call.ends + 1}" if call.ends is not None else ""
+            ends += ", .alone = 1" if call.alone else ""
             ends += ", .along = 1" if call.name in objects.ends().along.names else ""
             out.append(f"\t  {_argument(call.result)}{_undo(table, call)}{required}{ends} }},")
         out.append("};")

@@ -116,6 +116,8 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     once: list[str] = []
     # "function(parameter)": pointers that the user half may hand down as NULL though the source nowhere hands NULL there.
     nullable: list[str] = []
+    # Functions of the kernel half of which one runs at a time, whoever calls it.
+    alone: list[str] = []
 
     def sides(self) -> dict[str, Side]:
         """Function id -> side."""
@@ -175,7 +177,7 @@ def text(plan: Plan) -> str:
             "failed",
             "recovery",
             "mmio",
-        ) and (value or key not in ("combolocks", "again", "once", "nullable")):
+        ) and (value or key not in ("combolocks", "again", "once", "nullable", "alone")):
             document.add(key, value)
     document.add("totals", _table(msgspec.to_builtins(plan.totals)))
     for key, table in (
