@@ -34,6 +34,12 @@ echo 200000 >$at || echo "the upcall has failed"
 once & first=$!
 usleep 100000
 once; wait $first
+deadline=/sys/module/ring3_split/parameters/deadline_ms
+echo 2000 >$deadline
+echo 1 >$at 2>/dev/null || echo "the upcall that keeps rtnl has failed"
+echo 300000 >$at 2>/dev/null || echo "the upcall with rtnl has failed"
+ifconfig lo up && echo "rtnl is free"
+echo 0 >$deadline
 # What the kernel half still has goes.
 cat $at >/dev/null
 echo {MANY} >$at || echo "the upcalls have failed"
@@ -123,3 +129,16 @@ def test_what_runs_alone_is_called_by_one_after_the_other_and_finds_what_it_requ
 
 def test_an_upcall_of_what_runs_alone_may_call_it(said: str) -> None:
     assert "a part's turn: done" in said
+
+
+def test_rtnl_is_taken_once_given_back_by_who_has_it_and_free_when_an_upcall_has_failed(said: str) -> None:
+    results = ["given back: Operation not", "taken: done", "taken again: Operation not", "given back then: done", "kept: done"]
+    for result in results:
+        assert f"rtnl is {result}" in said
+    assert "the upcall that keeps rtnl has failed" in said
+    assert "rtnl is free" in said
+
+
+def test_an_upcall_waits_for_rtnl_no_longer_than_it_is_waited_for(said: str) -> None:
+    assert "rtnl of who waits: Operation not permitted" in said
+    assert "the upcall with rtnl has failed" in said

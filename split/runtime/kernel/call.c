@@ -177,13 +177,13 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	error = take_arguments(frame, function, call, arguments, cells);
 	if (!error && function->alone && !split_alone_begin_call(frame, &alone))
 		error = -EINTR;
+	/* Only this thread asks whether it is itself. */
+	WRITE_ONCE(frame->answerer, current);
 	if (!error && function->requires && !function->requires(arguments))
 		error = -EPERM;
 	i = function->ends;
 	if (!error && i)
 		error = split_ending(frame, call->function, call->arguments[i - 1], arguments[i - 1], &ended);
-	/* Only this thread asks whether it is itself. */
-	WRITE_ONCE(frame->answerer, current);
 	result = error ? 0 : function->call(arguments);
 	WRITE_ONCE(frame->answerer, NULL);
 	if (alone.host)

@@ -16,6 +16,7 @@
  */
 #include <linux/delay.h>
 #include <linux/interrupt.h>
+#include <linux/rtnetlink.h>
 #include <linux/sched/signal.h>
 
 #include "runtime.h"
@@ -196,3 +197,42 @@ void split_unlock_all(struct split_frame *frame)
 		if (one->function == SPLIT_CALL_LOCK)
 			split_unlock(frame, one);
 }
+
+static struct split_frame *answered(struct split_host *host)
+{
+	struct split_frame *frame;
+
+	mutex_lock(&host->lock);
+	frame = split_frame_of(host, current);
+	mutex_unlock(&host->lock);
+	return frame;
+}
+
+/* Who waits for this upcall may hold rtnl, or wait for who does: then only the end of the upcall ends the wait. */
+bool split_take_rtnl(struct split_host *host)
+{
+	struct split_frame *frame = answered(host);
+
+	if (!frame || frame->rtnl)
+		return false;
+	while (!rtnl_trylock()) {
+		if (READ_ONCE(frame->cancelled) || fatal_signal_pending(current))
+			return false;
+		msleep(1);
+	}
+	frame->rtnl = true;
+	return true;
+}
+EXPORT_SYMBOL_GPL(split_take_rtnl);
+
+/* Also where no call is answered: the run time gives back what an upcall that has failed had taken. */
+bool split_give_rtnl(struct split_host *host)
+{
+	struct split_frame *frame = answered(host);
+	bool had = !frame || frame->rtnl;
+
+	if (frame)
+		frame->rtnl = false;
+	return had;
+}
+EXPORT_SYMBOL_GPL(split_give_rtnl);

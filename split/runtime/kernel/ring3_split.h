@@ -49,6 +49,13 @@ void split_wait_for(struct split_host *host, const spinlock_t *lock);
 /* Whether this thread answers for what that work item has called up: who waited for the item here would wait for himself. */
 bool split_answers_for(struct split_host *host, const struct work_struct *work);
 
+/*
+ * What the user half may do with rtnl, by its own calls: it takes it once in an upcall, waits for it no longer than its upcall is
+ * waited for, and gives back what it has taken.
+ */
+bool split_take_rtnl(struct split_host *host);
+bool split_give_rtnl(struct split_host *host);
+
 /* The first statement of a function that runs alone (alone.c). Sleeps. */
 struct split_alone {
 	struct split_host *host;

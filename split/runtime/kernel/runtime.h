@@ -125,6 +125,7 @@ struct split_frame {
 	bool cancelled; /* read without the lock by what waits in a call */
 	struct task_struct *caller; /* who waits for the answer; only compared */
 	struct task_struct *answerer; /* in a call of this frame; NULL: none is; only compared */
+	bool rtnl; /* which it has taken */
 	const struct work_struct *work; /* in which, or in whose answer, it was called up; only compared */
 	struct completion done;
 	long result;
@@ -140,6 +141,9 @@ struct split_frame {
 	struct split_taken taken[SPLIT_TAKEN];
 	unsigned int ntaken;
 };
+
+/* upcall.c; the frame that `answerer` is in a call of. With host->lock held. */
+struct split_frame *split_frame_of(struct split_host *host, const struct task_struct *answerer);
 
 /* alone.c */
 bool split_alone_begin_call(struct split_frame *frame, struct split_alone *alone);

@@ -90,23 +90,24 @@ void split_frame_put(struct split_frame *frame)
 	kref_put(&frame->references, free_frame);
 }
 
-/* The work item for which a thread of the user half answers. With host->lock held. */
-static const struct work_struct *work_of(struct split_host *host, const struct task_struct *answerer)
+struct split_frame *split_frame_of(struct split_host *host, const struct task_struct *answerer)
 {
 	struct split_frame *frame;
 
 	list_for_each_entry(frame, &host->running, link)
 		if (READ_ONCE(frame->answerer) == answerer)
-			return frame->work;
+			return frame;
 	return NULL;
 }
 
 bool split_answers_for(struct split_host *host, const struct work_struct *work)
 {
+	const struct split_frame *frame;
 	bool answers;
 
 	mutex_lock(&host->lock);
-	answers = work && work_of(host, current) == work;
+	frame = split_frame_of(host, current);
+	answers = frame && work && frame->work == work;
 	mutex_unlock(&host->lock);
 	return answers;
 }
@@ -114,7 +115,7 @@ EXPORT_SYMBOL_GPL(split_answers_for);
 
 static struct split_frame *new_frame(struct split_host *host, unsigned int entry, const unsigned long *arguments)
 {
-	struct split_frame *frame = kzalloc(sizeof(*frame), GFP_KERNEL);
+	struct split_frame *frame = kzalloc(sizeof(*frame), GFP_KERNEL), *before;
 
 	if (!frame)
 		return NULL;
@@ -128,7 +129,8 @@ static struct split_frame *new_frame(struct split_host *host, unsigned int entry
 	frame->entry = &host->driver->entries[entry];
 	memcpy(frame->arguments, arguments, frame->entry->nparameters * sizeof(*arguments));
 	mutex_lock(&host->lock);
-	frame->work = current_work() ?: work_of(host, current);
+	before = split_frame_of(host, current);
+	frame->work = current_work() ?: before ? before->work : NULL;
 	/* 0 stands for no frame. */
 	frame->id = ++host->serial ?: ++host->serial;
 	frame->endings = READ_ONCE(host->endings);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The kernel half: who writes a count to /proc/split_objects has so many upcalls made, one behind the other, or one by a work item
- * (BY_WORK) or in a section that runs alone (ALONE); who reads it, what the kernel half finds in its box by then.
+ * (BY_WORK), in a section that runs alone (ALONE), or with rtnl (WITH_RTNL); who reads it, what the kernel half finds in its box by then.
  */
 #include <linux/delay.h>
 #include <linux/proc_fs.h>
+#include <linux/rtnetlink.h>
 
 #include "kernel_half.h"
 #include "objects.h"
@@ -100,6 +101,39 @@ void split_undo_hold(const unsigned long *arguments, unsigned long result)
 	split_down_drop(arguments);
 }
 
+unsigned long split_down_take_rtnl(const unsigned long *arguments);
+unsigned long split_down_give_rtnl(const unsigned long *arguments);
+int split_requires_take_rtnl(const unsigned long *arguments);
+int split_requires_give_rtnl(const unsigned long *arguments);
+void split_undo_take_rtnl(const unsigned long *arguments, unsigned long result);
+
+int split_requires_take_rtnl(const unsigned long *arguments)
+{
+	return split_take_rtnl(split_host);
+}
+
+int split_requires_give_rtnl(const unsigned long *arguments)
+{
+	return split_give_rtnl(split_host);
+}
+
+unsigned long split_down_take_rtnl(const unsigned long *arguments)
+{
+	return 0;
+}
+
+unsigned long split_down_give_rtnl(const unsigned long *arguments)
+{
+	rtnl_unlock();
+	return 0;
+}
+
+void split_undo_take_rtnl(const unsigned long *arguments, unsigned long result)
+{
+	if (split_requires_give_rtnl(arguments))
+		rtnl_unlock();
+}
+
 static ssize_t run(struct file *file, const char __user *from, size_t size, loff_t *at)
 {
 	unsigned int count;
@@ -112,6 +146,10 @@ static ssize_t run(struct file *file, const char __user *from, size_t size, loff
 		SPLIT_ALONE;
 
 		error = upcall();
+	} else if (!error && count == WITH_RTNL) {
+		rtnl_lock();
+		error = upcall();
+		rtnl_unlock();
 	} else {
 		while (!error && count--)
 			error = upcall();

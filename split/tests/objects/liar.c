@@ -152,6 +152,19 @@ static void a_part_of_it(void)
 	printf("a part's turn: %s\n", said(call(TURN, 0)));
 }
 
+static void rtnl(void)
+{
+	printf("rtnl is given back: %s\n", said(call(GIVE_RTNL, 0)));
+	printf("rtnl is taken: %s\n", said(call(TAKE_RTNL, 0)));
+	printf("rtnl is taken again: %s\n", said(call(TAKE_RTNL, 0)));
+	printf("rtnl is given back then: %s\n", said(call(GIVE_RTNL, 0)));
+	printf("rtnl is kept: %s\n", said(call(TAKE_RTNL, 0)));
+	// Until the upcall has failed.
+	sleep(3);
+}
+
+static void rtnl_of_who_waits(void) { printf("rtnl of who waits: %s\n", said(call(TAKE_RTNL, 0))); }
+
 int main(int argc, char **argv)
 {
 	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = 1, .driver = "split_objects" };
@@ -174,6 +187,11 @@ int main(int argc, char **argv)
 	frames[1].wait_ms = 20000;
 	if (next(0))
 		one_at_a_time();
+	frames[0].wait_ms = 20000;
+	if (next(0))
+		rtnl();
+	if (next(0))
+		rtnl_of_who_waits();
 	for (long i = 0; i < many && next(0); i++) {
 		nulls += !argument(0);
 		memory += memory_that_only_it_knows();

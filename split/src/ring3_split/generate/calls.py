@@ -139,6 +139,7 @@ def _require(border: Border, call: Call, more: Sequence[str] = ()) -> None:
     border.pointers |= {f"{call.name}({name})" for name in pointers}
     nullable = {*known.nullable, *_null(border, call), *(n for n in pointers if f"{call.name}({n})" in border.wishes.nullable)}
     conditions = [known.holds, *more, *objects.conditions(border, call), border.wishes.requires.get(call.name, "")]
+    call.done = known.does
     call.requires = " && ".join([*(n for n in pointers if n not in nullable), *(f"({one})" for one in conditions if one)])
 
 

@@ -13,6 +13,7 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     holds: str = ""
     nullable: list[str] = []
+    does: bool = False  # the condition does what the function would, where that would wait without an end
 
 
 @cache

@@ -266,7 +266,7 @@ class Writer:
             # The user half has made the text of all that the format is for.
             values.append(values[call.format])
             values[call.format] = '"%s"'
-        run = f"{call.name}({', '.join(values)})"
+        run = f"{call.name}({', '.join(values)})" if not call.done else "(void)arguments"
         body = f"\t{run};\n\treturn 0;" if call.declared.returns == "void" else f"\treturn (unsigned long){run};"
         name = f"split_down_{call.name}(const unsigned long *arguments)"
         return f"unsigned long {name};\nunsigned long {name}\n{{\n{body}\n}}"

@@ -74,6 +74,7 @@ class Call:
     requires: str = ""  # in C, of its parameters: what must be so before it is called
     ends: int | None = None  # the argument whose object it frees
     alone: bool = False  # no other such function runs meanwhile
+    done: bool = False  # by its condition
 
 
 @dataclass(frozen=True)

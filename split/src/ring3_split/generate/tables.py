@@ -204,7 +204,7 @@ def _undo(table: Table, call: Call) -> str:
     """How the run time ends what a call has begun."""
     if call.undo is None:
         return ""
-    key = call.undo.arguments[call.undo.key]
+    key = call.undo.arguments[call.undo.key] if call.undo.arguments else 0
     by = next((number + 1 for number, one in enumerate(table.calls) if one.name == call.undo.by), 0)
     return f", KERNEL_HALF(split_undo_{call.name}), {by}, {'SPLIT_ARGUMENTS' if key < 0 else key}, {call.undo.key}"
 
