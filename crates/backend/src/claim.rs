@@ -1,8 +1,9 @@
 //! Claiming a function that another process may have had until a moment ago.
 //!
-//! When a process ends, the kernel closes its files after it is gone for everybody else, and the last close contains a reset of the function,
-//! 100 ms by its specification, and whatever the device takes to come back [PCIe 6.6.2]. A driver that is started at once finds
-//! the function taken then, and nobody who has it.
+//! When a process ends, the kernel closes its files after it is gone for everybody else, and the
+//! last close contains a reset of the function, 100 ms by its specification, and whatever the
+//! device takes to come back [PCIe 6.6.2]. A driver that is started at once finds the function
+//! taken then, and nobody who has it.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,15 @@ use ring3_pci::{Holder, Host, WARDEN, holders};
 
 /// How long the kernel may take to release a function that nobody alive has.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
-/// How long somebody who looks alive may have it: a process that dies is not marked so from its first moment on.
+/// How long somebody who looks alive may have it: a process that dies is not marked so from its
+/// first moment on.
 const ALIVE_LIMIT: Duration = Duration::from_millis(100);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Calls `attempt` until it returns something other than `None`, which means that the function is taken. `Err` names those who have `/file`
-/// by then: at once if they are alive, and nobody when the kernel took too long to release it, or hides from this user who they are.
+/// Calls `attempt` until it returns something other than `None`, which means that the function is
+/// taken. `Err` names those who have `/file` by then: at once if they are alive, and nobody when
+/// the kernel took too long to release it, or hides from this user who they are.
 pub(crate) fn claim<T>(
     host: &Host,
     file: &str,
@@ -29,7 +32,11 @@ pub(crate) fn claim<T>(
             return Ok(Ok(claimed));
         }
         let holders = holders(host, file);
-        let limit = if holders.iter().all(|holder| holder.name == WARDEN) { RELEASE_LIMIT } else { ALIVE_LIMIT };
+        let limit = if holders.iter().all(|holder| holder.name == WARDEN) {
+            RELEASE_LIMIT
+        } else {
+            ALIVE_LIMIT
+        };
         if since.elapsed() > limit {
             return Ok(Err(holders));
         }
@@ -45,7 +52,8 @@ mod tests {
     use super::*;
     use crate::uio::Silent;
 
-    /// A machine on which process 4711 has `/dev/vfio/7` open; `stat` is what the kernel says of it.
+    /// A machine on which process 4711 has `/dev/vfio/7` open; `stat` is what the kernel says of
+    /// it.
     fn machine(stat: &str) -> (tempfile::TempDir, Host) {
         let root = tempfile::tempdir().unwrap();
         let process = root.path().join("proc/4711");
@@ -77,7 +85,9 @@ mod tests {
 
     #[test]
     fn what_a_dying_process_still_has_is_waited_for() {
-        for exiting in ["4711 (ring3) R 1 1 1 0 -1 4194564 0", "4711 (a) b (c) Z 1 1 1 0 -1 4194560 0"] {
+        for exiting in
+            ["4711 (ring3) R 1 1 1 0 -1 4194564 0", "4711 (a) b (c) Z 1 1 1 0 -1 4194560 0"]
+        {
             let (_root, host) = machine(exiting);
             assert!(try_three_times(&host, Instant::now()).is_ok(), "{exiting}");
         }

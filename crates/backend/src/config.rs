@@ -1,4 +1,5 @@
-//! Configuration space, wherever its bytes are: in VFIO's region, in sysfs' `config`, behind a socket.
+//! Configuration space, wherever its bytes are: in VFIO's region, in sysfs' `config`, behind a
+//! socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +24,8 @@ pub(crate) struct InFile {
     size: u64,
 }
 
-/// The configuration space of one function. Reads are free; a driver's writes leave alone what belongs to the backend.
+/// The configuration space of one function. Reads are free; a driver's writes leave alone what
+/// belongs to the backend.
 pub(crate) struct ConfigSpace<S = InFile> {
     name: String,
     store: S,
@@ -81,12 +83,17 @@ impl<S: Store> ConfigSpace<S> {
 
     /// Allows or forbids transfers.
     pub(crate) fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        if on { self.change_command(0, pci::COMMAND_BUS_MASTER) } else { self.change_command(pci::COMMAND_BUS_MASTER, 0) }
+        if on {
+            self.change_command(0, pci::COMMAND_BUS_MASTER)
+        } else {
+            self.change_command(pci::COMMAND_BUS_MASTER, 0)
+        }
     }
 
     /// Clears and sets bits of COMMAND, and waits until the function knows.
     ///
-    /// Only the byte that changes is written: without VFIO, the kernel masks the pin in the upper one whenever it fires.
+    /// Only the byte that changes is written: without VFIO, the kernel masks the pin in the upper
+    /// one whenever it fires.
     pub(crate) fn change_command(&self, clear: u16, set: u16) -> Result<(), Error> {
         let _command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.read(pci::COMMAND, 2) as u16;
@@ -94,13 +101,16 @@ impl<S: Store> ConfigSpace<S> {
             return Err(Error::Gone);
         }
         let new = old & !clear | set;
-        for (at, (old, new)) in (pci::COMMAND..).zip(old.to_le_bytes().into_iter().zip(new.to_le_bytes())) {
+        for (at, (old, new)) in
+            (pci::COMMAND..).zip(old.to_le_bytes().into_iter().zip(new.to_le_bytes()))
+        {
             if new != old {
                 self.write_unfiltered(at, 1, new.into())?;
             }
         }
         if new != old {
-            // The read pushes the write out; what the function sent before it has arrived when it is answered. [PCI 3.2.5]
+            // The read pushes the write out; what the function sent before it has arrived when it
+            // is answered. [PCI 3.2.5]
             self.read(pci::COMMAND, 2);
         }
         Ok(())
@@ -118,11 +128,15 @@ impl<S: Store> ConfigSpace<S> {
     fn write_unfiltered(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         let bytes = value.to_le_bytes();
         let bytes = bytes.get(..width).filter(|_| [1, 2, 4].contains(&width));
-        let bytes =
-            bytes.ok_or_else(|| Error::Invalid(format!("{}: {width} bytes of configuration space at {offset:#x}", self.name)))?;
-        self.store
-            .write(offset, bytes)
-            .map_err(|error| Error::os(format!("{}: writing configuration space at {offset:#x}", self.name), error))
+        let bytes = bytes.ok_or_else(|| {
+            Error::Invalid(format!(
+                "{}: {width} bytes of configuration space at {offset:#x}",
+                self.name
+            ))
+        })?;
+        self.store.write(offset, bytes).map_err(|error| {
+            Error::os(format!("{}: writing configuration space at {offset:#x}", self.name), error)
+        })
     }
 }
 
@@ -135,7 +149,8 @@ impl InFile {
 impl Store for InFile {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> bool {
         let len = bytes.len();
-        self.place(offset, len).is_some_and(|at| rustix::io::pread(&self.file, bytes, at) == Ok(len))
+        self.place(offset, len)
+            .is_some_and(|at| rustix::io::pread(&self.file, bytes, at) == Ok(len))
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -149,6 +164,8 @@ impl Store for InFile {
 
 fn read(store: &impl Store, offset: u64, width: usize) -> u32 {
     let mut bytes = [0; 4];
-    let Some(part) = bytes.get_mut(..width).filter(|_| [1, 2, 4].contains(&width)) else { return u32::MAX };
+    let Some(part) = bytes.get_mut(..width).filter(|_| [1, 2, 4].contains(&width)) else {
+        return u32::MAX;
+    };
     if store.read(offset, part) { u32::from_le_bytes(bytes) } else { u32::MAX }
 }

@@ -26,8 +26,8 @@ impl Irqs {
         self.limits
     }
 
-    /// Has `disable` end what was enabled before, and `enable` begin `count` vectors of `kind`, unless that is none; fails if the function, which the
-    /// user calls `name`, has fewer.
+    /// Has `disable` end what was enabled before, and `enable` begin `count` vectors of `kind`,
+    /// unless that is none; fails if the function, which the user calls `name`, has fewer.
     pub(crate) fn switch(
         &self,
         name: &str,
@@ -37,7 +37,9 @@ impl Irqs {
     ) -> Result<Vec<Irq>, Error> {
         let limit = self.limits.of(kind);
         if count > limit {
-            return Err(Error::Unsupported(format!("{name}: {count} vectors of {kind:?}; it has {limit}")));
+            return Err(Error::Unsupported(format!(
+                "{name}: {count} vectors of {kind:?}; it has {limit}"
+            )));
         }
         let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = enabled.take() {

@@ -1,7 +1,8 @@
 //! The ways to reach a device.
 //!
-//! Each backend implements [`ring3_device::Device`]; a driver cannot see which one it runs on. The user names a device by a
-//! [`Uri`]. [`claim`] and [`attach`] are the two halves of [`open`], for a device that outlives its drivers.
+//! Each backend implements [`ring3_device::Device`]; a driver cannot see which one it runs on. The
+//! user names a device by a [`Uri`]. [`claim`] and [`attach`] are the two halves of [`open`], for a
+//! device that outlives its drivers.
 
 mod claim;
 mod config;

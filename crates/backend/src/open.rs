@@ -12,14 +12,19 @@ use ring3_spec::{ahci, ide, nvme};
 
 use crate::{OpenOptions, Uri, qtest, uio, vfio, vfio_user};
 
-/// The class code (24 bits) of the function that `uri` names, without claiming it; `None` where nothing but the opened device says.
+/// The class code (24 bits) of the function that `uri` names, without claiming it; `None` where
+/// nothing but the opened device says.
 ///
 /// It decides which memory a driver asks for, before the driver sees the device.
 pub fn class_of(uri: &Uri) -> Option<u32> {
     match (uri.scheme.as_str(), uri.target.as_str()) {
-        ("vfio" | "uio", address) => Function::read(&Host::this(), address.parse().ok()?).ok().map(|function| function.class),
+        ("vfio" | "uio", address) => {
+            Function::read(&Host::this(), address.parse().ok()?).ok().map(|function| function.class)
+        }
         ("vfio-user", path) => vfio_user::class_of(path),
-        ("replay", path) => Recording::open(Path::new(path)).ok().map(|recording| recording.header.class),
+        ("replay", path) => {
+            Recording::open(Path::new(path)).ok().map(|recording| recording.header.class)
+        }
         ("sim" | "qtest", "nvme") => Some(nvme::CLASS),
         ("sim" | "qtest", target) if target.ends_with("ahci") => Some(ahci::CLASS),
         ("sim" | "qtest", target) if target.ends_with("ide") => Some(ide::CLASS),
@@ -27,8 +32,9 @@ pub fn class_of(uri: &Uri) -> Option<u32> {
     }
 }
 
-/// What the backend for names with `scheme` needs beside a driver, a TOML document; what a device over a lease does, of whatever backend, is `lease`. `None` for one whose driver is not put into a sandbox: it
-/// runs where it is developed.
+/// What the backend for names with `scheme` needs beside a driver, a TOML document; what a device
+/// over a lease does, of whatever backend, is `lease`. `None` for one whose driver is not put into
+/// a sandbox: it runs where it is developed.
 pub fn manifest(scheme: &str) -> Option<&'static str> {
     match scheme {
         "vfio" => Some(include_str!("vfio/manifest.toml")),
@@ -39,8 +45,9 @@ pub fn manifest(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// Opens the device that `uri` names. With `record=FILE` behind it, what passes between it and its driver is recorded in a new file; with
-/// `registers=RULES`, its registers go wrong by the rules of `ring3_decorator::plan`.
+/// Opens the device that `uri` names. With `record=FILE` behind it, what passes between it and its
+/// driver is recorded in a new file; with `registers=RULES`, its registers go wrong by the rules of
+/// `ring3_decorator::plan`.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
     let mut uri = uri.clone();
     let Some(path) = uri.options.remove("record") else { return open_wrong(uri, options) };
@@ -49,11 +56,13 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
     Ok(Arc::new(Record::new(open_wrong(uri, options)?, file, command(std::env::args().collect()))?))
 }
 
-/// The command of `ring3` that stands for a process with these arguments: `dde-NAME` is what `ring3 dde run NAME` starts. With whose parent it ends is of no use to another time.
+/// The command of `ring3` that stands for a process with these arguments: `dde-NAME` is what
+/// `ring3 dde run NAME` starts. With whose parent it ends is of no use to another time.
 fn command(arguments: Vec<String>) -> Vec<String> {
     let mut arguments = arguments.into_iter();
     let program = arguments.next().unwrap_or_default();
-    let driver = Path::new(&program).file_name().and_then(|name| name.to_str()?.strip_prefix("dde-"));
+    let driver =
+        Path::new(&program).file_name().and_then(|name| name.to_str()?.strip_prefix("dde-"));
     let Some(driver) = driver else { return arguments.collect() };
     let mut words = ["dde", "run", driver].map(str::to_owned).to_vec();
     while let Some(word) = arguments.next() {
@@ -100,8 +109,14 @@ mod tests {
 
     #[test]
     fn a_recording_names_the_command_that_drives_its_device_again() {
-        assert_eq!(words("/usr/bin/ring3 blk info --device sim:nvme"), "blk info --device sim:nvme");
+        assert_eq!(
+            words("/usr/bin/ring3 blk info --device sim:nvme"),
+            "blk info --device sim:nvme"
+        );
         let hosted = "/lib/ring3/dde-e1000e --device qtest:e1000e --socket /tmp/card --with-parent 17 --no-msix";
-        assert_eq!(words(hosted), "dde run e1000e --device qtest:e1000e --socket /tmp/card --no-msix");
+        assert_eq!(
+            words(hosted),
+            "dde run e1000e --device qtest:e1000e --socket /tmp/card --no-msix"
+        );
     }
 }

@@ -17,12 +17,18 @@ fn uri(text: &str) -> Uri {
 }
 
 fn qemu(text: &str) -> Arc<qtest::Qtest> {
-    let device = qtest::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
+    let device = qtest::open(
+        &uri(text),
+        OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() },
+    );
     Arc::new(device.unwrap_or_else(|error| panic!("{error}")))
 }
 
 fn model(text: &str) -> Arc<ring3_model::edu::SimEdu> {
-    let device = ring3_model::edu::open(&uri(text), OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
+    let device = ring3_model::edu::open(
+        &uri(text),
+        OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() },
+    );
     Arc::new(device.unwrap())
 }
 
@@ -56,7 +62,11 @@ fn does_everything(device: Arc<dyn Device>) {
         "reset",
     ];
     assert_eq!(steps, wanted);
-    assert!(facts.iter().all(|fact| !fact.step.starts_with("factorial") || fact.result == "12! = 479001600"));
+    assert!(
+        facts
+            .iter()
+            .all(|fact| !fact.step.starts_with("factorial") || fact.result == "12! = 479001600")
+    );
 }
 
 #[test]

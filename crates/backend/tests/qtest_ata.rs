@@ -1,5 +1,5 @@
-//! QEMU's IDE and AHCI controllers over qtest, poked by hand: ports, both ISA interrupts, bus master, MSI and the pin, and disks
-//! that are bad or optical.
+//! QEMU's IDE and AHCI controllers over qtest, poked by hand: ports, both ISA interrupts, bus
+//! master, MSI and the pin, and disks that are bad or optical.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,14 @@ fn not_long() -> Deadline {
 }
 
 fn read(lba: u64, count: u16) -> TaskFile {
-    TaskFile { command: opcode::READ_DMA_EXT, count, lba, device: device::LBA, ext: true, ..TaskFile::default() }
+    TaskFile {
+        command: opcode::READ_DMA_EXT,
+        count,
+        lba,
+        device: device::LBA,
+        ext: true,
+        ..TaskFile::default()
+    }
 }
 
 /// One channel of an IDE function.
@@ -50,7 +57,10 @@ impl Channel {
     }
 
     fn start(&self, command: &TaskFile, drive: u8) {
-        self.command.write(command::DEVICE, command.device_byte() | if drive == 1 { device::SLAVE } else { 0 });
+        self.command.write(
+            command::DEVICE,
+            command.device_byte() | if drive == 1 { device::SLAVE } else { 0 },
+        );
         let [a, b, c, d, e, f] = command.lba_bytes();
         let [count, count_high] = command.count.to_le_bytes();
         let halves = [(count_high, d, e, f), (count, a, b, c)];
@@ -64,13 +74,17 @@ impl Channel {
     }
 
     fn idle(&self) -> Status {
-        let status = || Some(self.control.read(control::ALTERNATE_STATUS)).filter(|status| status.busy() == 0);
+        let status = || {
+            Some(self.control.read(control::ALTERNATE_STATUS)).filter(|status| status.busy() == 0)
+        };
         poll_until(soon(), "BSY clear", || Ok(status())).unwrap()
     }
 
     fn sector(&mut self) -> [u8; 512] {
         let mut bytes = [0; 512];
-        bytes.chunks_exact_mut(2).for_each(|word| word.copy_from_slice(&self.command.take(command::DATA_IN).to_le_bytes()));
+        bytes.chunks_exact_mut(2).for_each(|word| {
+            word.copy_from_slice(&self.command.take(command::DATA_IN).to_le_bytes())
+        });
         bytes
     }
 
@@ -79,17 +93,28 @@ impl Channel {
         let table = buffer.len() - Prd::SIZE;
         let region = Prd::new(buffer.iova(), bytes).unwrap().with_last();
         buffer.write(table, &region.into_raw().to_le_bytes()).unwrap();
-        self.bus_master.write(bus_master::table(self.number), (buffer.iova() + table as u64) as u32);
-        self.bus_master.write(bus_master::status(self.number), BusMasterStatus(0).with_error(1).with_interrupt(1));
+        self.bus_master
+            .write(bus_master::table(self.number), (buffer.iova() + table as u64) as u32);
+        self.bus_master.write(
+            bus_master::status(self.number),
+            BusMasterStatus(0).with_error(1).with_interrupt(1),
+        );
         self.start(command, 0);
-        self.bus_master.write(bus_master::command(self.number), BusMasterCommand(0).with_start(1).with_to_memory(1));
+        self.bus_master.write(
+            bus_master::command(self.number),
+            BusMasterCommand(0).with_start(1).with_to_memory(1),
+        );
     }
 
     /// Ends a transfer; whether the bus master met an error and what the drive says.
     ///
-    /// QEMU's drive shows DRQ and not BSY while its data move by DMA, so only the interrupt bit tells.
+    /// QEMU's drive shows DRQ and not BSY while its data move by DMA, so only the interrupt bit
+    /// tells.
     fn dma_end(&mut self) -> (BusMasterStatus, Status) {
-        let status = || Some(self.bus_master.read(bus_master::status(self.number))).filter(|status| status.interrupt() == 1);
+        let status = || {
+            Some(self.bus_master.read(bus_master::status(self.number)))
+                .filter(|status| status.interrupt() == 1)
+        };
         let status = poll_until(soon(), "the end of a transfer", || Ok(status())).unwrap();
         self.bus_master.write(bus_master::command(self.number), BusMasterCommand(0));
         (status, self.command.take(command::STATUS))
@@ -99,11 +124,16 @@ impl Channel {
 #[test]
 fn a_drive_says_who_it_is_by_pio() {
     for model in ["piix3-ide", "piix4-ide"] {
-        let device = open(&format!("qtest:{model},null=on,size=64M,disks=3,rotation=7200,physical=4096"));
+        let device =
+            open(&format!("qtest:{model},null=on,size=64M,disks=3,rotation=7200,physical=4096"));
         for (number, drive, serial) in [(0, 0, "RING3"), (0, 1, "RING3-1"), (1, 0, "RING3-2")] {
             let mut channel = Channel::of(&device, number);
             channel.start(&TaskFile { command: opcode::IDENTIFY, ..TaskFile::default() }, drive);
-            assert_eq!((channel.idle().error(), channel.idle().data_request()), (0, 1), "{model} {number} {drive}");
+            assert_eq!(
+                (channel.idle().error(), channel.idle().data_request()),
+                (0, 1),
+                "{model} {number} {drive}"
+            );
             let identify = Identify::from_bytes(&channel.sector()).unwrap();
             assert_eq!(identify.blocks(), (64 << 20) / 512);
             assert_eq!((identify.rotation(), identify.physical_block_size()), (7200, 4096));
@@ -118,7 +148,14 @@ fn a_drive_says_who_it_is_by_pio() {
 fn a_data_port_gives_and_takes_the_same_by_words_and_by_strings() {
     let device = open("qtest:piix3-ide,size=1M");
     let mut channel = Channel::of(&device, 0);
-    let pio = |command, ext| TaskFile { command, count: 2, lba: 5, device: device::LBA, ext, ..TaskFile::default() };
+    let pio = |command, ext| TaskFile {
+        command,
+        count: 2,
+        lba: 5,
+        device: device::LBA,
+        ext,
+        ..TaskFile::default()
+    };
     let data: Vec<u8> = (0..1024u32).map(|i| (i ^ i >> 8) as u8).collect();
     channel.start(&pio(opcode::WRITE_PIO, false), 0);
     channel.idle();
@@ -156,7 +193,10 @@ fn legacy_ports_end_where_the_controllers_end() {
     assert_eq!(lens, [8, 4, 8, 4, 16]);
     assert!(matches!(device.bar(5), Err(Error::Unsupported(_))));
     let (command, control) = (device.bar(0).unwrap(), device.bar(1).unwrap());
-    assert_eq!((command.read8(8), control.read8(0), control.read8(3), control.read16(2)), (0xff, 0xff, 0xff, 0xffff));
+    assert_eq!(
+        (command.read8(8), control.read8(0), control.read8(3), control.read16(2)),
+        (0xff, 0xff, 0xff, 0xffff)
+    );
     assert_ne!(control.read8(2), 0xff);
     // A write there resets the drives, if it arrives.
     let ready = control.read8(2);
@@ -236,7 +276,9 @@ fn an_optical_drive_comes_after_the_disks_and_shows_its_signature() {
     let signature = |drive: u8| {
         channel.command.write(command::DEVICE, if drive == 1 { device::SLAVE } else { 0 });
         let registers = [command::COUNT, command::LBA_LOW, command::LBA_MID, command::LBA_HIGH];
-        Signature::from_raw(u32::from_le_bytes(registers.map(|register| channel.command.read(register))))
+        Signature::from_raw(u32::from_le_bytes(
+            registers.map(|register| channel.command.read(register)),
+        ))
     };
     assert_eq!([signature(0), signature(1)], [Signature::Ata, Signature::Atapi]);
 
@@ -290,8 +332,13 @@ fn a_disk_that_hangs_is_there_again_after_its_transfer_was_stopped() {
 /// The CMD646 of an AlphaServer, where that machine's QEMU is installed.
 fn cmd646(options: &str) -> Option<Qtest> {
     let uri = format!("qtest:cmd646-ide{options}").parse::<Uri>().unwrap();
-    match qtest::open(&uri, OpenOptions { arena: 1 << 20, below: 1 << 32, ..OpenOptions::default() }) {
-        Err(error @ Error::Unsupported(_)) if error.to_string().contains("needs qemu-system-alpha") => {
+    match qtest::open(
+        &uri,
+        OpenOptions { arena: 1 << 20, below: 1 << 32, ..OpenOptions::default() },
+    ) {
+        Err(error @ Error::Unsupported(_))
+            if error.to_string().contains("needs qemu-system-alpha") =>
+        {
             println!("skipped: {error}");
             None
         }
@@ -302,10 +349,16 @@ fn cmd646(options: &str) -> Option<Qtest> {
 #[test]
 fn a_cmd646_is_in_native_mode_and_reads_by_bus_master_without_an_interrupt() {
     let Some(device) = cmd646(",null=on,size=64M,disks=3") else { return };
-    assert_eq!(device.config_read(pci::VENDOR_ID, 4), u32::from(ide::cmd64x::CMD646) << 16 | u32::from(ide::cmd64x::VENDOR));
+    assert_eq!(
+        device.config_read(pci::VENDOR_ID, 4),
+        u32::from(ide::cmd64x::CMD646) << 16 | u32::from(ide::cmd64x::VENDOR)
+    );
     let class = device.config_read(pci::CLASS, 1);
     assert!(ide::Interface(class as u8).is_native(0) && ide::Interface(class as u8).is_native(1));
-    assert_eq!(device.config_read(ide::cmd64x::CONTROL, 1) as u8 & ide::cmd64x::CONTROL_SECONDARY, 8);
+    assert_eq!(
+        device.config_read(ide::cmd64x::CONTROL, 1) as u8 & ide::cmd64x::CONTROL_SECONDARY,
+        8
+    );
     assert_eq!(device.config_read(256, 1), u32::MAX);
     assert_eq!(device.irq_limits().intx, 0);
     device.set_bus_master(true).unwrap();
@@ -356,9 +409,18 @@ impl Ahci {
         registers.write(ahci::registers::CONTROL, control);
         registers.write(port::command_list(0), memory.iova() as u32);
         registers.write(port::received(0), memory.iova() as u32 + RECEIVED as u32);
-        registers.write(port::interrupt_enable(0), port::Interrupts::FATAL.with_register_frame(1).with_pio_frame(1));
-        registers.write(port::command(0), port::Command(0).with_receive(1).with_spin_up(1).with_power_on(1));
-        registers.write(port::command(0), port::Command(0).with_receive(1).with_spin_up(1).with_power_on(1).with_start(1));
+        registers.write(
+            port::interrupt_enable(0),
+            port::Interrupts::FATAL.with_register_frame(1).with_pio_frame(1),
+        );
+        registers.write(
+            port::command(0),
+            port::Command(0).with_receive(1).with_spin_up(1).with_power_on(1),
+        );
+        registers.write(
+            port::command(0),
+            port::Command(0).with_receive(1).with_spin_up(1).with_power_on(1).with_start(1),
+        );
         registers.write(ahci::registers::CONTROL, control.with_interrupts(1));
         let ahci = Self { registers, irq, memory, device };
         // The drive's first frame, after the link came up.
@@ -366,7 +428,8 @@ impl Ahci {
         ahci
     }
 
-    /// Clears what has happened. QEMU sends a message for every frame, so more may have come than were waited for.
+    /// Clears what has happened. QEMU sends a message for every frame, so more may have come than
+    /// were waited for.
     fn acknowledge(&self) {
         self.registers.write(port::interrupt_status(0), port::Interrupts(u32::MAX));
         self.registers.write(ahci::registers::INTERRUPT_STATUS, u32::MAX);
@@ -379,17 +442,24 @@ impl Ahci {
     fn run(&self, command: &TaskFile, bytes: u32) -> Status {
         let table = self.memory.iova() + TABLE as u64;
         let mut header = ahci::CommandHeader::zeroed();
-        let flags = ahci::HeaderFlags(0).with_frame_dwords(ahci::fis::REGISTER_DWORDS).with_regions(1);
+        let flags =
+            ahci::HeaderFlags(0).with_frame_dwords(ahci::fis::REGISTER_DWORDS).with_regions(1);
         header.set_flags(flags.0).set_table(table);
         self.memory.write(0, &header.0).unwrap();
         self.memory.write(TABLE, &ahci::fis::RegisterToDevice::of(command).0).unwrap();
         let region = ahci::Region::new(self.memory.iova() + DATA as u64, bytes).unwrap().into_raw();
-        self.memory.write(TABLE + ahci::TABLE_REGIONS, &region.map(u64::to_le_bytes).concat()).unwrap();
+        self.memory
+            .write(TABLE + ahci::TABLE_REGIONS, &region.map(u64::to_le_bytes).concat())
+            .unwrap();
         self.registers.write(port::issue(0), 1);
         assert!(self.irq.wait(soon()).unwrap() > 0);
-        let ended = |status: Status| Some(status).filter(|status| status.busy() == 0 && status.data_request() == 0);
-        let status =
-            poll_until(soon(), "the command's end", || Ok(ended(self.registers.read(port::task_file(0)).status()))).unwrap();
+        let ended = |status: Status| {
+            Some(status).filter(|status| status.busy() == 0 && status.data_request() == 0)
+        };
+        let status = poll_until(soon(), "the command's end", || {
+            Ok(ended(self.registers.read(port::task_file(0)).status()))
+        })
+        .unwrap();
         self.acknowledge();
         status
     }
@@ -412,7 +482,11 @@ fn an_ahci_drive_says_who_it_is_by_message_and_by_pin() {
         let ahci = Ahci::enable(device, kind);
         for _ in 0..3 {
             let identify = ahci.identify();
-            assert_eq!((identify.blocks(), identify.queue_depth(), identify.rotation()), (131072, 32, 1), "{kind:?}");
+            assert_eq!(
+                (identify.blocks(), identify.queue_depth(), identify.rotation()),
+                (131072, 32, 1),
+                "{kind:?}"
+            );
         }
         assert_eq!(ahci.irq.wait(not_long()).unwrap(), 0);
     }
@@ -422,7 +496,9 @@ fn an_ahci_drive_says_who_it_is_by_message_and_by_pin() {
 fn each_ahci_disk_has_a_port() {
     let device = open("qtest:ich9-ahci,null=on,disks=3");
     let registers = Registers::new(device.bar(ahci::BAR).unwrap(), 0x1000).unwrap();
-    let linked = |number: u8| registers.read(port::sata_status(number)).detection() == port::SataStatus::LINKED;
+    let linked = |number: u8| {
+        registers.read(port::sata_status(number)).detection() == port::SataStatus::LINKED
+    };
     assert_eq!([0, 1, 2, 3, 4, 5].map(linked), [true, true, true, false, false, false]);
 }
 
@@ -431,7 +507,8 @@ fn a_bad_block_of_an_ahci_disk_is_an_error_and_the_pace_is_kept() {
     let ahci = Ahci::enable(open("qtest:ich9-ahci,null=on,bad=16:read,commands=20"), IrqKind::Msi);
     assert!(ahci.run(&read(16, 1), 512).failed());
     // What was taken at once is paid for by those that follow.
-    let (ahci, start) = (Ahci::enable(open("qtest:ich9-ahci,null=on,commands=20"), IrqKind::Msi), Instant::now());
+    let (ahci, start) =
+        (Ahci::enable(open("qtest:ich9-ahci,null=on,commands=20"), IrqKind::Msi), Instant::now());
     for lba in 0..8 {
         assert!(!ahci.run(&read(lba, 1), 512).failed());
     }

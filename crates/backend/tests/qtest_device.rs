@@ -1,4 +1,5 @@
-//! The qtest backend as a raw client sees it: configuration space, BARs, interrupts, reset, and what happens when QEMU ends.
+//! The qtest backend as a raw client sees it: configuration space, BARs, interrupts, reset, and
+//! what happens when QEMU ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -11,7 +12,10 @@ use ring3_device::{Deadline, Device, Error, Registers};
 use ring3_spec::{edu as spec, pci};
 
 fn try_open(text: &str) -> Result<Qtest, Error> {
-    qtest::open(&text.parse::<Uri>().unwrap(), OpenOptions { arena: 1 << 20, ..OpenOptions::default() })
+    qtest::open(
+        &text.parse::<Uri>().unwrap(),
+        OpenOptions { arena: 1 << 20, ..OpenOptions::default() },
+    )
 }
 
 fn open(text: &str) -> Qtest {
@@ -29,7 +33,10 @@ fn kill(process_id: u32) {
 
 fn runs(process_id: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
+    stat.rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().next())
+        .is_some_and(|state| state != "Z")
 }
 
 fn ended_soon(process_id: u32) -> bool {
@@ -45,8 +52,14 @@ fn configuration_space_is_that_of_the_device() {
     let device = open("qtest:edu");
     assert_eq!(device.config_read(pci::VENDOR_ID, 2), u32::from(spec::VENDOR));
     assert_eq!(device.config_read(pci::DEVICE_ID, 2), u32::from(spec::DEVICE));
-    assert_eq!(device.config_read(pci::VENDOR_ID, 4), u32::from(spec::DEVICE) << 16 | u32::from(spec::VENDOR));
-    assert_eq!(device.config_read(pci::VENDOR_ID + 1, 2), u32::from(spec::VENDOR) >> 8 | (u32::from(spec::DEVICE) & 0xff) << 8);
+    assert_eq!(
+        device.config_read(pci::VENDOR_ID, 4),
+        u32::from(spec::DEVICE) << 16 | u32::from(spec::VENDOR)
+    );
+    assert_eq!(
+        device.config_read(pci::VENDOR_ID + 1, 2),
+        u32::from(spec::VENDOR) >> 8 | (u32::from(spec::DEVICE) & 0xff) << 8
+    );
     assert_eq!(device.config_read(4094, 4), u32::MAX);
     assert_eq!(device.config_read(u64::MAX, 4), u32::MAX);
     assert_eq!(device.config_read(0, 3), u32::MAX);
@@ -69,7 +82,10 @@ fn command_bits_that_have_a_method_cannot_be_changed_otherwise_and_the_rest_can(
     let command = device.config_read(pci::COMMAND, 2);
     const SYSTEM_ERROR: u32 = 1 << 8;
     let master = u32::from(pci::COMMAND_BUS_MASTER);
-    assert!(matches!(device.config_write(pci::COMMAND, 2, command | master), Err(Error::Invalid(_))));
+    assert!(matches!(
+        device.config_write(pci::COMMAND, 2, command | master),
+        Err(Error::Invalid(_))
+    ));
     assert!(matches!(device.config_write(pci::COMMAND, 1, 0), Err(Error::Invalid(_))));
     assert!(matches!(device.config_write(pci::COMMAND + 1, 1, 0), Err(Error::Invalid(_))));
     device.config_write(pci::COMMAND, 2, command | SYSTEM_ERROR).unwrap();
@@ -94,7 +110,8 @@ fn a_bar_that_is_not_there_is_refused() {
 
 #[test]
 fn a_port_bar_answers_beside_a_memory_bar() {
-    // The e1000e has its registers behind an index and a data port, too: STATUS at 8. Both ways see the same.
+    // The e1000e has its registers behind an index and a data port, too: STATUS at 8. Both ways see
+    // the same.
     let device = open("qtest:e1000e");
     let (memory, ports) = (device.bar(0).unwrap(), device.bar(2).unwrap());
     assert_eq!((memory.len(), ports.len()), (128 << 10, 32));
@@ -128,7 +145,9 @@ fn accesses_of_two_threads_do_not_mix() {
     let device = open("qtest:edu");
     let bar = device.bar(0).unwrap();
     let other = bar.clone();
-    let writer = std::thread::spawn(move || (0..2000).for_each(|i| other.write64(spec::DMA_SOURCE.offset(), i)));
+    let writer = std::thread::spawn(move || {
+        (0..2000).for_each(|i| other.write64(spec::DMA_SOURCE.offset(), i))
+    });
     for i in 0..2000u32 {
         bar.write32(spec::LIVENESS.offset(), i);
         assert_eq!(bar.read32(spec::LIVENESS.offset()), !i);
@@ -140,7 +159,8 @@ fn accesses_of_two_threads_do_not_mix() {
 #[test]
 fn the_arena_lies_where_it_was_asked_to() {
     let uri = "qtest:edu,arena=4M".parse::<Uri>().unwrap();
-    let device = qtest::open(&uri, OpenOptions { below: 16 << 20, ..OpenOptions::default() }).unwrap();
+    let device =
+        qtest::open(&uri, OpenOptions { below: 16 << 20, ..OpenOptions::default() }).unwrap();
     let buffer = device.dma().arena().alloc(4 << 20, 4096).unwrap();
     assert!(buffer.iova() + (4 << 20) <= 16 << 20);
     let ranges = device.dma().iommu().ranges();
@@ -222,7 +242,10 @@ fn two_devices_live_side_by_side() {
     let registers = |device: &Qtest| Registers::new(device.bar(0).unwrap(), 0x100).unwrap();
     registers(&one).write(spec::LIVENESS, 1);
     registers(&two).write(spec::LIVENESS, 2);
-    assert_eq!((registers(&one).read(spec::LIVENESS), registers(&two).read(spec::LIVENESS)), (!1, !2));
+    assert_eq!(
+        (registers(&one).read(spec::LIVENESS), registers(&two).read(spec::LIVENESS)),
+        (!1, !2)
+    );
     assert_ne!(one.process_id(), two.process_id());
 }
 
@@ -287,7 +310,8 @@ fn qemu_outlives_the_thread_that_opened_it() {
     assert_ne!(device.bar(0).unwrap().read32(0), u32::MAX);
 }
 
-/// The process that is killed in the test after this one: this same program, told by the environment to open a device and wait.
+/// The process that is killed in the test after this one: this same program, told by the
+/// environment to open a device and wait.
 const HOLD: &str = "RING3_TEST_HOLD";
 
 #[test]
@@ -305,7 +329,10 @@ fn qemu_ends_with_a_process_that_was_killed() {
         .spawn()
         .unwrap();
     let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
-    let process_id = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("qemu ")?.parse::<u32>().ok()).unwrap();
+    let process_id = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("qemu ")?.parse::<u32>().ok())
+        .unwrap();
     assert!(runs(process_id));
     holder.kill().unwrap();
     holder.wait().unwrap();

@@ -1,4 +1,5 @@
-//! QEMU's NVMe controller over qtest, poked by hand: MSI-X as eventfds, masks, the pin, the reset of the function, and disks.
+//! QEMU's NVMe controller over qtest, poked by hand: MSI-X as eventfds, masks, the pin, the reset
+//! of the function, and disks.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,9 @@ use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::{Deadline, Device, Registers, poll_until};
 use ring3_spec::nvme::identify::{Namespace, cns, namespace_list};
 use ring3_spec::nvme::opcode::nvm;
-use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CC, CSTS, Cc, completion_doorbell, submission_doorbell};
+use ring3_spec::nvme::registers::{
+    ACQ, AQA, ASQ, Aqa, CC, CSTS, Cc, completion_doorbell, submission_doorbell,
+};
 use ring3_spec::nvme::{Completion, PHASE_BIT, PHASE_WORD, Submission};
 
 const ENTRIES: u32 = 16;
@@ -66,23 +69,35 @@ struct Controller {
 }
 
 impl Controller {
-    /// Enables the controller with `count` interrupts of `kind`, in that order: QEMU looks at the vectors only then.
+    /// Enables the controller with `count` interrupts of `kind`, in that order: QEMU looks at the
+    /// vectors only then.
     fn enable(device: Qtest, kind: IrqKind, count: u16) -> (Self, Vec<Irq>) {
         device.set_bus_master(true).unwrap();
         let irqs = device.irqs(kind, count).unwrap();
-        let controller =
-            Self { registers: Registers::new(device.bar(0).unwrap(), 0x1000).unwrap(), admin: Queue::new(&device, 0), device };
+        let controller = Self {
+            registers: Registers::new(device.bar(0).unwrap(), 0x1000).unwrap(),
+            admin: Queue::new(&device, 0),
+            device,
+        };
         controller.start();
         (controller, irqs)
     }
 
     fn start(&self) {
         let registers = &self.registers;
-        registers.write(AQA, Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1));
+        registers.write(
+            AQA,
+            Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1),
+        );
         registers.write(ASQ, self.admin.submissions.words().iova());
         registers.write(ACQ, self.admin.completions.words().iova());
         registers.write(CC, Cc(0).with_enable(1).with_submission_entry(6).with_completion_entry(4));
-        poll_until(soon(), "ready", || Ok((registers.read_alive(CSTS)?.ready() == 1).then_some(()))).unwrap();
+        poll_until(
+            soon(),
+            "ready",
+            || Ok((registers.read_alive(CSTS)?.ready() == 1).then_some(())),
+        )
+        .unwrap();
     }
 
     fn run(&mut self, command: Submission) -> Completion {
@@ -100,7 +115,12 @@ impl Controller {
 
     fn create_queue(&mut self, number: u16, vector: u16) -> Queue {
         let queue = Queue::new(&self.device, number);
-        self.run(Submission::create_cq(number, ENTRIES, queue.completions.words().iova(), Some(vector)));
+        self.run(Submission::create_cq(
+            number,
+            ENTRIES,
+            queue.completions.words().iova(),
+            Some(vector),
+        ));
         self.run(Submission::create_sq(number, ENTRIES, queue.submissions.words().iova(), number));
         queue
     }
@@ -114,7 +134,10 @@ fn each_vector_signals_its_own_eventfd() {
     let mut queue = controller.create_queue(1, 3);
     while irqs[0].wait(not_long()).unwrap() > 0 {}
     let page = controller.device.dma().arena().alloc_pages(4096).unwrap();
-    queue.submit(&controller.registers, Submission::transfer(nvm::READ, 1, 0, 8, false).with_data(page.iova(), 0));
+    queue.submit(
+        &controller.registers,
+        Submission::transfer(nvm::READ, 1, 0, 8, false).with_data(page.iova(), 0),
+    );
     assert_eq!(irqs[3].wait(soon()).unwrap(), 1);
     queue.reap(&controller.registers);
     assert_eq!([0, 1, 2].map(|vector: usize| irqs[vector].take().unwrap()), [0, 0, 0]);
@@ -127,7 +150,10 @@ fn no_interrupt_is_lost_in_a_thousand_reads() {
     let page = controller.device.dma().arena().alloc_pages(4096).unwrap();
     let start = Instant::now();
     for lba in 0..1000 {
-        queue.submit(&controller.registers, Submission::transfer(nvm::READ, 1, lba, 8, false).with_data(page.iova(), 0));
+        queue.submit(
+            &controller.registers,
+            Submission::transfer(nvm::READ, 1, lba, 8, false).with_data(page.iova(), 0),
+        );
         assert!(irqs[1].wait(soon()).unwrap() > 0, "read {lba}");
         queue.reap(&controller.registers);
     }
@@ -187,7 +213,10 @@ fn namespaces_have_the_formats_that_the_name_asked_for() {
     let list = controller.identify(cns::ACTIVE_NAMESPACES, 0);
     assert_eq!(namespace_list(&list).collect::<Vec<_>>(), [1, 2, 3, 4]);
     let formats = [1, 2, 3, 4].map(|id| {
-        let format = Namespace::from_bytes(&controller.identify(cns::NAMESPACE, id)).unwrap().current_format().unwrap();
+        let format = Namespace::from_bytes(&controller.identify(cns::NAMESPACE, id))
+            .unwrap()
+            .current_format()
+            .unwrap();
         (format.block_size().unwrap(), format.metadata())
     });
     assert_eq!(formats, [(512, 0), (4096, 0), (512, 8), (4096, 0)]);
@@ -201,13 +230,18 @@ fn what_is_written_to_a_file_is_there_after_qemu_has_ended() {
     let mut queue = controller.create_queue(1, 0);
     let page = controller.device.dma().arena().alloc_pages(4096).unwrap();
     page.fill(0xa5);
-    queue.submit(&controller.registers, Submission::transfer(nvm::WRITE, 1, 8, 8, false).with_data(page.iova(), 0));
+    queue.submit(
+        &controller.registers,
+        Submission::transfer(nvm::WRITE, 1, 8, 8, false).with_data(page.iova(), 0),
+    );
     queue.reap(&controller.registers);
     drop((controller, queue, page));
     let bytes = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(bytes.len(), 1 << 20);
-    assert!(bytes[4096..8192].iter().all(|&byte| byte == 0xa5) && bytes[8192] == 0 && bytes[4095] == 0);
+    assert!(
+        bytes[4096..8192].iter().all(|&byte| byte == 0xa5) && bytes[8192] == 0 && bytes[4095] == 0
+    );
 }
 
 #[test]

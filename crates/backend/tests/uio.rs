@@ -1,7 +1,9 @@
-//! The way without protection, on QEMU's devices without an IOMMU: these tests run in a guest, where they are root and may break things.
+//! The way without protection, on QEMU's devices without an IOMMU: these tests run in a guest,
+//! where they are root and may break things.
 //!
-//! On the host, the first of them boots one guest that runs them all; each then looks for its own line in what came out.
-//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
+//! On the host, the first of them boots one guest that runs them all; each then looks for its own
+//! line in what came out. `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such
+//! as 7.2.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -41,10 +43,14 @@ fn in_guest(name: &str, act: impl FnOnce()) {
     }
     static OUTPUT: OnceLock<String> = OnceLock::new();
     let output = OUTPUT.get_or_init(boot);
-    assert!(output.lines().any(|line| line == format!("test {name} ... ok")), "in the guest:\n{output}");
+    assert!(
+        output.lines().any(|line| line == format!("test {name} ... ok")),
+        "in the guest:\n{output}"
+    );
 }
 
-/// Boots a guest with all devices bound, runs every test of this file there, and returns what they printed.
+/// Boots a guest with all devices bound, runs every test of this file there, and returns what they
+/// printed.
 fn boot() -> String {
     let program = std::env::current_exe().unwrap();
     let name = program.file_name().unwrap().to_str().unwrap().to_owned();
@@ -63,7 +69,10 @@ fn boot() -> String {
         .device(ring3_lab::Device { addr: Some("6".into()), ..bound("testdev", "pci-testdev") })
         .program(Path::new(&program))
         .variable(MARK, "1")
-        .step("tests", &format!("timeout 90 {name} --ignored --test-threads=1 2>&1 || dmesg | tail -n 20"));
+        .step(
+            "tests",
+            &format!("timeout 90 {name} --ignored --test-threads=1 2>&1 || dmesg | tail -n 20"),
+        );
     // A guest that failed is not booted again by each test.
     match Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})) {
         Ok(outcome) => format!("{}{}", outcome.messages, outcome.output()),
@@ -99,15 +108,23 @@ fn soon() -> Deadline {
 
 /// The wardens that there are, by process id.
 fn wardens() -> Vec<i32> {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_warden = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == WARDEN);
-    let is_alive = |pid: &i32| !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") Z ");
+    let processes = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_warden = |pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == WARDEN)
+    };
+    let is_alive = |pid: &i32| {
+        !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") Z ")
+    };
     processes.filter(|pid| is_warden(pid) && is_alive(pid)).collect()
 }
 
 /// COMMAND as everybody else sees it.
 fn command_in_sysfs(variable: &str) -> u16 {
-    let config = std::fs::read(format!("/sys/bus/pci/devices/{}/config", address(variable))).unwrap();
+    let config =
+        std::fs::read(format!("/sys/bus/pci/devices/{}/config", address(variable))).unwrap();
     u16::from_le_bytes([config[4], config[5]])
 }
 
@@ -232,7 +249,8 @@ guest_tests! {
     }
 
     fn ports_are_reached_by_every_thread() {
-        // BAR 1 is of ports. Writing a test's number to byte 0 selects it; its name stands from byte 16 on. [QEMU, docs/specs/pci-testdev.rst]
+        // BAR 1 is of ports. Writing a test's number to byte 0 selects it; its name stands from
+        // byte 16 on. [QEMU, docs/specs/pci-testdev.rst]
         let (to_thread, from_here) = std::sync::mpsc::channel::<Bar>();
         // It is there before the ports are allowed, so it does not inherit the permission.
         let thread = std::thread::spawn(move || {
@@ -269,7 +287,8 @@ guest_tests! {
         victim.wait().unwrap();
         poll_until(Deadline::after(Duration::from_millis(100)), "the warden's end", || Ok(wardens().is_empty().then_some(()))).unwrap();
         assert!(command_in_sysfs("EDU") & pci::COMMAND_BUS_MASTER == 0);
-        // All the memory that the victim may have had, cleared by the kernel before it is seen here.
+        // All the memory that the victim may have had, cleared by the kernel before it is seen
+        // here.
         let ours = try_claim("EDU", options(HUGE_PAGE)).unwrap();
         let base = ours.dma().arena().iova();
         assert!((base..base + HUGE_PAGE as u64).contains(&iova), "the kernel gave other pages: {base:#x}, not {iova:#x}");
@@ -293,8 +312,10 @@ fn start(bar: &Bar, iova: u64, len: u64, direction: u64) {
 
 fn transfer(bar: &Bar, iova: u64, len: u64, direction: u64) {
     start(bar, iova, len, direction);
-    poll_until(soon(), "a transfer", || Ok((bar.read64(spec::DMA_COMMAND.offset()) & spec::DMA_START == 0).then_some(())))
-        .unwrap();
+    poll_until(soon(), "a transfer", || {
+        Ok((bar.read64(spec::DMA_COMMAND.offset()) & spec::DMA_START == 0).then_some(()))
+    })
+    .unwrap();
 }
 
 /// The device is asked to write to memory in 100 ms. [EDU, 0x98]

@@ -26,7 +26,8 @@ pub enum Error {
     Invalid(String),
     /// Requests did not come back.
     #[error(
-        "{requests} requests did not come back within {seconds} s; the disk or its driver hangs (dmesg, or RING3_LOG=debug, says more)"
+        "{requests} requests did not come back within {seconds} s; the disk or its driver hangs \
+        (dmesg, or RING3_LOG=debug, says more)"
     )]
     Stuck {
         /// How many.

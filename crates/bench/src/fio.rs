@@ -14,7 +14,12 @@ use crate::workload::{Mix, Order, Workload};
 
 /// Whether there is an fio in the search path.
 pub fn present() -> bool {
-    Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new("fio")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 /// By which way fio reaches a disk.
@@ -28,14 +33,26 @@ pub enum Engine<'a> {
     Passthrough(&'a Path),
 }
 
-/// Runs `workload` under fio (io_uring, O_DIRECT, one job) as `method` says, and fills its numbers in. As with our own generator,
-/// throughput is taken without a clock read for each request; latency, where one request is in flight, in a pass of its own.
-pub fn measure(engine: Engine, workload: Workload, method: &Method, into: Measurement) -> Result<Measurement, Error> {
+/// Runs `workload` under fio (io_uring, O_DIRECT, one job) as `method` says, and fills its numbers
+/// in. As with our own generator, throughput is taken without a clock read for each request;
+/// latency, where one request is in flight, in a pass of its own.
+pub fn measure(
+    engine: Engine,
+    workload: Workload,
+    method: &Method,
+    into: Measurement,
+) -> Result<Measurement, Error> {
     let into = pass(engine, workload, (method.time, method.seed, false), into)?;
     match method.latency && workload.depth == 1 {
         true => {
-            let timed = pass(engine, workload, (method.time / 3, method.seed, true), Measurement::new(0, "", ""))?;
-            let latency = timed.values.into_iter().filter(|(metric, _)| metric.starts_with("latency"));
+            let timed = pass(
+                engine,
+                workload,
+                (method.time / 3, method.seed, true),
+                Measurement::new(0, "", ""),
+            )?;
+            let latency =
+                timed.values.into_iter().filter(|(metric, _)| metric.starts_with("latency"));
             Ok(latency.fold(into, |into, (metric, value)| into.with(&metric, value)))
         }
         false => Ok(into),
@@ -45,7 +62,12 @@ pub fn measure(engine: Engine, workload: Workload, method: &Method, into: Measur
 /// Time, seed, and whether latency is taken.
 type Pass = (Duration, u64, bool);
 
-fn pass(engine: Engine, workload: Workload, pass: Pass, into: Measurement) -> Result<Measurement, Error> {
+fn pass(
+    engine: Engine,
+    workload: Workload,
+    pass: Pass,
+    into: Measurement,
+) -> Result<Measurement, Error> {
     let output = Command::new("fio").args(arguments(engine, workload, pass)).output();
     let output = output.map_err(|error| Error::os("starting fio", error))?;
     if !output.status.success() {
@@ -56,9 +78,10 @@ fn pass(engine: Engine, workload: Workload, pass: Pass, into: Measurement) -> Re
     parse(&text, workload, into).map_err(|why| Error::format("fio's output", why))
 }
 
-/// What makes fio as fast as it can be without burning a processor more: registered file and buffers, plain reads and writes, and as
-/// many requests by one system call as there are.
-const BEST: [&str; 4] = ["--fixedbufs=1", "--registerfiles=1", "--nonvectored=1", "--iodepth_batch_complete_min=1"];
+/// What makes fio as fast as it can be without burning a processor more: registered file and
+/// buffers, plain reads and writes, and as many requests by one system call as there are.
+const BEST: [&str; 4] =
+    ["--fixedbufs=1", "--registerfiles=1", "--nonvectored=1", "--iodepth_batch_complete_min=1"];
 
 fn arguments(engine: Engine, workload: Workload, (time, seed, latency): Pass) -> Vec<String> {
     let order = if workload.order == Order::Random { "rand" } else { "" };
@@ -67,15 +90,30 @@ fn arguments(engine: Engine, workload: Workload, (time, seed, latency): Pass) ->
         Mix::Write => "write",
         Mix::Both => "rw",
     };
-    // The processor's own counter would be calibrated against a clock that a guest without KVM cannot keep up with.
-    let always =
-        ["--name=ring3", "--clocksource=clock_gettime", "--thread", "--time_based", "--norandommap", "--output-format=json"];
+    // The processor's own counter would be calibrated against a clock that a guest without KVM
+    // cannot keep up with.
+    let always = [
+        "--name=ring3",
+        "--clocksource=clock_gettime",
+        "--thread",
+        "--time_based",
+        "--norandommap",
+        "--output-format=json",
+    ];
     let (path, way): (_, &[&str]) = match engine {
         Engine::Block(path) => (path.to_owned(), &["--ioengine=io_uring", "--direct=1"]),
-        Engine::Polled(path) => (path.to_owned(), &["--ioengine=io_uring", "--direct=1", "--hipri=1"]),
-        Engine::Passthrough(path) => (generic_device(path), &["--ioengine=io_uring_cmd", "--cmd_type=nvme"]),
+        Engine::Polled(path) => {
+            (path.to_owned(), &["--ioengine=io_uring", "--direct=1", "--hipri=1"])
+        }
+        Engine::Passthrough(path) => {
+            (generic_device(path), &["--ioengine=io_uring_cmd", "--cmd_type=nvme"])
+        }
     };
-    let timed: &[&str] = if latency { &["--lat_percentiles=1", "--clat_percentiles=0"] } else { &["--gtod_reduce=1"] };
+    let timed: &[&str] = if latency {
+        &["--lat_percentiles=1", "--clat_percentiles=0"]
+    } else {
+        &["--gtod_reduce=1"]
+    };
     let fixed = [&always[..], way, &BEST, timed].concat();
     let mut arguments: Vec<String> = fixed.into_iter().map(Into::into).collect();
     arguments.push(format!("--filename={}", path.display()));
@@ -155,7 +193,8 @@ mod tests {
     #[test]
     fn the_numbers_of_fio_are_in_the_schemas_units() {
         let workload: Workload = "randread-4k-qd1".parse().unwrap();
-        let values = parse(OUTPUT, workload, Measurement::new(1, workload, "kernel-fio")).unwrap().values;
+        let values =
+            parse(OUTPUT, workload, Measurement::new(1, workload, "kernel-fio")).unwrap().values;
         assert_eq!(values["iops"], 20000.0);
         assert_eq!(values["mib_s"], 78.125);
         assert_eq!(values["latency_us_p99"], 90.0);
@@ -172,13 +211,24 @@ mod tests {
     }
 
     fn words(engine: Engine, latency: bool) -> Vec<String> {
-        arguments(engine, "seqread-128k-qd8".parse().unwrap(), (Duration::from_millis(500), 3, latency))
+        arguments(
+            engine,
+            "seqread-128k-qd8".parse().unwrap(),
+            (Duration::from_millis(500), 3, latency),
+        )
     }
 
     #[test]
     fn a_workload_is_said_in_fios_words() {
         let arguments = words(Engine::Block(Path::new("/dev/x")), false);
-        for word in ["--rw=read", "--bs=131072", "--iodepth=8", "--runtime=500ms", "--filename=/dev/x", "--randseed=3"] {
+        for word in [
+            "--rw=read",
+            "--bs=131072",
+            "--iodepth=8",
+            "--runtime=500ms",
+            "--filename=/dev/x",
+            "--randseed=3",
+        ] {
             assert!(arguments.iter().any(|argument| argument == word), "{word}");
         }
     }
@@ -196,13 +246,19 @@ mod tests {
         ] {
             assert!(arguments.iter().any(|argument| argument == word), "{word}");
         }
-        assert!(!words(Engine::Block(Path::new("/dev/nvme0n1")), true).contains(&"--gtod_reduce=1".to_owned()));
+        assert!(
+            !words(Engine::Block(Path::new("/dev/nvme0n1")), true)
+                .contains(&"--gtod_reduce=1".to_owned())
+        );
     }
 
     #[test]
     fn only_a_disk_that_is_to_be_polled_is_polled() {
         let polled = |engine| words(engine, false).contains(&"--hipri=1".to_owned());
-        assert!(polled(Engine::Polled(Path::new("/dev/nvme0n1"))) && !polled(Engine::Block(Path::new("/dev/nvme0n1"))));
+        assert!(
+            polled(Engine::Polled(Path::new("/dev/nvme0n1")))
+                && !polled(Engine::Block(Path::new("/dev/nvme0n1")))
+        );
     }
 
     #[test]

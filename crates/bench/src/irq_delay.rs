@@ -1,8 +1,12 @@
-//! `bench irq-delay`: from an interrupt's cause to its handler in the kernel, and from there to whoever waits for it in a process, as in Table 4.2 of Weisbach 2011.
+//! `bench irq-delay`: from an interrupt's cause to its handler in the kernel, and from there to
+//! whoever waits for it in a process, as in Table 4.2 of Weisbach 2011.
 //!
 //! # Method
-//! A thread sets a cause in the card (82574L) as if it had come, by the register that is there for it, a millisecond after the last one was seen; another thread waits for the interrupt as the queues of our drivers do. Both read the time stamp
-//! counter, and between the two lies the kernel's own event of the handler that wakes the process. That event takes about a thousand instructions, which are in the delay.
+//! A thread sets a cause in the card (82574L) as if it had come, by the register that is there for
+//! it, a millisecond after the last one was seen; another thread waits for the interrupt as the
+//! queues of our drivers do. Both read the time stamp counter, and between the two lies the
+//! kernel's own event of the handler that wakes the process. That event takes about a thousand
+//! instructions, which are in the delay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,10 +46,14 @@ impl Card {
     pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
         let name = device.name().to_owned();
         let failed = |source| Error::Device { name: name.clone(), source };
-        let registers = Registers::new(device.bar(BAR).map_err(failed)?, BAR_BYTES).map_err(failed)?;
+        let registers =
+            Registers::new(device.bar(BAR).map_err(failed)?, BAR_BYTES).map_err(failed)?;
         registers.write(interrupt::MASK_CLEAR, Causes::ALL);
         let irqs = device.irqs(IrqKind::MsiX, 1).map_err(failed)?;
-        let irq = irqs.into_iter().next().ok_or_else(|| Error::Invalid(format!("{name}: it has no messages")))?;
+        let irq = irqs
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::Invalid(format!("{name}: it has no messages")))?;
         device.set_bus_master(true).map_err(failed)?;
         registers.write(interrupt::VECTORS, Vectors(0).with_receive0(Vectors::VALID));
         registers.write(interrupt::AUTO_CLEAR, cause());
@@ -108,7 +116,11 @@ impl Card {
     }
 
     fn silent(&self) -> Error {
-        Error::Invalid(format!("{}: a cause that was set is not seen within {} s", self.name, PATIENCE.as_secs()))
+        Error::Invalid(format!(
+            "{}: a cause that was set is not seen within {} s",
+            self.name,
+            PATIENCE.as_secs()
+        ))
     }
 }
 
@@ -118,14 +130,20 @@ fn cause() -> Causes {
 }
 
 /// Waits as a queue does, and says when it knew.
-fn wait(irq: Arc<Irq>, raised: &AtomicBool, stop: &AtomicBool, say: &mpsc::Sender<Result<u64, Error>>) {
+fn wait(
+    irq: Arc<Irq>,
+    raised: &AtomicBool,
+    stop: &AtomicBool,
+    say: &mpsc::Sender<Result<u64, Error>>,
+) {
     let mut waiter = Waiter::new(Some(irq), Duration::ZERO);
     while !stop.load(Ordering::Acquire) {
-        let seen = match waiter.wait(Deadline::after(PATIENCE / 100), || raised.load(Ordering::Acquire)) {
-            Ok(true) => now(),
-            Ok(false) => continue,
-            Err(source) => Err(Error::Device { name: "the interrupt".into(), source }),
-        };
+        let seen =
+            match waiter.wait(Deadline::after(PATIENCE / 100), || raised.load(Ordering::Acquire)) {
+                Ok(true) => now(),
+                Ok(false) => continue,
+                Err(source) => Err(Error::Device { name: "the interrupt".into(), source }),
+            };
         raised.store(false, Ordering::Release);
         // Whoever has raised it listens, or has given up.
         if say.send(seen).is_err() {
@@ -134,9 +152,12 @@ fn wait(irq: Arc<Irq>, raised: &AtomicBool, stop: &AtomicBool, say: &mpsc::Sende
     }
 }
 
-/// What lies between causes, handlers and the process, in microseconds, of which a tick has so many. A cause for which no handler ran before the process knew is left out: the process had not gone to sleep.
+/// What lies between causes, handlers and the process, in microseconds, of which a tick has so
+/// many. A cause for which no handler ran before the process knew is left out: the process had not
+/// gone to sleep.
 fn delays(events: &[Event], marks: &[(u64, u64)], micros: f64, into: Measurement) -> Measurement {
-    let is_handler = |event: &&Event| matches!(&event.what, What::Interrupt(name) if name.starts_with(HANDLER));
+    let is_handler =
+        |event: &&Event| matches!(&event.what, What::Interrupt(name) if name.starts_with(HANDLER));
     let handlers: Vec<u64> = events.iter().filter(is_handler).map(|event| event.at).collect();
     let (mut kernel, mut process, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for &(raised, seen) in marks {
@@ -156,7 +177,11 @@ fn delays(events: &[Event], marks: &[(u64, u64)], micros: f64, into: Measurement
 
 fn quantiles(into: Measurement, [half, most]: [&str; 2], values: &mut [f64]) -> Measurement {
     values.sort_by(f64::total_cmp);
-    let at = |part: f64| values.get(((values.len() as f64 * part) as usize).min(values.len().saturating_sub(1))).copied();
+    let at = |part: f64| {
+        values
+            .get(((values.len() as f64 * part) as usize).min(values.len().saturating_sub(1)))
+            .copied()
+    };
     match (at(0.5), at(0.99)) {
         (Some(middle), Some(late)) => into.with(half, middle).with(most, late),
         _ => into,
@@ -172,7 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_cut_where_the_handler_of_the_process_begins_and_what_nobody_slept_for_is_left_out() {
+    fn a_delay_is_cut_where_the_handler_of_the_process_begins_and_what_nobody_slept_for_is_left_out()
+     {
         let events = [
             handler(90, "vfio-msix[0](0000:02:00.0)"),
             handler(105, "eth0-rx-0"),
@@ -180,16 +206,31 @@ mod tests {
             handler(400, "vfio-msix[0](0000:02:00.0)"),
         ];
         let marks = [(100, 150), (300, 350)];
-        let values = delays(&events, &marks, 2.0, Measurement::new(1, "irq-idle", "process")).values;
-        assert_eq!((values["kernel_us_p50"], values["process_us_mean"], values["raise_us_p99"]), (20.0, 80.0, 100.0));
+        let values =
+            delays(&events, &marks, 2.0, Measurement::new(1, "irq-idle", "process")).values;
+        assert_eq!(
+            (values["kernel_us_p50"], values["process_us_mean"], values["raise_us_p99"]),
+            (20.0, 80.0, 100.0)
+        );
         assert_eq!(values["complete_percent"], 50.0);
     }
 
     #[test]
     fn ninety_nine_of_a_hundred_are_not_later_than_the_quantile() {
         let mut values: Vec<f64> = (1..=200).map(f64::from).rev().collect();
-        let measured = quantiles(Measurement::new(1, "irq-idle", "process"), ["raise_us_p50", "raise_us_p99"], &mut values);
-        assert_eq!((measured.values["raise_us_p50"], measured.values["raise_us_p99"]), (101.0, 199.0));
-        assert!(quantiles(Measurement::new(1, "irq-idle", "process"), ["a", "b"], &mut []).values.is_empty());
+        let measured = quantiles(
+            Measurement::new(1, "irq-idle", "process"),
+            ["raise_us_p50", "raise_us_p99"],
+            &mut values,
+        );
+        assert_eq!(
+            (measured.values["raise_us_p50"], measured.values["raise_us_p99"]),
+            (101.0, 199.0)
+        );
+        assert!(
+            quantiles(Measurement::new(1, "irq-idle", "process"), ["a", "b"], &mut [])
+                .values
+                .is_empty()
+        );
     }
 }

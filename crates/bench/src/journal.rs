@@ -1,7 +1,7 @@
 //! Finished rounds on disk, so that an interrupted campaign goes on where it was.
 //!
-//! The first line is the plan, each further line a complete round. A round that was cut short is not there, or is a last line
-//! that cannot be read, and is measured again.
+//! The first line is the plan, each further line a complete round. A round that was cut short is
+//! not there, or is a last line that cannot be read, and is measured again.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -26,14 +26,25 @@ struct Round {
 }
 
 impl Journal {
-    /// Opens the journal at `path`: with its rounds if they were made by the same plan, empty if not.
-    pub fn open<P: Serialize + DeserializeOwned + PartialEq>(path: &Path, plan: &P) -> Result<Self, Error> {
-        let failed = |error| Error::os(format!("keeping finished rounds in {}", path.display()), error);
+    /// Opens the journal at `path`: with its rounds if they were made by the same plan, empty if
+    /// not.
+    pub fn open<P: Serialize + DeserializeOwned + PartialEq>(
+        path: &Path,
+        plan: &P,
+    ) -> Result<Self, Error> {
+        let failed =
+            |error| Error::os(format!("keeping finished rounds in {}", path.display()), error);
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut lines = text.lines();
-        let same = lines.next().and_then(|line| serde_json::from_str::<P>(line).ok()).is_some_and(|old| old == *plan);
-        let rounds: Vec<Round> =
-            if same { lines.map_while(|line| serde_json::from_str(line).ok()).collect() } else { Vec::new() };
+        let same = lines
+            .next()
+            .and_then(|line| serde_json::from_str::<P>(line).ok())
+            .is_some_and(|old| old == *plan);
+        let rounds: Vec<Round> = if same {
+            lines.map_while(|line| serde_json::from_str(line).ok()).collect()
+        } else {
+            Vec::new()
+        };
         let mut fresh = to_line(plan)?;
         for round in &rounds {
             fresh += &to_line(round)?;
@@ -65,19 +76,23 @@ impl Journal {
 
     /// Ends the campaign: the next one starts anew.
     pub fn close(self) -> Result<(), Error> {
-        fs::remove_file(&self.path).map_err(|error| Error::os(format!("removing {}", self.path.display()), error))
+        fs::remove_file(&self.path)
+            .map_err(|error| Error::os(format!("removing {}", self.path.display()), error))
     }
 }
 
 fn to_line(value: &impl Serialize) -> Result<String, Error> {
-    serde_json::to_string(value).map(|line| line + "\n").map_err(|error| Error::format("a round", error))
+    serde_json::to_string(value)
+        .map(|line| line + "\n")
+        .map_err(|error| Error::format("a round", error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     fn path(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("ring3-journal-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ring3-journal-{}-{name}", std::process::id()));
         let _ = fs::remove_file(&path);
         path
     }
@@ -102,7 +117,12 @@ mod tests {
     fn a_round_that_was_cut_short_is_not_counted_and_does_not_stand_in_the_way() {
         let path = path("torn");
         Journal::open(&path, &1).unwrap().add(Lab::default(), one(1)).unwrap();
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"lab\": {\"ker").unwrap();
+        OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"{\"lab\": {\"ker")
+            .unwrap();
         let mut journal = Journal::open(&path, &1).unwrap();
         assert_eq!(journal.finished(), 1);
         journal.add(Lab::default(), one(2)).unwrap();

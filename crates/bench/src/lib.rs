@@ -1,7 +1,8 @@
 //! Load generators, measurements and reports.
 //!
-//! [`load`] makes the load, [`cpu`] counts what it costs, [`measure`] ties both to one measurement; [`disk`] repeats
-//! measurements in alternating rounds; [`journal`] keeps those that are finished; [`report`] is the schema that comes out.
+//! [`load`] makes the load, [`cpu`] counts what it costs, [`measure`] ties both to one measurement;
+//! [`disk`] repeats measurements in alternating rounds; [`journal`] keeps those that are finished;
+//! [`report`] is the schema that comes out.
 
 pub mod cpu;
 pub mod disk;

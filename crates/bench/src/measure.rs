@@ -13,9 +13,11 @@ use crate::workload::Workload;
 pub struct Method {
     /// Length of the throughput pass; the latency pass takes a third of it.
     pub time: Duration,
-    /// Whether latency is taken, in a pass of its own, so that its clock reads do not burden the throughput.
+    /// Whether latency is taken, in a pass of its own, so that its clock reads do not burden the
+    /// throughput.
     pub latency: bool,
-    /// If the clock counts instructions, busy time is what a [`Soaker`] leaves whose step takes so many nanoseconds.
+    /// If the clock counts instructions, busy time is what a [`Soaker`] leaves whose step takes so
+    /// many nanoseconds.
     pub soaker_step: Option<f64>,
     /// Processors of the machine.
     pub cpus: usize,
@@ -23,7 +25,8 @@ pub struct Method {
     pub seed: u64,
 }
 
-/// Measures `workload` on `target`; `driver` is the driver's process if it is another one. Fills the numbers of `into` in.
+/// Measures `workload` on `target`; `driver` is the driver's process if it is another one. Fills
+/// the numbers of `into` in.
 pub fn measure(
     target: &mut dyn Target,
     workload: Workload,
@@ -35,14 +38,20 @@ pub fn measure(
     let outcome = throughput(target, &load, method, driver, &mut into)?;
     let mut errors = outcome.errors;
     if method.latency {
-        let outcome = run(target, &Load { latency: true, limit: Limit::Time(method.time / 3), ..load }, &mut || {})?;
+        let outcome = run(
+            target,
+            &Load { latency: true, limit: Limit::Time(method.time / 3), ..load },
+            &mut || {},
+        )?;
         errors += outcome.errors;
         if let Some(latency) = outcome.latency {
             into = into.with("latency_us_p50", latency.p50).with("latency_us_p99", latency.p99);
         }
     }
     if let Some(waits) = target.wait_stats() {
-        into = into.with("interrupts_lost", waits.lost as f64).with("interrupts_late", waits.late as f64);
+        into = into
+            .with("interrupts_lost", waits.lost as f64)
+            .with("interrupts_late", waits.late as f64);
     }
     Ok(into.with("errors", errors as f64))
 }
@@ -63,7 +72,8 @@ fn throughput(
         soaked = soaker.as_ref().map_or(0, Soaker::count) - steps;
         cost = meter.read();
     })?;
-    let (operations, elapsed) = (outcome.operations.max(1) as f64, cost.elapsed.as_secs_f64().max(1e-9));
+    let (operations, elapsed) =
+        (outcome.operations.max(1) as f64, cost.elapsed.as_secs_f64().max(1e-9));
     let mut put = |metric: &str, value: f64| into.values.insert(metric.into(), value);
     put("iops", outcome.iops());
     put("mib_s", outcome.iops() * f64::from(load.workload.bytes) / f64::from(1 << 20));
@@ -73,13 +83,19 @@ fn throughput(
     }
     match &soaker {
         Some(soaker) => {
-            put("instructions_per_op", soaker.busy(cost.elapsed, soaked).as_nanos() as f64 / operations);
+            put(
+                "instructions_per_op",
+                soaker.busy(cost.elapsed, soaked).as_nanos() as f64 / operations,
+            );
         }
         None => {
             let cpu = (cost.process + cost.driver.unwrap_or_default()).as_secs_f64();
             put("cpu_percent", 100.0 * cpu / elapsed);
             put("cpu_us_per_op", cpu * 1e6 / operations);
-            put("machine_busy_percent", 100.0 * cost.machine.as_secs_f64() / (elapsed * method.cpus as f64));
+            put(
+                "machine_busy_percent",
+                100.0 * cost.machine.as_secs_f64() / (elapsed * method.cpus as f64),
+            );
             put("machine_us_per_op", cost.machine.as_secs_f64() * 1e6 / operations);
         }
     }

@@ -1,7 +1,8 @@
-//! `bench instructions` for network cards: how many instructions of the driver a packet costs that is sent, and comes back and is received.
+//! `bench instructions` for network cards: how many instructions of the driver a packet costs that
+//! is sent, and comes back and is received.
 //!
-//! As for disks, [`drive`] runs under callgrind over a model whose wire is a mirror, and calls back where the model does its work. The model's doorbells are stores
-//! to memory meanwhile.
+//! As for disks, [`drive`] runs under callgrind over a model whose wire is a mirror, and calls back
+//! where the model does its work. The model's doorbells are stores to memory meanwhile.
 
 use std::mem;
 
@@ -58,7 +59,8 @@ impl Card {
         }
     }
 
-    /// How many instructions of a packet that is sent and of one that is received the driver shall take at most, together.
+    /// How many instructions of a packet that is sent and of one that is received the driver shall
+    /// take at most, together.
     pub fn wanted(self) -> f64 {
         match self {
             Self::E1000 => 120.0,
@@ -67,7 +69,8 @@ impl Card {
     }
 }
 
-/// Puts `rounds` batches through a new queue of `nic`, out and back in. `work` lets the card do what it was told to.
+/// Puts `rounds` batches through a new queue of `nic`, out and back in. `work` lets the card do
+/// what it was told to.
 pub fn drive(nic: &dyn Nic, rounds: u64, work: &mut dyn FnMut()) -> Result<(), Error> {
     let failed = |source| Error::Device { name: nic.name(), source };
     let depth = 2 * BATCH as u16;
@@ -75,8 +78,11 @@ pub fn drive(nic: &dyn Nic, rounds: u64, work: &mut dyn FnMut()) -> Result<(), E
     let mut queues = nic.open_queues(1, &settings).map_err(failed)?;
     let queue = &mut *queues[0];
     let start = nic.info().headroom.next_multiple_of(64);
-    let buffer = || Ok(Packet::new(nic.dma().arena().alloc((start + settings.rx_room) as usize, 64)?, start));
-    let buffers = |count| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, _>>().map_err(failed);
+    let buffer = || {
+        Ok(Packet::new(nic.dma().arena().alloc((start + settings.rx_room) as usize, 64)?, start))
+    };
+    let buffers =
+        |count| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, _>>().map_err(failed);
     let mut received = buffers(usize::from(depth))?;
     if queue.rx_provide(&mut received).count != received.len() {
         return Err(missing(nic, "buffers to receive into were not taken"));
@@ -84,7 +90,9 @@ pub fn drive(nic: &dyn Nic, rounds: u64, work: &mut dyn FnMut()) -> Result<(), E
     let mut out = buffers(BATCH)?;
     let frame = [&[2, 0, 0, 0, 0, 9][..], &nic.info().mac.0, &[0x88, 0xb5]].concat();
     for packet in &mut out {
-        packet.fill(&[frame.clone(), vec![0; BYTES - CHECK_SEQUENCE - frame.len()]].concat()).map_err(failed)?;
+        packet
+            .fill(&[frame.clone(), vec![0; BYTES - CHECK_SEQUENCE - frame.len()]].concat())
+            .map_err(failed)?;
     }
     received.truncate(BATCH);
     for _ in 0..rounds {
@@ -105,7 +113,11 @@ pub fn drive(nic: &dyn Nic, rounds: u64, work: &mut dyn FnMut()) -> Result<(), E
 }
 
 /// Takes what has come, and the buffers of what was sent.
-fn round_trip(queue: &mut dyn Queue, received: &mut [Packet], out: &mut [Packet]) -> Result<(), ring3_device::Error> {
+fn round_trip(
+    queue: &mut dyn Queue,
+    received: &mut [Packet],
+    out: &mut [Packet],
+) -> Result<(), ring3_device::Error> {
     let (mut came, mut back) = (0, 0);
     // The end of a ring's memory ends a batch.
     for _ in 0..2 {

@@ -90,7 +90,8 @@ pub struct Ratio {
     pub baseline: String,
     /// The ratio of the medians.
     pub median: f64,
-    /// Whether the denominator is the best of the kernel's placements by this metric; for fio's placements, of those under fio.
+    /// Whether the denominator is the best of the kernel's placements by this metric; for fio's
+    /// placements, of those under fio.
     #[serde(default)]
     pub best: bool,
 }
@@ -130,7 +131,8 @@ pub const TOO_SHORT: &str = "too short";
 
 /// What a packet or a request takes of the machine. It is the difference of two clocks, so what is
 /// not above 0 says that the round was too short for them, and is no figure.
-const DIFFERENCES: [&str; 4] = ["instructions_per_op", "busy_us_per_op", "machine_us_per_op", "bytes_per_instruction"];
+const DIFFERENCES: [&str; 4] =
+    ["instructions_per_op", "busy_us_per_op", "machine_us_per_op", "bytes_per_instruction"];
 
 /// The metrics and their units.
 pub const METRICS: [(&str, &str); 62] = [
@@ -265,9 +267,13 @@ impl Report {
     pub fn new(bench: &str, lab: Lab, measurements: &[Measurement]) -> Self {
         let mut cells: Vec<(&Measurement, &str, Vec<f64>)> = Vec::new();
         for measurement in measurements {
-            for (metric, &value) in measurement.values.iter().filter(|(metric, value)| is_figure(metric, **value)) {
+            for (metric, &value) in
+                measurement.values.iter().filter(|(metric, value)| is_figure(metric, **value))
+            {
                 let same = |(first, name, _): &&mut (&Measurement, &str, Vec<f64>)| {
-                    *name == metric && first.workload == measurement.workload && first.placement == measurement.placement
+                    *name == metric
+                        && first.workload == measurement.workload
+                        && first.placement == measurement.placement
                 };
                 match cells.iter_mut().find(same) {
                     Some((_, _, values)) => values.push(value),
@@ -275,27 +281,42 @@ impl Report {
                 }
             }
         }
-        let rows: Vec<Row> = cells.into_iter().filter_map(|(first, metric, values)| row(first, metric, &values)).collect();
+        let rows: Vec<Row> = cells
+            .into_iter()
+            .filter_map(|(first, metric, values)| row(first, metric, &values))
+            .collect();
         let ratios = if lab.quick { Vec::new() } else { ratios(&rows) };
-        Self { bench: bench.into(), version: VERSION, lab, rows, ratios, facts: facts(measurements) }
+        Self {
+            bench: bench.into(),
+            version: VERSION,
+            lab,
+            rows,
+            ratios,
+            facts: facts(measurements),
+        }
     }
 
-    /// The placement in which the kernel's driver was best by `metric`; only under fio if `by_fio`. `None` if it was not measured, or if
-    /// neither more nor less of the metric is better.
+    /// The placement in which the kernel's driver was best by `metric`; only under fio if `by_fio`.
+    /// `None` if it was not measured, or if neither more nor less of the metric is better.
     pub fn best_kernel(&self, workload: &str, metric: &str, by_fio: bool) -> Option<&str> {
         best_kernel(&self.rows, workload, metric, by_fio)
     }
 
     /// A placement's median over that of the kernel's best; `None` for the kernel's own.
     pub fn ratio_to_best(&self, workload: &str, placement: &str, metric: &str) -> Option<f64> {
-        let same =
-            |ratio: &&Ratio| ratio.best && ratio.workload == workload && ratio.placement == placement && ratio.metric == metric;
+        let same = |ratio: &&Ratio| {
+            ratio.best
+                && ratio.workload == workload
+                && ratio.placement == placement
+                && ratio.metric == metric
+        };
         self.ratios.iter().find(same).map(|ratio| ratio.median)
     }
 
     /// What was so of a placement.
     pub fn fact(&self, placement: &str, fact: &str) -> Option<&str> {
-        let found = self.facts.iter().find(|found| found.placement == placement && found.fact == fact);
+        let found =
+            self.facts.iter().find(|found| found.placement == placement && found.fact == fact);
         found.map(|found| found.value.as_str())
     }
 
@@ -321,24 +342,41 @@ fn row(first: &Measurement, metric: &str, values: &[f64]) -> Option<Row> {
 }
 
 fn find<'a>(rows: &'a [Row], workload: &str, placement: &str, metric: &str) -> Option<&'a Summary> {
-    let row = rows.iter().find(|row| row.workload == workload && row.placement == placement && row.metric == metric)?;
+    let row = rows.iter().find(|row| {
+        row.workload == workload && row.placement == placement && row.metric == metric
+    })?;
     Some(&row.summary)
 }
 
-/// Each placement over those that it is compared with, and over the kernel's best, which is named once if it is one of them.
+/// Each placement over those that it is compared with, and over the kernel's best, which is named
+/// once if it is one of them.
 fn ratios(rows: &[Row]) -> Vec<Ratio> {
     let mut ratios = Vec::new();
     for row in rows {
         let kernels = row.placement.starts_with("kernel");
         let by_fio = row.placement.ends_with("-fio");
         let best = best_kernel(rows, &row.workload, &row.metric, by_fio).filter(|_| !kernels);
-        let compared = COMPARISONS.iter().filter(|(placement, _)| *placement == row.placement).map(|(_, baseline)| *baseline);
-        for baseline in compared.clone().chain(best.filter(|best| !compared.clone().any(|baseline| baseline == *best))) {
+        let compared = COMPARISONS
+            .iter()
+            .filter(|(placement, _)| *placement == row.placement)
+            .map(|(_, baseline)| *baseline);
+        for baseline in compared
+            .clone()
+            .chain(best.filter(|best| !compared.clone().any(|baseline| baseline == *best)))
+        {
             let other = find(rows, &row.workload, baseline, &row.metric);
             if let Some(median) = other.and_then(|other| row.summary.ratio_to(other)) {
-                let (workload, metric, placement) = (row.workload.clone(), row.metric.clone(), row.placement.clone());
+                let (workload, metric, placement) =
+                    (row.workload.clone(), row.metric.clone(), row.placement.clone());
                 let best = best == Some(baseline);
-                ratios.push(Ratio { workload, metric, placement, baseline: baseline.into(), median, best });
+                ratios.push(Ratio {
+                    workload,
+                    metric,
+                    placement,
+                    baseline: baseline.into(),
+                    median,
+                    best,
+                });
             }
         }
     }
@@ -350,12 +388,16 @@ fn best_kernel<'a>(rows: &'a [Row], workload: &str, metric: &str, by_fio: bool) 
     if sign < 0.0 && !LESS.contains(&metric) {
         return None;
     }
-    let kernels =
-        rows.iter().filter(|row| row.workload == workload && row.metric == metric && row.placement.starts_with("kernel"));
+    let kernels = rows.iter().filter(|row| {
+        row.workload == workload && row.metric == metric && row.placement.starts_with("kernel")
+    });
     let candidates = kernels.filter(|row| !by_fio || row.placement.ends_with("-fio"));
     // The first of equals: the one to which less was done.
-    let better =
-        |a: &&Row, b: &&Row| (sign * a.summary.median).total_cmp(&(sign * b.summary.median)).then(std::cmp::Ordering::Greater);
+    let better = |a: &&Row, b: &&Row| {
+        (sign * a.summary.median)
+            .total_cmp(&(sign * b.summary.median))
+            .then(std::cmp::Ordering::Greater)
+    };
     candidates.max_by(better).map(|row| row.placement.as_str())
 }
 
@@ -367,10 +409,17 @@ fn facts(measurements: &[Measurement]) -> Vec<Fact> {
         let short = is_short.then_some((TOO_SHORT, measurement.workload.as_str()));
         let known = measurement.facts.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in known.chain(short) {
-            match facts.iter_mut().find(|fact| fact.placement == measurement.placement && fact.fact == name) {
+            match facts
+                .iter_mut()
+                .find(|fact| fact.placement == measurement.placement && fact.fact == name)
+            {
                 Some(fact) if fact.value.split(", ").any(|old| old == value) => {}
                 Some(fact) => fact.value += &format!(", {value}"),
-                None => facts.push(Fact { placement: measurement.placement.clone(), fact: name.into(), value: value.into() }),
+                None => facts.push(Fact {
+                    placement: measurement.placement.clone(),
+                    fact: name.into(),
+                    value: value.into(),
+                }),
             }
         }
     }
@@ -382,7 +431,9 @@ mod tests {
     use super::*;
 
     fn rounds() -> Vec<Measurement> {
-        let iops = |round, placement: &str, value| Measurement::new(round, "randread-4k-qd32", placement).with("iops", value);
+        let iops = |round, placement: &str, value| {
+            Measurement::new(round, "randread-4k-qd32", placement).with("iops", value)
+        };
         vec![
             iops(1, "kernel", 40.0),
             iops(1, "export", 35.0),
@@ -405,7 +456,10 @@ mod tests {
     fn a_ratio_stands_for_each_pair_that_was_measured() {
         let report = Report::new("disk", Lab::default(), &rounds());
         let [ratio] = &report.ratios[..] else { panic!("{:?}", report.ratios) };
-        assert_eq!((ratio.placement.as_str(), ratio.baseline.as_str(), ratio.median), ("export", "kernel", 36.0 / 40.0));
+        assert_eq!(
+            (ratio.placement.as_str(), ratio.baseline.as_str(), ratio.median),
+            ("export", "kernel", 36.0 / 40.0)
+        );
     }
 
     fn one(placement: &str, metric: &str, value: f64) -> Measurement {
@@ -421,15 +475,29 @@ mod tests {
             one("process", "iops", 800.0),
         ];
         let report = Report::new("disk", Lab::default(), &rounds);
-        let of = |baseline: &str| report.ratios.iter().find(|ratio| ratio.placement == "process" && ratio.baseline == baseline);
+        let of = |baseline: &str| {
+            report
+                .ratios
+                .iter()
+                .find(|ratio| ratio.placement == "process" && ratio.baseline == baseline)
+        };
         assert_eq!(of("kernel").map(|ratio| (ratio.median, ratio.best)), Some((8.0, false)));
-        assert_eq!(of("kernel-passthrough").map(|ratio| (ratio.median, ratio.best)), Some((4.0, true)));
+        assert_eq!(
+            of("kernel-passthrough").map(|ratio| (ratio.median, ratio.best)),
+            Some((4.0, true))
+        );
         assert_eq!(report.ratio_to_best("randread-4k-qd32", "process", "iops"), Some(4.0));
     }
 
     #[test]
     fn the_best_of_instructions_is_the_fewest_and_the_best_of_a_share_is_none() {
-        let kernels = |metric: &str| [one("kernel", metric, 6.0), one("kernel-none", metric, 4.0), one("process", metric, 1.0)];
+        let kernels = |metric: &str| {
+            [
+                one("kernel", metric, 6.0),
+                one("kernel-none", metric, 4.0),
+                one("process", metric, 1.0),
+            ]
+        };
         let best = |metric: &str| {
             let report = Report::new("disk", Lab::default(), &kernels(metric));
             report.best_kernel("randread-4k-qd32", metric, false).map(str::to_owned)
@@ -440,14 +508,24 @@ mod tests {
 
     #[test]
     fn what_fio_did_is_compared_with_what_fio_did() {
-        let rounds = [one("kernel-none", "iops", 900.0), one("kernel-fio", "iops", 300.0), one("export-fio", "iops", 150.0)];
-        let [ratio] = &Report::new("disk", Lab::default(), &rounds).ratios[..] else { panic!("one ratio") };
+        let rounds = [
+            one("kernel-none", "iops", 900.0),
+            one("kernel-fio", "iops", 300.0),
+            one("export-fio", "iops", 150.0),
+        ];
+        let [ratio] = &Report::new("disk", Lab::default(), &rounds).ratios[..] else {
+            panic!("one ratio")
+        };
         assert_eq!((ratio.baseline.as_str(), ratio.median, ratio.best), ("kernel-fio", 0.5, true));
     }
 
     #[test]
     fn of_equals_the_kernel_as_it_comes_is_the_best() {
-        let report = Report::new("disk", Lab::default(), &[one("kernel", "iops", 5.0), one("kernel-none", "iops", 5.0)]);
+        let report = Report::new(
+            "disk",
+            Lab::default(),
+            &[one("kernel", "iops", 5.0), one("kernel-none", "iops", 5.0)],
+        );
         assert_eq!(report.best_kernel("randread-4k-qd32", "iops", false), Some("kernel"));
     }
 
@@ -457,14 +535,21 @@ mod tests {
             let facts = BTreeMap::from([("scheduler".to_owned(), scheduler.to_owned())]);
             Measurement { facts, ..Measurement::new(round, "driver", "kernel") }
         };
-        let report = Report::new("disk", Lab::default(), &[with(1, "mq-deadline"), with(2, "none"), with(3, "none")]);
+        let report = Report::new(
+            "disk",
+            Lab::default(),
+            &[with(1, "mq-deadline"), with(2, "none"), with(3, "none")],
+        );
         assert_eq!(report.fact("kernel", "scheduler"), Some("mq-deadline, none"));
         assert!(report.rows.is_empty());
     }
 
     #[test]
     fn a_cost_that_is_not_above_zero_is_no_figure_and_its_load_is_named() {
-        let rounds = [one("kernel", "instructions_per_op", 4000.0), one("process", "instructions_per_op", 0.0)];
+        let rounds = [
+            one("kernel", "instructions_per_op", 4000.0),
+            one("process", "instructions_per_op", 0.0),
+        ];
         let report = Report::new("udp-echo", Lab::default(), &rounds);
         assert_eq!(report.get("randread-4k-qd32", "process", "instructions_per_op"), None);
         assert_eq!(report.fact("process", TOO_SHORT), Some("randread-4k-qd32"));
@@ -474,7 +559,10 @@ mod tests {
     #[test]
     fn a_share_of_zero_is_a_figure() {
         let report = Report::new("udp-echo", Lab::default(), &[one("kernel", "busy_percent", 0.0)]);
-        assert_eq!(report.get("randread-4k-qd32", "kernel", "busy_percent").map(|summary| summary.median), Some(0.0));
+        assert_eq!(
+            report.get("randread-4k-qd32", "kernel", "busy_percent").map(|summary| summary.median),
+            Some(0.0)
+        );
     }
 
     #[test]

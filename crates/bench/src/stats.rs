@@ -18,14 +18,16 @@ pub struct Summary {
 impl Summary {
     /// `None` if there are no values. What is not a number is left out.
     pub fn of(values: &[f64]) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+        let mut sorted: Vec<f64> =
+            values.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let (&min, &max) = (sorted.first()?, sorted.last()?);
         let (low, high) = (sorted.get((sorted.len() - 1) / 2)?, sorted.get(sorted.len() / 2)?);
         Some(Self { rounds: sorted.len(), min, median: (low + high) / 2.0, max })
     }
 
-    /// Half of what lies between the smallest and the largest, in percent of the median; `None` if that is zero.
+    /// Half of what lies between the smallest and the largest, in percent of the median; `None` if
+    /// that is zero.
     pub fn spread(&self) -> Option<f64> {
         (self.median != 0.0).then(|| 50.0 * (self.max - self.min) / self.median)
     }
@@ -42,7 +44,10 @@ mod tests {
 
     #[test]
     fn the_median_is_the_middle_value_whatever_the_order() {
-        assert_eq!(Summary::of(&[9.0, 1.0, 5.0]), Some(Summary { rounds: 3, min: 1.0, median: 5.0, max: 9.0 }));
+        assert_eq!(
+            Summary::of(&[9.0, 1.0, 5.0]),
+            Some(Summary { rounds: 3, min: 1.0, median: 5.0, max: 9.0 })
+        );
     }
 
     #[test]

@@ -57,10 +57,12 @@ const COLUMNS: [(&str, &str); 7] = [
     ("ublk-null", "ublk null"),
 ];
 
-/// Placements below each other, with what they had and cost: medians, half of what lies between the smallest and the largest round,
-/// and the ratio to the kernel's best. What was not measured is left out.
+/// Placements below each other, with what they had and cost: medians, half of what lies between the
+/// smallest and the largest round, and the ratio to the kernel's best. What was not measured is
+/// left out.
 pub fn render(report: &Report) -> String {
-    let tables = TABLES.iter().map(|columns| table(report, columns)).filter(|text| !text.is_empty());
+    let tables =
+        TABLES.iter().map(|columns| table(report, columns)).filter(|text| !text.is_empty());
     let mut text = tables.collect::<Vec<_>>().join("\n");
     if report.ratios.iter().any(|ratio| ratio.best) {
         text += "\n* the kernel's best, by which the ratios (x) are; under fio the best under fio. \
@@ -77,9 +79,13 @@ fn table(report: &Report, columns: Columns) -> String {
         report.rows.iter().any(|row| row.workload == *workload && row.metric == *metric)
     };
     let columns: Vec<_> = columns.iter().filter(has).collect();
-    let mut lines = vec![head("", &columns.iter().map(|(heading, ..)| ("", *heading)).collect::<Vec<_>>())];
+    let mut lines =
+        vec![head("", &columns.iter().map(|(heading, ..)| ("", *heading)).collect::<Vec<_>>())];
     for placement in Placement::ALL.map(Placement::name) {
-        let cells: Vec<String> = columns.iter().map(|(_, workload, metric)| cell(report, workload, placement, metric)).collect();
+        let cells: Vec<String> = columns
+            .iter()
+            .map(|(_, workload, metric)| cell(report, workload, placement, metric))
+            .collect();
         if cells.iter().any(|cell| !cell.is_empty()) {
             lines.push([vec![placement.to_owned()], cells].concat());
         }
@@ -90,24 +96,33 @@ fn table(report: &Report, columns: Columns) -> String {
 /// What was so of the placements: which scheduler their block devices had, why one has no figures.
 fn facts(report: &Report, name: &str, heading: &str) -> String {
     let facts = report.facts.iter().filter(|fact| fact.fact == name);
-    let found: Vec<String> = facts.map(|fact| format!("{} {}", fact.placement, fact.value)).collect();
+    let found: Vec<String> =
+        facts.map(|fact| format!("{} {}", fact.placement, fact.value)).collect();
     if found.is_empty() { String::new() } else { format!("{heading}: {}\n", found.join("; ")) }
 }
 
-/// Where a guest's processor has to wait for the host's, a sleep or two run to their deadline by themselves.
+/// Where a guest's processor has to wait for the host's, a sleep or two run to their deadline by
+/// themselves.
 const FEW: f64 = 2.0;
 
 /// Rounds in which interrupts did not wake who slept on them, which is nothing that a driver takes.
 fn interrupts(report: &Report) -> String {
     let count = |metric: &'static str| {
-        let found = report.rows.iter().filter(move |row| row.metric == metric && row.summary.max > FEW);
-        found.map(|row| format!("{} {} (up to {} in a round)", row.placement, row.workload, row.summary.max))
+        let found =
+            report.rows.iter().filter(move |row| row.metric == metric && row.summary.max > FEW);
+        found.map(|row| {
+            format!("{} {} (up to {} in a round)", row.placement, row.workload, row.summary.max)
+        })
     };
     let line = |found: Vec<String>, what: &str| match found.is_empty() {
         true => String::new(),
-        false => format!("INTERRUPTS {what}: {}; its slowest rounds say little of the driver\n", found.join(", ")),
+        false => format!(
+            "INTERRUPTS {what}: {}; its slowest rounds say little of the driver\n",
+            found.join(", ")
+        ),
     };
-    line(count("interrupts_lost").collect(), "WERE LOST") + &line(count("interrupts_late").collect(), "CAME TOO LATE")
+    line(count("interrupts_lost").collect(), "WERE LOST")
+        + &line(count("interrupts_late").collect(), "CAME TOO LATE")
 }
 
 /// Of the host's processors, so much may be taken by others before it is called busy, in percent.
@@ -117,7 +132,8 @@ const BUSY: f64 = 10.0;
 fn notes(report: &Report) -> String {
     let quick = match report.lab.quick {
         true => {
-            "QUICK: one short round, which shows that each step runs. Its figures are no measurement, and are compared with nothing\n"
+            "QUICK: one short round, which shows that each step runs. Its figures are no \
+            measurement, and are compared with nothing\n"
         }
         false => "",
     };
@@ -129,16 +145,22 @@ fn host(report: &Report) -> String {
     let Some(others) = report.get("host", "host", "others_percent") else { return String::new() };
     let (median, max) = (rounded(others.median), rounded(others.max));
     match (others.max > BUSY, report.lab.mode.as_str()) {
-        (false, _) => format!("the host was idle otherwise: others took {median} % of its processors, {max} % at most\n"),
+        (false, _) => format!(
+            "the host was idle otherwise: others took {median} % of its processors, {max} % at \
+            most\n"
+        ),
         (true, "instructions") if report.lab.quick => {
-            format!("the host was busy: others took {median} % of its processors, {max} % at most\n")
+            format!(
+                "the host was busy: others took {median} % of its processors, {max} % at most\n"
+            )
         }
         (true, "instructions") => format!(
             "the host was busy: others took {median} % of its processors, {max} % at most; counts of instructions do not mind, \
              but for one request in flight: the interrupt then comes before the sleep, and who polls looks longer\n"
         ),
         (true, _) => format!(
-            "THE HOST WAS BUSY: others took {median} % of its processors, {max} % at most; by the wall clock, these figures say little\n"
+            "THE HOST WAS BUSY: others took {median} % of its processors, {max} % at most; by the \
+            wall clock, these figures say little\n"
         ),
     }
 }
@@ -156,7 +178,8 @@ const COUNTS: [(&str, &str, &str); 6] = [
 /// Each placement's steps in microseconds, and what a request takes.
 pub fn render_steps(report: &Report) -> String {
     let columns = columns(report);
-    let steps = STEPS.iter().map(|(metric, name)| (format!("{name}, us"), timeline::LOADS[0], *metric));
+    let steps =
+        STEPS.iter().map(|(metric, name)| (format!("{name}, us"), timeline::LOADS[0], *metric));
     let counts = COUNTS.iter().map(|(name, load, metric)| ((*name).to_owned(), *load, *metric));
     let mut lines = vec![head("", &columns)];
     for (name, load, metric) in steps.chain(counts) {
@@ -176,21 +199,29 @@ pub fn render_work(report: &Report) -> String {
     for load in work::LOADS {
         let cell = |placement: &str| {
             let metrics = ["iops", "busy_percent", "latency_us_p50", "latency_us_p99"];
-            let cells = metrics.map(|metric| report.get(load, placement, metric).map_or("-".into(), number));
+            let cells = metrics
+                .map(|metric| report.get(load, placement, metric).map_or("-".into(), number));
             format!("{:>7}  {:>4}  {:>6}  {:>6}", cells[0], cells[1], cells[2], cells[3])
         };
-        lines.push([vec![load.to_owned()], columns.iter().map(|(placement, _)| cell(placement)).collect()].concat());
+        lines.push(
+            [vec![load.to_owned()], columns.iter().map(|(placement, _)| cell(placement)).collect()]
+                .concat(),
+        );
     }
     align(&lines)
 }
 
 /// The placements that were measured, and their headings.
 fn columns(report: &Report) -> Vec<(&'static str, &'static str)> {
-    COLUMNS.into_iter().filter(|(placement, _)| report.rows.iter().any(|row| row.placement == *placement)).collect()
+    COLUMNS
+        .into_iter()
+        .filter(|(placement, _)| report.rows.iter().any(|row| row.placement == *placement))
+        .collect()
 }
 
 fn head(corner: &str, columns: &[(&str, &str)]) -> Vec<String> {
-    [vec![corner.to_owned()], columns.iter().map(|(_, heading)| (*heading).to_owned()).collect()].concat()
+    [vec![corner.to_owned()], columns.iter().map(|(_, heading)| (*heading).to_owned()).collect()]
+        .concat()
 }
 
 /// Throughput and utilisation of each placement at the sizes of `sectors` that were measured.
@@ -200,7 +231,8 @@ pub fn render_sizes(report: &Report, sectors: &[u32]) -> String {
     let mut lines = vec![["sectors".to_owned()].into_iter().chain(heads).collect::<Vec<_>>()];
     for &size in sectors {
         let load = Workload::reading(size).to_string();
-        let cells: Vec<String> = columns.iter().map(|(placement, _)| size_cell(report, &load, placement)).collect();
+        let cells: Vec<String> =
+            columns.iter().map(|(placement, _)| size_cell(report, &load, placement)).collect();
         if cells.iter().any(|cell| !cell.is_empty()) {
             lines.push([vec![size.to_string()], cells].concat());
         }
@@ -210,7 +242,8 @@ pub fn render_sizes(report: &Report, sectors: &[u32]) -> String {
 
 fn size_cell(report: &Report, load: &str, placement: &str) -> String {
     let Some(throughput) = report.get(load, placement, "mib_s") else { return String::new() };
-    let percent = utilisation_at(report, load, placement).map_or("-".into(), |busy| format!("{:.1}", busy.median));
+    let percent = utilisation_at(report, load, placement)
+        .map_or("-".into(), |busy| format!("{:.1}", busy.median));
     let micros = report.get(load, placement, "busy_us_per_op").map_or("-".into(), number);
     format!("{}  {percent:>5}  {micros:>6}", number(throughput))
 }
@@ -224,7 +257,10 @@ fn cell(report: &Report, workload: &str, placement: &str, metric: &str) -> Strin
         None if best => " *".into(),
         None => String::new(),
     };
-    let spread = summary.spread().filter(|_| summary.rounds > 1).map_or(String::new(), |spread| format!(" +-{spread:.0}%"));
+    let spread = summary
+        .spread()
+        .filter(|_| summary.rounds > 1)
+        .map_or(String::new(), |spread| format!(" +-{spread:.0}%"));
     format!("{}{spread}{ratio}", number(summary))
 }
 
@@ -245,14 +281,24 @@ pub fn rounded(value: f64) -> String {
 
 /// The first column to the left, the others to the right.
 fn align(lines: &[Vec<String>]) -> String {
-    let width =
-        |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        lines
+            .iter()
+            .filter_map(|line| line.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
     let mut text = String::new();
     for line in lines {
         for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
             // Writing to a string cannot fail.
-            let _ = if column == 0 { write!(text, "{cell:<width$}") } else { write!(text, "  {cell:>width$}") };
+            let _ = if column == 0 {
+                write!(text, "{cell:<width$}")
+            } else {
+                write!(text, "  {cell:>width$}")
+            };
         }
         text.truncate(text.trim_end_matches(' ').len());
         text.push('\n');
@@ -266,14 +312,17 @@ mod tests {
     use crate::report::{Lab, Measurement};
 
     fn report() -> Report {
-        let iops = |placement: &str, value| Measurement::new(1, "randread-4k-qd32", placement).with("iops", value);
+        let iops = |placement: &str, value| {
+            Measurement::new(1, "randread-4k-qd32", placement).with("iops", value)
+        };
         Report::new("disk", Lab::default(), &[iops("kernel", 43_000.0), iops("process", 397_000.0)])
     }
 
     #[test]
     fn placements_stand_below_each_other_with_their_ratio_to_the_kernels_best() {
         let text = render(&report());
-        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        let line =
+            |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(line("kernel ").contains("43.0 k *"), "{text}");
         assert!(line("process ").contains("397.0 k 9.23x"), "{text}");
     }
@@ -286,35 +335,66 @@ mod tests {
 
     #[test]
     fn rounds_that_differ_are_said_to() {
-        let iops = |round, value| Measurement::new(round, "randread-4k-qd1", "kernel").with("iops", value);
-        let text = render(&Report::new("disk", Lab::default(), &[iops(1, 8700.0), iops(2, 10_000.0), iops(3, 14_900.0)]));
+        let iops =
+            |round, value| Measurement::new(round, "randread-4k-qd1", "kernel").with("iops", value);
+        let text = render(&Report::new(
+            "disk",
+            Lab::default(),
+            &[iops(1, 8700.0), iops(2, 10_000.0), iops(3, 14_900.0)],
+        ));
         assert!(text.contains("10.0 k +-31%"), "{text}");
     }
 
     #[test]
     fn a_round_that_has_lost_interrupts_is_said_with_its_placement_and_load() {
-        let lost = |round, count| Measurement::new(round, "randread-4k-qd1", "process").with("interrupts_lost", count);
+        let lost = |round, count| {
+            Measurement::new(round, "randread-4k-qd1", "process").with("interrupts_lost", count)
+        };
         let text = render(&Report::new("disk", Lab::default(), &[lost(1, 0.0), lost(2, 31.0)]));
-        assert!(text.contains("INTERRUPTS WERE LOST: process randread-4k-qd1 (up to 31 in a round)"), "{text}");
-        assert!(!render(&Report::new("disk", Lab::default(), &[lost(1, 2.0)])).contains("INTERRUPTS"));
+        assert!(
+            text.contains("INTERRUPTS WERE LOST: process randread-4k-qd1 (up to 31 in a round)"),
+            "{text}"
+        );
+        assert!(
+            !render(&Report::new("disk", Lab::default(), &[lost(1, 2.0)])).contains("INTERRUPTS")
+        );
     }
 
     #[test]
     fn a_busy_host_is_said_and_an_idle_one_too() {
         let host = |percent| Measurement::new(1, "host", "host").with("others_percent", percent);
-        let text = |percent| render(&Report::new("disk", Lab { mode: "wall".into(), ..Lab::default() }, &[host(percent)]));
-        assert!(text(45.0).contains("THE HOST WAS BUSY") && text(45.0).contains("45.0 %"), "{}", text(45.0));
+        let text = |percent| {
+            render(&Report::new(
+                "disk",
+                Lab { mode: "wall".into(), ..Lab::default() },
+                &[host(percent)],
+            ))
+        };
+        assert!(
+            text(45.0).contains("THE HOST WAS BUSY") && text(45.0).contains("45.0 %"),
+            "{}",
+            text(45.0)
+        );
         assert!(text(1.0).contains("idle otherwise"));
     }
 
     #[test]
     fn what_was_too_short_for_a_cost_is_said_and_a_quick_run_too() {
         let cost = |placement: &str, value| {
-            Measurement::new(1, "udp-64-out", placement).with("instructions_per_op", value).with("packets_s", 9.0)
+            Measurement::new(1, "udp-64-out", placement)
+                .with("instructions_per_op", value)
+                .with("packets_s", 9.0)
         };
         let lab = Lab { mode: "instructions".into(), quick: true, ..Lab::default() };
-        let text = render_packets(&Report::new("udp-echo", lab, &[cost("kernel", 50.0), cost("process", 0.0)]));
-        assert!(text.contains("TOO SHORT FOR A COST: process udp-64-out\n") && text.contains("QUICK: "), "{text}");
+        let text = render_packets(&Report::new(
+            "udp-echo",
+            lab,
+            &[cost("kernel", 50.0), cost("process", 0.0)],
+        ));
+        assert!(
+            text.contains("TOO SHORT FOR A COST: process udp-64-out\n") && text.contains("QUICK: "),
+            "{text}"
+        );
         assert!(!text.contains("0.00"), "{text}");
     }
 

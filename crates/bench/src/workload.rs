@@ -23,8 +23,8 @@ pub enum Mix {
     Both,
 }
 
-/// A load: order, operations, bytes of a request and how many are in flight. Written `ORDERMIX-SIZE-qdDEPTH`, and
-/// with a rate `ORDERMIX-SIZE-qdDEPTH-atRATE`.
+/// A load: order, operations, bytes of a request and how many are in flight. Written
+/// `ORDERMIX-SIZE-qdDEPTH`, and with a rate `ORDERMIX-SIZE-qdDEPTH-atRATE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Workload {
     /// Order of the offsets.
@@ -35,7 +35,8 @@ pub struct Workload {
     pub bytes: u32,
     /// Requests in flight: 1 to 1024.
     pub depth: u16,
-    /// Requests per second, each started at its time whatever becomes of those before; as many as can be if `None`.
+    /// Requests per second, each started at its time whatever becomes of those before; as many as
+    /// can be if `None`.
     pub rate: Option<u32>,
 }
 
@@ -43,19 +44,28 @@ pub struct Workload {
 pub const SECTOR: u32 = 512;
 
 /// The loads that every disk is measured with.
-pub const STANDARD: [&str; 4] = ["randread-4k-qd1", "randread-4k-qd32", "randwrite-4k-qd32", "seqread-128k-qd8"];
+pub const STANDARD: [&str; 4] =
+    ["randread-4k-qd1", "randread-4k-qd32", "randwrite-4k-qd32", "seqread-128k-qd8"];
 
 /// A name that does not describe a load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no workload: write (rand|seq)(read|write|rw)-SIZE-qdDEPTH with a size from 512 to 16m (a multiple of 512) and a depth from 1 to 1024, as in randread-4k-qd32"
+    "{0:?} is no workload: write (rand|seq)(read|write|rw)-SIZE-qdDEPTH with a size from 512 to \
+    16m (a multiple of 512) and a depth from 1 to 1024, as in randread-4k-qd32"
 )]
 pub struct UnknownWorkload(String);
 
 impl Workload {
-    /// One sequential read of `sectors` after the other, as a program does that calls read() in a loop.
+    /// One sequential read of `sectors` after the other, as a program does that calls read() in a
+    /// loop.
     pub fn reading(sectors: u32) -> Self {
-        Self { order: Order::Sequential, mix: Mix::Read, bytes: sectors * SECTOR, depth: 1, rate: None }
+        Self {
+            order: Order::Sequential,
+            mix: Mix::Read,
+            bytes: sectors * SECTOR,
+            depth: 1,
+            rate: None,
+        }
     }
 
     /// The same at a rate.
@@ -94,7 +104,9 @@ fn parse(text: &str) -> Option<Workload> {
     let bytes = parse_size(size)?;
     let depth = depth.strip_prefix("qd")?.parse().ok()?;
     let rate = match parts.next() {
-        Some(rate) => Some(rate.strip_prefix("at")?.parse().ok().filter(|rate| (1..=10_000_000).contains(rate))?),
+        Some(rate) => Some(
+            rate.strip_prefix("at")?.parse().ok().filter(|rate| (1..=10_000_000).contains(rate))?,
+        ),
         None => None,
     };
     let sane = bytes.is_multiple_of(SECTOR)
@@ -139,9 +151,12 @@ mod tests {
 
     #[test]
     fn names_are_printed_as_they_were_read() {
-        for name in
-            STANDARD.into_iter().chain(["seqwrite-512-qd1", "seqread-1536-qd1", "randrw-1m-qd128", "randread-4k-qd32-at1000"])
-        {
+        for name in STANDARD.into_iter().chain([
+            "seqwrite-512-qd1",
+            "seqread-1536-qd1",
+            "randrw-1m-qd128",
+            "randread-4k-qd32-at1000",
+        ]) {
             assert_eq!(name.parse::<Workload>().unwrap().to_string(), name);
         }
     }

@@ -1,8 +1,10 @@
-//! One piece of memory for every way to a disk: what is written the one way from there is read the other way into it.
+//! One piece of memory for every way to a disk: what is written the one way from there is read the
+//! other way into it.
 //!
 //!     region /run/ring3/share /dev/ublkb0 /run/ring3/disk
 //!
-//! of `ring3 run nvme --device URI --share /run/ring3/share --socket /run/ring3/disk`. It overwrites the disk's first MiB.
+//! of `ring3 run nvme --device URI --share /run/ring3/share --socket /run/ring3/disk`. It
+//! overwrites the disk's first MiB.
 
 use std::error::Error;
 use std::fs::{File, OpenOptions};
@@ -25,7 +27,9 @@ const READ: usize = BYTES * COUNT;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [share, device, socket] = &words[..] else { return Err("usage: region SHARE DEVICE SOCKET".into()) };
+    let [share, device, socket] = &words[..] else {
+        return Err("usage: region SHARE DEVICE SOCKET".into());
+    };
     let memory = SharedMemory::new(2 * READ)?;
     // The same bytes, lent twice.
     let loan = memory.lend(Path::new(share))?;
@@ -33,7 +37,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     remote.lend(memory.region())?;
     println!("lent to {} and {}", loan.disks().join(", "), remote.name());
 
-    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(device)?;
+    let file =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(device)?;
     let mut queue = open(&remote, 8, ForeignAccess::default())?;
     for round in 0..2 {
         fill(&memory, round)?;
@@ -49,7 +54,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 read(&file, &memory, to, from)?;
             }
         }
-        println!("round {round}: {}", if is_same(&memory)? { "the same bytes" } else { "OTHER BYTES" });
+        println!(
+            "round {round}: {}",
+            if is_same(&memory)? { "the same bytes" } else { "OTHER BYTES" }
+        );
     }
     let stats = queue.stream_stats();
     println!("of the remote disk's: {} not copied, {} copied", stats.mapped, stats.copied);
@@ -59,24 +67,38 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A request of the class at byte `disk` of the disk, whose data lie at byte `at` of the memory.
-fn execute(queue: &mut BlockQueue, memory: &SharedMemory, reads: bool, (at, disk): (usize, usize)) -> Result<(), Box<dyn Error>> {
+fn execute(
+    queue: &mut BlockQueue,
+    memory: &SharedMemory,
+    reads: bool,
+    (at, disk): (usize, usize),
+) -> Result<(), Box<dyn Error>> {
     let block = queue.info().block_size as usize;
-    let (lba, blocks, data) = ((disk / block) as u64, (BYTES / block) as u32, memory.piece(at, BYTES));
-    let request = if reads { Request::read(1, lba, blocks, data) } else { Request::write(1, lba, blocks, data) };
+    let (lba, blocks, data) =
+        ((disk / block) as u64, (BYTES / block) as u32, memory.piece(at, BYTES));
+    let request = if reads {
+        Request::read(1, lba, blocks, data)
+    } else {
+        Request::write(1, lba, blocks, data)
+    };
     Ok(queue.execute(request, Deadline::after(Duration::from_secs(30)))?.result?)
 }
 
 /// A plain write of the block device. The pages go to the device as they are.
 fn write(file: &File, memory: &SharedMemory, at: usize, disk: usize) -> Result<(), Box<dyn Error>> {
     // SAFETY: the bytes lie within the memory, which lives, and the kernel only reads them.
-    let done = unsafe { libc::pwrite(file.as_raw_fd(), memory.as_ptr().add(at).cast(), BYTES, disk as i64) };
+    let done = unsafe {
+        libc::pwrite(file.as_raw_fd(), memory.as_ptr().add(at).cast(), BYTES, disk as i64)
+    };
     whole(done)
 }
 
 /// A plain read of it.
 fn read(file: &File, memory: &SharedMemory, at: usize, disk: usize) -> Result<(), Box<dyn Error>> {
     // SAFETY: the bytes lie within the memory, which lives and of which nobody has a reference.
-    let done = unsafe { libc::pread(file.as_raw_fd(), memory.as_ptr().add(at).cast(), BYTES, disk as i64) };
+    let done = unsafe {
+        libc::pread(file.as_raw_fd(), memory.as_ptr().add(at).cast(), BYTES, disk as i64)
+    };
     whole(done)
 }
 

@@ -1,10 +1,14 @@
 //! Entries of the rings of a network card.
 //!
-//! A buffer to receive into has two words: tag (32) and room (32); offset in the client's memory. What was received into one has three: tag and bytes, and two about the packet. A piece to send has four:
-//! tag and bytes, two about the packet, offset; one that was sent, or lost, one: tag (32) and which (1).
+//! A buffer to receive into has two words: tag (32) and room (32); offset in the client's memory.
+//! What was received into one has three: tag and bytes, and two about the packet. A piece to send
+//! has four: tag and bytes, two about the packet, offset; one that was sent, or lost, one: tag (32)
+//! and which (1).
 //!
-//! The words about a packet: flags (8; 1: the next entry is of this packet, too), checksum (8: 0 not known, 1 valid, 2 partial), where its sum begins (16), its field from there (16), network header (8); kind
-//! of segmentation (8: 0 none), bytes of each frame (16), bytes of headers (16). Tags and hashes are not there.
+//! The words about a packet: flags (8; 1: the next entry is of this packet, too), checksum (8: 0
+//! not known, 1 valid, 2 partial), where its sum begins (16), its field from there (16), network
+//! header (8); kind of segmentation (8: 0 none), bytes of each frame (16), bytes of headers (16).
+//! Tags and hashes are not there.
 
 use ring3_class::net::{Checksum, Kind, Meta, Segmentation};
 
@@ -55,7 +59,12 @@ impl Piece {
     /// What words say; `None` if they say nothing that a client of this version writes.
     #[inline]
     pub fn decode([first, one, other, offset]: [u64; PIECE]) -> Option<Self> {
-        Some(Self { tag: first as u32, len: (first >> 32) as u32, meta: meta([one, other])?, offset })
+        Some(Self {
+            tag: first as u32,
+            len: (first >> 32) as u32,
+            meta: meta([one, other])?,
+            offset,
+        })
     }
 
     /// Its words, as it was received; its offset is the buffer's.
@@ -96,7 +105,11 @@ fn words(meta: &Meta) -> [u64; 2] {
         Checksum::Valid => (1, 0, 0),
         Checksum::Partial { start, offset } => (2, start.into(), offset.into()),
     };
-    let one = u64::from(meta.more()) | checksum << 8 | start << 16 | offset << 32 | u64::from(meta.network()) << 48;
+    let one = u64::from(meta.more())
+        | checksum << 8
+        | start << 16
+        | offset << 32
+        | u64::from(meta.network()) << 48;
     let other = meta.segmentation().map_or(0, |cut| {
         let kind = 1 + KINDS.iter().position(|&kind| kind == cut.kind).unwrap_or(0) as u64;
         kind | u64::from(cut.size) << 16 | u64::from(cut.headers) << 32

@@ -1,8 +1,11 @@
 //! Memory that a client and the server share: files without a name, made and sealed by the server.
 //!
 //! # Trust
-//! F_SEAL_SHRINK and F_SEAL_GROW keep a client from taking away or adding what the server has mapped, and F_SEAL_SEAL from sealing it otherwise. [fcntl(2), File Sealing] A hole that it punches has
-//! zeroes instead of its bytes, for itself and for the server; what the device reaches stays where it is until it is unmapped. Small pages only: a hole in huge pages could not be filled again.
+//! F_SEAL_SHRINK and F_SEAL_GROW keep a client from taking away or adding what the server has
+//! mapped, and F_SEAL_SEAL from sealing it otherwise. [fcntl(2), File Sealing] A hole that it
+//! punches has zeroes instead of its bytes, for itself and for the server; what the device reaches
+//! stays where it is until it is unmapped. Small pages only: a hole in huge pages could not be
+//! filled again.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
@@ -11,7 +14,9 @@ use ring3_class::Error;
 use ring3_class::dma::{Arena, DmaBuffer, Region, admit};
 use ring3_class::net::{Counters, Link};
 use ring3_device::ring::{Words, shared_words};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 
 use crate::frame;
 use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION};
@@ -23,7 +28,8 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 pub fn make(len: usize) -> Result<OwnedFd, Error> {
     admit(len)?;
     let failed = |error| Error::os(format!("making {len} bytes of memory to share"), error);
-    let fd = memfd_create("ring3-broker", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(failed)?;
+    let fd = memfd_create("ring3-broker", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(failed)?;
     ftruncate(&fd, len as u64).map_err(failed)?;
     fcntl_add_seals(&fd, SEALS).map_err(failed)?;
     Ok(fd)
@@ -33,7 +39,11 @@ pub fn make(len: usize) -> Result<OwnedFd, Error> {
 pub fn check(fd: &OwnedFd, len: usize) -> Result<(), Error> {
     let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
     let size = fstat(fd).is_ok_and(|stat| stat.st_size as u64 == len as u64);
-    if sealed && size { Ok(()) } else { Err(Error::Protocol(format!("the server's memory is no sealed file of {len} bytes"))) }
+    if sealed && size {
+        Ok(())
+    } else {
+        Err(Error::Protocol(format!("the server's memory is no sealed file of {len} bytes")))
+    }
 }
 
 /// Where the parts of a queue's memory are, each of whole pages, one behind the other.
@@ -56,12 +66,15 @@ impl<const N: usize> Parts<N> {
         let mut offset = 0;
         let mut parts = Vec::new();
         for len in self.0 {
-            let fd = fd.try_clone_to_owned().map_err(|error| Error::os("duplicating a queue's memory", error))?;
+            let fd = fd
+                .try_clone_to_owned()
+                .map_err(|error| Error::os("duplicating a queue's memory", error))?;
             // As it is: the other side may have written there.
             parts.push(Arena::new(Region::lent(fd, offset, len)?, 0).alloc_stale(len)?);
             offset += len as u64;
         }
-        <[DmaBuffer; N]>::try_from(parts).map_err(|_| Error::Invalid("parts of a queue's memory are missing".into()))
+        <[DmaBuffer; N]>::try_from(parts)
+            .map_err(|_| Error::Invalid("parts of a queue's memory are missing".into()))
     }
 }
 
@@ -75,7 +88,8 @@ pub struct QueueMemory {
     pub submissions: DmaBuffer,
     /// The ring of completions.
     pub completions: DmaBuffer,
-    /// For each place of the ring of submissions, the segments of an entry that has several: pairs of words, offset and bytes.
+    /// For each place of the ring of submissions, the segments of an entry that has several: pairs
+    /// of words, offset and bytes.
     pub tables: DmaBuffer,
 }
 
@@ -83,7 +97,11 @@ impl Layout {
     /// Of a queue of `depth` requests, a power of two.
     pub fn new(depth: u16) -> Self {
         let tables = usize::from(depth) * MAX_SEGMENTS * 2;
-        Self(Parts::new([shared_words::<SUBMISSION>(depth), shared_words::<COMPLETION>(depth), tables]))
+        Self(Parts::new([
+            shared_words::<SUBMISSION>(depth),
+            shared_words::<COMPLETION>(depth),
+            tables,
+        ]))
     }
 
     /// Bytes of all parts together.
@@ -98,11 +116,17 @@ impl Layout {
     }
 }
 
-/// The memory of a card's queue: rings of buffers to receive into, of what was received, of what is to be sent, of what was.
+/// The memory of a card's queue: rings of buffers to receive into, of what was received, of what is
+/// to be sent, of what was.
 pub fn port(rx_depth: u16, tx_depth: u16) -> Parts<4> {
     let received = shared_words::<{ frame::RECEIVED }>(rx_depth);
     let sent = shared_words::<{ frame::SENT }>(tx_depth);
-    Parts::new([shared_words::<{ frame::BUFFER }>(rx_depth), received, shared_words::<{ frame::PIECE }>(tx_depth), sent])
+    Parts::new([
+        shared_words::<{ frame::BUFFER }>(rx_depth),
+        received,
+        shared_words::<{ frame::PIECE }>(tx_depth),
+        sent,
+    ])
 }
 
 /// The page that the server writes for a client of a card, who only reads it.
@@ -126,7 +150,9 @@ impl Board {
     /// Shows the link.
     pub fn set_link(&self, link: Link) {
         let known = |value: Option<u64>| value.map_or(0, |value| 1 | value << 1);
-        let word = u64::from(link.up) | known(link.full_duplex.map(u64::from)) << 8 | known(link.speed.map(u64::from)) << 16;
+        let word = u64::from(link.up)
+            | known(link.full_duplex.map(u64::from)) << 8
+            | known(link.speed.map(u64::from)) << 16;
         self.0.store(LINK, word);
         fence(Ordering::Release);
         self.0.store(CHANGES, self.changes() + 1);
@@ -149,8 +175,12 @@ impl Board {
 
     /// Shows what was counted.
     pub fn set_counters(&self, counters: &Counters) {
-        let Counters { rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost } = *counters;
-        self.0.store_entry(COUNTERS, &[rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost]);
+        let Counters { rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost } =
+            *counters;
+        self.0.store_entry(
+            COUNTERS,
+            &[rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost],
+        );
     }
 
     /// What was counted.
@@ -189,7 +219,13 @@ mod tests {
         let (ours, theirs) = (layout.map(fd.as_fd()).unwrap(), layout.map(fd.as_fd()).unwrap());
         theirs.tables.store(1, 7);
         assert_eq!(ours.tables.load(1), 7);
-        fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, layout.bytes() as u64).unwrap();
+        fallocate(
+            &fd,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            0,
+            layout.bytes() as u64,
+        )
+        .unwrap();
         assert_eq!(ours.tables.load(1), 0);
     }
 
@@ -197,13 +233,23 @@ mod tests {
     fn a_board_says_what_was_written_to_it() {
         let fd = make(Board::BYTES).unwrap();
         let (ours, theirs) = (Board::map(fd.as_fd()).unwrap(), Board::map(fd.as_fd()).unwrap());
-        for (speed, full_duplex) in [(None, None), (Some(0), Some(false)), (Some(u32::MAX), Some(true))] {
-            let (link, before) = (Link { up: speed.is_some(), speed, full_duplex }, theirs.changes());
+        for (speed, full_duplex) in
+            [(None, None), (Some(0), Some(false)), (Some(u32::MAX), Some(true))]
+        {
+            let (link, before) =
+                (Link { up: speed.is_some(), speed, full_duplex }, theirs.changes());
             ours.set_link(link);
             assert_eq!((theirs.link(), theirs.changes()), (link, before + 1));
         }
-        let counters =
-            Counters { rx_packets: 1, rx_bytes: 2, rx_missed: 3, rx_errors: 4, tx_packets: 5, tx_bytes: 6, tx_lost: 7 };
+        let counters = Counters {
+            rx_packets: 1,
+            rx_bytes: 2,
+            rx_missed: 3,
+            rx_errors: 4,
+            tx_packets: 5,
+            tx_bytes: 6,
+            tx_lost: 7,
+        };
         ours.set_counters(&counters);
         assert_eq!(theirs.counters(), counters);
     }

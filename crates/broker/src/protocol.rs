@@ -1,6 +1,8 @@
-//! What a client and the server say to each other, beside the rings: JSON objects in packets of a socket that keeps their boundaries (SOCK_SEQPACKET), descriptors beside them.
+//! What a client and the server say to each other, beside the rings: JSON objects in packets of a
+//! socket that keeps their boundaries (SOCK_SEQPACKET), descriptors beside them.
 //!
-//! The client asks, the server answers, one after the other; [`Answer::Ended`] alone comes unasked, and last.
+//! The client asks, the server answers, one after the other; [`Answer::Ended`] alone comes unasked,
+//! and last.
 
 use ring3_class::block::Info;
 use ring3_class::net::{self, Multicast};
@@ -22,7 +24,8 @@ pub enum Ask {
     },
     /// A queue.
     Open {
-        /// Requests that it shall hold at once; it gets a power of two, at most as many as it may have.
+        /// Requests that it shall hold at once; it gets a power of two, at most as many as it may
+        /// have.
         depth: u16,
     },
     /// Takes a queue back: answered when nothing of it is in flight any more.
@@ -30,15 +33,17 @@ pub enum Ask {
         /// Which.
         queue: u16,
     },
-    /// With one descriptor: a [region](crate::region) of the client's own. A server of a disk gives it the next number of the client's memory, whose 0 is what it has made itself, and keeps it until the client
-    /// goes; to who exports block devices it is the first word.
+    /// With one descriptor: a [region](crate::region) of the client's own. A server of a disk gives
+    /// it the next number of the client's memory, whose 0 is what it has made itself, and keeps it
+    /// until the client goes; to who exports block devices it is the first word.
     Offer {
         /// The client's [`VERSION`].
         version: u32,
         /// Bytes of it.
         bytes: u64,
     },
-    /// Of an export: takes the region back. Answered when nothing that is in flight lies there any more, and the device does not reach it.
+    /// Of an export: takes the region back. Answered when nothing that is in flight lies there any
+    /// more, and the device does not reach it.
     Revoke,
     /// Of a card: its queue.
     OpenPort(OpenPort),
@@ -53,7 +58,8 @@ pub enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenPort {
-    /// Buffers for reception that it shall hold; it gets a power of two, at most as many as it may have.
+    /// Buffers for reception that it shall hold; it gets a power of two, at most as many as it may
+    /// have.
     pub rx_depth: u16,
     /// The same of buffers to send.
     pub tx_depth: u16,
@@ -67,7 +73,8 @@ pub struct OpenPort {
 pub enum Answer {
     /// To [`Ask::Hello`] of a disk, with the descriptor of the memory.
     Welcome(Box<Welcome>),
-    /// To [`Ask::Hello`] of a card, with three descriptors: the memory, the [board](crate::memory::Board), a pipe that the server writes to when the link changes.
+    /// To [`Ask::Hello`] of a card, with three descriptors: the memory, the
+    /// [board](crate::memory::Board), a pipe that the server writes to when the link changes.
     Port(Box<Port>),
     /// To [`Ask::OpenPort`], with descriptors as of [`Opened`](Self::Opened).
     PortOpened {
@@ -78,7 +85,9 @@ pub enum Answer {
     },
     /// To [`Ask::Filter`].
     Filtered,
-    /// To [`Ask::Open`], with three descriptors: the rings' memory ([`Layout`](crate::memory::Layout)), an eventfd that the client raises, a pipe that the server writes to.
+    /// To [`Ask::Open`], with three descriptors: the rings' memory
+    /// ([`Layout`](crate::memory::Layout)), an eventfd that the client raises, a pipe that the
+    /// server writes to.
     Opened {
         /// Its number.
         queue: u16,
@@ -120,7 +129,8 @@ pub struct Port {
     pub info: net::Info,
     /// Bytes of memory that it has.
     pub memory: u64,
-    /// Whether the card reads what is sent from the client's memory by itself; otherwise the server copies.
+    /// Whether the card reads what is sent from the client's memory by itself; otherwise the server
+    /// copies.
     pub mapped: bool,
 }
 

@@ -1,7 +1,10 @@
 //! Entries of the rings.
 //!
-//! A submission has four words: operation (8 bits), flags (8), number of segments (16) and tag (32); first block; blocks (32) and bytes of the first segment (32); place of the first segment: the number of a region
-//! of the client's memory (16), the offset there (48). An entry with several segments has all of them in its place's table instead. A completion has one word: tag (32) and status (32).
+//! A submission has four words: operation (8 bits), flags (8), number of segments (16) and tag
+//! (32); first block; blocks (32) and bytes of the first segment (32); place of the first segment:
+//! the number of a region of the client's memory (16), the offset there (48). An entry with several
+//! segments has all of them in its place's table instead. A completion has one word: tag (32) and
+//! status (32).
 
 use ring3_class::block::{IoError, Operation};
 use ring3_class::dma::Span;
@@ -32,8 +35,13 @@ pub struct Submission {
     pub only: (u64, u32),
 }
 
-const OPERATIONS: [Operation; 5] =
-    [Operation::Read, Operation::Write, Operation::Flush, Operation::WriteZeroes, Operation::Discard];
+const OPERATIONS: [Operation; 5] = [
+    Operation::Read,
+    Operation::Write,
+    Operation::Flush,
+    Operation::WriteZeroes,
+    Operation::Discard,
+];
 
 /// The numbers of errors begin with 1: 0 is success.
 const ERRORS: [IoError; 10] = [
@@ -53,8 +61,13 @@ impl Submission {
     /// Its words.
     #[inline]
     pub fn encode(&self) -> [u64; SUBMISSION] {
-        let operation = OPERATIONS.iter().position(|&operation| operation == self.operation).unwrap_or(0) as u64;
-        let first = operation | u64::from(self.fua) << 8 | u64::from(self.segments) << 16 | u64::from(self.tag) << 32;
+        let operation =
+            OPERATIONS.iter().position(|&operation| operation == self.operation).unwrap_or(0)
+                as u64;
+        let first = operation
+            | u64::from(self.fua) << 8
+            | u64::from(self.segments) << 16
+            | u64::from(self.tag) << 32;
         [first, self.lba, u64::from(self.blocks) | u64::from(self.only.1) << 32, self.only.0]
     }
 

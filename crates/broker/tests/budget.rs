@@ -1,4 +1,5 @@
-//! What a confined server may take is known when it starts and only counted then: clients that come and go take nothing for good.
+//! What a confined server may take is known when it starts and only counted then: clients that come
+//! and go take nothing for good.
 
 mod served;
 
@@ -22,7 +23,8 @@ fn clients_that_come_and_go_leave_the_budget_of_a_confined_server_as_it_was() {
         }
     }
     for round in 0..64 {
-        let disk = RemoteDisk::connect(&served.path(0), CLIENT).unwrap_or_else(|error| panic!("client {round}: {error}"));
+        let disk = RemoteDisk::connect(&served.path(0), CLIENT)
+            .unwrap_or_else(|error| panic!("client {round}: {error}"));
         disk.lend(memory.region()).unwrap_or_else(|error| panic!("client {round}: {error}"));
     }
 }

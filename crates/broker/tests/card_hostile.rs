@@ -1,4 +1,5 @@
-//! Clients of a card that break the protocol, or want what is not theirs: each is cut off with a reason, or hurts itself; others' traffic goes on, and no frame reaches who it is not for.
+//! Clients of a card that break the protocol, or want what is not theirs: each is cut off with a
+//! reason, or hurts itself; others' traffic goes on, and no frame reaches who it is not for.
 
 mod served;
 
@@ -16,11 +17,13 @@ use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use served::card::{DEPTH, RawCard, ServedCard, User, frame};
 use served::{HEAD, Raw, SOON};
 
-/// Socket 0 is the offender's, sockets 1 and 2 somebody else's, of whom the last is in another VLAN.
+/// Socket 0 is the offender's, sockets 1 and 2 somebody else's, of whom the last is in another
+/// VLAN.
 const TERMS: [&str; 4] = [",clients=2", "", "", ",vlan=7"];
 const OUTSIDE: Mac = Mac([2, 0, 0, 0, 0, 0xee]);
 
-/// Lets `attack` do what it likes while two others talk to each other without end: each must hear all of what the other says, and nothing else.
+/// Lets `attack` do what it likes while two others talk to each other without end: each must hear
+/// all of what the other says, and nothing else.
 fn beside(served: &ServedCard, attack: impl FnOnce(&ServedCard)) {
     let [mut one, mut other] = [1, 2].map(|socket| User::new(served.client(socket)));
     let mut apart = User::new(served.client(3));
@@ -36,7 +39,10 @@ fn beside(served: &ServedCard, attack: impl FnOnce(&ServedCard)) {
                 assert_eq!(one.hears(), (other.mac(), rounds));
                 rounds = (rounds + 1) % 200;
             }
-            assert!(apart.receive_until(Deadline::after(Duration::ZERO)).is_none(), "another VLAN heard something");
+            assert!(
+                apart.receive_until(Deadline::after(Duration::ZERO)).is_none(),
+                "another VLAN heard something"
+            );
         });
         // Also of an attack that fails the test.
         let ends = Ends(over);
@@ -59,7 +65,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// The same of one client, where the card reads its memory and where that is copied; it must be cut off for a reason that holds `why`.
+/// The same of one client, where the card reads its memory and where that is copied; it must be cut
+/// off for a reason that holds `why`.
 fn cut_off(why: &str, attack: impl Fn(&mut RawCard)) {
     for copy in [false, true] {
         let served = ServedCard::start(&TERMS, Options { copy, ..Options::default() });
@@ -79,7 +86,14 @@ fn piece(tag: u32) -> Piece {
 
 #[test]
 fn a_packet_beyond_its_memory_is_its_end() {
-    for (offset, len) in [(64 << 10, 1), ((64 << 10) - 99, 100), (u64::MAX, 100), (u64::MAX - 50, 100), (0, u32::MAX), (0, 0)] {
+    for (offset, len) in [
+        (64 << 10, 1),
+        ((64 << 10) - 99, 100),
+        (u64::MAX, 100),
+        (u64::MAX - 50, 100),
+        (0, u32::MAX),
+        (0, 0),
+    ] {
         cut_off("not in its memory", |client| {
             client.put(2, Piece { offset, len, ..piece(1) }.encode());
             client.show();
@@ -210,14 +224,19 @@ fn a_frame_from_anothers_address_with_a_tag_or_for_the_cable_reaches_nobody_and_
             tagged(apart.mac()),
             tagged(Mac::BROADCAST),
             // A pause of the cable. [IEEE 802.3 31B]
-            [&[1, 0x80, 0xc2, 0, 0, 1][..], &own.0, &[0x88, 8, 0, 1, 0xff, 0xff], &[0; 42]].concat(),
+            [&[1, 0x80, 0xc2, 0, 0, 1][..], &own.0, &[0x88, 8, 0, 1, 0xff, 0xff], &[0; 42]]
+                .concat(),
             vec![0; 13],
         ];
         for (number, bytes) in frames.iter().enumerate() {
             client.send(number as u32, bytes);
             client.wait_for(number as u64 + 1);
         }
-        assert_eq!((0..8).map(|at| client.rings[3].load(24 + at) >> 32).sum::<u64>(), 8, "not all are said to be lost");
+        assert_eq!(
+            (0..8).map(|at| client.rings[3].load(24 + at) >> 32).sum::<u64>(),
+            8,
+            "not all are said to be lost"
+        );
         // What is for another VLAN's client goes to the wire alone, without a tag.
         client.took(8);
         client.send(9, &frame(apart.mac(), own, 5));
@@ -241,8 +260,14 @@ fn packets_that_ask_for_what_cannot_be_are_lost_and_it_stays() {
         Meta::default().with_checksum(partial(u16::MAX, u16::MAX)),
         Meta::default().with_checksum(partial(99, 0)),
         Meta::default().with_segmentation(cut(1460, 54)),
-        Meta::default().with_segmentation(cut(1, u16::MAX)).with_checksum(partial(34, 16)).with_network(14),
-        Meta::default().with_segmentation(cut(u16::MAX, 54)).with_checksum(partial(34, 16)).with_network(255),
+        Meta::default()
+            .with_segmentation(cut(1, u16::MAX))
+            .with_checksum(partial(34, 16))
+            .with_network(14),
+        Meta::default()
+            .with_segmentation(cut(u16::MAX, 54))
+            .with_checksum(partial(34, 16))
+            .with_network(255),
     ];
     for (tag, meta) in (0..).zip(wrong) {
         client.put(2, Piece { meta, ..piece(tag) }.encode());
@@ -251,7 +276,11 @@ fn packets_that_ask_for_what_cannot_be_are_lost_and_it_stays() {
     client.put(2, Piece { len: 64 << 10, ..piece(5) }.encode());
     client.show();
     client.wait_for(6);
-    assert_eq!((0..6).map(|at| client.rings[3].load(24 + at) >> 32).sum::<u64>(), 6, "not all are said to be lost");
+    assert_eq!(
+        (0..6).map(|at| client.rings[3].load(24 + at) >> 32).sum::<u64>(),
+        6,
+        "not all are said to be lost"
+    );
     client.send(7, &frame(OUTSIDE, own, 7));
     assert_eq!(served::card::came_out(&mut peer), frame(OUTSIDE, own, 7));
 }
@@ -339,12 +368,18 @@ fn one_who_dies_in_flight_hurts_nobody() {
 #[test]
 fn right_words_at_the_wrong_time_are_its_end() {
     let again = Ask::Hello { version: ring3_broker::protocol::VERSION, memory: 4096 };
-    for (ask, why) in [(again, "twice"), (Ask::Close { queue: 1 }, "not open"), (Ask::Open { depth: 1 }, "for a disk")] {
+    for (ask, why) in [
+        (again, "twice"),
+        (Ask::Close { queue: 1 }, "not open"),
+        (Ask::Open { depth: 1 }, "for a disk"),
+    ] {
         cut_off(why, |client| client.raw.channel.send(&ask, &[]).unwrap());
     }
     let served = ServedCard::start(&TERMS, Options::default());
     let raw = Raw::silent(&served.path(0));
-    raw.channel.send(&Ask::OpenPort(OpenPort { rx_depth: 1, tx_depth: 1, mtu: 1500 }), &[]).unwrap();
+    raw.channel
+        .send(&Ask::OpenPort(OpenPort { rx_depth: 1, tx_depth: 1, mtu: 1500 }), &[])
+        .unwrap();
     assert!(raw.ended().contains("before it says hello"));
 }
 
@@ -353,10 +388,13 @@ fn more_groups_than_are_told_apart_are_all_and_more_than_one_queue_is_refused() 
     let served = ServedCard::start(&TERMS, Options::default());
     beside(&served, |served| {
         let client = RawCard::new(&served.path(0));
-        let groups = (0..1000u16).map(|group| Mac([1, 0, 0x5e, 0, group.to_be_bytes()[0], group.to_be_bytes()[1]]));
-        let (answer, _) = client.raw.ask(&Ask::Filter { multicast: Multicast::Of(groups.collect()) });
+        let groups = (0..1000u16)
+            .map(|group| Mac([1, 0, 0x5e, 0, group.to_be_bytes()[0], group.to_be_bytes()[1]]));
+        let (answer, _) =
+            client.raw.ask(&Ask::Filter { multicast: Multicast::Of(groups.collect()) });
         assert_eq!(answer, Answer::Filtered);
-        let (answer, _) = client.raw.ask(&Ask::OpenPort(OpenPort { rx_depth: 1, tx_depth: 1, mtu: 1500 }));
+        let (answer, _) =
+            client.raw.ask(&Ask::OpenPort(OpenPort { rx_depth: 1, tx_depth: 1, mtu: 1500 }));
         assert!(matches!(answer, Answer::Refused { .. }));
     });
 }
@@ -367,7 +405,13 @@ fn memory_can_be_neither_shrunk_nor_grown_and_a_hole_in_it_is_zeroes() {
     beside(&served, |served| {
         let mut client = RawCard::new(&served.path(0));
         assert!(ftruncate(&client.file, 0).is_err() && ftruncate(&client.file, 1 << 20).is_err());
-        fallocate(&client.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 64 << 10).unwrap();
+        fallocate(
+            &client.file,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            0,
+            64 << 10,
+        )
+        .unwrap();
         client.provide(1);
         // From no address: lost.
         client.put(2, piece(2).encode());
@@ -391,7 +435,8 @@ fn random_words_in_every_ring_hurt_nobody() {
         for _ in 0..100 {
             let client = RawCard::new(&served.path(0));
             for words in &client.rings {
-                (1..words.count().min(60)).for_each(|word| words.store(word, next() >> (next() % 64)));
+                (1..words.count().min(60))
+                    .for_each(|word| words.store(word, next() >> (next() % 64)));
             }
             client.rings[3].store(HEAD, 0);
             client.rings[1].store(HEAD, 0);

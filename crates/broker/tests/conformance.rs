@@ -1,4 +1,5 @@
-//! A disk behind the broker is a disk as any other: the suite of the block class, and what sharing adds.
+//! A disk behind the broker is a disk as any other: the suite of the block class, and what sharing
+//! adds.
 
 mod served;
 
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant};
 use ring3_backend::OpenOptions;
 use ring3_broker::client::RemoteDisk;
 use ring3_broker::server::Options;
-use ring3_class::block::{Completion, Data, Disk, IoError, Operation, Queue, Ram, Request, execute};
+use ring3_class::block::{
+    Completion, Data, Disk, IoError, Operation, Queue, Ram, Request, execute,
+};
 use ring3_class::dma::SegmentRules;
 use ring3_class::{Deadline, Error};
 use ring3_conformance::block::{self as conformance, Report};
@@ -31,7 +34,8 @@ fn a_remote_disk_conforms_where_the_device_reaches_its_memory() {
     let served = Served::ram(&[""]);
     let disk = served.client(0);
     assert!(disk.is_mapped());
-    // Detaching, for which another process would have to take the connection over, and write protection.
+    // Detaching, for which another process would have to take the connection over, and write
+    // protection.
     assert!(check(&disk).skipped() <= 4);
 }
 
@@ -47,7 +51,8 @@ fn a_remote_disk_conforms_where_the_server_copies() {
 fn model(uri: &str) -> (Arc<dyn Disk>, Box<dyn Controller>) {
     let memory = OpenOptions { arena: 64 << 20, ..OpenOptions::default() };
     let device = ring3_backend::open(&uri.parse().unwrap(), memory).unwrap();
-    let opened = Driver::open(device, None, &Settings { queues: 1, ..Settings::default() }).unwrap();
+    let opened =
+        Driver::open(device, None, &Settings { queues: 1, ..Settings::default() }).unwrap();
     let disk = opened.offers.into_iter().find_map(|offer| match offer {
         Offer::Disk(disk) => Some(disk),
         Offer::Nic(_) => None,
@@ -85,7 +90,8 @@ fn two_clients_see_one_disk_and_each_its_own_range_of_it() {
     assert_eq!(read(&reader, 0), [0x31; 512]);
     let mut queue = reader.open_queue(1).unwrap();
     let buffer = reader.dma().arena().alloc_pages(512).unwrap();
-    let done = execute(&mut *queue, Request::write(1, 0, 1, buffer), Deadline::after(SOON)).unwrap();
+    let done =
+        execute(&mut *queue, Request::write(1, 0, 1, buffer), Deadline::after(SOON)).unwrap();
     assert_eq!(done.result, Err(IoError::ReadOnly));
 }
 
@@ -103,7 +109,14 @@ fn both_conform_at_the_same_time_on_halves() {
 /// Reads block after block of `blocks` with `depth` requests in flight, `count` times.
 fn load(disk: &RemoteDisk, depth: u16, blocks: u32, count: u64) {
     let mut queue = disk.open_queue(depth).unwrap();
-    let request = |token, data| Request { operation: Operation::Read, fua: false, blocks, lba: 0, token, data };
+    let request = |token, data| Request {
+        operation: Operation::Read,
+        fua: false,
+        blocks,
+        lba: 0,
+        token,
+        data,
+    };
     for token in 0..queue.depth().into() {
         let data = disk.dma().arena().alloc_pages(blocks as usize * 512).unwrap();
         queue.submit(request(token, data.into())).unwrap();
@@ -126,7 +139,9 @@ fn load(disk: &RemoteDisk, depth: u16, blocks: u32, count: u64) {
 fn a_client_is_held_to_its_operations_and_bytes_and_the_other_is_not() {
     let served = Served::ram(&[",iops=200", ",rate=1M", ""]);
     std::thread::scope(|scope| {
-        let disks: Vec<_> = [(0, 100), (1, 128), (2, 20_000)].map(|(index, count)| (served.client(index), count)).into();
+        let disks: Vec<_> = [(0, 100), (1, 128), (2, 20_000)]
+            .map(|(index, count)| (served.client(index), count))
+            .into();
         let threads = disks.into_iter().map(|(disk, count)| {
             scope.spawn(move || {
                 let start = Instant::now();
@@ -134,9 +149,14 @@ fn a_client_is_held_to_its_operations_and_bytes_and_the_other_is_not() {
                 start.elapsed()
             })
         });
-        let took: Vec<_> = threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect();
-        // 100 of 200, and 1 MiB of 1 MiB, in a second, less what goes through at once: a twentieth of a second's worth, and a request beyond it.
-        assert!(took[0] > Duration::from_millis(400) && took[1] > Duration::from_millis(850), "{took:?}");
+        let took: Vec<_> =
+            threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect();
+        // 100 of 200, and 1 MiB of 1 MiB, in a second, less what goes through at once: a twentieth
+        // of a second's worth, and a request beyond it.
+        assert!(
+            took[0] > Duration::from_millis(400) && took[1] > Duration::from_millis(850),
+            "{took:?}"
+        );
     });
 }
 
@@ -144,17 +164,29 @@ fn a_client_is_held_to_its_operations_and_bytes_and_the_other_is_not() {
 fn short_requests_do_not_wait_behind_all_the_long_ones_of_another_client() {
     // The disk's queue is what both want: it has room for four.
     let disk = Arc::new(Gated::new());
-    let served = Served::start(disk.clone(), &["", ",offset=1M"], Options { depth: 4, ..Options::default() });
+    let served = Served::start(
+        disk.clone(),
+        &["", ",offset=1M"],
+        Options { depth: 4, ..Options::default() },
+    );
     let (greedy, modest) = (served.client(0), served.client(1));
     let (mut long, mut short) = (greedy.open_queue(64).unwrap(), modest.open_queue(8).unwrap());
     disk.set(false);
     for token in 0..64 {
-        long.submit(Request::read(token, 0, 64, greedy.dma().arena().alloc_pages(64 * 512).unwrap())).unwrap();
+        long.submit(Request::read(
+            token,
+            0,
+            64,
+            greedy.dma().arena().alloc_pages(64 * 512).unwrap(),
+        ))
+        .unwrap();
     }
     long.ring();
     disk.wait_for(4);
     for token in 0..8 {
-        short.submit(Request::read(token, 0, 1, modest.dma().arena().alloc_pages(512).unwrap())).unwrap();
+        short
+            .submit(Request::read(token, 0, 1, modest.dma().arena().alloc_pages(512).unwrap()))
+            .unwrap();
     }
     short.ring();
     disk.set(true);
@@ -186,7 +218,10 @@ fn a_server_that_stops_ends_what_is_in_flight_and_says_so() {
     assert!(ends.iter().all(|end| end.result.is_ok() || matches!(end.data, Data::None)));
     assert!(queue.submit(Request::flush(1)).unwrap_err().error == Some(IoError::Gone));
     let error = disk.open_queue(1).err().unwrap();
-    assert!(matches!(&error, Error::Fatal(why) if why.contains("the server was stopped")), "{error}");
+    assert!(
+        matches!(&error, Error::Fatal(why) if why.contains("the server was stopped")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -199,7 +234,8 @@ fn a_disk_that_nobody_serves_is_an_error_that_says_how_to() {
 #[test]
 fn a_device_with_boundaries_beyond_a_page_is_copied_for() {
     let rules = SegmentRules { boundary: 65536, ..SegmentRules::PAGES };
-    let disk = Arc::new(Ram::new(512, 16384, 64 << 20).unwrap().with_info(|info| info.segments = rules));
+    let disk =
+        Arc::new(Ram::new(512, 16384, 64 << 20).unwrap().with_info(|info| info.segments = rules));
     let server = ring3_broker::server::Server::bind(disk, Vec::new(), Options::default()).unwrap();
     assert!(!server.is_mapped());
 }

@@ -25,6 +25,7 @@ fn who_came_while_no_descriptor_was_left_is_accepted_later_though_nobody_else_co
     std::thread::sleep(Duration::from_millis(300));
     setrlimit(Resource::Nofile, limit).unwrap();
     // It is told why it is cut off.
-    let answered = poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&Timespec::try_from(SOON).unwrap()));
+    let answered =
+        poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&Timespec::try_from(SOON).unwrap()));
     assert_eq!(answered, Ok(1));
 }

@@ -1,4 +1,5 @@
-//! Clients that break the protocol, each in its own way: it is cut off with a reason, or hurts itself; another client's disk and bytes stay what they are, and the place is free again.
+//! Clients that break the protocol, each in its own way: it is cut off with a reason, or hurts
+//! itself; another client's disk and bytes stay what they are, and the place is free again.
 
 mod served;
 
@@ -17,12 +18,16 @@ use ring3_class::Deadline;
 use ring3_class::block::Operation;
 use ring3_device::ring::Words;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
-use served::{Gated, HEAD, LINGER, Raw, RawQueue, SOON, Served, TAIL, lingering, read, read_of, round_trip};
+use served::{
+    Gated, HEAD, LINGER, Raw, RawQueue, SOON, Served, TAIL, lingering, read, read_of, round_trip,
+};
 
-/// Socket 0 is the offender's, who sees the second MiB of the disk; socket 1 somebody else's, with the first.
+/// Socket 0 is the offender's, who sees the second MiB of the disk; socket 1 somebody else's, with
+/// the first.
 const TERMS: [&str; 2] = [",offset=1M,size=1M,clients=2", ",size=1M"];
 
-/// Lets `attack` do what it likes while another client writes and reads its own blocks without end, whose every byte must be right.
+/// Lets `attack` do what it likes while another client writes and reads its own blocks without end,
+/// whose every byte must be right.
 fn beside(served: &Served, attack: impl FnOnce(&Served)) {
     let (witness, over) = (served.client(1), AtomicBool::new(false));
     round_trip(&witness, 7, 0x5a);
@@ -55,10 +60,12 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// The same of what a client with a queue of 8 does, where the device reaches its memory and where it is copied; it must be cut off for a reason that holds `why`.
+/// The same of what a client with a queue of 8 does, where the device reaches its memory and where
+/// it is copied; it must be cut off for a reason that holds `why`.
 fn cut_off(why: &str, attack: impl Fn(&Raw, &mut RawQueue)) {
     for copy in [false, true] {
-        let served = Served::start(Arc::new(Gated::new()), &TERMS, Options { copy, ..Options::default() });
+        let served =
+            Served::start(Arc::new(Gated::new()), &TERMS, Options { copy, ..Options::default() });
         beside(&served, |served| {
             let raw = Raw::new(&served.path(0));
             let mut queue = raw.open(8);
@@ -75,7 +82,9 @@ fn descriptors_that_are_slow_to_close_stall_nobody() {
     let mut send = |path: &Path, garbage: &[&[u8]], count: usize| {
         let ((fd, listener), raw) = (lingering(), Raw::silent(path));
         garbage.iter().for_each(|bytes| raw.throw(bytes));
-        raw.channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &vec![fd.as_fd(); count]).unwrap();
+        raw.channel
+            .send(&Ask::Offer { version: VERSION, bytes: 4096 }, &vec![fd.as_fd(); count])
+            .unwrap();
         unread.push(listener);
         raw
     };
@@ -105,9 +114,15 @@ fn descriptors_that_are_slow_to_close_stall_nobody() {
 
 #[test]
 fn a_span_beyond_its_memory_is_its_end() {
-    for only in
-        [(64 << 10, 512), ((64 << 10) - 511, 512), (u64::MAX, 512), (u64::MAX - 511, 512), (1 << 32, 512), (0, u32::MAX), (0, 0)]
-    {
+    for only in [
+        (64 << 10, 512),
+        ((64 << 10) - 511, 512),
+        (u64::MAX, 512),
+        (u64::MAX - 511, 512),
+        (1 << 32, 512),
+        (0, u32::MAX),
+        (0, 0),
+    ] {
         cut_off("not in its memory", |_, queue| {
             queue.put(read_of(1, only).encode());
             queue.show();
@@ -119,7 +134,9 @@ fn a_span_beyond_its_memory_is_its_end() {
 fn one_bad_span_among_good_ones_is_its_end() {
     cut_off("not in its memory", |_, queue| {
         let spans = [(0u64, 512u64), (4096, 512), (64 << 10, 512)];
-        spans.iter().enumerate().for_each(|(index, &(offset, len))| queue.words.tables.store_entry(2 * index, &[offset, len]));
+        spans.iter().enumerate().for_each(|(index, &(offset, len))| {
+            queue.words.tables.store_entry(2 * index, &[offset, len])
+        });
         queue.put(Submission { segments: 3, blocks: 3, ..read_of(1, (0, 0)) }.encode());
         queue.show();
     });
@@ -203,7 +220,9 @@ fn descriptors_that_nobody_asked_for_are_its_end_and_are_closed() {
     });
     // Other tests open and close as well: what matters is that hundreds of hundreds do not stay.
     for _ in 0..30 {
-        cut_off("descriptor", |raw, _| raw.channel.send(&Ask::Open { depth: 1 }, &[raw.channel.as_fd(); 190]).unwrap());
+        cut_off("descriptor", |raw, _| {
+            raw.channel.send(&Ask::Open { depth: 1 }, &[raw.channel.as_fd(); 190]).unwrap()
+        });
     }
     assert!(open() < 2000, "{} descriptors are open", open());
 }
@@ -215,7 +234,8 @@ fn a_request_that_makes_no_sense_for_its_disk_ends_with_an_error_and_it_stays() 
         let raw = Raw::new(&served.path(0));
         let mut queue = raw.open(8);
         let read = |lba, blocks, len| Submission { lba, blocks, ..read_of(1, (0, len)) };
-        // Beyond its part of the disk, at its very end, around all numbers; no blocks, less data than blocks, more than a transfer; data where no segment may begin.
+        // Beyond its part of the disk, at its very end, around all numbers; no blocks, less data
+        // than blocks, more than a transfer; data where no segment may begin.
         let wrong = [
             read(2048, 1, 512),
             read(2047, 2, 1024),
@@ -290,7 +310,11 @@ fn the_memory_of_one_who_dies_in_flight_is_kept_until_the_device_is_done_with_it
         disk.wait_for(4);
     }
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(disk.ram.mappings(), before + 1, "its memory was taken from the device while requests were in flight");
+    assert_eq!(
+        disk.ram.mappings(),
+        before + 1,
+        "its memory was taken from the device while requests were in flight"
+    );
     disk.set(true);
     let deadline = Deadline::after(SOON);
     while disk.ram.mappings() != before {
@@ -303,7 +327,8 @@ fn the_memory_of_one_who_dies_in_flight_is_kept_until_the_device_is_done_with_it
 #[test]
 fn one_who_dies_in_flight_hurts_nobody() {
     for copy in [false, true] {
-        let served = Served::start(Arc::new(Gated::new()), &TERMS, Options { copy, ..Options::default() });
+        let served =
+            Served::start(Arc::new(Gated::new()), &TERMS, Options { copy, ..Options::default() });
         beside(&served, |served| {
             for round in 0..20 {
                 let raw = Raw::new(&served.path(0));
@@ -343,7 +368,8 @@ fn who_makes_its_descriptors_block_and_fills_them_makes_nobody_wait() {
     beside(&served, |served| {
         let raw = Raw::new(&served.path(0));
         let mut queue = raw.open(8);
-        // The eventfd's count at its maximum, the flags of both descriptors without O_NONBLOCK, and a wish to be woken for each end.
+        // The eventfd's count at its maximum, the flags of both descriptors without O_NONBLOCK, and
+        // a wish to be woken for each end.
         rustix::io::write(&queue.kick, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         for fd in [&queue.kick, &queue.woken] {
             let flags = rustix::fs::fcntl_getfl(fd).unwrap() - rustix::fs::OFlags::NONBLOCK;
@@ -370,7 +396,11 @@ fn who_takes_no_answers_is_cut_off_and_makes_nobody_wait() {
         let open = b"{\"open\":{\"depth\":1}}";
         let deadline = Deadline::after(SOON);
         while !raw.is_lost() && !deadline.expired() {
-            let _ = rustix::net::send(&raw.channel, open, rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT);
+            let _ = rustix::net::send(
+                &raw.channel,
+                open,
+                rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT,
+            );
         }
         assert!(raw.is_lost(), "it was not cut off");
     });
@@ -408,7 +438,10 @@ fn another_version_is_refused_with_both() {
     let raw = Raw::silent(&served.path(0));
     let (answer, _) = raw.ask(&Ask::Hello { version: VERSION + 1, memory: 4096 });
     let both = [format!("version {}", VERSION + 1), format!("server {VERSION}")];
-    assert!(matches!(&answer, Answer::Refused { reason } if both.iter().all(|word| reason.contains(word))), "{answer:?}");
+    assert!(
+        matches!(&answer, Answer::Refused { reason } if both.iter().all(|word| reason.contains(word))),
+        "{answer:?}"
+    );
 }
 
 #[test]
@@ -427,7 +460,8 @@ fn random_words_in_every_ring_hurt_nobody() {
             let queue = raw.open(8);
             for words in [&queue.words.submissions, &queue.words.completions, &queue.words.tables] {
                 // The tail is small now and then, so that entries are looked at.
-                (1..words.count().min(200)).for_each(|word| words.store(word, next() >> (next() % 64)));
+                (1..words.count().min(200))
+                    .for_each(|word| words.store(word, next() >> (next() % 64)));
             }
             queue.words.completions.store(HEAD, 0);
             queue.tell(next() % 10);

@@ -1,4 +1,5 @@
-//! Servers that break the protocol, or die: a client tells its user what is wrong, gives no memory back that a device may still reach, and does not wait for what will not come.
+//! Servers that break the protocol, or die: a client tells its user what is wrong, gives no memory
+//! back that a device may still reach, and does not wait for what will not come.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -15,7 +16,9 @@ use ring3_class::{Deadline, Error};
 use ring3_device::ring::{Consumer, Producer};
 use ring3_lease::Channel;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
+};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -39,7 +42,9 @@ struct Rings {
 fn served(serve: impl FnOnce(&mut Server) + Send, with: impl FnOnce(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let listener =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .unwrap();
     bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     listen(&listener, 1).unwrap();
     std::thread::scope(|scope| {
@@ -65,7 +70,11 @@ impl Server {
     fn descriptors(&mut self, bytes: usize) -> [OwnedFd; 3] {
         let (woken, waker) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
         self.pipes.push(waker);
-        [memory::make(bytes).unwrap(), eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(), woken]
+        [
+            memory::make(bytes).unwrap(),
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(),
+            woken,
+        ]
     }
 
     /// Makes the client welcome to a disk of 64 blocks.
@@ -87,7 +96,14 @@ impl Server {
             read_only: false,
             rotates: false,
         };
-        let welcome = Welcome { version: VERSION, disk: "none".into(), info, memory: MEMORY as u64, queues: 2, mapped: false };
+        let welcome = Welcome {
+            version: VERSION,
+            disk: "none".into(),
+            info,
+            memory: MEMORY as u64,
+            queues: 2,
+            mapped: false,
+        };
         self.answer(&Answer::Welcome(Box::new(welcome)), &[&memory::make(MEMORY).unwrap()]);
     }
 
@@ -152,7 +168,8 @@ fn what_has_ended_well_is_told_before_the_end_that_makes_no_sense() {
     });
 }
 
-/// Bytes of the arena that can be had after a queue with a request in flight is dropped, whose end the server answers so.
+/// Bytes of the arena that can be had after a queue with a request in flight is dropped, whose end
+/// the server answers so.
 fn room_after(answer: Answer) -> bool {
     let mut room = false;
     let serve = |server: &mut Server| {
@@ -176,7 +193,9 @@ fn room_after(answer: Answer) -> bool {
 #[test]
 fn only_the_answer_that_a_queue_is_closed_gives_its_memory_back() {
     assert!(room_after(Answer::Closed { queue: 0 }));
-    for other in [Answer::Closed { queue: 1 }, Answer::Filtered, Answer::Refused { reason: "no".into() }] {
+    for other in
+        [Answer::Closed { queue: 1 }, Answer::Filtered, Answer::Refused { reason: "no".into() }]
+    {
         assert!(!room_after(other.clone()), "{other:?}");
     }
 }
@@ -222,8 +241,17 @@ impl Server {
         let info = Cable::new(4096).unwrap().1.info().clone();
         let info = ring3_class::net::Info { max_queues: 1, shared: true, ..info };
         let [board, _, woken] = self.descriptors(Board::BYTES);
-        let port = Port { version: VERSION, card: "none".into(), info, memory: CARD_MEMORY as u64, mapped: false };
-        self.answer(&Answer::Port(Box::new(port)), &[&memory::make(CARD_MEMORY).unwrap(), &board, &woken]);
+        let port = Port {
+            version: VERSION,
+            card: "none".into(),
+            info,
+            memory: CARD_MEMORY as u64,
+            mapped: false,
+        };
+        self.answer(
+            &Answer::Port(Box::new(port)),
+            &[&memory::make(CARD_MEMORY).unwrap(), &board, &woken],
+        );
         assert!(matches!(self.asked(), Some(Ask::OpenPort(_))));
         let fds = self.descriptors(memory::port(DEPTH, DEPTH).bytes());
         self.answer(&Answer::PortOpened { rx_depth: DEPTH, tx_depth: DEPTH }, &fds.each_ref());
@@ -237,7 +265,8 @@ fn card(path: &Path) -> (RemoteCard, Box<dyn Queue>) {
     (card, queue)
 }
 
-/// Whether all of a client's memory can be had after a queue that has a buffer to receive into is dropped, whose end the server answers so.
+/// Whether all of a client's memory can be had after a queue that has a buffer to receive into is
+/// dropped, whose end the server answers so.
 fn room_after_receiving(answer: Answer) -> bool {
     let mut room = false;
     let serve = |server: &mut Server| {

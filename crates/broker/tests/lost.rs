@@ -15,8 +15,11 @@ use served::{SOON, Served};
 /// An NVMe disk whose power fails at the first read.
 fn disk() -> (Arc<dyn Disk>, Box<dyn Controller>) {
     let uri = "sim:nvme,size=8M,fault=lose-power:read".parse().unwrap();
-    let device = ring3_backend::open(&uri, OpenOptions { arena: 64 << 20, ..OpenOptions::default() }).unwrap();
-    let opened = Driver::open(device, None, &Settings { queues: 1, ..Settings::default() }).unwrap();
+    let device =
+        ring3_backend::open(&uri, OpenOptions { arena: 64 << 20, ..OpenOptions::default() })
+            .unwrap();
+    let opened =
+        Driver::open(device, None, &Settings { queues: 1, ..Settings::default() }).unwrap();
     let Some(Offer::Disk(disk)) = opened.offers.into_iter().next() else { panic!("it is a disk") };
     (disk, opened.controller)
 }
@@ -69,8 +72,13 @@ fn every_client_that_has_written_since_its_last_flush_is_told_of_a_loss_and_no_o
         assert_eq!((user.flush(), user.flush()), (Err(IoError::Transport), Ok(())));
     }
     for other in &mut others {
-        let mut flush = || execute(&mut **other, Request::flush(2), Deadline::after(SOON)).unwrap().result;
-        assert_eq!((flush(), flush()), (Err(IoError::Transport), Ok(())), "each queue of a client is told");
+        let mut flush =
+            || execute(&mut **other, Request::flush(2), Deadline::after(SOON)).unwrap().result;
+        assert_eq!(
+            (flush(), flush()),
+            (Err(IoError::Transport), Ok(())),
+            "each queue of a client is told"
+        );
     }
     assert_eq!((idle.flush(), careful.flush()), (Ok(()), Ok(())));
 }

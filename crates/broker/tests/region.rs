@@ -1,4 +1,5 @@
-//! Memory that a client has made and lends: requests to a remote disk and to one of this process lie in the same bytes, and nobody copies them.
+//! Memory that a client has made and lends: requests to a remote disk and to one of this process
+//! lie in the same bytes, and nobody copies them.
 
 mod served;
 
@@ -16,7 +17,9 @@ use ring3_class::block::{Data, Disk, ForeignAccess, Info, IoError, Queue, Reques
 use ring3_class::dma::{Arena, Dma, Foreign, Mode, Piece, Placed, StaticIommu};
 use ring3_class::{Deadline, Error};
 use ring3_conformance::block as conformance;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use served::{Gated, Raw, SOON, Served, ram, read, read_of, round_trip};
 
 const BYTES: usize = 1 << 20;
@@ -34,9 +37,11 @@ fn holds(memory: &SharedMemory, offset: usize, len: usize, byte: u8) -> bool {
     bytes.iter().all(|&found| found == byte)
 }
 
-/// Writes `from` to the disk's begin and reads it into `to`, both of `blocks` blocks; transfers that were not copied, and that were.
+/// Writes `from` to the disk's begin and reads it into `to`, both of `blocks` blocks; transfers
+/// that were not copied, and that were.
 fn there_and_back(disk: &dyn Disk, from: Piece, to: Piece) -> (u64, u64) {
-    let (mut queue, blocks) = (open(disk, 4, ForeignAccess::default()).unwrap(), (from.len / BLOCK) as u32);
+    let (mut queue, blocks) =
+        (open(disk, 4, ForeignAccess::default()).unwrap(), (from.len / BLOCK) as u32);
     for request in [Request::write(1, 0, blocks, from), Request::read(2, 0, blocks, to)] {
         assert_eq!(queue.execute(request, Deadline::after(SOON)).unwrap().result, Ok(()));
     }
@@ -54,7 +59,13 @@ impl Within {
     fn new(disk: Arc<dyn Disk>, memory: &SharedMemory) -> Self {
         let iova = disk.dma().arena().address(memory.region()).unwrap();
         let arena = Arena::new(memory.region().clone(), iova);
-        Self { disk, dma: Dma::new(arena, Arc::new(StaticIommu::identity(iova..=iova + memory.len() as u64))) }
+        Self {
+            disk,
+            dma: Dma::new(
+                arena,
+                Arc::new(StaticIommu::identity(iova..=iova + memory.len() as u64)),
+            ),
+        }
     }
 }
 
@@ -125,8 +136,11 @@ fn a_request_that_is_to_be_copied_is_copied_from_lent_memory_as_well() {
     let (served, memory) = (Served::ram(&[""]), filled(0x21));
     let remote = served.client(0);
     remote.lend(memory.region()).unwrap();
-    let mut queue = open(&remote, 4, ForeignAccess { mode: Mode::Copy, ..ForeignAccess::default() }).unwrap();
-    let end = queue.execute(Request::write(1, 0, 8, memory.piece(0, 8 * BLOCK)), Deadline::after(SOON)).unwrap();
+    let mut queue =
+        open(&remote, 4, ForeignAccess { mode: Mode::Copy, ..ForeignAccess::default() }).unwrap();
+    let end = queue
+        .execute(Request::write(1, 0, 8, memory.piece(0, 8 * BLOCK)), Deadline::after(SOON))
+        .unwrap();
     assert_eq!((end.result, queue.stream_stats().copied), (Ok(()), 1));
 }
 
@@ -140,7 +154,12 @@ fn several_regions_are_told_apart_and_a_region_that_is_lent_again_is_the_same() 
     assert_eq!(remote.dma().arena().regions().count(), 4);
     let mut queue = open(&remote, 4, ForeignAccess::default()).unwrap();
     for (lba, memory) in (0..).zip(&regions) {
-        let end = queue.execute(Request::write(lba, lba, 1, memory.piece(BYTES - BLOCK, BLOCK)), Deadline::after(SOON)).unwrap();
+        let end = queue
+            .execute(
+                Request::write(lba, lba, 1, memory.piece(BYTES - BLOCK, BLOCK)),
+                Deadline::after(SOON),
+            )
+            .unwrap();
         assert_eq!(end.result, Ok(()));
     }
     assert_eq!([0, 1, 2].map(|lba| read(&remote, lba)[0]), [1, 2, 3]);
@@ -152,13 +171,16 @@ fn a_queue_that_was_open_before_takes_memory_that_is_lent_later() {
     let remote = served.client(0);
     let mut queue = open(&remote, 4, ForeignAccess::default()).unwrap();
     remote.lend(memory.region()).unwrap();
-    let end = queue.execute(Request::write(1, 0, 1, memory.piece(0, BLOCK)), Deadline::after(SOON)).unwrap();
+    let end = queue
+        .execute(Request::write(1, 0, 1, memory.piece(0, BLOCK)), Deadline::after(SOON))
+        .unwrap();
     assert_eq!((end.result, queue.stream_stats().mapped), (Ok(()), 1));
 }
 
 #[test]
 fn a_server_that_copies_takes_no_memory_and_requests_that_lie_there_are_copied() {
-    let served = Served::start(Arc::new(ram()), &[""], Options { copy: true, ..Options::default() });
+    let served =
+        Served::start(Arc::new(ram()), &[""], Options { copy: true, ..Options::default() });
     let (remote, memory) = (served.client(0), filled(0x77));
     let error = remote.lend(memory.region()).unwrap_err();
     assert!(matches!(&error, Error::Busy(why) if why.contains("this server copies")), "{error}");
@@ -176,7 +198,8 @@ fn memory_that_no_other_process_can_have_is_not_lent_to_a_remote_disk() {
 fn more_memory_than_a_client_may_have_is_refused_and_the_rest_of_it_may_be_lent() {
     let served = Served::ram(&[",memory=2M"]);
     let remote = RemoteDisk::connect(&served.path(0), BYTES).unwrap();
-    let error = remote.lend(SharedMemory::new(2 * BYTES).unwrap().region()).unwrap_err().to_string();
+    let error =
+        remote.lend(SharedMemory::new(2 * BYTES).unwrap().region()).unwrap_err().to_string();
     assert!(error.contains("memory="), "{error}");
     remote.lend(filled(1).region()).unwrap();
     assert!(remote.lend(filled(2).region()).is_err());
@@ -209,7 +232,9 @@ fn memory_that_is_lost_with_its_server_is_not_given_to_a_request_again() {
         }
         queue.wait(Deadline::after(SOON)).unwrap();
     };
-    assert!(end.result.is_ok() || matches!((end.result, end.data), (Err(IoError::Gone), Data::None)));
+    assert!(
+        end.result.is_ok() || matches!((end.result, end.data), (Err(IoError::Gone), Data::None))
+    );
 }
 
 /// Offers a raw client makes.
@@ -222,15 +247,21 @@ fn answer(raw: &Raw) -> Answer {
 }
 
 #[test]
-fn memory_that_could_be_taken_away_or_sealed_against_writes_later_is_refused_and_the_client_stays() {
+fn memory_that_could_be_taken_away_or_sealed_against_writes_later_is_refused_and_the_client_stays()
+{
     let served = Served::ram(&["", ""]);
     let raw = Raw::new(&served.path(0));
     let open = memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&open, 8192).unwrap();
     let sealed = memory::make(8192).unwrap();
-    let read_only = memfd_create("read only", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let read_only =
+        memfd_create("read only", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&read_only, 8192).unwrap();
-    fcntl_add_seals(&read_only, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE).unwrap();
+    fcntl_add_seals(
+        &read_only,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE,
+    )
+    .unwrap();
     let later = memfd_create("later", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&later, 8192).unwrap();
     fcntl_add_seals(&later, SealFlags::SHRINK | SealFlags::GROW).unwrap();
@@ -284,7 +315,9 @@ fn an_offer_of_another_version_is_refused() {
 #[test]
 fn a_place_in_no_region_or_beyond_its_end_is_its_clients_end() {
     let (served, sealed) = (Served::ram(&["", ""]), memory::make(8192).unwrap());
-    for (region, offset) in [(2, 0), (u32::from(u16::MAX), 0), (1, 8192), (1, 8191), (1, (1 << 48) - 1), (0, 1 << 47)] {
+    for (region, offset) in
+        [(2, 0), (u32::from(u16::MAX), 0), (1, 8192), (1, 8191), (1, (1 << 48) - 1), (0, 1 << 47)]
+    {
         let raw = Raw::new(&served.path(0));
         offer(&raw, 8192, &[sealed.as_fd()]);
         assert!(matches!(answer(&raw), Answer::Shared { .. }));
@@ -311,7 +344,13 @@ fn a_region_is_reached_by_its_number_and_a_hole_in_it_hurts_its_owner_alone() {
     rustix::io::pread(&sealed, &mut byte, 4096).unwrap();
     assert_eq!(byte, [0x2f]);
     fallocate(&sealed, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 8192).unwrap();
-    queue.put(Submission { operation: ring3_class::block::Operation::Write, ..read_of(2, (place(1, 4096), 512)) }.encode());
+    queue.put(
+        Submission {
+            operation: ring3_class::block::Operation::Write,
+            ..read_of(2, (place(1, 4096), 512))
+        }
+        .encode(),
+    );
     queue.show();
     assert!(queue.wait_for(2));
     round_trip(&served.client(1), 1, 0x30);
@@ -334,7 +373,11 @@ fn a_region_of_one_who_dies_in_flight_is_the_devices_until_it_is_done_and_not_lo
         disk.wait_for(1);
     }
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(disk.ram.mappings(), before + 2, "its region was taken from the device while a request was in flight");
+    assert_eq!(
+        disk.ram.mappings(),
+        before + 2,
+        "its region was taken from the device while a request was in flight"
+    );
     disk.set(true);
     let deadline = Deadline::after(SOON);
     while disk.ram.mappings() != before {
@@ -349,7 +392,12 @@ fn addresses_of_another_disks_memory_are_refused_by_the_client() {
     let (remote, local) = (served.client(0), ram());
     remote.lend(memory.region()).unwrap();
     let buffer = local.dma().arena().alloc_pages(BLOCK).unwrap();
-    let end = execute(&mut *remote.open_queue(1).unwrap(), Request::read(1, 0, 1, buffer), Deadline::after(SOON)).unwrap();
+    let end = execute(
+        &mut *remote.open_queue(1).unwrap(),
+        Request::read(1, 0, 1, buffer),
+        Deadline::after(SOON),
+    )
+    .unwrap();
     assert_eq!(end.result, Err(IoError::Invalid));
 }
 

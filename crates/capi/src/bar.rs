@@ -34,7 +34,8 @@ pub extern "C" fn ring3_bar_len(bar: &Bar) -> u64 {
     bar.0.len()
 }
 
-/// Reads `width` (1, 2, 4 or 8) bytes at byte `offset`; all ones outside of the range and of a device that is gone.
+/// Reads `width` (1, 2, 4 or 8) bytes at byte `offset`; all ones outside of the range and of a
+/// device that is gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_bar_read(bar: &Bar, offset: u64, width: u32) -> u64 {
     match width {
@@ -46,7 +47,8 @@ pub extern "C" fn ring3_bar_read(bar: &Bar, offset: u64, width: u32) -> u64 {
     }
 }
 
-/// Writes the low `width` (1, 2, 4 or 8) bytes of `value` at byte `offset`; nothing outside of the range. A write may be posted: a read from the same function pushes it out.
+/// Writes the low `width` (1, 2, 4 or 8) bytes of `value` at byte `offset`; nothing outside of the
+/// range. A write may be posted: a read from the same function pushes it out.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_bar_write(bar: &Bar, offset: u64, width: u32, value: u64) {
     match width {
@@ -58,8 +60,9 @@ pub extern "C" fn ring3_bar_write(bar: &Bar, offset: u64, width: u32, value: u64
     }
 }
 
-/// Where its first bytes lie in this process, as many as `len` says then; NULL where the backend maps nothing, so that only
-/// ring3_bar_read and ring3_bar_write reach it. Valid until it is closed. Accesses are volatile and aligned.
+/// Where its first bytes lie in this process, as many as `len` says then; NULL where the backend
+/// maps nothing, so that only ring3_bar_read and ring3_bar_write reach it. Valid until it is
+/// closed. Accesses are volatile and aligned.
 ///
 /// # Safety
 /// `len` points to a number, or is NULL.

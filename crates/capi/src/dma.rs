@@ -8,17 +8,23 @@ use ring3_device::dma::{Arena, DmaBuffer};
 use crate::device::Device;
 use crate::error::{hand_out, take_back};
 
-/// Bytes of the device's arena, which it reaches: mapped when the device was opened, so that no call maps anything later.
+/// Bytes of the device's arena, which it reaches: mapped when the device was opened, so that no
+/// call maps anything later.
 pub struct Buffer {
     bytes: DmaBuffer,
     arena: Arena,
 }
 
 impl Buffer {
-    /// Its bytes from `offset` on as an arena of their own: from now on they are whoever's who has that.
+    /// Its bytes from `offset` on as an arena of their own: from now on they are whoever's who has
+    /// that.
     pub(crate) fn part(&self, offset: usize, len: usize) -> Result<Arena, Error> {
-        let wrong = || Error::Invalid(format!("bytes {offset}+{len} of a buffer of {}", self.bytes.len()));
-        let end = offset.checked_add(len).filter(|&end| len > 0 && end <= self.bytes.len()).ok_or_else(wrong)?;
+        let wrong =
+            || Error::Invalid(format!("bytes {offset}+{len} of a buffer of {}", self.bytes.len()));
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| len > 0 && end <= self.bytes.len())
+            .ok_or_else(wrong)?;
         let span = self.bytes.span();
         let placed = self.arena.regions().nth(span.region as usize).ok_or_else(wrong)?;
         // The arena has it, so that it fits.
@@ -27,12 +33,18 @@ impl Buffer {
     }
 }
 
-/// Takes `len` bytes of the arena, in one piece for the device, zeroed, at a multiple of `align` (a power of two). -ENOMEM says how large the arena is.
+/// Takes `len` bytes of the arena, in one piece for the device, zeroed, at a multiple of `align` (a
+/// power of two). -ENOMEM says how large the arena is.
 ///
 /// # Safety
 /// `buffer` points to a place for the handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ring3_dma_alloc(device: &Device, len: usize, align: usize, buffer: *mut *mut Buffer) -> c_int {
+pub unsafe extern "C" fn ring3_dma_alloc(
+    device: &Device,
+    len: usize,
+    align: usize,
+    buffer: *mut *mut Buffer,
+) -> c_int {
     // SAFETY: the caller's.
     unsafe { hand_out(alloc(device.device.dma().arena(), len, align), buffer) }
 }
@@ -57,7 +69,8 @@ pub unsafe extern "C" fn ring3_dma_release(buffer: *mut Buffer) {
     unsafe { take_back(buffer) };
 }
 
-/// Ends the handle without giving the bytes back, ever: for a device that nobody could stop, and that may still write there.
+/// Ends the handle without giving the bytes back, ever: for a device that nobody could stop, and
+/// that may still write there.
 ///
 /// # Safety
 /// `buffer` was allocated and not given back, or is NULL.

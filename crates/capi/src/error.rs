@@ -9,7 +9,8 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// What the last function that failed on this thread has to say: what happened, and what to do next. Never NULL; valid until the next failure on this thread.
+/// What the last function that failed on this thread has to say: what happened, and what to do
+/// next. Never NULL; valid until the next failure on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_error() -> *const c_char {
     LAST.with_borrow(|text| text.as_ptr())
@@ -69,7 +70,9 @@ fn errno(error: &Error) -> c_int {
         Error::Invalid(_) => libc::EINVAL,
         Error::Busy(_) => libc::EBUSY,
         Error::Claim(_) => libc::EACCES,
-        Error::Os { source, .. } => source.raw_os_error().filter(|&errno| errno > 0).unwrap_or(libc::EIO),
+        Error::Os { source, .. } => {
+            source.raw_os_error().filter(|&errno| errno > 0).unwrap_or(libc::EIO)
+        }
     }
 }
 
@@ -85,7 +88,10 @@ mod tests {
         // SAFETY: it points to the text that this thread keeps.
         let text = unsafe { CStr::from_ptr(ring3_error()) }.to_str().unwrap();
         assert_eq!(text, "busy: somebody else has it");
-        assert_eq!(failed(&Error::os("reading", std::io::Error::from_raw_os_error(libc::ENOSPC))), -libc::ENOSPC);
+        assert_eq!(
+            failed(&Error::os("reading", std::io::Error::from_raw_os_error(libc::ENOSPC))),
+            -libc::ENOSPC
+        );
     }
 
     #[test]

@@ -35,14 +35,23 @@ pub extern "C" fn ring3_irq_count(device: &Device, how: u32) -> u16 {
     kind(how).map_or(0, |kind| device.device.irq_limits().of(kind))
 }
 
-/// Enables vectors 0 to `count - 1` of `how` and disables what was enabled before; puts their handles into `irqs`. A count of 0 only disables.
+/// Enables vectors 0 to `count - 1` of `how` and disables what was enabled before; puts their
+/// handles into `irqs`. A count of 0 only disables.
 ///
 /// # Safety
 /// `irqs` points to `count` places for handles.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ring3_irq_open(device: &Device, how: u32, count: u16, irqs: *mut *mut Irq) -> c_int {
+pub unsafe extern "C" fn ring3_irq_open(
+    device: &Device,
+    how: u32,
+    count: u16,
+    irqs: *mut *mut Irq,
+) -> c_int {
     let Some(kind) = kind(how) else {
-        return fail(libc::EINVAL, format!("interrupts of kind {how}: RING3_INTX, RING3_MSI or RING3_MSIX"));
+        return fail(
+            libc::EINVAL,
+            format!("interrupts of kind {how}: RING3_INTX, RING3_MSI or RING3_MSIX"),
+        );
     };
     let opened = match device.device.irqs(kind, count) {
         Ok(opened) => opened,
@@ -65,13 +74,15 @@ pub unsafe extern "C" fn ring3_irq_close(irq: *mut Irq) {
     unsafe { take_back(irq) };
 }
 
-/// What is readable, for poll and epoll, when it has been raised and not taken. It is the interrupt's: do not close or read it.
+/// What is readable, for poll and epoll, when it has been raised and not taken. It is the
+/// interrupt's: do not close or read it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_irq_fd(irq: &Irq) -> c_int {
     irq.0.as_fd().as_raw_fd()
 }
 
-/// Takes what has come: puts into `count` how often it was raised since it was last taken. Never blocks.
+/// Takes what has come: puts into `count` how often it was raised since it was last taken. Never
+/// blocks.
 ///
 /// # Safety
 /// `count` points to a number.
@@ -81,7 +92,8 @@ pub unsafe extern "C" fn ring3_irq_take(irq: &Irq, count: *mut u64) -> c_int {
     done(irq.0.take().map(|taken| unsafe { count.write(taken) }))
 }
 
-/// Waits until it is raised, `timeout_ms` at most, and takes it: a `count` of 0 says that it was not.
+/// Waits until it is raised, `timeout_ms` at most, and takes it: a `count` of 0 says that it was
+/// not.
 ///
 /// # Safety
 /// `count` points to a number.
@@ -98,16 +110,20 @@ pub extern "C" fn ring3_irq_mask(irq: &Irq) -> c_int {
     done(irq.0.mask())
 }
 
-/// Lets it through: the pin must be unmasked after each time it was served. Look at the device once more before sleeping.
+/// Lets it through: the pin must be unmasked after each time it was served. Look at the device once
+/// more before sleeping.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_irq_unmask(irq: &Irq) -> c_int {
     done(irq.0.unmask())
 }
 
-/// Milliseconds for which it is still held back because it came too often; -1 if it is not. A program that sleeps on the descriptor calls ring3_irq_rearm when they are over.
+/// Milliseconds for which it is still held back because it came too often; -1 if it is not. A
+/// program that sleeps on the descriptor calls ring3_irq_rearm when they are over.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_irq_held_ms(irq: &Irq) -> i64 {
-    irq.0.held().map_or(-1, |left| i64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i64::MAX))
+    irq.0
+        .held()
+        .map_or(-1, |left| i64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i64::MAX))
 }
 
 /// Ends the pause of an interrupt that came too often, if it is over.

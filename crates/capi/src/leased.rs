@@ -1,8 +1,11 @@
-//! A device that ring3d holds and leases to this process: the program drives it, confined, and what it makes of the device goes to ring3d.
+//! A device that ring3d holds and leases to this process: the program drives it, confined, and what
+//! it makes of the device goes to ring3d.
 //!
 //! # Shape
-//! The program opens its device by `lease:3`, which waits until there is one, and lends its card or its disk, which starts a thread that takes ring3d's orders. When ring3d wants the driver
-//! to end, the card or the disk says so to the program, and the thread waits until the program has closed its device.
+//! The program opens its device by `lease:3`, which waits until there is one, and lends its card or
+//! its disk, which starts a thread that takes ring3d's orders. When ring3d wants the driver to end,
+//! the card or the disk says so to the program, and the thread waits until the program has closed
+//! its device.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,16 +42,19 @@ pub(crate) fn descriptor(uri: &str) -> Option<Result<RawFd, Error>> {
     let usable = number.parse().ok().filter(|&fd| fd > 2);
     Some(usable.ok_or_else(|| {
         Error::Invalid(format!(
-            "{uri}: lease:N is a device of ring3d's, which starts this program with its socket as descriptor N: 3"
+            "{uri}: lease:N is a device of ring3d's, which starts this program with its socket as \
+            descriptor N: 3"
         ))
     }))
 }
 
 impl Leased {
-    /// Waits for a device over the socket `descriptor`, which ring3d has started this program with, and is confined before it comes.
+    /// Waits for a device over the socket `descriptor`, which ring3d has started this program with,
+    /// and is confined before it comes.
     pub(crate) fn wait(descriptor: RawFd) -> Result<(Self, Arc<dyn ring3_device::Device>), Error> {
         // SAFETY: open or not, it is used for one query, which fails if it is not.
-        let open = rustix::fs::fcntl_getfl(unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) });
+        let open =
+            rustix::fs::fcntl_getfl(unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) });
         open.map_err(|error| {
             Error::os(format!("lease:{descriptor}: ring3d starts this program with its socket there, nobody else"), error)
         })?;
@@ -64,22 +70,29 @@ impl Leased {
         }
     }
 
-    /// Gives what is made of the device to ring3d. `stop` is called, by a thread of the library's, when the program shall close its device.
+    /// Gives what is made of the device to ring3d. `stop` is called, by a thread of the library's,
+    /// when the program shall close its device.
     pub(crate) fn lend(&self, offer: Offer, stop: Box<dyn Fn() + Send>) -> Result<(), Error> {
         let taken = self.hosted.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let hosted = taken.ok_or_else(|| Error::Busy("the device has a card or a disk already".into()))?;
+        let hosted =
+            taken.ok_or_else(|| Error::Busy("the device has a card or a disk already".into()))?;
         let (closed, hear) = channel();
         let asked = Arc::new(AtomicBool::new(false));
         let program = Box::new(Program { stop, asked: asked.clone(), closed: hear });
-        let thread = std::thread::Builder::new().name("ring3-orders".into()).spawn(move || take_orders(hosted, offer, program));
-        let thread = thread.map_err(|error| Error::os("starting the thread that takes orders", error))?;
-        *self.orders.lock().unwrap_or_else(PoisonError::into_inner) = Some(Orders { closed, asked, thread });
+        let thread = std::thread::Builder::new()
+            .name("ring3-orders".into())
+            .spawn(move || take_orders(hosted, offer, program));
+        let thread =
+            thread.map_err(|error| Error::os("starting the thread that takes orders", error))?;
+        *self.orders.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Orders { closed, asked, thread });
         Ok(())
     }
 }
 
 impl Drop for Leased {
-    /// The program has closed its device: whoever has asked for that hears of it before this returns.
+    /// The program has closed its device: whoever has asked for that hears of it before this
+    /// returns.
     fn drop(&mut self) {
         let orders = self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Orders { closed, asked, thread }) = orders else { return };
@@ -94,7 +107,8 @@ impl Drop for Leased {
 fn take_orders(hosted: Hosted, offer: Offer, program: Box<Program>) {
     let Err(error) = hosted.drive(offer, program) else { return };
     tracing::error!(%error, "the device is not driven any more");
-    // SAFETY: nothing of the process is used any more, and what would run at its end belongs to another thread.
+    // SAFETY: nothing of the process is used any more, and what would run at its end belongs to
+    // another thread.
     unsafe { libc::_exit(1) };
 }
 

@@ -1,14 +1,19 @@
-//! The device layer for C, and for every language that calls C: `libring3`, whose interface is `include/ring3.h`.
+//! The device layer for C, and for every language that calls C: `libring3`, whose interface is
+//! `include/ring3.h`.
 //!
 //! # Shape
-//! Each kind of handle has a file: [`device`], [`bar`], [`dma`], [`irq`]. A [`card`] and a [`disk`] go the other way: what the program drives, and other
-//! programs use through `remote:PATH`. [`share`] is memory in which requests to an exported disk need no copy. Of a card, `ring3d` makes an interface when it has leased the device to the program.
+//! Each kind of handle has a file: [`device`], [`bar`], [`dma`], [`irq`]. A [`card`] and a [`disk`]
+//! go the other way: what the program drives, and other programs use through `remote:PATH`.
+//! [`share`] is memory in which requests to an exported disk need no copy. Of a card, `ring3d`
+//! makes an interface when it has leased the device to the program.
 //!
 //! # Errors
-//! A negative errno, by which a program decides, and a text for whoever reads it, which [`ring3_error`](error::ring3_error) gives ([`error`]).
+//! A negative errno, by which a program decides, and a text for whoever reads it, which
+//! [`ring3_error`](error::ring3_error) gives ([`error`]).
 //!
 //! # Trust
-//! The caller keeps to the header: handles that are none are not recognised, as everywhere in C. What a device says is input here as in Rust.
+//! The caller keeps to the header: handles that are none are not recognised, as everywhere in C.
+//! What a device says is input here as in Rust.
 
 pub mod bar;
 pub mod card;

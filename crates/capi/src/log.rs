@@ -1,4 +1,5 @@
-//! Where warnings of the layers below go: to standard error, unless the program has a log of its own.
+//! Where warnings of the layers below go: to standard error, unless the program has a log of its
+//! own.
 
 use std::sync::Once;
 
@@ -6,8 +7,13 @@ use std::sync::Once;
 pub(crate) fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
-        let filter = tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "warn".into());
+        let filter = tracing_subscriber::EnvFilter::try_from_env("RING3_LOG")
+            .unwrap_or_else(|_| "warn".into());
         // A program in Rust may have one already.
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .without_time()
+            .try_init();
     });
 }

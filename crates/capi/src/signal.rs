@@ -1,4 +1,5 @@
-//! Between the program's thread and one of the library's: who sleeps is woken, and who does not costs no system call.
+//! Between the program's thread and one of the library's: who sleeps is woken, and who does not
+//! costs no system call.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A descriptor that is readable once somebody has written to it.
 pub(crate) fn descriptor() -> Result<OwnedFd, Error> {
-    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("creating an eventfd", error))
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+        .map_err(|error| Error::os("creating an eventfd", error))
 }
 
 /// A number that one thread sets and another waits for.
@@ -42,7 +44,8 @@ impl Signal {
         }
     }
 
-    /// Wakes whoever has said that he sleeps: he looks once more after that, so that one of both sees the other.
+    /// Wakes whoever has said that he sleeps: he looks once more after that, so that one of both
+    /// sees the other.
     pub(crate) fn raise(&self) {
         if self.armed.load(Ordering::SeqCst) {
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());

@@ -14,16 +14,39 @@ fn built() -> &'static Path {
     let folder = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let library = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-        let mut sources: Vec<_> = std::fs::read_dir(kit().join("src")).unwrap().map(|entry| entry.unwrap().path()).collect();
-        sources.retain(|path| path.extension().is_some_and(|extension| extension == "c" || extension == "S"));
+        let mut sources: Vec<_> = std::fs::read_dir(kit().join("src"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        sources.retain(|path| {
+            path.extension().is_some_and(|extension| extension == "c" || extension == "S")
+        });
         for program in ["context", "event", "device"] {
             let mut command = Command::new("cc");
             command
-                .args(["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"])
+                .args([
+                    "-std=gnu11",
+                    "-D_GNU_SOURCE",
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-O1",
+                    "-g",
+                    "-o",
+                ])
                 .arg(folder.path().join(program));
             command.arg(kit().join("tests").join(program).with_extension("c")).args(&sources);
-            command.arg("-I").arg(kit().join("include")).arg("-I").arg(kit().join("../../crates/capi/include"));
-            command.arg("-L").arg(&library).arg("-lring3").arg("-lm").arg(format!("-Wl,-rpath,{}", library.display()));
+            command
+                .arg("-I")
+                .arg(kit().join("include"))
+                .arg("-I")
+                .arg(kit().join("../../crates/capi/include"));
+            command
+                .arg("-L")
+                .arg(&library)
+                .arg("-lring3")
+                .arg("-lm")
+                .arg(format!("-Wl,-rpath,{}", library.display()));
             let output = command.output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }

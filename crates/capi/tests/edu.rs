@@ -18,9 +18,15 @@ fn example() -> &'static Path {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("edu");
         let mut command = Command::new("cc");
-        command.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-g", "-I"]).arg(root.join("include"));
+        command
+            .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-g", "-I"])
+            .arg(root.join("include"));
         command.arg("-o").arg(&program).arg(root.join("examples/edu.c"));
-        command.arg("-L").arg(library()).arg("-lring3").arg(format!("-Wl,-rpath,{}", library().display()));
+        command
+            .arg("-L")
+            .arg(library())
+            .arg("-lring3")
+            .arg(format!("-Wl,-rpath,{}", library().display()));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         (folder, program)
@@ -39,7 +45,13 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_program_in_c_asks_for_the_version_of_the_library_that_it_was_linked_with() {
     let output = Command::new("readelf").arg("-d").arg(example()).output().unwrap();
-    let name = concat!("[libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"), "]");
+    let name = concat!(
+        "[libring3.so.",
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        ".",
+        env!("CARGO_PKG_VERSION_MINOR"),
+        "]"
+    );
     assert!(text(&output.stdout).contains(name), "{}", text(&output.stdout));
 }
 
@@ -81,7 +93,13 @@ fn the_header_is_also_c_plus_plus() {
     }
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let mut command = Command::new("c++");
-    command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", "-I"]).arg(&include);
-    let output = command.arg(include.join("ring3.h")).args(["-Wno-pragma-once-outside-header"]).output().unwrap();
+    command
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", "-I"])
+        .arg(&include);
+    let output = command
+        .arg(include.join("ring3.h"))
+        .args(["-Wno-pragma-once-outside-header"])
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 }

@@ -1,4 +1,5 @@
-//! `include/ring3.h` is what the crate says. After a change: `RING3_RENEW=1 cargo test -p ring3-capi --test header`.
+//! `include/ring3.h` is what the crate says. After a change:
+//! `RING3_RENEW=1 cargo test -p ring3-capi --test header`.
 
 use std::path::Path;
 
@@ -10,12 +11,20 @@ fn the_header_is_what_the_crate_says() {
     let mut made = Vec::new();
     bindings.generate().expect("cbindgen reads the crate").write(&mut made);
     let text = String::from_utf8_lossy(&made);
-    let names: Vec<_> =
-        text.lines().filter(|line| !line.starts_with([' ', '#'])).filter_map(|line| line.split_once('(')).collect();
+    let names: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with([' ', '#']))
+        .filter_map(|line| line.split_once('('))
+        .collect();
     for (nth, (name, _)) in names.iter().enumerate() {
         assert!(!names[..nth].iter().any(|(before, _)| before == name), "{name} is declared twice");
     }
-    assert!(text.contains("ring3_card_take(") && text.contains("ring3_disk_take(") && text.contains("ring3_bar_read("), "{text}");
+    assert!(
+        text.contains("ring3_card_take(")
+            && text.contains("ring3_disk_take(")
+            && text.contains("ring3_bar_read("),
+        "{text}"
+    );
     let path = root.join("include/ring3.h");
     if std::env::var_os("RING3_RENEW").is_some() {
         std::fs::write(&path, &made).unwrap();

@@ -1,6 +1,7 @@
 //! What a device is to those who use it, whoever drives it.
 //!
-//! A class is the line between drivers below and exports and applications above: both sides know only it.
+//! A class is the line between drivers below and exports and applications above: both sides know
+//! only it.
 #![forbid(unsafe_code)]
 
 pub mod block;
@@ -10,6 +11,6 @@ mod saved;
 
 pub use saved::Saved;
 
-/// The words of the device layer that users of a class need: where data lies, how long to wait, what went wrong. An export
-/// names this crate alone.
+/// The words of the device layer that users of a class need: where data lies, how long to wait,
+/// what went wrong. An export names this crate alone.
 pub use ring3_device::{Deadline, Error, dma, irq, poll_until, ring, wait};

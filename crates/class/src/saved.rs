@@ -5,15 +5,18 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The state of a queue or of a controller that was detached: for the same driver in another process, or in a later version.
+/// The state of a queue or of a controller that was detached: for the same driver in another
+/// process, or in a later version.
 ///
-/// The device goes on meanwhile and knows nothing of it. So nothing of its memory is free before somebody has taken the state up, or has
-/// stopped the device. The bytes are in the arena's regions; this says which they are.
+/// The device goes on meanwhile and knows nothing of it. So nothing of its memory is free before
+/// somebody has taken the state up, or has stopped the device. The bytes are in the arena's
+/// regions; this says which they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     /// Of what: `nvme queue`.
     pub of: String,
-    /// The version of its form. Fields are only ever added, each with a default; whoever changes what one means counts this up.
+    /// The version of its form. Fields are only ever added, each with a default; whoever changes
+    /// what one means counts this up.
     pub version: u32,
     /// The driver's own business.
     pub state: Value,
@@ -22,14 +25,19 @@ pub struct Saved {
 impl Saved {
     /// `state` of `of`, in `version` of its form.
     pub fn new(of: &str, version: u32, state: &impl Serialize) -> Result<Self, Error> {
-        let state = serde_json::to_value(state).map_err(|error| Error::Invalid(format!("the state of the {of}: {error}")))?;
+        let state = serde_json::to_value(state)
+            .map_err(|error| Error::Invalid(format!("the state of the {of}: {error}")))?;
         Ok(Self { of: of.into(), version, state })
     }
 
-    /// The state, if it is one of `of` in `version` of its form; [`Error::Invalid`] otherwise. What is in it is still to be checked.
+    /// The state, if it is one of `of` in `version` of its form; [`Error::Invalid`] otherwise. What
+    /// is in it is still to be checked.
     pub fn read<T: DeserializeOwned>(&self, of: &str, version: u32) -> Result<T, Error> {
         if self.of != of {
-            return Err(Error::Invalid(format!("the saved state is of a {}, and a {of} is resumed: give each its own", self.of)));
+            return Err(Error::Invalid(format!(
+                "the saved state is of a {}, and a {of} is resumed: give each its own",
+                self.of
+            )));
         }
         if self.version != version {
             return Err(Error::Invalid(format!(
@@ -38,8 +46,11 @@ impl Saved {
                 self.version
             )));
         }
-        T::deserialize(&self.state)
-            .map_err(|error| Error::Invalid(format!("the saved state of the {of} is damaged: {error}; open the device anew")))
+        T::deserialize(&self.state).map_err(|error| {
+            Error::Invalid(format!(
+                "the saved state of the {of} is damaged: {error}; open the device anew"
+            ))
+        })
     }
 }
 
@@ -53,7 +64,10 @@ mod tests {
         let saved: Saved = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
         assert_eq!(saved.read::<[u64; 2]>("queue", 1).unwrap(), [1, u64::MAX]);
         let says = |error: Error, what: &str| {
-            assert!(matches!(&error, Error::Invalid(_)) && error.to_string().contains(what), "{error}")
+            assert!(
+                matches!(&error, Error::Invalid(_)) && error.to_string().contains(what),
+                "{error}"
+            )
         };
         says(saved.read::<[u64; 2]>("disk", 1).unwrap_err(), "is of a queue");
         says(saved.read::<[u64; 3]>("queue", 1).unwrap_err(), "damaged");
@@ -62,6 +76,10 @@ mod tests {
     #[test]
     fn a_state_of_a_newer_form_is_refused_with_what_to_do() {
         let error = Saved::new("queue", 2, &0).unwrap().read::<u32>("queue", 1).unwrap_err();
-        assert!(error.to_string().contains("saved in form 2") && error.to_string().contains("open the device anew"), "{error}");
+        assert!(
+            error.to_string().contains("saved in form 2")
+                && error.to_string().contains("open the device anew"),
+            "{error}"
+        );
     }
 }

@@ -29,10 +29,12 @@ impl Client {
     /// The same; each answer may take `limit`.
     pub fn within(socket: &Path, limit: Duration) -> Result<Self> {
         let address = SocketAddrUnix::new(socket).context("the supervisor's socket")?;
-        let end = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let end =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&end, &address).with_context(|| {
             format!(
-                "nobody answers at {}: start ring3d (systemctl start ring3d, or ring3d --hold), or name its socket with --socket",
+                "nobody answers at {}: start ring3d (systemctl start ring3d, or ring3d --hold), or \
+                name its socket with --socket",
                 socket.display()
             )
         })?;
@@ -40,7 +42,10 @@ impl Client {
         match client.ask(&Command::Hello { version: VERSION })? {
             Reply::Hello { version: VERSION, .. } => Ok(client),
             Reply::Hello { version, .. } => {
-                bail!("ring3d speaks version {version} of its protocol, and this ring3 {VERSION}: use the ring3 beside it")
+                bail!(
+                    "ring3d speaks version {version} of its protocol, and this ring3 {VERSION}: \
+                    use the ring3 beside it"
+                )
             }
             Reply::Refused(why) => bail!("{why}"),
             _ => bail!("who answers at {} is no ring3d", socket.display()),
@@ -50,7 +55,11 @@ impl Client {
     /// Its answer.
     pub fn ask(&self, command: &Command) -> Result<Reply> {
         self.0.send(command, &[]).context("asking ring3d")?;
-        let (reply, fds) = self.0.receive().context("waiting for ring3d")?.context("ring3d has closed the connection")?;
+        let (reply, fds) = self
+            .0
+            .receive()
+            .context("waiting for ring3d")?
+            .context("ring3d has closed the connection")?;
         match reply {
             Reply::Long => long(fds),
             reply => Ok(reply),
@@ -119,11 +128,13 @@ mod tests {
         let mut server = Server::listen(&path).unwrap();
         let devices: Vec<_> = (0..200).map(device).collect();
         let wanted = devices.clone();
-        let client = std::thread::spawn(move || Client::connect(&path).and_then(|client| client.status()));
+        let client =
+            std::thread::spawn(move || Client::connect(&path).and_then(|client| client.status()));
         while !client.is_finished() {
             {
                 let sources = server.fds();
-                let mut fds: Vec<_> = sources.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+                let mut fds: Vec<_> =
+                    sources.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
                 let soon = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                 let _ = poll(&mut fds, Some(&soon));
             }

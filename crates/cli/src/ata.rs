@@ -32,7 +32,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let uri = args
         .asked
         .device("vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, vfio-user:PATH, sim:ahci or sim:ide")?;
-    let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
+    let memory =
+        args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
     let memory = OpenOptions { below: Driver::dma_limit(class_of(uri), None), ..memory };
     let answer = ask(uri, memory).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
@@ -41,7 +42,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn ask(uri: &Uri, memory: OpenOptions) -> Result<Value, Error> {
     let controller = Controller::open(ring3_backend::open(uri, memory)?, Options::default())?;
-    let refused = controller.refused().iter().map(|(drive, why)| json!({ "drive": drive, "reason": why.to_string() }));
+    let refused = controller
+        .refused()
+        .iter()
+        .map(|(drive, why)| json!({ "drive": drive, "reason": why.to_string() }));
     Ok(json!({
         "interface": match controller { Controller::Ide(_) => "ide", Controller::Ahci(_) => "ahci" },
         "interrupts": controller.interrupts().map_or("none".into(), |kind| format!("{kind:?}").to_lowercase()),

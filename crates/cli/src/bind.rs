@@ -11,14 +11,16 @@ use ring3_pci::{Address, Blocked, Function, Host, Rebound, Way, bind, uio_file, 
 pub struct BindArgs {
     /// The function, such as 0000:01:00.0.
     address: Address,
-    /// The driver that hands it to processes: vfio-pci, or uio_pci_generic, with which nothing confines its transfers.
+    /// The driver that hands it to processes: vfio-pci, or uio_pci_generic, with which nothing
+    /// confines its transfers.
     #[arg(long, default_value_t)]
     driver: Way,
-    /// Take it even if it is in use; says first what it takes and from whom. Whoever uses it will see errors, and what is not written
-    /// yet is lost.
+    /// Take it even if it is in use; says first what it takes and from whom. Whoever uses it will
+    /// see errors, and what is not written yet is lost.
     #[arg(long)]
     force: bool,
-    /// Give the group's file to this user, who can then run drivers without root. With vfio-pci only.
+    /// Give the group's file to this user, who can then run drivers without root. With vfio-pci
+    /// only.
     #[arg(long, value_name = "NAME|UID")]
     owner: Option<String>,
 }
@@ -36,10 +38,14 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
     // Before anything is changed: a name that does not exist leaves everything as it is.
     let owner = args.owner.as_deref().map(|owner| user_id(&host, owner)).transpose()?;
     if owner.is_some() && args.driver == Way::Uio {
-        bail!("{}: only root can drive it by uio_pci_generic, so it has no other owner", args.address);
+        bail!(
+            "{}: only root can drive it by uio_pci_generic, so it has no other owner",
+            args.address
+        );
     }
     let mut told = |blocked: &Blocked| errln!("taken by force: {}", blocked.problem());
-    let done = bind(&host, args.address, args.driver, if args.force { Some(&mut told) } else { None })?;
+    let done =
+        bind(&host, args.address, args.driver, if args.force { Some(&mut told) } else { None })?;
     outln!("{}", describe(&done));
     match args.driver {
         Way::Vfio => share_group(&host, args.address, owner)?,
@@ -51,12 +57,17 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
 
 fn warn_of_uio(host: &Host, address: Address) {
     let file = uio_file(host, address).map(|file| format!(" (/dev/{file})")).unwrap_or_default();
-    outln!("nothing confines its transfers now: uio:{address}{file} is opened with --unprotected only");
+    outln!(
+        "nothing confines its transfers now: uio:{address}{file} is opened with --unprotected only"
+    );
 }
 
 /// Gives the group's file to `owner`, or says how.
 fn share_group(host: &Host, address: Address, owner: Option<u32>) -> anyhow::Result<()> {
-    let Some(group) = Function::read(host, address).ok().and_then(|function| function.iommu_group) else { return Ok(()) };
+    let Some(group) = Function::read(host, address).ok().and_then(|function| function.iommu_group)
+    else {
+        return Ok(());
+    };
     let file = PathBuf::from(format!("/dev/vfio/{group}"));
     match owner {
         Some(owner) => {
@@ -64,7 +75,9 @@ fn share_group(host: &Host, address: Address, owner: Option<u32>) -> anyhow::Res
                 .with_context(|| format!("giving {} to user {owner}", file.display()))?;
             outln!("{} belongs to user {owner}", file.display());
         }
-        None => outln!("to run drivers on it without root: sudo chown \"$(id -u)\" {}", file.display()),
+        None => {
+            outln!("to run drivers on it without root: sudo chown \"$(id -u)\" {}", file.display())
+        }
     }
     Ok(())
 }
@@ -77,7 +90,11 @@ pub fn run_unbind(args: UnbindArgs) -> anyhow::Result<ExitCode> {
 
 fn describe(done: &Rebound) -> String {
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "no driver".into());
-    let loaded = done.loaded.as_ref().map(|module| format!("loaded the module {module}\n")).unwrap_or_default();
+    let loaded = done
+        .loaded
+        .as_ref()
+        .map(|module| format!("loaded the module {module}\n"))
+        .unwrap_or_default();
     let (before, now) = (driver(&done.before), driver(&done.now));
     match before == now {
         true => format!("{}: {now}, as before; nothing to do", done.address),
@@ -92,9 +109,13 @@ fn user_id(host: &Host, user: &str) -> anyhow::Result<u32> {
     }
     let users = std::fs::read_to_string(host.path("etc/passwd")).context("reading /etc/passwd")?;
     // Name, password, id, ... [passwd(5)]
-    let id = users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields[0] == user);
-    id.and_then(|fields| fields.get(2)?.parse().ok())
-        .ok_or_else(|| anyhow!("there is no user {user:?} in /etc/passwd: name one or give a number"))
+    let id = users
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| fields[0] == user);
+    id.and_then(|fields| fields.get(2)?.parse().ok()).ok_or_else(|| {
+        anyhow!("there is no user {user:?} in /etc/passwd: name one or give a number")
+    })
 }
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ pub enum Command {
     Write(copy::WriteArgs),
     /// Show that a disk does what every disk must do. Destroys its content.
     Check(check::Args),
-    /// Share memory with who exports a disk, for programs that take a file of memory: fio --mem=mmaphuge:FILE.
+    /// Share memory with who exports a disk, for programs that take a file of memory: fio
+    /// --mem=mmaphuge:FILE.
     Lend(lend::Args),
     /// Put a load on a disk and say what it did and cost.
     Bench(load::Args),

@@ -1,4 +1,5 @@
-//! `ring3 demo`: a disk out of the kernel, from the first register to a file system, and what it costs; and a network card.
+//! `ring3 demo`: a disk out of the kernel, from the first register to a file system, and what it
+//! costs; and a network card.
 
 mod network;
 mod steps;
@@ -27,7 +28,10 @@ const PLACEMENTS: [(Placement, &str); 7] = [
     (Placement::Kernel, "the kernel's driver, its disk as it comes"),
     (Placement::KernelNomultipath, "the same at its best: no scheduler, no multipath head"),
     (Placement::KernelPassthrough, "the same past the block layer: NVMe commands to /dev/ng0n1"),
-    (Placement::Process, "ring3's driver within the program that reads, asleep until the interrupt"),
+    (
+        Placement::Process,
+        "ring3's driver within the program that reads, asleep until the interrupt",
+    ),
     (Placement::ProcessPolled, "the same, never asleep (by the wall clock alone)"),
     (Placement::Export, "ring3's driver in a process of its own, behind /dev/ublkb0"),
     (Placement::Supervised, "the same, held, confined and watched by ring3d"),
@@ -59,19 +63,31 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cache = Cache::open()?;
     let start = Instant::now();
     say("0. What is missing is fetched into a cache; nothing is installed");
-    let needs = [Need::Tools, Need::Fio, Need::Network, Need::Kernel(args.kernel.clone()), Need::Tree];
+    let needs =
+        [Need::Tools, Need::Fio, Need::Network, Need::Kernel(args.kernel.clone()), Need::Tree];
     prepare(&cache, &needs, &mut |line| outln!("   {line}"))?;
     say("1. The driver on QEMU's NVMe controller over qtest: no guest, no root, no kernel driver");
     over_qtest()?;
-    say("2. A guest with two identical NVMe disks: one for the kernel's driver, the other claimed through VFIO behind the IOMMU");
+    say(
+        "2. A guest with two identical NVMe disks: one for the kernel's driver, the other claimed \
+        through VFIO behind the IOMMU",
+    );
     in_guest(args, &cache)?;
-    say("3. A guest with three network cards at one hub: the kernel's, ring3's, and the one that both talk to");
+    say("3. A guest with three network cards at one hub: the kernel's, ring3's, and the one that \
+        both talk to");
     network(args, &cache)?;
     if !args.no_bench {
-        say("4. Both disks measured with nothing behind them, by two clocks; each ratio (x) is to the kernel's best (*)");
+        say(
+            "4. Both disks measured with nothing behind them, by two clocks; each ratio (x) is to \
+            the kernel's best (*)",
+        );
         measure(args)?;
     }
-    let report = if args.no_bench { String::new() } else { format!("; the report is in {}", args.out.display()) };
+    let report = if args.no_bench {
+        String::new()
+    } else {
+        format!("; the report is in {}", args.out.display())
+    };
     outln!("\nring3 demo: all done in {:.0} s{report}", start.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
 }
@@ -85,10 +101,20 @@ fn over_qtest() -> Result<()> {
     let start = Instant::now();
     let disk = open_disk("qtest:nvme,size=64M", 8 << 20, LOAD, Protection::default())?;
     let info = disk.info();
-    outln!("   {}: {} with {} MiB, blocks of {} bytes", disk.name(), info.model.trim(), info.capacity() >> 20, info.block_size);
+    outln!(
+        "   {}: {} with {} MiB, blocks of {} bytes",
+        disk.name(),
+        info.model.trim(),
+        info.capacity() >> 20,
+        info.block_size
+    );
     for (name, requests) in [("seqwrite-64k-qd8", QTEST_BYTES >> 16), ("randread-4k-qd32", 1000)] {
         let workload = name.parse()?;
-        let load = Load { verify: true, region: Some(QTEST_BYTES), ..Load::new(workload, Limit::Count(requests)) };
+        let load = Load {
+            verify: true,
+            region: Some(QTEST_BYTES),
+            ..Load::new(workload, Limit::Count(requests))
+        };
         let mut target = Direct::open(&*disk, workload.depth, workload.bytes)?;
         let outcome = run_load(&mut target, &load, &mut || {})?;
         outln!(
@@ -112,12 +138,14 @@ fn in_guest(args: &Args, cache: &Cache) -> Result<()> {
     guest.kernel = args.kernel.clone();
     guest.memory_mib = 768;
     guest.modules = ["nvme", "ublk_drv", "ext4", "xfs"].map(Into::into).to_vec();
-    guest.devices =
-        vec![Device::nvme("kernel", DISK, Backing::Memory), Device::nvme("ring3", DISK, Backing::Memory).bound("vfio-pci")];
+    guest.devices = vec![
+        Device::nvme("kernel", DISK, Backing::Memory),
+        Device::nvme("ring3", DISK, Backing::Memory).bound("vfio-pci"),
+    ];
     guest.time_limit = steps::TIME_LIMIT;
-    let guest = steps::STEPS
-        .iter()
-        .fold(guest, |guest, (name, script)| guest.step(name, &format!("{NAME}{RING3D}{}{script}", steps::PRELUDE)));
+    let guest = steps::STEPS.iter().fold(guest, |guest, (name, script)| {
+        guest.step(name, &format!("{NAME}{RING3D}{}{script}", steps::PRELUDE))
+    });
     run_guest(&guest, cache)
 }
 
@@ -131,7 +159,12 @@ fn run_guest(guest: &Guest, cache: &Cache) -> Result<()> {
     if !outcome.succeeded() {
         bail!("the guest's job failed with exit code {}: {}", outcome.exit, outcome.messages);
     }
-    outln!("   done in {:.0} s on Linux {}, QEMU {}", outcome.seconds.1, outcome.kernel, outcome.qemu);
+    outln!(
+        "   done in {:.0} s on Linux {}, QEMU {}",
+        outcome.seconds.1,
+        outcome.kernel,
+        outcome.qemu
+    );
     Ok(())
 }
 
@@ -144,13 +177,18 @@ fn follow(event: &Event) {
     }
 }
 
-/// First by the clock that does not mind what else the host does, then by the one that everybody knows.
+/// First by the clock that does not mind what else the host does, then by the one that everybody
+/// knows.
 fn measure(args: &Args) -> Result<()> {
     for (placement, words) in PLACEMENTS {
         outln!("   {:<18}  {words}", placement.name());
     }
     let plan = |instructions, rounds, millis| Plan {
-        study: Study::Loads { millis, brief: instructions, workloads: WORKLOADS.map(str::to_owned).to_vec() },
+        study: Study::Loads {
+            millis,
+            brief: instructions,
+            workloads: WORKLOADS.map(str::to_owned).to_vec(),
+        },
         rounds,
         // Who polls is charged for its looks, and how many they are is the host's doing.
         placements: PLACEMENTS
@@ -166,8 +204,14 @@ fn measure(args: &Args) -> Result<()> {
     };
     let mut campaign = Campaign::new("demo", LOADS, &args.out)?;
     // Ten times slower than the disk, and steady after a few milliseconds.
-    let counted = ("By a clock that counts the guest's instructions, a nanosecond each: how long the path is", plan(true, 1, 30));
-    let timed = ("By the wall clock: what is left of that under this host's emulation", plan(false, 3, 200));
+    let counted = (
+        "By a clock that counts the guest's instructions, a nanosecond each: how long the path is",
+        plan(true, 1, 30),
+    );
+    let timed = (
+        "By the wall clock: what is left of that under this host's emulation",
+        plan(false, 3, 200),
+    );
     for (what, plan) in [counted, timed] {
         outln!("\n   {what}");
         campaign.run("demo", &plan, &mut guest::Guest::new(&plan)?)?;

@@ -21,14 +21,16 @@ struct Row {
     class_name: String,
     name: String,
     uses: Vec<Use>,
-    /// `ready`, `after bind`, or the obstacles' names; `, unprotected` behind it for a function that uio_pci_generic has.
+    /// `ready`, `after bind`, or the obstacles' names; `, unprotected` behind it for a function
+    /// that uio_pci_generic has.
     claim: String,
 }
 
 /// Lists the PCI functions and says of each whether it can be claimed.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let host = Host::this();
-    let rows: Vec<Row> = Function::all(&host).into_iter().map(|function| row(&host, function)).collect();
+    let rows: Vec<Row> =
+        Function::all(&host).into_iter().map(|function| row(&host, function)).collect();
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
@@ -48,12 +50,21 @@ fn row(host: &Host, function: Function) -> Row {
         Obstacle::InUse { uses } => Some(uses),
         _ => None,
     });
-    Row { class_name: function.class_name(), name: function.name(), uses: uses.unwrap_or_default(), function, claim }
+    Row {
+        class_name: function.class_name(),
+        name: function.name(),
+        uses: uses.unwrap_or_default(),
+        function,
+        claim,
+    }
 }
 
 /// How far a function is from being claimed.
 fn claim(checks: &[Check]) -> String {
-    let mut obstacles: Vec<_> = checks.iter().filter_map(|check| Some(check.found.as_ref().err()?.obstacle.name())).collect();
+    let mut obstacles: Vec<_> = checks
+        .iter()
+        .filter_map(|check| Some(check.found.as_ref().err()?.obstacle.name()))
+        .collect();
     if obstacles.contains(&"bridge") {
         return "bridge".into();
     }
@@ -68,15 +79,24 @@ fn claim(checks: &[Check]) -> String {
 
 fn print_table(rows: &[Row]) {
     let driver = |row: &Row| row.function.driver.clone().unwrap_or_else(|| "-".into());
-    let group = |row: &Row| row.function.iommu_group.map_or_else(|| "-".into(), |group| group.to_string());
-    let width =
-        |head: &str, cell: &dyn Fn(&Row) -> String| rows.iter().map(|row| cell(row).len()).max().unwrap_or(0).max(head.len());
+    let group =
+        |row: &Row| row.function.iommu_group.map_or_else(|| "-".into(), |group| group.to_string());
+    let width = |head: &str, cell: &dyn Fn(&Row) -> String| {
+        rows.iter().map(|row| cell(row).len()).max().unwrap_or(0).max(head.len())
+    };
     let (drivers, claims) = (width("DRIVER", &driver), width("CLAIM", &|row| row.claim.clone()));
     outln!("{:<12}  {:>5}  {:<drivers$}  {:<claims$}  WHAT", "ADDRESS", "GROUP", "DRIVER", "CLAIM");
     for row in rows {
-        let (address, driver, what) =
-            (row.function.address.to_string(), driver(row), format!("{}: {}", row.class_name, row.name));
-        outln!("{address:<12}  {:>5}  {driver:<drivers$}  {:<claims$}  {what}", group(row), row.claim);
+        let (address, driver, what) = (
+            row.function.address.to_string(),
+            driver(row),
+            format!("{}: {}", row.class_name, row.name),
+        );
+        outln!(
+            "{address:<12}  {:>5}  {driver:<drivers$}  {:<claims$}  {what}",
+            group(row),
+            row.claim
+        );
     }
     if rows.iter().any(|row| !row.claim.starts_with("ready")) {
         outln!("\nring3 doctor ADDRESS says what stands in the way of a claim, and what mends it.");
@@ -88,7 +108,10 @@ mod tests {
     use super::*;
 
     fn checks(obstacles: Vec<Obstacle>) -> Vec<Check> {
-        obstacles.into_iter().map(|obstacle| Check { what: "test", found: Err(obstacle.at(None)) }).collect()
+        obstacles
+            .into_iter()
+            .map(|obstacle| Check { what: "test", found: Err(obstacle.at(None)) })
+            .collect()
     }
 
     #[test]
@@ -99,12 +122,16 @@ mod tests {
     #[test]
     fn a_function_that_is_only_not_bound_is_ready_after_bind() {
         let module = Obstacle::NoModule { module: "vfio-pci".into(), reason: None };
-        assert_eq!(claim(&checks(vec![Obstacle::NotBound { way: Way::Vfio, driver: None }, module])), "after bind");
+        assert_eq!(
+            claim(&checks(vec![Obstacle::NotBound { way: Way::Vfio, driver: None }, module])),
+            "after bind"
+        );
     }
 
     #[test]
     fn other_obstacles_are_named() {
-        let obstacles = vec![Obstacle::NotBound { way: Way::Vfio, driver: None }, Obstacle::NoIommu];
+        let obstacles =
+            vec![Obstacle::NotBound { way: Way::Vfio, driver: None }, Obstacle::NoIommu];
         assert_eq!(claim(&checks(obstacles)), "no-iommu");
     }
 }

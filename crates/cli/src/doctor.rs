@@ -1,4 +1,5 @@
-//! `ring3 doctor`: what stands in the way of claiming a function, what mends it, and what undoes the mending.
+//! `ring3 doctor`: what stands in the way of claiming a function, what mends it, and what undoes
+//! the mending.
 
 use std::process::ExitCode;
 
@@ -11,7 +12,8 @@ use serde_json::{Value, json};
 pub struct Args {
     /// The function to look at, such as 0000:01:00.0; without it, only the machine is looked at.
     address: Option<Address>,
-    /// The way to look at, by its driver: vfio-pci or uio_pci_generic; without it, the one that the function is on, else vfio-pci.
+    /// The way to look at, by its driver: vfio-pci or uio_pci_generic; without it, the one that the
+    /// function is on, else vfio-pci.
     #[arg(long)]
     driver: Option<Way>,
     /// DMA memory that the driver will ask for.
@@ -36,16 +38,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => examine_machine(&host, way, args.arena),
     };
     let mut checks = look(way);
-    checks.push(Check { what: "sleep", found: Ok(ring3_sleep::forecast(&ring3_sleep::Host::this())) });
+    checks.push(Check {
+        what: "sleep",
+        found: Ok(ring3_sleep::forecast(&ring3_sleep::Host::this())),
+    });
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {
         crate::output::write(format_args!("{}", report(&checks)));
-        if way == Way::Vfio && args.driver.is_none() && checks.iter().any(|check| check.found.is_err()) {
+        if way == Way::Vfio
+            && args.driver.is_none()
+            && checks.iter().any(|check| check.found.is_err())
+        {
             crate::output::write(format_args!("{}", other_way(args.address, &look(Way::Uio))));
         }
     }
-    Ok(if checks.iter().all(|check| check.found.is_ok()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if checks.iter().all(|check| check.found.is_ok()) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// One check, as docs/json.md has it.
@@ -80,13 +92,19 @@ fn report(checks: &[Check]) -> String {
 
 /// How it stands with the way without protection, in a line.
 fn other_way(address: Option<Address>, checks: &[Check]) -> String {
-    let in_the_way: Vec<_> = checks.iter().filter_map(|check| Some(check.found.as_ref().err()?.obstacle.name())).collect();
+    let in_the_way: Vec<_> = checks
+        .iter()
+        .filter_map(|check| Some(check.found.as_ref().err()?.obstacle.name()))
+        .collect();
     if in_the_way.iter().any(|name| ["no-function", "bridge"].contains(name)) {
         return String::new();
     }
     let address = address.map(|address| format!("{address} ")).unwrap_or_default();
     let how = if in_the_way.is_empty() { "open".into() } else { in_the_way.join(", ") };
-    format!("\nThe way without protection (uio): {how}; ring3 doctor {address}--driver {} says more.\n", Way::Uio)
+    format!(
+        "\nThe way without protection (uio): {how}; ring3 doctor {address}--driver {} says more.\n",
+        Way::Uio
+    )
 }
 
 /// What mends one obstacle, and what undoes that.
@@ -107,22 +125,38 @@ mod tests {
     #[test]
     fn an_obstacle_is_printed_with_what_mends_it_and_what_undoes_that() {
         let address: Address = "0000:01:00.0".parse().unwrap();
-        let found = Err(Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) }.at(address));
+        let found =
+            Err(Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) }.at(address));
         let report = report(&[Check { what: "driver", found }]);
-        assert!(report.contains("no  driver  0000:01:00.0: it belongs to the kernel's driver nvme"), "{report}");
-        assert!(report.contains("  mend: sudo ring3 bind 0000:01:00.0\n  undo: sudo ring3 unbind 0000:01:00.0\n"), "{report}");
+        assert!(
+            report.contains("no  driver  0000:01:00.0: it belongs to the kernel's driver nvme"),
+            "{report}"
+        );
+        assert!(
+            report.contains(
+                "  mend: sudo ring3 bind 0000:01:00.0\n  undo: sudo ring3 unbind 0000:01:00.0\n"
+            ),
+            "{report}"
+        );
     }
 
     #[test]
     fn a_program_reads_the_obstacle_by_name_with_the_commands_that_mend_it() {
-        let found = Err(Obstacle::NotBound { way: Way::Vfio, driver: None }.at("0000:01:00.0".parse::<Address>().unwrap()));
+        let found = Err(Obstacle::NotBound { way: Way::Vfio, driver: None }
+            .at("0000:01:00.0".parse::<Address>().unwrap()));
         let json = json(&Check { what: "driver", found });
-        assert_eq!((&json["ok"], &json["obstacle"]), (&Value::Bool(false), &Value::from("not-bound")));
+        assert_eq!(
+            (&json["ok"], &json["obstacle"]),
+            (&Value::Bool(false), &Value::from("not-bound"))
+        );
         assert_eq!(json["mend"][0], "sudo ring3 bind 0000:01:00.0");
     }
 
     #[test]
     fn a_function_in_order_is_said_to_be() {
-        assert!(report(&[Check { what: "use", found: Ok("none".into()) }]).ends_with("Nothing stands in the way.\n"));
+        assert!(
+            report(&[Check { what: "use", found: Ok("none".into()) }])
+                .ends_with("Nothing stands in the way.\n")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! How a device is driven, as the user says it: what protects memory, how it signals, how its data move.
+//! How a device is driven, as the user says it: what protects memory, how it signals, how its data
+//! move.
 
 use ring3_backend::OpenOptions;
 use ring3_class::net::Throttle;
@@ -10,7 +11,8 @@ use ring3_driver::registry::Settings;
 /// Options of every command that takes a device.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Protection {
-    /// Drive a device that no IOMMU confines (uio:ADDRESS). A bug in the driver can then overwrite any memory of this machine.
+    /// Drive a device that no IOMMU confines (uio:ADDRESS). A bug in the driver can then overwrite
+    /// any memory of this machine.
     #[arg(long, global = true)]
     pub unprotected: bool,
 }
@@ -60,7 +62,8 @@ pub struct Signals {
     /// How the card signals.
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
-    /// Shortest time between two interrupts of a queue: off, microseconds (1 to 8191), or adaptive, which learns from the traffic what pays. Usual: off. Cards of the e1000 family have it.
+    /// Shortest time between two interrupts of a queue: off, microseconds (1 to 8191), or adaptive,
+    /// which learns from the traffic what pays. Usual: off. Cards of the e1000 family have it.
     #[arg(long, value_name = "US")]
     throttle: Option<Throttle>,
 }

@@ -14,7 +14,10 @@ pub fn show(finding: &Finding, json: bool) {
 pub fn conclude(report: &Report, kind: &str, json: bool) -> ExitCode {
     let (failed, all) = (report.failures().count(), report.findings.len());
     match json {
-        true => outln!("{}", json!({ kind: report.subject, "checks": all, "failed": failed, "skipped": report.skipped() })),
+        true => outln!(
+            "{}",
+            json!({ kind: report.subject, "checks": all, "failed": failed, "skipped": report.skipped() })
+        ),
         false => outln!("{}", report.summary()),
     }
     if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

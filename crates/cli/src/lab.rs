@@ -47,7 +47,8 @@ enum Command {
         #[command(flatten)]
         choice: Choice,
     },
-    /// Verifies what is in the cache, and fetches and builds what the lab needs and is missing or damaged.
+    /// Verifies what is in the cache, and fetches and builds what the lab needs and is missing or
+    /// damaged.
     Prepare {
         /// Kernels by version prefix.
         #[arg(long = "kernel", default_value = ring3_lab::DEFAULT_KERNEL)]
@@ -89,8 +90,9 @@ pub fn run(lab: Args) -> Result<ExitCode> {
         Command::Run { scenario, choice, json, out, console } => {
             leave::nothing_behind()?;
             if let Some(folder) = &out {
-                std::fs::create_dir_all(folder)
-                    .with_context(|| format!("creating the folder for results {}", folder.display()))?;
+                std::fs::create_dir_all(folder).with_context(|| {
+                    format!("creating the folder for results {}", folder.display())
+                })?;
             }
             let outcome = run_scenario(&choice.load(&scenario)?, json)?;
             report(&outcome, json, console)?;
@@ -107,7 +109,9 @@ pub fn run(lab: Args) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Prepare { kernels } => {
-            let needs = [Need::Tools, Need::Fio, Need::Btrfs].into_iter().chain(kernels.into_iter().map(Need::Kernel));
+            let needs = [Need::Tools, Need::Fio, Need::Btrfs]
+                .into_iter()
+                .chain(kernels.into_iter().map(Need::Kernel));
             let cache = Cache::open()?;
             let needs: Vec<_> = needs.collect();
             prepare(&cache, &needs, &mut |line| errln!("{line}"))?;
@@ -123,7 +127,9 @@ impl Choice {
         let named = |name: &str, value: &str| (name.to_string(), value.to_string());
         let mut settings = self.settings.clone();
         settings.extend(self.kernel.as_deref().map(|version| named("kernel", version)));
-        settings.extend(self.mode.map(|mode| named("mode", if matches!(mode, Clock::Wall) { "wall" } else { "instructions" })));
+        settings.extend(self.mode.map(|mode| {
+            named("mode", if matches!(mode, Clock::Wall) { "wall" } else { "instructions" })
+        }));
         Ok(Scenario::load(scenario, &settings)?)
     }
 }
@@ -131,7 +137,10 @@ impl Choice {
 fn list(json: bool) -> Result<ExitCode> {
     let scenarios = Scenario::shipped()?;
     if json {
-        let rows: Vec<_> = scenarios.iter().map(|s| serde_json::json!({ "name": s.name, "about": s.about })).collect();
+        let rows: Vec<_> = scenarios
+            .iter()
+            .map(|s| serde_json::json!({ "name": s.name, "about": s.about }))
+            .collect();
         outln!("{}", serde_json::to_string_pretty(&rows)?);
         return Ok(ExitCode::SUCCESS);
     }
@@ -154,7 +163,9 @@ fn run_scenario(scenario: &Scenario, quiet: bool) -> Result<Outcome> {
 /// The guest of `scenario`, with this program and the drivers of Linux that it names.
 fn guest(scenario: &Scenario) -> Result<Guest> {
     let mut guest = dde::enter(scenario.guest(), &scenario.hosted)?;
-    guest.programs.push(std::env::current_exe().context("finding this program, which goes into the guest")?);
+    guest
+        .programs
+        .push(std::env::current_exe().context("finding this program, which goes into the guest")?);
     Ok(guest)
 }
 
@@ -176,7 +187,9 @@ fn report(outcome: &Outcome, json: bool, console: bool) -> Result<()> {
         let files: serde_json::Map<_, _> = outcome
             .files
             .iter()
-            .map(|(name, bytes)| (name.clone(), serde_json::from_slice(bytes).unwrap_or_else(|_| text(bytes).into())))
+            .map(|(name, bytes)| {
+                (name.clone(), serde_json::from_slice(bytes).unwrap_or_else(|_| text(bytes).into()))
+            })
             .collect();
         let value = serde_json::json!({
             "exit": outcome.exit, "kernel": outcome.kernel, "qemu": outcome.qemu, "steps": outcome.steps,
@@ -188,12 +201,23 @@ fn report(outcome: &Outcome, json: bool, console: bool) -> Result<()> {
         if console {
             outln!("{}", outcome.console);
         }
-        for (step, text) in outcome.steps.iter().flat_map(|step| step.missed.iter().map(move |text| (step, text))) {
+        for (step, text) in
+            outcome.steps.iter().flat_map(|step| step.missed.iter().map(move |text| (step, text)))
+        {
             outln!("-- step '{}' did not print {text:?}", step.name);
         }
         let word = if outcome.succeeded() { "passed" } else { "FAILED" };
-        let again = outcome.retried.as_ref().map(|fault| format!(" at the second try ({fault})")).unwrap_or_default();
-        outln!("{word}{again} on {} in {:.1} s, {:.1} s of it to boot", outcome.kernel, outcome.seconds.1, outcome.seconds.0);
+        let again = outcome
+            .retried
+            .as_ref()
+            .map(|fault| format!(" at the second try ({fault})"))
+            .unwrap_or_default();
+        outln!(
+            "{word}{again} on {} in {:.1} s, {:.1} s of it to boot",
+            outcome.kernel,
+            outcome.seconds.1,
+            outcome.seconds.0
+        );
     }
     Ok(())
 }

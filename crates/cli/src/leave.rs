@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 /// Exit code of a program that a signal ended, as shells have it: 128 and SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// From now on SIGINT, SIGTERM and SIGHUP end this process with nothing left behind: no guest, no disk in shared memory, no folder.
+/// From now on SIGINT, SIGTERM and SIGHUP end this process with nothing left behind: no guest, no
+/// disk in shared memory, no folder.
 pub fn nothing_behind() -> Result<()> {
     let ended = || {
         ring3_lab::abandon();
@@ -35,7 +36,8 @@ fn kept() -> std::sync::MutexGuard<'static, Drops> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What must not outlive the program: it is dropped with this, or when a [`Watch`] ends the program.
+/// What must not outlive the program: it is dropped with this, or when a [`Watch`] ends the
+/// program.
 pub struct Kept<T>(Arc<Mutex<Option<T>>>);
 
 impl<T: Send + 'static> Kept<T> {
@@ -65,7 +67,8 @@ fn take<T>(shared: &Mutex<Option<T>>) -> Option<T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// While this lives, SIGINT, SIGTERM and SIGHUP drop what is [`Kept`] and end the program. They stay held back when it is dropped: whoever takes them then has those that have come since.
+/// While this lives, SIGINT, SIGTERM and SIGHUP drop what is [`Kept`] and end the program. They
+/// stay held back when it is dropped: whoever takes them then has those that have come since.
 pub struct Watch {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -75,9 +78,12 @@ impl Watch {
     /// Takes the signals, for this thread and those that it starts from now on.
     pub fn start() -> Result<Self> {
         let signals = Signals::take().context("taking signals")?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("creating an eventfd")?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .context("creating an eventfd")?;
         let stopped = stop.try_clone().context("duplicating an eventfd")?;
-        let thread = std::thread::Builder::new().name("ring3-signals".into()).spawn(move || watch(&signals, &stopped));
+        let thread = std::thread::Builder::new()
+            .name("ring3-signals".into())
+            .spawn(move || watch(&signals, &stopped));
         Ok(Self { stop, thread: Some(thread.context("starting a thread")?) })
     }
 }

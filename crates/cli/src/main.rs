@@ -41,7 +41,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use ring3_process::log;
 
-/// Device drivers outside the Linux kernel: a disk driven by a process, seen by everyone as a block device.
+/// Device drivers outside the Linux kernel: a disk driven by a process, seen by everyone as a block
+/// device.
 #[derive(Parser)]
 #[command(name = "ring3", version, propagate_version = true)]
 struct Cli {
@@ -62,14 +63,16 @@ enum Command {
     /// Use network cards whose driver runs in this process.
     #[command(subcommand)]
     Net(net::Command),
-    /// Show it all: a disk driven by a process, file systems on it, measured beside the kernel's driver.
+    /// Show it all: a disk driven by a process, file systems on it, measured beside the kernel's
+    /// driver.
     Demo(demo::Args),
     /// Build unmodified drivers of Linux as programs, list them, and run them.
     #[command(subcommand)]
     Dde(dde::Command),
     /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
     Devices(devices::Args),
-    /// Inject thousands of faults into drivers of models, or hundreds in a guest, and see what becomes of their disks.
+    /// Inject thousands of faults into drivers of models, or hundreds in a guest, and see what
+    /// becomes of their disks.
     Faults(Box<faults::Args>),
     /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
     Lab(lab::Args),
@@ -77,7 +80,8 @@ enum Command {
     Model(model::Args),
     /// Ask an NVMe controller what it is and how it is.
     Nvme(nvme::Args),
-    /// Run another command of this program and record all that passes between its device and the driver.
+    /// Run another command of this program and record all that passes between its device and the
+    /// driver.
     Record(record::RecordArgs),
     /// Run a recorded command again, with the recording in the place of the device.
     Replay(record::ReplayArgs),
@@ -87,10 +91,12 @@ enum Command {
     /// Say what the process of a driver may do.
     #[command(subcommand)]
     Sandbox(sandbox::Command),
-    /// Serve a disk or a network card to several programs, each with memory, rights and limits of its own.
+    /// Serve a disk or a network card to several programs, each with memory, rights and limits of
+    /// its own.
     #[command(subcommand)]
     Serve(serve::Command),
-    /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile, plan, annotate.
+    /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile,
+    /// plan, annotate.
     Split(split::Args),
     /// Watch what supervised devices do.
     Top(top::Args),
@@ -138,7 +144,10 @@ impl Command {
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "warn".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("RING3_LOG")
+                .unwrap_or_else(|_| "warn".into()),
+        )
         .with_writer(log::writer)
         .without_time()
         .init();
@@ -211,7 +220,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Help or the version on standard output, wrong options on standard error; with the exit code that belongs to it.
+/// Help or the version on standard output, wrong options on standard error; with the exit code that
+/// belongs to it.
 fn say(answer: &clap::Error) -> ExitCode {
     let printed = answer.print();
     if !answer.use_stderr() {
@@ -223,10 +233,12 @@ fn say(answer: &clap::Error) -> ExitCode {
 /// An error and its causes in one line, none of them twice: some errors' texts hold their causes.
 fn explain(error: &anyhow::Error) -> String {
     let inside_out = error.chain().map(ToString::to_string).collect::<Vec<_>>().into_iter().rev();
-    inside_out.fold(String::new(), |inner, outer| match (inner.contains(&outer), outer.contains(&inner)) {
-        (true, _) => inner,
-        (_, true) => outer,
-        _ => format!("{outer}: {inner}"),
+    inside_out.fold(String::new(), |inner, outer| {
+        match (inner.contains(&outer), outer.contains(&inner)) {
+            (true, _) => inner,
+            (_, true) => outer,
+            _ => format!("{outer}: {inner}"),
+        }
     })
 }
 
@@ -256,7 +268,10 @@ mod tests {
 
     #[test]
     fn no_part_of_an_error_is_said_twice() {
-        let error = anyhow!("no such device").context("vfio:1: no such device").context("vfio:1").context("starting");
+        let error = anyhow!("no such device")
+            .context("vfio:1: no such device")
+            .context("vfio:1")
+            .context("starting");
         assert_eq!(explain(&error), "starting: vfio:1: no such device");
     }
 }

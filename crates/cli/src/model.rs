@@ -11,9 +11,12 @@ use serde_json::json;
 
 /// Options of `ring3 model`.
 #[derive(clap::Args)]
-#[command(after_help = "Its drivers name it vfio-user:PATH. SIGINT or SIGTERM ends it; what its disks held is gone then.")]
+#[command(
+    after_help = "Its drivers name it vfio-user:PATH. SIGINT or SIGTERM ends it; what its disks held is gone then."
+)]
 pub struct Args {
-    /// The model and its options, as behind sim: nvme, ahci, ide, e1000 or edu, as in nvme,size=64M,namespaces=2.
+    /// The model and its options, as behind sim: nvme, ahci, ide, e1000 or edu, as in
+    /// nvme,size=64M,namespaces=2.
     model: String,
     /// Where to listen; only this user can connect.
     #[arg(long, value_name = "PATH")]
@@ -31,7 +34,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let stop = server.stop();
     ctrlc::set_handler(move || stop.now()).context("taking signals")?;
     match args.json {
-        true => outln!("{}", json!({ "device": name, "model": model.to_string(), "pid": std::process::id() })),
+        true => outln!(
+            "{}",
+            json!({ "device": name, "model": model.to_string(), "pid": std::process::id() })
+        ),
         false => outln!("{model} is there for one driver at a time: --device {name}"),
     }
     server.run()?;
@@ -39,7 +45,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Its own arena is not used: memory is its driver's.
-pub const OPTIONS: OpenOptions = OpenOptions { arena: 4096, below: u64::MAX, unprotected: false, memory: None };
+pub const OPTIONS: OpenOptions =
+    OpenOptions { arena: 4096, below: u64::MAX, unprotected: false, memory: None };
 
 /// The model that a user calls `words`.
 pub fn open(words: &str) -> Result<(Uri, Arc<dyn Served>)> {
@@ -51,6 +58,10 @@ pub fn open(words: &str) -> Result<(Uri, Arc<dyn Served>)> {
 /// What a driver calls the device on `socket`.
 pub fn name(socket: &Path) -> Result<String> {
     let path = socket.to_str().filter(|path| !path.contains(',') && !path.is_empty());
-    ensure!(path.is_some(), "{}: a device's name cannot hold this path: choose one without commas", socket.display());
+    ensure!(
+        path.is_some(),
+        "{}: a device's name cannot hold this path: choose one without commas",
+        socket.display()
+    );
     Ok(format!("vfio-user:{}", socket.display()))
 }

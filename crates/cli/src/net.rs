@@ -13,9 +13,11 @@ use std::process::ExitCode;
 pub enum Command {
     /// Say what a network card is.
     Info(info::Args),
-    /// Show that a network card does what every one must do. Needs a second card at the other end of its cable.
+    /// Show that a network card does what every one must do. Needs a second card at the other end
+    /// of its cable.
     Check(check::Args),
-    /// Send what a network card receives out again, and say what a packet costs: beside DPDK's testpmd, which does the same.
+    /// Send what a network card receives out again, and say what a packet costs: beside DPDK's
+    /// testpmd, which does the same.
     Bench(bench::Args),
 }
 

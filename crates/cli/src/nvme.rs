@@ -33,8 +33,11 @@ enum Page {
 
 /// Asks the controller and prints what it says.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let uri = args.asked.device("vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH or sim:nvme")?;
-    let memory = args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
+    let uri = args
+        .asked
+        .device("vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH or sim:nvme")?;
+    let memory =
+        args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
     let answer = ask(args.page, uri, memory).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)
@@ -46,7 +49,9 @@ fn ask(page: Page, uri: &Uri, memory: OpenOptions) -> Result<Value, Error> {
     Ok(match page {
         Page::Id => identity(&controller),
         Page::Smart => smart(&controller.smart()?),
-        Page::Errors => json!({ "errors": controller.errors()?.iter().map(error).collect::<Vec<_>>() }),
+        Page::Errors => {
+            json!({ "errors": controller.errors()?.iter().map(error).collect::<Vec<_>>() })
+        }
     })
 }
 
@@ -59,7 +64,10 @@ fn identity(controller: &Controller) -> Value {
             "read_only": info.read_only, "discard": info.discard.is_some(), "write_zeroes": info.max_write_zeroes_blocks > 0,
         })
     });
-    let refused = controller.refused().iter().map(|(id, why)| json!({ "namespace": id, "reason": why.to_string() }));
+    let refused = controller
+        .refused()
+        .iter()
+        .map(|(id, why)| json!({ "namespace": id, "reason": why.to_string() }));
     json!({
         "model": identity.model, "serial": identity.serial, "firmware": identity.firmware, "nvme_version": identity.version,
         "max_transfer_bytes": identity.max_transfer, "volatile_cache": identity.volatile_cache,
@@ -78,8 +86,13 @@ const WARNINGS: [(u8, &str); 5] = [
 ];
 
 fn smart(log: &Smart) -> Value {
-    let warnings: Vec<_> = WARNINGS.iter().filter(|(bit, _)| log.critical_warning() & bit != 0).map(|(_, name)| *name).collect();
-    // Counters of 128 bits are printed as far as 64 bits reach: more than any device will ever count.
+    let warnings: Vec<_> = WARNINGS
+        .iter()
+        .filter(|(bit, _)| log.critical_warning() & bit != 0)
+        .map(|(_, name)| *name)
+        .collect();
+    // Counters of 128 bits are printed as far as 64 bits reach: more than any device will ever
+    // count.
     let count = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
     // A data unit is 1000 blocks of 512 bytes. [NVMe 5.1.12.1.3]
     let bytes = |units: u128| count(units.saturating_mul(512_000));

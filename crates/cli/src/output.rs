@@ -1,9 +1,10 @@
 //! What commands print.
 //!
 //! # Standard output
-//! `outln!` writes a line. A failure does not end the command, which may have more to do than to talk; it is kept, nothing more is written,
-//! and [`finish`] makes an exit code of it. A reader who closes the pipe (`ring3 devices | head -1`) has read enough: the exit code is
-//! then the command's own. Any other failure, such as a full disk, is said, and no command succeeds with it.
+//! `outln!` writes a line. A failure does not end the command, which may have more to do than to
+//! talk; it is kept, nothing more is written, and [`finish`] makes an exit code of it. A reader who
+//! closes the pipe (`ring3 devices | head -1`) has read enough: the exit code is then the command's
+//! own. Any other failure, such as a full disk, is said, and no command succeeds with it.
 //!
 //! # Standard error
 //! `errln!` gives a line to the log's thread: see [`ring3_process::log`].
@@ -49,7 +50,8 @@ pub fn write(text: fmt::Arguments<'_>) {
 /// Prints the title of a part, which stands out on a terminal.
 pub fn title(text: fmt::Arguments<'_>) {
     let text = visible(text);
-    let text = if io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m\n") } else { text + "\n" };
+    let text =
+        if io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m\n") } else { text + "\n" };
     keep(io::stdout().write_all(text.as_bytes()));
 }
 
@@ -93,14 +95,19 @@ pub fn finish(code: ExitCode) -> ExitCode {
     let failure = FAILURE.lock().unwrap_or_else(PoisonError::into_inner).take();
     let code = judge(failure.as_ref(), code);
     if let Some(error) = failure.filter(|error| error.kind() != ErrorKind::BrokenPipe) {
-        errln!("ring3: writing standard output: {error}; what the command did is done, what it had to say is lost");
+        errln!(
+            "ring3: writing standard output: {error}; what the command did is done, what it had to \
+            say is lost"
+        );
     }
     code
 }
 
 fn judge(failure: Option<&io::Error>, code: ExitCode) -> ExitCode {
     match failure {
-        Some(error) if error.kind() != ErrorKind::BrokenPipe && code == ExitCode::SUCCESS => ExitCode::FAILURE,
+        Some(error) if error.kind() != ErrorKind::BrokenPipe && code == ExitCode::SUCCESS => {
+            ExitCode::FAILURE
+        }
         _ => code,
     }
 }
@@ -118,7 +125,10 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_obey_is_shown_as_its_number() {
-        assert_eq!(visible(format_args!("disk\x1b]0;t\x07\u{9b}2J\r")), r"disk\u001b]0;t\u0007\u009b2J\u000d");
+        assert_eq!(
+            visible(format_args!("disk\x1b]0;t\x07\u{9b}2J\r")),
+            r"disk\u001b]0;t\u0007\u009b2J\u000d"
+        );
         assert_eq!(visible(format_args!("{}", "a\u{202e}b\u{e0041}")), r"a\u202eb\udb40\udc41");
         assert_eq!(visible(format_args!("Größe 1 µs\t磁盘\n")), "Größe 1 µs\t磁盘\n");
     }

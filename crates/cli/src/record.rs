@@ -1,4 +1,5 @@
-//! `ring3 record` and `ring3 replay`: another command of this program, with its device recorded or made of a recording.
+//! `ring3 record` and `ring3 replay`: another command of this program, with its device recorded or
+//! made of a recording.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,9 +46,11 @@ impl RecordArgs {
 }
 
 impl ReplayArgs {
-    /// The words of the command, with the recording as its device; `None` if it was only to be shown.
+    /// The words of the command, with the recording as its device; `None` if it was only to be
+    /// shown.
     pub fn words(&self) -> Result<Option<Vec<String>>> {
-        let recording = Recording::open(&self.file).with_context(|| self.file.display().to_string())?;
+        let recording =
+            Recording::open(&self.file).with_context(|| self.file.display().to_string())?;
         if self.show {
             return show(recording).map(|()| None);
         }
@@ -63,7 +66,9 @@ impl ReplayArgs {
 /// A name that can stand in a device's.
 fn text(path: &Path) -> Result<&str> {
     let text = path.to_str().filter(|text| !text.contains(','));
-    text.with_context(|| format!("{}: a recording's name has no commas, and is text", path.display()))
+    text.with_context(|| {
+        format!("{}: a recording's name has no commas, and is text", path.display())
+    })
 }
 
 /// `command` with another device.
@@ -71,18 +76,28 @@ fn with_device(command: &[String], other: impl Fn(&Uri) -> String) -> Result<Vec
     let mut words = vec!["ring3".to_owned()];
     let mut devices = 0;
     for word in command {
-        let (option, value) = word.split_once('=').filter(|(option, _)| option.starts_with("--")).unwrap_or(("", word));
+        let (option, value) = word
+            .split_once('=')
+            .filter(|(option, _)| option.starts_with("--"))
+            .unwrap_or(("", word));
         // A driver's name looks like a device's.
         let Some(uri) = value.parse::<Uri>().ok().filter(|uri| uri.scheme != "dde") else {
             words.push(word.clone());
             continue;
         };
         devices += 1;
-        words.push(if option.is_empty() { other(&uri) } else { format!("{option}={}", other(&uri)) });
+        words.push(if option.is_empty() {
+            other(&uri)
+        } else {
+            format!("{option}={}", other(&uri))
+        });
     }
     match devices {
         1 => Ok(words),
-        0 => bail!("{:?} names no device: give one by its URI, such as --device vfio:0000:01:00.0", command.join(" ")),
+        0 => bail!(
+            "{:?} names no device: give one by its URI, such as --device vfio:0000:01:00.0",
+            command.join(" ")
+        ),
         _ => bail!("{:?} names several devices, and one can be recorded", command.join(" ")),
     }
 }
@@ -90,7 +105,12 @@ fn with_device(command: &[String], other: impl Fn(&Uri) -> String) -> Result<Vec
 fn show(mut recording: Recording) -> Result<()> {
     let (header, events) = (&recording.header, recording.events());
     let device = Printable(header.device.as_bytes());
-    outln!("device {device}, class {:06x}, arena {:#x} of {} bytes", header.class, header.arena.0, header.arena.1);
+    outln!(
+        "device {device}, class {:06x}, arena {:#x} of {} bytes",
+        header.class,
+        header.arena.0,
+        header.arena.1
+    );
     outln!("command {}", Shown(&header.command));
     let class = header.class;
     let mut count = 0;
@@ -134,13 +154,21 @@ mod tests {
 
     #[test]
     fn the_device_of_a_command_is_found_wherever_it_stands() {
-        assert_eq!(words("blk info --device sim:nvme,size=1M --json").unwrap(), "ring3 blk info --device replay:nvme --json");
-        assert_eq!(words("nvme id --device=sim:nvme").unwrap(), "ring3 nvme id --device=replay:nvme");
+        assert_eq!(
+            words("blk info --device sim:nvme,size=1M --json").unwrap(),
+            "ring3 blk info --device replay:nvme --json"
+        );
+        assert_eq!(
+            words("nvme id --device=sim:nvme").unwrap(),
+            "ring3 nvme id --device=replay:nvme"
+        );
     }
 
     #[test]
     fn a_command_without_a_device_or_with_two_is_refused() {
         assert!(words("blk info").unwrap_err().to_string().contains("names no device"));
-        assert!(words("blk info sim:nvme sim:ide").unwrap_err().to_string().contains("several devices"));
+        assert!(
+            words("blk info sim:nvme sim:ide").unwrap_err().to_string().contains("several devices")
+        );
     }
 }

@@ -46,8 +46,8 @@ pub struct EduArgs {
     /// Print the facts as a JSON object, one line for each.
     #[arg(long)]
     json: bool,
-    /// At the end, let the device write to this address outside of its memory, to see whether it is confined. Without an
-    /// IOMMU, that overwrites 64 bytes of whatever is there.
+    /// At the end, let the device write to this address outside of its memory, to see whether it is
+    /// confined. Without an IOMMU, that overwrites 64 bytes of whatever is there.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0xffff000", value_parser = address)]
     outside: Option<u64>,
 }
@@ -69,9 +69,14 @@ pub fn run(driver: Driver) -> anyhow::Result<ExitCode> {
 /// `ring3 run dde:e1000e OPTION...`: what `ring3 run net --driver dde:e1000e OPTION...` is.
 fn run_hosted(words: &[OsString]) -> anyhow::Result<ExitCode> {
     let word = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let name: Name = word.parse().map_err(|why| anyhow::anyhow!("{why}; ring3 run --help names ring3's own"))?;
-    let command = net::Args::augment_args(clap::Command::new("ring3 run").bin_name(format!("ring3 run {name}")));
-    let read = command.try_get_matches_from(words).and_then(|matches| net::Args::from_arg_matches(&matches));
+    let name: Name =
+        word.parse().map_err(|why| anyhow::anyhow!("{why}; ring3 run --help names ring3's own"))?;
+    let command = net::Args::augment_args(
+        clap::Command::new("ring3 run").bin_name(format!("ring3 run {name}")),
+    );
+    let read = command
+        .try_get_matches_from(words)
+        .and_then(|matches| net::Args::from_arg_matches(&matches));
     match read {
         Ok(args) => net::run(args.by(name)?),
         Err(answer) => Ok(crate::say(&answer)),
@@ -79,13 +84,18 @@ fn run_hosted(words: &[OsString]) -> anyhow::Result<ExitCode> {
 }
 
 fn run_edu(args: EduArgs) -> anyhow::Result<ExitCode> {
-    let options = args.protection.apply(OpenOptions { arena: 1 << 20, below: edu::REACH, ..OpenOptions::default() });
+    let options = args.protection.apply(OpenOptions {
+        arena: 1 << 20,
+        below: edu::REACH,
+        ..OpenOptions::default()
+    });
     let uri = &args.device;
     let mut report = |fact: edu::Fact| match args.json {
         true => outln!("{}", serde_json::json!({ "step": fact.step, "result": fact.result })),
         false => outln!("{:26} {}", fact.step, fact.result),
     };
-    let tested = ring3_backend::open(uri, options).and_then(|device| edu::self_test(device, args.outside, &mut report));
+    let tested = ring3_backend::open(uri, options)
+        .and_then(|device| edu::self_test(device, args.outside, &mut report));
     tested.map_err(|error| match error.to_string() {
         text if text.contains(&uri.to_string()) => anyhow::anyhow!(text),
         text => anyhow::anyhow!("{uri}: {text}"),

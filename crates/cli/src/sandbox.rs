@@ -10,7 +10,8 @@ use ring3_sandbox::Sandbox;
 pub enum Command {
     /// What the process of a driver may do under a supervisor, and what it gives up, in words.
     Show {
-        /// The driver or its family: nvme, ata, ahci, ide, virtio, edu; dde, or dde:NAME, for a driver of Linux.
+        /// The driver or its family: nvme, ata, ahci, ide, virtio, edu; dde, or dde:NAME, for a
+        /// driver of Linux.
         driver: String,
         /// Print JSON.
         #[arg(long)]
@@ -22,9 +23,14 @@ pub enum Command {
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let Command::Show { driver, json } = command;
     // Those of Linux have one sandbox.
-    let wanted = driver.split_once(':').filter(|(family, _)| *family == "dde").map_or(&*driver, |(family, _)| family);
-    let named = |manifest: &&Manifest| [&*manifest.driver.name, &*manifest.driver.family].contains(&wanted);
-    let description = Sandbox::new(drivers(None).chain([hosted()]).filter(named), "lease")?.describe();
+    let wanted = driver
+        .split_once(':')
+        .filter(|(family, _)| *family == "dde")
+        .map_or(&*driver, |(family, _)| family);
+    let named =
+        |manifest: &&Manifest| [&*manifest.driver.name, &*manifest.driver.family].contains(&wanted);
+    let description =
+        Sandbox::new(drivers(None).chain([hosted()]).filter(named), "lease")?.describe();
     if json {
         outln!("{}", serde_json::to_string_pretty(&description)?);
     } else {

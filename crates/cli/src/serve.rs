@@ -1,4 +1,5 @@
-//! `ring3 serve disk|net --device URI --socket PATH`: one disk, or one network card, for several programs.
+//! `ring3 serve disk|net --device URI --socket PATH`: one disk, or one network card, for several
+//! programs.
 
 pub mod share;
 
@@ -31,7 +32,8 @@ const MOST: usize = 256;
 pub enum Command {
     /// A disk: who may connect to a socket uses it as --device remote:PATH.
     Disk(DiskArgs),
-    /// A network card: who connects to a socket has an address of its own on it, as --device remote:PATH.
+    /// A network card: who connects to a socket has an address of its own on it, as --device
+    /// remote:PATH.
     Net(NetArgs),
 }
 
@@ -41,13 +43,15 @@ struct Common {
     /// Where clients connect, and on which terms. May be there several times.
     #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...", required = true)]
     sockets: Vec<String>,
-    /// Microseconds for which the server polls before it sleeps, as long as that pays; 0 never polls.
+    /// Microseconds for which the server polls before it sleeps, as long as that pays; 0 never
+    /// polls.
     #[arg(long, value_name = "US", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=1000))]
     poll: u64,
     /// Copy clients' bytes, also where the device could reach their memory.
     #[arg(long)]
     copy: bool,
-    /// Start the driver in a process of this user's, in a sandbox, which gets the device from this one: `ring3 sandbox show DRIVER`. It serves the clients.
+    /// Start the driver in a process of this user's, in a sandbox, which gets the device from this
+    /// one: `ring3 sandbox show DRIVER`. It serves the clients.
     #[arg(long, value_name = "NAME", conflicts_with = "ready_fd")]
     user: Option<User>,
     /// Say what is served as a JSON object.
@@ -66,7 +70,8 @@ struct Common {
         Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the device back, 4 the driver of --user is lost."
 )]
 pub struct DiskArgs {
-    /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH, sim:nvme or sim:ahci, or remote:PATH, a part of what another one serves.
+    /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH, sim:nvme or
+    /// sim:ahci, or remote:PATH, a part of what another one serves.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -98,7 +103,8 @@ pub struct DiskArgs {
         Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the card back, 4 the driver of --user is lost."
 )]
 pub struct NetArgs {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:e1000e, vfio-user:PATH, sim:e1000 or sim:virtio-net.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:e1000e, vfio-user:PATH, sim:e1000 or
+    /// sim:virtio-net.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -115,37 +121,72 @@ pub struct NetArgs {
 pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Disk(args) => {
-            let accesses: Vec<server::Access> = accesses(&args.common.sockets, |access: &server::Access| access.clients)?;
+            let accesses: Vec<server::Access> =
+                accesses(&args.common.sockets, |access: &server::Access| access.clients)?;
             let part = args.namespace.or(args.drive);
-            let settings = Settings { interrupts: args.irq.into(), part, level: args.transfer.into(), ..Settings::default() };
-            serve((args.device, &args.protection, settings), Shares::Disk { accesses, depth: args.depth }, &args.common)
+            let settings = Settings {
+                interrupts: args.irq.into(),
+                part,
+                level: args.transfer.into(),
+                ..Settings::default()
+            };
+            serve(
+                (args.device, &args.protection, settings),
+                Shares::Disk { accesses, depth: args.depth },
+                &args.common,
+            )
         }
         Command::Net(args) => {
             let accesses = accesses(&args.common.sockets, card::Access::places)?;
-            let place = args.choice.place(&args.device, args.protection.unprotected, args.signals.chosen())?;
+            let place = args.choice.place(
+                &args.device,
+                args.protection.unprotected,
+                args.signals.chosen(),
+            )?;
             let settings = args.signals.apply(Settings::default());
-            serve((place.device().clone(), &args.protection, settings), Shares::Card { accesses }, &args.common)
+            serve(
+                (place.device().clone(), &args.protection, settings),
+                Shares::Card { accesses },
+                &args.common,
+            )
         }
     }
 }
 
 /// The terms of the sockets, of which each has so many `places`.
-pub fn accesses<A: FromStr<Err = String>>(sockets: &[String], places: impl Fn(&A) -> u16) -> Result<Vec<A>> {
-    let accesses = sockets.iter().map(|text| text.parse().map_err(|error| anyhow::anyhow!("--socket {text}: {error}")));
+pub fn accesses<A: FromStr<Err = String>>(
+    sockets: &[String],
+    places: impl Fn(&A) -> u16,
+) -> Result<Vec<A>> {
+    let accesses = sockets
+        .iter()
+        .map(|text| text.parse().map_err(|error| anyhow::anyhow!("--socket {text}: {error}")));
     let accesses = accesses.collect::<Result<Vec<A>>>()?;
     let places: usize = accesses.iter().map(|access| usize::from(places(access))).sum();
-    ensure!(places <= MOST, "--socket: {places} clients in all, and {MOST} at most can be served: grant fewer (clients=N)");
+    ensure!(
+        places <= MOST,
+        "--socket: {places} clients in all, and {MOST} at most can be served: grant fewer \
+        (clients=N)"
+    );
     Ok(accesses)
 }
 
-fn serve((device, protection, settings): (Uri, &Protection, Settings), shares: Shares, common: &Common) -> Result<ExitCode> {
+fn serve(
+    (device, protection, settings): (Uri, &Protection, Settings),
+    shares: Shares,
+    common: &Common,
+) -> Result<ExitCode> {
     let claim = Claim { unprotected: protection.unprotected, settings, ..Claim::new(device) };
     if let Some(user) = common.user {
-        ensure!(claim.device.scheme != "remote", "--user: the driver is a process already, which serves it: leave --user out");
+        ensure!(
+            claim.device.scheme != "remote",
+            "--user: the driver is a process already, which serves it: leave --user out"
+        );
         let share = Share::bind(&shares, &common.sockets, (common.poll, common.copy))?;
         return confined::share(&claim, user, share, common.json);
     }
-    // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
+    // SAFETY: a number of the command line, taken once, and before anything of this process is
+    // opened that is kept.
     let ready = common.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let poll = Duration::from_micros(common.poll);
     let options = Options { shares, poll, copy: common.copy, json: common.json, ready };

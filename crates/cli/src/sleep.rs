@@ -97,9 +97,13 @@ fn tell(host: &Host, socket: &Path, command: &Command) -> Result<()> {
 fn start_watch(socket: &Path) -> Result<Option<ChildStdin>> {
     let program = std::env::current_exe().context("where this program is")?;
     let mut command = std::process::Command::new(&program);
-    command.arg0(marked(&program)).args(["wake", "--after", &OVERSLEPT.to_string(), "--socket"]).arg(socket);
+    command
+        .arg0(marked(&program))
+        .args(["wake", "--after", &OVERSLEPT.to_string(), "--socket"])
+        .arg(socket);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    let child = command.spawn().context("starting the process that wakes the machine if nobody does")?;
+    let child =
+        command.spawn().context("starting the process that wakes the machine if nobody does")?;
     Ok(child.stdin)
 }
 
@@ -109,12 +113,15 @@ fn watch(host: &Host, limit: Duration) -> bool {
     let mut parent = Some(std::io::stdin());
     while Instant::now() < end {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-        let mut fds: Vec<_> = parent.iter().map(|stdin| PollFd::new(stdin, PollFlags::IN)).collect();
+        let mut fds: Vec<_> =
+            parent.iter().map(|stdin| PollFd::new(stdin, PollFlags::IN)).collect();
         let _ = poll(&mut fds, Some(&second));
         if parent.is_some() && !fds[0].revents().is_empty() {
             drop(fds);
             // Nothing is ever written to it.
-            let gone = parent.as_mut().is_some_and(|stdin| matches!(stdin.read(&mut [0; 1]), Ok(0) | Err(_)));
+            let gone = parent
+                .as_mut()
+                .is_some_and(|stdin| matches!(stdin.read(&mut [0; 1]), Ok(0) | Err(_)));
             parent = parent.filter(|_| !gone);
         }
         if parent.is_none() && !Note::is_there(host) {

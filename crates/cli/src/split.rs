@@ -1,6 +1,7 @@
 //! `ring3 split`: hands over to the Python package that reads and cuts kernel drivers.
 //!
-//! This program finds the package, fetches what it needs into the cache, and becomes it: signals and the exit code are its own.
+//! This program finds the package, fetches what it needs into the cache, and becomes it: signals
+//! and the exit code are its own.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -51,7 +52,8 @@ kernel's source into the cache (ring3 split show e1000: about 250 MB).
 
 /// Whether only the commands are asked for.
 fn asks_for_the_overview(words: &[OsString]) -> bool {
-    matches!(words, [] | [_]) && words.iter().all(|word| word == "--help" || word == "-h" || word == "help")
+    matches!(words, [] | [_])
+        && words.iter().all(|word| word == "--help" || word == "-h" || word == "help")
 }
 
 /// Becomes the splitter.
@@ -76,20 +78,30 @@ pub fn run(args: Args) -> Result<ExitCode> {
             Command::new("ring3-split")
         }
     };
-    command.args(&args.words).env("RING3", &program).env("RING3_CACHE", cache.root()).env("RING3_SPLIT_PROGRAM", "ring3 split");
+    command
+        .args(&args.words)
+        .env("RING3", &program)
+        .env("RING3_CACHE", cache.root())
+        .env("RING3_SPLIT_PROGRAM", "ring3 split");
     log::flush(log::LAST_LINES);
     let error = command.exec();
     if error.kind() == std::io::ErrorKind::NotFound {
-        bail!("the splitter is not beside this program and ring3-split is not on PATH; in ring3's source: pip install ./split");
+        bail!(
+            "the splitter is not beside this program and ring3-split is not on PATH; in ring3's \
+            source: pip install ./split"
+        );
     }
     Err(error).context("starting the splitter")
 }
 
-/// The package's folder: `$RING3_SPLIT`, or `split` in a folder above the program, as it is in ring3's source tree.
+/// The package's folder: `$RING3_SPLIT`, or `split` in a folder above the program, as it is in
+/// ring3's source tree.
 fn package(program: &Path) -> Result<Option<PathBuf>> {
     match std::env::var_os("RING3_SPLIT").filter(|value| !value.is_empty()).map(PathBuf::from) {
         Some(named) if is_package(&named) => Ok(Some(named)),
-        Some(named) => bail!("RING3_SPLIT={} is not the folder split of ring3's source", named.display()),
+        Some(named) => {
+            bail!("RING3_SPLIT={} is not the folder split of ring3's source", named.display())
+        }
         None => Ok(above(program)),
     }
 }
@@ -105,7 +117,9 @@ fn is_package(folder: &Path) -> bool {
 /// What reading a driver needs: the compiler, and the kernel's source unless the user brings one.
 fn reading(words: &[OsString]) -> Result<Vec<Need>> {
     let reads = words.first().is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-"));
-    let is = |word: &OsString, name: &str| word.as_encoded_bytes().split(|&byte| byte == b'=').next() == Some(name.as_bytes());
+    let is = |word: &OsString, name: &str| {
+        word.as_encoded_bytes().split(|&byte| byte == b'=').next() == Some(name.as_bytes())
+    };
     if !reads || words.iter().any(|word| is(word, "--help") || word == OsStr::new("-h")) {
         return Ok(Vec::new());
     }
@@ -115,7 +129,8 @@ fn reading(words: &[OsString]) -> Result<Vec<Need>> {
     // Said here, because fetching it would end in the advice to try the same again.
     if !is_version(&kernel) {
         bail!(
-            "--kernel {kernel:?}: a kernel's version is wanted, such as {DEFAULT_KERNEL}; for a source tree of yours there is --tree FOLDER"
+            "--kernel {kernel:?}: a kernel's version is wanted, such as {DEFAULT_KERNEL}; for a \
+            source tree of yours there is --tree FOLDER"
         );
     }
     let source = (!own_source).then_some(Need::Source(kernel));
@@ -126,7 +141,9 @@ fn reading(words: &[OsString]) -> Result<Vec<Need>> {
 fn is_version(word: &str) -> bool {
     let numbers: Vec<&str> = word.split('.').collect();
     (2..=3).contains(&numbers.len())
-        && numbers.iter().all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        && numbers
+            .iter()
+            .all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The value of `--kernel`.
@@ -162,15 +179,25 @@ mod tests {
         for words in [vec![], vec!["--help".into()], vec!["-h".into()]] {
             assert!(asks_for_the_overview(&words), "{words:?}");
         }
-        assert!(!asks_for_the_overview(&["show".into()]) && !asks_for_the_overview(&["show".into(), "--help".into()]));
-        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../split/src/ring3_split/commands");
+        assert!(
+            !asks_for_the_overview(&["show".into()])
+                && !asks_for_the_overview(&["show".into(), "--help".into()])
+        );
+        let package =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../split/src/ring3_split/commands");
         let sources = ["study", "show", "profile", "plan", "annotate", "contexts", "generate"]
             .map(|name| std::fs::read_to_string(package.join(format!("{name}.py"))).unwrap())
             .concat();
-        let named: Vec<_> = OVERVIEW.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
+        let named: Vec<_> = OVERVIEW
+            .lines()
+            .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
+            .collect();
         assert_eq!(named.len(), 11);
         for name in named {
-            assert!(sources.contains(&format!("\"{name}\"")), "{name} is no command of the package");
+            assert!(
+                sources.contains(&format!("\"{name}\"")),
+                "{name} is no command of the package"
+            );
         }
     }
 
@@ -190,7 +217,10 @@ mod tests {
     #[test]
     fn a_kernel_that_is_no_version_is_refused_before_anything_is_fetched() {
         for word in ["foo", "", "6", "6.12.1.1", "6.x"] {
-            let error = reading(&["show".into(), "e1000".into(), format!("--kernel={word}").into()]).unwrap_err().to_string();
+            let error =
+                reading(&["show".into(), "e1000".into(), format!("--kernel={word}").into()])
+                    .unwrap_err()
+                    .to_string();
             assert!(error.contains("such as 6.12"), "{error}");
         }
     }
@@ -205,7 +235,10 @@ mod tests {
     fn the_package_is_found_above_the_program() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(tree.path().join("split/src/ring3_split")).unwrap();
-        assert_eq!(above(&tree.path().join("target/release/ring3")), Some(tree.path().join("split")));
+        assert_eq!(
+            above(&tree.path().join("target/release/ring3")),
+            Some(tree.path().join("split"))
+        );
         assert_eq!(above(Path::new("/nowhere/bin/ring3")), None);
     }
 }

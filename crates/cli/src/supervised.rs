@@ -138,11 +138,14 @@ fn word(state: State) -> &'static str {
 
 fn line(device: &DeviceStatus) {
     let disks = device.disks.iter().map(|disk| disk.link.as_deref().unwrap_or(&disk.path));
-    let gives: Vec<_> = disks.chain(device.interfaces.iter().map(|interface| &*interface.name)).collect();
+    let gives: Vec<_> =
+        disks.chain(device.interfaces.iter().map(|interface| &*interface.name)).collect();
     let pid = if device.pid == 0 { "-".into() } else { device.pid.to_string() };
     let DeviceStatus { name, state, restarts, upgrades, device: uri, .. } = device;
     let (state, since, gives) = (word(*state), age(device.since), gives.join(" "));
-    outln!("{name:16} {state:12} {since:>9} {pid:>8} {restarts:>8} {upgrades:>8}  {uri:24} {gives}");
+    outln!(
+        "{name:16} {state:12} {since:>9} {pid:>8} {restarts:>8} {upgrades:>8}  {uri:24} {gives}"
+    );
 }
 
 fn describe(device: &DeviceStatus) {
@@ -150,8 +153,14 @@ fn describe(device: &DeviceStatus) {
     field("name", &device.name);
     field("state", &format!("{}, for {}", word(device.state), age(device.since)));
     field("device", if device.device.is_empty() { "-" } else { &device.device });
-    field("driver", &format!("{}, process {}, standby {}", device.driver, device.pid, device.standby));
-    field("used", &format!("{} ms of a processor, {} KiB of memory", device.cpu_ms, device.memory >> 10));
+    field(
+        "driver",
+        &format!("{}, process {}, standby {}", device.driver, device.pid, device.standby),
+    );
+    field(
+        "used",
+        &format!("{} ms of a processor, {} KiB of memory", device.cpu_ms, device.memory >> 10),
+    );
     field("restarts", &format!("{}, and {} upgrades", device.restarts, device.upgrades));
     field("faults", &format!("{} of the IOMMU", device.iommu_faults));
     device.unlimited.iter().for_each(|what| field("unlimited", what));
@@ -170,7 +179,9 @@ fn describe(device: &DeviceStatus) {
         if !disk.partitions.is_empty() {
             field("", &format!("partitions {}", disk.partitions.join(" ")));
         }
-        disk.table.iter().for_each(|why| field("", &format!("its partition table is not used: {why}")));
+        disk.table
+            .iter()
+            .for_each(|why| field("", &format!("its partition table is not used: {why}")));
     }
     for interface in &device.interfaces {
         let is = |so: bool, yes: &'static str, no: &'static str| if so { yes } else { no };
@@ -181,12 +192,22 @@ fn describe(device: &DeviceStatus) {
         field(
             "",
             &format!(
-                "{} packets received ({received} MiB, {} without a place), {} sent ({sent} MiB, {} in vain)",
-                interface.rx_packets, interface.rx_dropped, interface.tx_packets, interface.tx_dropped
+                "{} packets received ({received} MiB, {} without a place), {} sent ({sent} MiB, {} \
+                in vain)",
+                interface.rx_packets,
+                interface.rx_dropped,
+                interface.tx_packets,
+                interface.tx_dropped
             ),
         );
         let InterfaceStatus { rx_missed, rx_errors, tx_lost, .. } = interface;
-        field("", &format!("its card has missed {rx_missed}, received {rx_errors} damaged, and lost {tx_lost} to be sent"));
+        field(
+            "",
+            &format!(
+                "its card has missed {rx_missed}, received {rx_errors} damaged, and lost {tx_lost} \
+                to be sent"
+            ),
+        );
     }
     device.outages.iter().for_each(|outage| field("outage", &tell(outage)));
 }
@@ -199,7 +220,10 @@ fn tell(outage: &Outage) -> String {
         Outage { reset: true, .. } => format!("fence {fence_ms:.1} by a function reset"),
         _ => format!("fence {fence_ms:.1}"),
     };
-    format!("{} ago: {total} ({stopped}, driver {driver_ms:.1}, kernel {export_ms:.1}): {cause}", age(outage.at))
+    format!(
+        "{} ago: {total} ({stopped}, driver {driver_ms:.1}, kernel {export_ms:.1}): {cause}",
+        age(outage.at)
+    )
 }
 
 /// How long ago a second since 1970 was.
@@ -217,7 +241,9 @@ fn age(at: u64) -> String {
 /// What was written about a device.
 pub fn logs(args: LogsArgs) -> Result<ExitCode> {
     let command = Command::Logs { name: args.name, lines: args.lines };
-    let Reply::Logs(lines) = ask(&args.socket, &command)? else { bail!("ring3d did not give the log") };
+    let Reply::Logs(lines) = ask(&args.socket, &command)? else {
+        bail!("ring3d did not give the log")
+    };
     lines.iter().for_each(|line| outln!("{line}"));
     Ok(ExitCode::SUCCESS)
 }
@@ -229,7 +255,8 @@ pub fn restart(args: RestartArgs) -> Result<ExitCode> {
 
 /// Stops a device.
 pub fn stop(args: StopArgs) -> Result<ExitCode> {
-    ask(&args.socket, &Command::Stop { name: args.name, force: args.force }).map(|_| ExitCode::SUCCESS)
+    ask(&args.socket, &Command::Stop { name: args.name, force: args.force })
+        .map(|_| ExitCode::SUCCESS)
 }
 
 /// The manifests anew.
@@ -244,7 +271,9 @@ pub fn reload(args: ReloadArgs) -> Result<ExitCode> {
 pub fn upgrade(args: UpgradeArgs) -> Result<ExitCode> {
     let name = args.name.clone();
     match ask(&args.socket, &Command::Upgrade { name: args.name, program: args.program })? {
-        Reply::Upgraded { stall_ms } => outln!("{name} is driven by the new program; its users waited {stall_ms:.1} ms"),
+        Reply::Upgraded { stall_ms } => {
+            outln!("{name} is driven by the new program; its users waited {stall_ms:.1} ms")
+        }
         other => bail!("ring3d answered {other:?}"),
     }
     Ok(ExitCode::SUCCESS)
@@ -257,6 +286,9 @@ mod tests {
     #[test]
     fn ages_have_a_unit_that_fits() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        assert_eq!([age(now - 119), age(now - 600), age(now - 8000), age(now - 200_000)], ["119 s", "10 min", "2 h", "2 days"]);
+        assert_eq!(
+            [age(now - 119), age(now - 600), age(now - 8000), age(now - 200_000)],
+            ["119 s", "10 min", "2 h", "2 days"]
+        );
     }
 }

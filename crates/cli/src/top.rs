@@ -87,8 +87,10 @@ impl Looks {
         let (now, devices) = (Instant::now(), link.status()?);
         self.link = Some(link);
         let (before, since) = (&self.last.1, now - self.last.0);
-        let rates =
-            devices.iter().map(|device| rates(before.iter().find(|old| old.name == device.name), device, since)).collect();
+        let rates = devices
+            .iter()
+            .map(|device| rates(before.iter().find(|old| old.name == device.name), device, since))
+            .collect();
         self.last = (now, devices);
         Ok(rates)
     }
@@ -127,14 +129,18 @@ fn show(args: &Args, looks: &mut Looks, terminal: &mut ratatui::DefaultTerminal)
             restarting = None;
         }
         terminal.draw(|frame| screen.draw(frame)).context("writing to the terminal")?;
-        if !event::poll(due.saturating_duration_since(Instant::now())).context("reading from the terminal")? {
+        if !event::poll(due.saturating_duration_since(Instant::now()))
+            .context("reading from the terminal")?
+        {
             continue;
         }
         match event::read().context("reading from the terminal")? {
             Event::Key(key) if key.kind != KeyEventKind::Release => match screen.press(key) {
                 Wish::Nothing => {}
                 Wish::Quit => return Ok(()),
-                Wish::Restart(_) if restarting.is_some() => screen.say("one restart at a time: the last one has not ended"),
+                Wish::Restart(_) if restarting.is_some() => {
+                    screen.say("one restart at a time: the last one has not ended")
+                }
                 Wish::Restart(name) => {
                     screen.say(&format!("{name} is restarted"));
                     restarting = Some(restart(&args.socket, name));
@@ -150,7 +156,8 @@ fn restart(socket: &Path, name: String) -> Receiver<String> {
     let (said, outcome) = channel();
     let socket = socket.to_owned();
     std::thread::spawn(move || {
-        let reply = Client::within(&socket, RESTART).and_then(|link| link.ask(&Command::Restart { name: name.clone() }));
+        let reply = Client::within(&socket, RESTART)
+            .and_then(|link| link.ask(&Command::Restart { name: name.clone() }));
         let _ = said.send(match reply {
             Ok(Reply::Done) => format!("{name} serves again"),
             Ok(Reply::Refused(why)) => format!("{name}: {why}"),

@@ -14,7 +14,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Delete what dead ring3 processes have left, or the devices with these numbers; none that a process serves.
+    /// Delete what dead ring3 processes have left, or the devices with these numbers; none that a
+    /// process serves.
     Delete {
         /// N in /dev/ublkcN; without any, all orphans of ring3.
         #[arg(value_name = "N")]
@@ -28,16 +29,22 @@ pub enum Command {
 /// Lists or deletes.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let text = match command {
-        Command::List { json: true } => {
-            serde_json::to_string_pretty(&identities::list()?.iter().map(object).collect::<Vec<_>>())?
-        }
+        Command::List { json: true } => serde_json::to_string_pretty(
+            &identities::list()?.iter().map(object).collect::<Vec<_>>(),
+        )?,
         Command::List { json: false } => table(&identities::list()?),
         Command::Delete { ids, json } => {
             let deleted = identities::delete(&ids)?;
             match json {
                 true => json!({ "deleted": deleted }).to_string(),
-                false if deleted.is_empty() => "nothing to delete: ring3 has left no device behind".into(),
-                false => deleted.iter().map(|id| format!("deleted /dev/ublkc{id}")).collect::<Vec<_>>().join("\n"),
+                false if deleted.is_empty() => {
+                    "nothing to delete: ring3 has left no device behind".into()
+                }
+                false => deleted
+                    .iter()
+                    .map(|id| format!("deleted /dev/ublkc{id}"))
+                    .collect::<Vec<_>>()
+                    .join("\n"),
             }
         }
     };
@@ -66,15 +73,23 @@ fn table(devices: &[Identity]) -> String {
     if devices.is_empty() {
         return "there is no ublk device".into();
     }
-    let mut lines = vec![format!("{:<8}  {:<10}  {:<7}  {:>8}  QUEUES", "ID", "STATE", "MADE BY", "PROCESS")];
+    let mut lines =
+        vec![format!("{:<8}  {:<10}  {:<7}  {:>8}  QUEUES", "ID", "STATE", "MADE BY", "PROCESS")];
     for device in devices {
         let maker = if device.ring3 { "ring3" } else { "others" };
         let pid = device.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
         let queues = format!("{} of {}", device.queues, device.depth);
-        lines.push(format!("{:<8}  {:<10}  {maker:<7}  {pid:>8}  {queues}", device.id, word(device.state)));
+        lines.push(format!(
+            "{:<8}  {:<10}  {maker:<7}  {pid:>8}  {queues}",
+            device.id,
+            word(device.state)
+        ));
     }
     if devices.iter().any(|device| device.state == State::Orphan) {
-        lines.push("\norphans do nothing; ring3 ublk delete, or the next start of a disk, deletes them".into());
+        lines.push(
+            "\norphans do nothing; ring3 ublk delete, or the next start of a disk, deletes them"
+                .into(),
+        );
     }
     lines.join("\n")
 }

@@ -14,7 +14,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Delete what dead ring3 processes have left, or the devices with these names; none that a process serves.
+    /// Delete what dead ring3 processes have left, or the devices with these names; none that a
+    /// process serves.
     Delete {
         /// NAME in /dev/vduse/NAME; without any, all orphans of ring3 that nobody uses.
         #[arg(value_name = "NAME")]
@@ -37,8 +38,14 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
             let deleted = devices::delete(&names, force)?;
             match json {
                 true => json!({ "deleted": deleted }).to_string(),
-                false if deleted.is_empty() => "nothing to delete: ring3 has left no device behind that nobody uses".into(),
-                false => deleted.iter().map(|name| format!("deleted /dev/vduse/{name}")).collect::<Vec<_>>().join("\n"),
+                false if deleted.is_empty() => {
+                    "nothing to delete: ring3 has left no device behind that nobody uses".into()
+                }
+                false => deleted
+                    .iter()
+                    .map(|name| format!("deleted /dev/vduse/{name}"))
+                    .collect::<Vec<_>>()
+                    .join("\n"),
             }
         }
     };
@@ -50,7 +57,10 @@ fn table(devices: &[Identity]) -> String {
     if devices.is_empty() {
         return "there is no VDUSE device".into();
     }
-    let mut lines = vec![format!("{:<16}  {:<7}  {:<7}  {:>8}  {:<4}  NODE", "NAME", "STATE", "MADE BY", "PROCESS", "KIND")];
+    let mut lines = vec![format!(
+        "{:<16}  {:<7}  {:<7}  {:>8}  {:<4}  NODE",
+        "NAME", "STATE", "MADE BY", "PROCESS", "KIND"
+    )];
     for device in devices {
         let state = match device.state {
             State::Served => "served",
@@ -65,11 +75,15 @@ fn table(devices: &[Identity]) -> String {
         let maker = if device.ring3 { "ring3" } else { "others" };
         let pid = device.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
         let node = device.node.as_deref().unwrap_or("-");
-        lines.push(format!("{:<16}  {state:<7}  {maker:<7}  {pid:>8}  {kind:<4}  {node}", device.name));
+        lines.push(format!(
+            "{:<16}  {state:<7}  {maker:<7}  {pid:>8}  {kind:<4}  {node}",
+            device.name
+        ));
     }
     if devices.iter().any(|device| device.state == State::Orphan) {
         lines.push(
-            "\nwho uses an orphan waits: ring3 run ... --export vduse --name NAME goes on with it, ring3 vduse delete deletes it"
+            "\nwho uses an orphan waits: ring3 run ... --export vduse --name NAME goes on with it, \
+            ring3 vduse delete deletes it"
                 .into(),
         );
     }
@@ -81,7 +95,14 @@ mod tests {
     use super::*;
 
     fn device(state: State, pid: Option<u32>) -> Identity {
-        Identity { name: "data".into(), state, ring3: true, pid, kind: Some(Kind::Disk), node: Some("vda".into()) }
+        Identity {
+            name: "data".into(),
+            state,
+            ring3: true,
+            pid,
+            kind: Some(Kind::Disk),
+            node: Some("vda".into()),
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `ring3 ata id` and `ring3 blk` on ATA drives, over QEMU's controllers and the models: no guest, no root.
+//! `ring3 ata id` and `ring3 blk` on ATA drives, over QEMU's controllers and the models: no guest,
+//! no root.
 
 use std::process::{Command, Output};
 
@@ -25,8 +26,16 @@ fn failure(words: &str) -> String {
 fn each_drive_has_its_place_and_its_mode() {
     let id = json("ata id --json --device qtest:ich9-ahci,disks=2");
     assert_eq!((&id["interface"], &id["interrupts"]), (&"ahci".into(), &"msi".into()));
-    let places: Vec<_> = id["drives"].as_array().unwrap().iter().map(|drive| (&drive["place"], &drive["mode"])).collect();
-    assert_eq!(places, [(&0.into(), &"queued, 32 commands".into()), (&1.into(), &"queued, 32 commands".into())]);
+    let places: Vec<_> = id["drives"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|drive| (&drive["place"], &drive["mode"]))
+        .collect();
+    assert_eq!(
+        places,
+        [(&0.into(), &"queued, 32 commands".into()), (&1.into(), &"queued, 32 commands".into())]
+    );
 }
 
 #[test]
@@ -40,22 +49,34 @@ fn what_a_device_calls_itself_reaches_the_terminal_escaped() {
         let output = ring3(words);
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && text.contains(serial), "{words}: {text:?}");
-        assert!(text.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'), "{words}: {text:?}");
+        assert!(
+            text.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'),
+            "{words}: {text:?}"
+        );
     }
 }
 
 #[test]
 fn a_driver_for_another_class_says_which_one_fits() {
     let text = failure("nvme id --device sim:ahci");
-    assert!(text.contains("it is an AHCI controller, whose driver is ata: ring3 run ata, ring3 ata id"), "{text}");
-    assert!(failure("ata id --device sim:nvme").contains("it is an NVMe controller, whose driver is nvme: ring3 run nvme"));
+    assert!(
+        text.contains("it is an AHCI controller, whose driver is ata: ring3 run ata, ring3 ata id"),
+        "{text}"
+    );
+    assert!(
+        failure("ata id --device sim:nvme")
+            .contains("it is an NVMe controller, whose driver is nvme: ring3 run nvme")
+    );
 }
 
 #[test]
 fn an_optical_drive_is_refused_with_the_reason() {
     for device in ["qtest:ich9-ahci,cdrom=on", "qtest:piix4-ide,cdrom=on"] {
         let id = json(&format!("ata id --json --device {device}"));
-        assert!(id["refused"][0]["reason"].as_str().is_some_and(|reason| reason.contains("ATAPI")), "{id}");
+        assert!(
+            id["refused"][0]["reason"].as_str().is_some_and(|reason| reason.contains("ATAPI")),
+            "{id}"
+        );
     }
 }
 
@@ -73,7 +94,9 @@ fn a_disk_behind_ide_is_opened_below_4_gib_without_being_told() {
 
 #[test]
 fn data_can_be_moved_in_each_way() {
-    for (device, transfer) in [("sim:ahci", "queued"), ("sim:ahci", "dma"), ("sim:ide", "dma"), ("sim:ide", "pio")] {
+    for (device, transfer) in
+        [("sim:ahci", "queued"), ("sim:ahci", "dma"), ("sim:ide", "dma"), ("sim:ide", "pio")]
+    {
         let line = json(&format!("blk info --json --device {device} --transfer {transfer}"));
         assert_eq!(line[0]["block_size"], 512, "{device} {transfer}");
     }
@@ -83,7 +106,11 @@ fn data_can_be_moved_in_each_way() {
 fn several_drives_want_one_to_be_named() {
     let error = failure("blk read --device sim:ahci,disks=2 --length 4096 --to /dev/null");
     assert!(error.contains("--drive") && error.contains("port 1"), "{error}");
-    assert!(ring3("blk read --device sim:ahci,disks=2 --drive 1 --length 4096 --to /dev/null").status.success());
+    assert!(
+        ring3("blk read --device sim:ahci,disks=2 --drive 1 --length 4096 --to /dev/null")
+            .status
+            .success()
+    );
 }
 
 #[test]

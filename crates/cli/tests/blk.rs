@@ -1,4 +1,5 @@
-//! `ring3 blk` on QEMU's disk: what goes in comes out, and what makes no sense is refused before anything is written.
+//! `ring3 blk` on QEMU's disk: what goes in comes out, and what makes no sense is refused before
+//! anything is written.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -6,7 +7,13 @@ use std::process::{Command, Output, Stdio};
 /// Runs `ring3 blk` with `args` and `input` as standard input.
 fn blk(args: &[&str], input: &Path) -> Output {
     let input = std::fs::File::open(input).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_ring3")).arg("blk").args(args).stdin(input).stdout(Stdio::piped()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_ring3"))
+        .arg("blk")
+        .args(args)
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap()
 }
 
 fn good(args: &[&str], input: &Path) -> Vec<u8> {
@@ -53,7 +60,8 @@ fn what_is_written_from_a_pipe_is_read_into_a_pipe() {
     let files = Files::new();
     let input = files.with("in", &pattern(1 << 20));
     good(&["write", "--device", &files.device, "--offset", "3b"], &input);
-    let output = good(&["read", "--device", &files.device, "--offset", "1536", "--length", "1M"], &input);
+    let output =
+        good(&["read", "--device", &files.device, "--offset", "1536", "--length", "1M"], &input);
     assert!(output == pattern(1 << 20));
 }
 
@@ -65,14 +73,18 @@ fn a_sparse_copy_has_the_size_of_the_disk_and_its_bytes() {
     good(&["read", "--device", &files.device, "--sparse", "--to", to.to_str().unwrap()], &input);
     let bytes = std::fs::read(&to).unwrap();
     assert!(bytes.len() == 4 << 20 && bytes[1 << 20..][..512] == pattern(512));
-    assert!(std::os::unix::fs::MetadataExt::blocks(&to.metadata().unwrap()) * 512 < 1 << 20, "the file has no holes");
+    assert!(
+        std::os::unix::fs::MetadataExt::blocks(&to.metadata().unwrap()) * 512 < 1 << 20,
+        "the file has no holes"
+    );
 }
 
 #[test]
 fn a_file_larger_than_the_disk_changes_nothing() {
     let files = Files::new();
     let input = files.with("in", &vec![1; (4 << 20) + 512]);
-    let words = bad(&["write", "--device", &files.device, "--from", input.to_str().unwrap()], &input);
+    let words =
+        bad(&["write", "--device", &files.device, "--from", input.to_str().unwrap()], &input);
     assert!(words.contains("only 4194304 fit"), "{words}");
     assert!(good(&["read", "--device", &files.device], &input).iter().all(|&byte| byte == 0));
 }
@@ -92,7 +104,10 @@ fn the_suite_runs_only_if_destruction_is_meant() {
     let files = Files::new();
     let input = files.with("in", &[]);
     assert!(bad(&["check", "--device", &files.device], &input).contains("--destroy"));
-    let output = good(&["check", "--device", &files.device, "--destroy", "--requests", "50", "--json"], &input);
+    let output = good(
+        &["check", "--device", &files.device, "--destroy", "--requests", "50", "--json"],
+        &input,
+    );
     let last = String::from_utf8(output).unwrap().lines().last().map(str::to_owned).unwrap();
     let result: serde_json::Value = serde_json::from_str(&last).unwrap();
     assert_eq!(result["failed"], 0);

@@ -1,5 +1,6 @@
-//! ring3d with two simulated cards on a cable, each of whose drivers runs confined, and interfaces in two network namespaces. Without /dev/net/tun, iproute2 or the right to make namespaces a test is
-//! skipped, and says so. `--nocapture` shows what deaths cost.
+//! ring3d with two simulated cards on a cable, each of whose drivers runs confined, and interfaces
+//! in two network namespaces. Without /dev/net/tun, iproute2 or the right to make namespaces a test
+//! is skipped, and says so. `--nocapture` shows what deaths cost.
 
 #[path = "../../export/tests/namespace/mod.rs"]
 mod namespace;
@@ -55,7 +56,11 @@ impl Bed {
         let [ring3d, driver] = supervised::programs();
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let mut command = Command::new(ring3d);
-        command.arg("--config").arg(folder.path().join("cards.toml")).arg("--socket").arg(folder.path().join("control"));
+        command
+            .arg("--config")
+            .arg(folder.path().join("cards.toml"))
+            .arg("--socket")
+            .arg(folder.path().join("control"));
         command.arg("--program").arg(driver).stdout(Stdio::null()).stderr(log);
         let ring3d = here.within(|| command.spawn().unwrap());
         let sleeper = there.within(|| Command::new("sleep").arg("1000000").spawn().unwrap());
@@ -65,15 +70,25 @@ impl Bed {
         for (side, name, address) in [(&bed.here, "one", HERE), (&bed.there, "two", THERE)] {
             side.ip(&format!("address add {address}/24 dev {name}"));
             side.ip(&format!("link set {name} up"));
-            eventually("a carrier", || side.ip(&format!("-o link show {name}")).contains("LOWER_UP"));
+            eventually("a carrier", || {
+                side.ip(&format!("-o link show {name}")).contains("LOWER_UP")
+            });
         }
         Ok(bed)
     }
 
     fn ring3(&self, words: &[&str]) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-        let output = command.args(words).arg("--socket").arg(self.folder.path().join("control")).output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        let output = command
+            .args(words)
+            .arg("--socket")
+            .arg(self.folder.path().join("control"))
+            .output()
+            .unwrap();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
     }
 
     fn status(&self, name: &str) -> Option<Value> {
@@ -83,7 +98,9 @@ impl Bed {
 
     /// Waits until the card is driven, and the next driver waits.
     fn ready(&self, name: &str) -> Value {
-        let is_ready = |status: &Value| status["state"] == "running" && status["pid"] != 0 && status["standby"] != 0;
+        let is_ready = |status: &Value| {
+            status["state"] == "running" && status["pid"] != 0 && status["standby"] != 0
+        };
         let mut seen = Value::Null;
         eventually("a driver and its standby", || {
             seen = self.status(name).unwrap_or_default();
@@ -96,24 +113,34 @@ impl Bed {
     fn kill(&self) {
         let before = self.ready("one");
         let pid = before["pid"].as_i64().unwrap() as i32;
-        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(pid).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
         eventually("another driver", || {
-            self.status("one").is_some_and(|status| status["restarts"] != before["restarts"] && status["state"] == "running")
+            self.status("one").is_some_and(|status| {
+                status["restarts"] != before["restarts"] && status["state"] == "running"
+            })
         });
     }
 
-    /// Kills ring3d, whom nobody follows and in whose process the cards were: their drivers end, whatever they do.
+    /// Kills ring3d, whom nobody follows and in whose process the cards were: their drivers end,
+    /// whatever they do.
     fn end(&mut self) {
         let pids = ["one", "two"].map(|name| self.ready(name)["pid"].clone());
         self.ring3d.kill().unwrap();
         let ended = |pid: &Value| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-            stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
+            stat.map_or(true, |stat| {
+                stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+            })
         };
         eventually("an end of both drivers", || pids.iter().all(ended));
     }
 
-    /// What the kernel says of `one`: flags, index, MTU, address, and its addresses of IP, without what counts up.
+    /// What the kernel says of `one`: flags, index, MTU, address, and its addresses of IP, without
+    /// what counts up.
     fn one(&self) -> String {
         self.here.ip("-o address show one") + &self.here.ip("-o link show one")
     }
@@ -143,9 +170,12 @@ fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b1) >> 13) as u8
 }
 
-/// Numbered datagrams, one a millisecond, until `stop`; what of them has come, and the longest time without one.
+/// Numbered datagrams, one a millisecond, until `stop`; what of them has come, and the longest time
+/// without one.
 fn datagrams(bed: &Bed, stop: &AtomicBool) -> (u32, u32, Duration) {
-    let socket = |side: &Namespace, address: Ipv4Addr| side.within(|| UdpSocket::bind(SocketAddr::from((address, 7)))).unwrap();
+    let socket = |side: &Namespace, address: Ipv4Addr| {
+        side.within(|| UdpSocket::bind(SocketAddr::from((address, 7)))).unwrap()
+    };
     let (from, to) = (socket(&bed.here, HERE), socket(&bed.there, THERE));
     to.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     std::thread::scope(|scope| {
@@ -191,7 +221,10 @@ fn stream(bed: &Bed, stop: &AtomicBool) -> usize {
             if count == 0 {
                 break;
             }
-            assert!((at..).zip(&piece[..count]).all(|(at, &found)| found == byte(at)), "another byte near {at}");
+            assert!(
+                (at..).zip(&piece[..count]).all(|(at, &found)| found == byte(at)),
+                "another byte near {at}"
+            );
             at += count;
         }
         assert_eq!(sender.join().unwrap(), at);
@@ -206,11 +239,16 @@ fn an_interface_its_carrier_and_its_connections_survive_its_drivers() {
         let before = bed.one();
         let monitor = bed.here.within(|| {
             let file = fs::File::create(bed.folder.path().join("monitor")).unwrap();
-            Command::new("ip").args(["-o", "monitor", "link", "address", "route"]).stdout(file).spawn().unwrap()
+            Command::new("ip")
+                .args(["-o", "monitor", "link", "address", "route"])
+                .stdout(file)
+                .spawn()
+                .unwrap()
         });
         let stop = AtomicBool::new(false);
         let (bytes, (sent, came, longest)) = std::thread::scope(|scope| {
-            let (stream, datagrams) = (scope.spawn(|| stream(bed, &stop)), scope.spawn(|| datagrams(bed, &stop)));
+            let (stream, datagrams) =
+                (scope.spawn(|| stream(bed, &stop)), scope.spawn(|| datagrams(bed, &stop)));
             std::thread::sleep(Duration::from_secs(1));
             for _ in 0..10 {
                 bed.kill();
@@ -224,9 +262,15 @@ fn an_interface_its_carrier_and_its_connections_survive_its_drivers() {
         let _ = monitor.wait();
         let said = fs::read_to_string(bed.folder.path().join("monitor")).unwrap();
         let status = bed.ready("one");
-        let outages: Vec<_> = status["outages"].as_array().unwrap().iter().map(|outage| outage["total_ms"].clone()).collect();
+        let outages: Vec<_> = status["outages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|outage| outage["total_ms"].clone())
+            .collect();
         println!(
-            "10 deaths: {bytes} bytes of a connection; of {sent} datagrams, one a millisecond, {} lost, {} ms without one; outages {outages:?} ms",
+            "10 deaths: {bytes} bytes of a connection; of {sent} datagrams, one a millisecond, {} \
+            lost, {} ms without one; outages {outages:?} ms",
             sent - came,
             longest.as_millis()
         );
@@ -240,14 +284,19 @@ fn an_interface_its_carrier_and_its_connections_survive_its_drivers() {
 #[test]
 fn what_is_wanted_of_an_interface_reaches_its_confined_driver_wherever_the_interface_is() {
     on("e1000", "wanted", |bed| {
-        let confined = fs::read_to_string(format!("/proc/{}/status", bed.ready("one")["pid"])).unwrap();
-        assert!(confined.contains("CapEff:\t0000000000000000") && confined.contains("Seccomp:\t2"), "{confined}");
+        let confined =
+            fs::read_to_string(format!("/proc/{}/status", bed.ready("one")["pid"])).unwrap();
+        assert!(
+            confined.contains("CapEff:\t0000000000000000") && confined.contains("Seccomp:\t2"),
+            "{confined}"
+        );
         for (side, name) in [(&bed.here, "one"), (&bed.there, "two")] {
             side.ip(&format!("link set {name} mtu 9000"));
         }
         bed.there.ip("link set two address 52:54:00:00:00:77");
-        let socket =
-            |side: &Namespace, address: Ipv4Addr| side.within(|| UdpSocket::bind(SocketAddr::from((address, 7)))).unwrap();
+        let socket = |side: &Namespace, address: Ipv4Addr| {
+            side.within(|| UdpSocket::bind(SocketAddr::from((address, 7)))).unwrap()
+        };
         let (from, to) = (socket(&bed.here, HERE), socket(&bed.there, THERE));
         to.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         eventually("a datagram that needs all of the MTU and the new address", || {

@@ -1,5 +1,6 @@
-//! ring3d in a guest with a card behind an IOMMU: a connection over it to a card of the kernel's, while its drivers are killed, stopped and replaced, and ring3d too.
-//! `RING3_TEST_IPERF_SECONDS` says how long iperf3 runs, with a kill every five seconds: 20 without it.
+//! ring3d in a guest with a card behind an IOMMU: a connection over it to a card of the kernel's,
+//! while its drivers are killed, stopped and replaced, and ring3d too. `RING3_TEST_IPERF_SECONDS`
+//! says how long iperf3 runs, with a kill every five seconds: 20 without it.
 
 mod booted;
 mod supervised;
@@ -105,7 +106,10 @@ static GUEST: Booted = Booted::new(
 
 fn guest(cache: &Cache) -> Result<Guest, Error> {
     ring3_lab::prepare(cache, &[Need::Network], &mut |_| {})?;
-    let seconds = std::env::var("RING3_TEST_IPERF_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(20);
+    let seconds = std::env::var("RING3_TEST_IPERF_SECONDS")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(20);
     let guest = Guest { time_limit: Duration::from_secs(900 + 4 * seconds), ..Guest::new("cards") };
     Ok(with_programs(guest)
         .network_programs(cache)
@@ -124,7 +128,14 @@ fn guest(cache: &Cache) -> Result<Guest, Error> {
 fn a_confined_driver_without_a_descriptor_of_the_device_serves_an_interface() {
     GUEST.says(
         "started",
-        &["reached\n", "lan, 52:54:", "carrier", "CapEff: 0000000000000000", "Seccomp: 2", "\n0\nweight 10000\n"],
+        &[
+            "reached\n",
+            "lan, 52:54:",
+            "carrier",
+            "CapEff: 0000000000000000",
+            "Seccomp: 2",
+            "\n0\nweight 10000\n",
+        ],
     );
 }
 
@@ -146,9 +157,25 @@ fn a_connection_survives_eight_kills_of_the_driver_and_the_interface_its_carrier
 fn a_confined_driver_by_vhost_net_is_killed_under_load_and_the_interface_survives_it_and_ring3d() {
     GUEST.says(
         "vhost",
-        &["reached\n", "workers 1\n", "CapEff: 0000000000000000", "Seccomp: 2", "then workers 1", "\"restarts\": 3"],
+        &[
+            "reached\n",
+            "workers 1\n",
+            "CapEff: 0000000000000000",
+            "Seccomp: 2",
+            "then workers 1",
+            "\"restarts\": 3",
+        ],
     );
-    GUEST.says("vhost", &["it went out whole", "the same interface", "reached without ring3d", "adopted", "No such file"]);
+    GUEST.says(
+        "vhost",
+        &[
+            "it went out whole",
+            "the same interface",
+            "reached without ring3d",
+            "adopted",
+            "No such file",
+        ],
+    );
 }
 
 #[test]
@@ -156,7 +183,13 @@ fn a_confined_driver_by_vhost_net_is_killed_under_load_and_the_interface_survive
 fn a_driver_that_leaves_packets_with_the_kernel_is_replaced_and_an_idle_one_lives() {
     GUEST.says(
         "stopped",
-        &["replaced", "taken for dead", "an idle driver lives", "is driven by the new program", "reached by the new program"],
+        &[
+            "replaced",
+            "taken for dead",
+            "an idle driver lives",
+            "is driven by the new program",
+            "reached by the new program",
+        ],
     );
 }
 
@@ -165,7 +198,13 @@ fn a_driver_that_leaves_packets_with_the_kernel_is_replaced_and_an_idle_one_live
 fn an_interface_survives_ring3d_and_the_next_one_restarts_its_driver() {
     GUEST.says(
         "survived",
-        &["reached without ring3d", "adopted", "goes on with a new ring3d", "and recovered", "3908 bytes from 10.7.0.2"],
+        &[
+            "reached without ring3d",
+            "adopted",
+            "goes on with a new ring3d",
+            "and recovered",
+            "3908 bytes from 10.7.0.2",
+        ],
     );
 }
 

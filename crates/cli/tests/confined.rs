@@ -1,5 +1,6 @@
-//! `ring3 run --user`: an ordinary user's process drives a disk in a guest, confined, and its end is an error and no hang.
-//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
+//! `ring3 run --user`: an ordinary user's process drives a disk in a guest, confined, and its end
+//! is an error and no hang. `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one,
+//! such as 7.2.
 
 mod supervised;
 
@@ -59,7 +60,8 @@ fn guest() -> &'static Outcome {
             .module("ublk_drv")
             .step(
                 "start",
-                "echo 'driver:x:1000:1000::/:/bin/false' >>/etc/passwd; echo 'root:x:0:0::/:/bin/sh' >>/etc/passwd; true",
+                "echo 'driver:x:1000:1000::/:/bin/false' >>/etc/passwd; echo \
+                'root:x:0:0::/:/bin/sh' >>/etc/passwd; true",
             )
             .step("served", &step(SERVED))
             .step("killed", &step(KILLED))
@@ -68,9 +70,14 @@ fn guest() -> &'static Outcome {
         if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
             guest.kernel = kernel;
         }
-        let outcome = Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})).map_err(|error| error.to_string());
+        let outcome = Cache::open()
+            .and_then(|cache| guest.run(&cache, &mut |_| {}))
+            .map_err(|error| error.to_string());
         if std::env::var_os("RING3_TEST_SHOW").is_some() {
-            outcome.iter().flat_map(|outcome| &outcome.steps).for_each(|step| println!("=== {}\n{}", step.name, step.output));
+            outcome
+                .iter()
+                .flat_map(|outcome| &outcome.steps)
+                .for_each(|step| println!("=== {}\n{}", step.name, step.output));
         }
         outcome
     });
@@ -80,12 +87,15 @@ fn guest() -> &'static Outcome {
 #[track_caller]
 fn says(step: &str, wanted: &[&str]) {
     let said = guest().said(step).unwrap();
-    wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
+    wanted
+        .iter()
+        .for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
-fn a_disk_is_driven_by_a_process_of_an_ordinary_user_without_rights_files_or_the_devices_descriptor() {
+fn a_disk_is_driven_by_a_process_of_an_ordinary_user_without_rights_files_or_the_devices_descriptor()
+ {
     let status = "Uid: 1000 1000 1000 1000 CapEff: 0000000000000000 CapBnd: 0000000000000000 NoNewPrivs: 1 Seccomp: 2";
     says("served", &["it holds", status, "\n0\n0\n", "/ring3-run-", "ended 0", "No such file"]);
 }
@@ -117,20 +127,47 @@ fn a_user_who_is_root_or_not_there_and_what_needs_no_driver_are_refused_by_name(
 #[ignore = "boots a guest: make test"]
 fn a_limit_that_the_machine_does_not_keep_is_said() {
     // As much of the processors as all of them have is no limit.
-    says("unlimited", &["the number of its threads is not limited: the controller pids is not delegated", "ended 0"]);
+    says(
+        "unlimited",
+        &[
+            "the number of its threads is not limited: the controller pids is not delegated",
+            "ended 0",
+        ],
+    );
     says("unlimited", &["only each process's own memory is limited: no cgroup v2 is mounted"]);
 }
 
 #[test]
 fn the_sandbox_of_a_driver_is_shown_in_words_and_as_json() {
-    let show = |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_ring3")).args(["sandbox", "show"]).args(words).output().unwrap();
+    let show = |words: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_ring3"))
+            .args(["sandbox", "show"])
+            .args(words)
+            .output()
+            .unwrap()
+    };
     let words = String::from_utf8(show(&["nvme"]).stdout).unwrap();
-    for wanted in ["user 65534", "no capabilities", "mmap (nothing to execute)", "io_uring_enter", "clone (threads)"] {
+    for wanted in [
+        "user 65534",
+        "no capabilities",
+        "mmap (nothing to execute)",
+        "io_uring_enter",
+        "clone (threads)",
+    ] {
         assert!(words.contains(wanted), "{wanted:?} is not in:\n{words}");
     }
-    let json: serde_json::Value = serde_json::from_slice(&show(&["ahci", "--json"]).stdout).unwrap();
-    let calls: Vec<_> = json["system_calls"].as_array().unwrap().iter().map(|call| call["name"].as_str().unwrap()).collect();
-    assert!(calls.contains(&"recvmsg") && !calls.contains(&"ioctl") && !calls.contains(&"openat"), "{calls:?}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&show(&["ahci", "--json"]).stdout).unwrap();
+    let calls: Vec<_> = json["system_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        calls.contains(&"recvmsg") && !calls.contains(&"ioctl") && !calls.contains(&"openat"),
+        "{calls:?}"
+    );
     let wrong = show(&["toaster"]);
     assert_eq!(wrong.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("no driver has such a name"));

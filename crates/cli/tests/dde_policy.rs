@@ -1,4 +1,5 @@
-//! A hosted driver that reaches for what is not its device's. Each trespass is a line in Linux's 8139cp, compiled in the place of the kernel's file for the length of a test.
+//! A hosted driver that reaches for what is not its device's. Each trespass is a line in Linux's
+//! 8139cp, compiled in the place of the kernel's file for the length of a test.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -16,16 +17,29 @@ fn check_with(trespass: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let changed = folder.path().join(FILE);
     std::fs::create_dir_all(changed.parent().unwrap()).unwrap();
-    std::fs::write(&changed, source.replace(PLACE, &format!("{PLACE}\t{{ {trespass} }}\n"))).unwrap();
+    std::fs::write(&changed, source.replace(PLACE, &format!("{PLACE}\t{{ {trespass} }}\n")))
+        .unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
     command.env("RING3_DDE", Path::new(ROOT).join("dde"));
-    command.args(["net", "check", "--driver", "dde:8139cp", "--device", "qtest:rtl8139", "--packets", "16", "--overlay"]);
+    command.args([
+        "net",
+        "check",
+        "--driver",
+        "dde:8139cp",
+        "--device",
+        "qtest:rtl8139",
+        "--packets",
+        "16",
+        "--overlay",
+    ]);
     command.arg(folder.path()).output().unwrap()
 }
 
 /// Both of its outputs.
 fn said(output: &Output) -> String {
-    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
 }
 
 #[test]
@@ -34,7 +48,8 @@ fn a_register_behind_the_devices_own_ends_the_process_with_its_place() {
     let output = check_with("readl(regs + 0x1000);");
     assert!(!output.status.success());
     assert!(
-        said(&output).contains("the driver reads 4 bytes at register 0x1000, where its device has none"),
+        said(&output)
+            .contains("the driver reads 4 bytes at register 0x1000, where its device has none"),
         "{}",
         said(&output)
     );
@@ -45,12 +60,17 @@ fn a_register_behind_the_devices_own_ends_the_process_with_its_place() {
 fn a_port_that_is_not_the_devices_ends_the_process_with_its_number() {
     let output = check_with("outb(0, 0x70);");
     assert!(!output.status.success());
-    assert!(said(&output).contains("the driver writes 1 bytes at port 0x70, where its device has none"), "{}", said(&output));
+    assert!(
+        said(&output).contains("the driver writes 1 bytes at port 0x70, where its device has none"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
 #[ignore = "builds a kernel's files: make test"]
-fn memory_and_configuration_of_others_are_not_there_and_its_own_addresses_may_be_changed_without_effect() {
+fn memory_and_configuration_of_others_are_not_there_and_its_own_addresses_may_be_changed_without_effect()
+ {
     let output = check_with(
         r#"
         u32 there = 0, before, changed;

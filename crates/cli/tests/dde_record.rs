@@ -1,4 +1,5 @@
-//! Hosted drivers that are recorded, and do the same again without their device and without those who used what they drive.
+//! Hosted drivers that are recorded, and do the same again without their device and without those
+//! who used what they drive.
 
 mod hosted;
 
@@ -9,7 +10,11 @@ use std::time::{Duration, Instant};
 use hosted::{can_build, program};
 
 fn says(output: &Output) -> String {
-    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn record(file: &Path, command: &str) -> Output {
@@ -30,7 +35,11 @@ fn is_repeated(command: &str) {
     let output = record(&file, command);
     assert!(output.status.success(), "{}", says(&output));
     let output = replay(&file, &[]);
-    assert!(output.status.success() && says(&output).contains(r#""served":true"#), "{}", says(&output));
+    assert!(
+        output.status.success() && says(&output).contains(r#""served":true"#),
+        "{}",
+        says(&output)
+    );
 }
 
 #[test]
@@ -45,7 +54,10 @@ fn so_is_what_it_has_done_with_a_disk_whose_driver_leaves_pointers_in_shared_mem
 
 #[test]
 fn and_with_virtqueues_whose_device_says_in_memory_what_it_wants_to_be_told_of() {
-    is_repeated("net check --driver dde:virtio-net --device qtest:virtio-net-pci,iommu_platform=on --packets 10");
+    is_repeated(
+        "net check --driver dde:virtio-net --device qtest:virtio-net-pci,iommu_platform=on \
+        --packets 10",
+    );
 }
 
 #[test]
@@ -58,14 +70,35 @@ fn a_driver_that_does_something_else_leaves_its_recording_with_the_access() {
     let output = record(&file, "net info --driver dde:e1000e --device qtest:e1000e");
     assert!(output.status.success(), "{}", says(&output));
     let socket = folder.path().join("socket");
-    let other = ["--", "dde", "run", "e1000e", "--no-msix", "--device", "qtest:e1000e", "--socket", socket.to_str().unwrap()];
+    let other = [
+        "--",
+        "dde",
+        "run",
+        "e1000e",
+        "--no-msix",
+        "--device",
+        "qtest:e1000e",
+        "--socket",
+        socket.to_str().unwrap(),
+    ];
     let output = replay(&file, &other);
     assert_eq!(output.status.code(), Some(1), "{}", says(&output));
-    assert!(says(&output).contains("the driver leaves its recording at access"), "{}", says(&output));
+    assert!(
+        says(&output).contains("the driver leaves its recording at access"),
+        "{}",
+        says(&output)
+    );
     // Nobody else can use a card of a recording.
     let device = format!("replay:{}", file.display());
-    let output = program().args(["net", "info", "--driver", "dde:e1000e", "--device", &device]).output().unwrap();
-    assert!(!output.status.success() && says(&output).contains("ring3 replay"), "{}", says(&output));
+    let output = program()
+        .args(["net", "info", "--driver", "dde:e1000e", "--device", &device])
+        .output()
+        .unwrap();
+    assert!(
+        !output.status.success() && says(&output).contains("ring3 replay"),
+        "{}",
+        says(&output)
+    );
 }
 
 #[test]
@@ -89,7 +122,11 @@ fn a_driver_that_was_killed_is_repeated_until_then() {
     driver.wait().unwrap();
     let output = replay(&file, &[]);
     assert!(output.status.success(), "{}", says(&output));
-    assert!(says(&output).contains("the recording ends here: whoever made it was killed"), "{}", says(&output));
+    assert!(
+        says(&output).contains("the recording ends here: whoever made it was killed"),
+        "{}",
+        says(&output)
+    );
 }
 
 #[test]
@@ -100,7 +137,10 @@ fn a_device_that_is_recorded_is_not_polled() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recording");
     let device = format!("qtest:e1000e,record={}", file.display());
-    let output = program().args(["dde", "run", "e1000e", "--reflect", "--poll", "50", "--device", &device]).output().unwrap();
+    let output = program()
+        .args(["dde", "run", "e1000e", "--reflect", "--poll", "50", "--device", &device])
+        .output()
+        .unwrap();
     assert!(!file.exists(), "a recording of nothing is left");
     assert_eq!(output.status.code(), Some(1), "{}", says(&output));
     assert!(says(&output).contains("leave --poll out"), "{}", says(&output));

@@ -1,4 +1,5 @@
-//! A hosted driver's device that vanishes without having been asked for: QEMU is killed, and with it the device. The driver ends with the reason, and soon.
+//! A hosted driver's device that vanishes without having been asked for: QEMU is killed, and with
+//! it the device. The driver ends with the reason, and soon.
 
 mod hosted;
 
@@ -14,10 +15,20 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// The process that `parent` has started for its device.
 fn qemu_of(parent: u32) -> rustix::process::Pid {
-    let threads = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap().map(|thread| thread.unwrap().path());
-    let children: String = threads.map(|thread| std::fs::read_to_string(thread.join("children")).unwrap_or_default()).collect();
-    let is_qemu = |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu"));
-    let pid = children.split_whitespace().find(is_qemu).unwrap_or_else(|| panic!("no QEMU among {children:?}"));
+    let threads = std::fs::read_dir(format!("/proc/{parent}/task"))
+        .unwrap()
+        .map(|thread| thread.unwrap().path());
+    let children: String = threads
+        .map(|thread| std::fs::read_to_string(thread.join("children")).unwrap_or_default())
+        .collect();
+    let is_qemu = |pid: &&str| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|name| name.starts_with("qemu"))
+    };
+    let pid = children
+        .split_whitespace()
+        .find(is_qemu)
+        .unwrap_or_else(|| panic!("no QEMU among {children:?}"));
     rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap()
 }
 
@@ -35,8 +46,16 @@ fn end_of(mut child: Child) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), said)
 }
 
-/// `driver` on `device`, which `vanishes` while `load` uses it. The driver ends with `code` and the reason.
-fn ends(driver: &str, device: &str, load: &[&str], vanishes: impl FnOnce(&Child), code: i32, reason: &str) {
+/// `driver` on `device`, which `vanishes` while `load` uses it. The driver ends with `code` and the
+/// reason.
+fn ends(
+    driver: &str,
+    device: &str,
+    load: &[&str],
+    vanishes: impl FnOnce(&Child),
+    code: i32,
+    reason: &str,
+) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let mut hosted = program();
@@ -63,7 +82,9 @@ fn ends(driver: &str, device: &str, load: &[&str], vanishes: impl FnOnce(&Child)
 
 /// `driver` on a device of a QEMU that is killed while `load` uses it.
 fn vanishes(driver: &str, device: &str, load: &[&str]) {
-    let kill = |hosted: &Child| rustix::process::kill_process(qemu_of(hosted.id()), rustix::process::Signal::KILL).unwrap();
+    let kill = |hosted: &Child| {
+        rustix::process::kill_process(qemu_of(hosted.id()), rustix::process::Signal::KILL).unwrap()
+    };
     ends(driver, device, load, kill, 3, "the device is gone");
 }
 
@@ -98,6 +119,13 @@ fn a_disk_of_usb_that_is_pulled_out_ends_its_driver_and_fails_its_users() {
             let answers = BufReader::new(qemu).lines().map_while(Result::ok);
             assert_eq!(answers.filter(|answer| answer.contains("return")).take(2).count(), 2);
         };
-        ends("xhci", &format!("qtest:qemu-xhci,monitor={}", monitor.display()), load, pull, 1, "the disk is gone");
+        ends(
+            "xhci",
+            &format!("qtest:qemu-xhci,monitor={}", monitor.display()),
+            load,
+            pull,
+            1,
+            "the disk is gone",
+        );
     }
 }

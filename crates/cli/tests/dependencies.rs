@@ -1,8 +1,8 @@
 //! The direction in which the crates know each other, as DESIGN has it:
 //! host -> {driver, export, backend} -> {class, reactor} -> device -> spec.
 //!
-//! Tests may join what must not know each other (a driver and the model that stands in for its device), so development
-//! dependencies are free.
+//! Tests may join what must not know each other (a driver and the model that stands in for its
+//! device), so development dependencies are free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -37,7 +37,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("sleep", &[]),
     // What the supervisor, its driver processes and its users say to each other.
     ("control", &[]),
-    // What a disk's partition table says: read in a sandbox, believed by the supervisor after a look.
+    // What a disk's partition table says: read in a sandbox, believed by the supervisor after a
+    // look.
     ("partitions", &[]),
     // What a driver's manifest says, parsed, and those of ring3's drivers.
     ("manifest", &["lease"]),
@@ -87,7 +88,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "stats",
         ],
     ),
-    // The device layer for C, for drivers that ring3 has not written: as ring3d's, their process is the host's.
+    // The device layer for C, for drivers that ring3 has not written: as ring3d's, their process is
+    // the host's.
     ("capi", &["backend", "broker", "class", "decorator", "device", "driver", "host"]),
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
@@ -126,14 +128,25 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that contain no unsafe code.
-const SAFE: &[&str] = &["spec", "broker", "class", "control", "conformance", "decorator", "driver", "lease", "manifest"];
+const SAFE: &[&str] = &[
+    "spec",
+    "broker",
+    "class",
+    "control",
+    "conformance",
+    "decorator",
+    "driver",
+    "lease",
+    "manifest",
+];
 
 struct Crate {
     names: BTreeSet<String>,
     root: PathBuf,
 }
 
-/// The workspace's crates without their prefix, each with the ones that it names outside of its tests.
+/// The workspace's crates without their prefix, each with the ones that it names outside of its
+/// tests.
 fn crates() -> BTreeMap<String, Crate> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline", "--manifest-path"])
@@ -141,14 +154,23 @@ fn crates() -> BTreeMap<String, Crate> {
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
-    let own = |name: &serde_json::Value| name.as_str().and_then(|name| name.strip_prefix("ring3-")).map(str::to_owned);
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    let own = |name: &serde_json::Value| {
+        name.as_str().and_then(|name| name.strip_prefix("ring3-")).map(str::to_owned)
+    };
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
     let describe = |package: &serde_json::Value| {
-        let names =
-            list(&package["dependencies"]).iter().filter(|d| d["kind"] != "dev").filter_map(|d| own(&d["name"])).collect();
+        let names = list(&package["dependencies"])
+            .iter()
+            .filter(|d| d["kind"] != "dev")
+            .filter_map(|d| own(&d["name"]))
+            .collect();
         let root = PathBuf::from(package["manifest_path"].as_str().unwrap_or_default());
-        (own(&package["name"]).expect("every crate is called ring3-something"), Crate { names, root })
+        (
+            own(&package["name"]).expect("every crate is called ring3-something"),
+            Crate { names, root },
+        )
     };
     list(&metadata["packages"]).iter().map(describe).collect()
 }
@@ -162,7 +184,12 @@ fn no_crate_names_one_that_it_must_not_know() {
             wrong.push(format!("{name} has no place in the rule"));
             continue;
         };
-        wrong.extend(names.iter().filter(|n| !allowed.contains(&n.as_str())).map(|n| format!("{name} names {n}")));
+        wrong.extend(
+            names
+                .iter()
+                .filter(|n| !allowed.contains(&n.as_str()))
+                .map(|n| format!("{name} names {n}")),
+        );
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

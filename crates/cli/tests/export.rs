@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Outcome, Size};
 
-/// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disks are there; `ended` waits for its
-/// end and prints its exit code.
+/// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disks
+/// are there; `ended` waits for its end and prints its exit code.
 const PRELUDE: &str = r#"
 serve() {
     : >/tmp/ready
@@ -67,7 +67,8 @@ fn step(guest: Guest, name: &str, script: &str) -> Guest {
 }
 
 fn guest(name: &str) -> Guest {
-    // On an idle host these take a minute; some of what they wait for is time, and a busy host has many times less of it.
+    // On an idle host these take a minute; some of what they wait for is time, and a busy host has
+    // many times less of it.
     let guest = Guest { time_limit: Duration::from_secs(900), ..Guest::new(name) };
     guest.program(Path::new(env!("CARGO_BIN_EXE_ring3"))).module("ublk_drv").module("ext4")
 }
@@ -77,14 +78,17 @@ fn run(guest: Guest) -> Outcome {
 }
 
 fn run_watched(guest: Guest, watch: &mut dyn FnMut(Event)) -> Outcome {
-    let outcome = guest.run(&Cache::open().unwrap(), watch).unwrap_or_else(|error| panic!("{error}"));
+    let outcome =
+        guest.run(&Cache::open().unwrap(), watch).unwrap_or_else(|error| panic!("{error}"));
     assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
     outcome
 }
 
 #[track_caller]
 fn assert_says(text: &str, wanted: &[&str]) {
-    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+    wanted
+        .iter()
+        .for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
 }
 
 /// One guest without any device: the disk that does nothing, and a simulated one.
@@ -132,8 +136,8 @@ fn without_devices() -> &'static Outcome {
     })
 }
 
-/// Fields 14 and 15 of stat are the process's time in hundredths of a second.
-/// Neither time nor a wake-up of any thread, in three seconds: what follows a load may last into the first of them.
+/// Fields 14 and 15 of stat are the process's time in hundredths of a second. Neither time nor a
+/// wake-up of any thread, in three seconds: what follows a load may last into the first of them.
 const IDLE: &str = "
 used() { cut -d' ' -f14,15 /proc/$PID/stat; cat /proc/$PID/task/*/status | grep ctxt_switches; }
 serve nvme --device sim:nvme --queues 2
@@ -172,7 +176,8 @@ serve null --size 64; sleep 1000 </dev/ublkb0 & HOLDER=$!
 kill $PID; for try in $(seq 600); do grep -q 'in use' /tmp/log && break; sleep 0.05; done
 for try in $(seq 60); do [ -b /dev/ublkb0 ] || break; kill $PID; sleep 0.5; done; ended; kill $HOLDER; ls /dev/ublkb0 2>&1; true";
 
-/// A session that ends sends both signals at once, and nobody is there any more who could have read the refusal.
+/// A session that ends sends both signals at once, and nobody is there any more who could have read
+/// the refusal.
 const LOGOUT: &str = "
 serve nvme --device sim:nvme,size=64M && mkfs.ext4 -q /dev/ublkb0 && mount /dev/ublkb0 /mnt || exit
 kill -TERM $PID; kill -HUP $PID; kill -TERM $PID; sleep 2; kill -HUP $PID; sleep 1
@@ -229,7 +234,8 @@ const SCHEDULER: &str = "
 serve null && limit scheduler && stop; serve null --scheduler keep && limit scheduler && stop
 serve null --scheduler kyber && limit scheduler && stop";
 
-/// Each start clears away what the crashes before it have left, with a number of its own or without; what is served stays.
+/// Each start clears away what the crashes before it have left, with a number of its own or
+/// without; what is served stays.
 const ORPHANS: &str = "
 for crash in 1 2 3 4; do serve null && kill -9 $PID; wait $PID; sleep 0.3; done
 ls /dev/ublkc* | wc -l; ring3 ublk list; ring3 ublk list --json; serve null --id 9 || exit
@@ -276,7 +282,8 @@ mount /dev/ublkb0p1 /mnt; [ \"$sum\" = \"$(md5sum </mnt/bin/busybox)\" ] && echo
 fsck.ext4 -fn /dev/ublkb0p1 >/dev/null 2>&1 && echo 'clean again'
 stop";
 
-/// The kernel closes the queues of the disk before in its own time, and the module is in use until then.
+/// The kernel closes the queues of the disk before in its own time, and the module is in use until
+/// then.
 const NO_UBLK: &str = "
 for try in $(seq 100); do rmmod ublk_drv 2>/dev/null && break; sleep 0.05; done
 timeout 10 ring3 run null; echo exit code $?";
@@ -285,7 +292,15 @@ timeout 10 ring3 run null; echo exit code $?";
 #[ignore = "boots a guest"]
 fn the_kernel_learns_the_limits_of_the_disk_and_nothing_is_left_after_the_stop() {
     let text = without_devices().said("limits").unwrap();
-    assert_says(text, &["\"device\":\"/dev/ublkb0\"", "\"bytes\":67108864", "\n128\n512\n", "exit code 0\n/dev/ublk-control\n"]);
+    assert_says(
+        text,
+        &[
+            "\"device\":\"/dev/ublkb0\"",
+            "\"bytes\":67108864",
+            "\n128\n512\n",
+            "exit code 0\n/dev/ublk-control\n",
+        ],
+    );
     assert!(text.ends_with("/dev/ublk-control\n"), "{text}");
 }
 
@@ -312,7 +327,10 @@ fn a_queue_that_looks_for_the_next_request_finds_it_and_uses_nothing_once_there_
     let text = without_devices().said("idle poll").unwrap();
     assert_says(text, &["used nothing", "exit code 0"]);
     // How many depends on the host: who is preempted gives up looking for a while.
-    assert!(polls_hit(text).is_some_and(|found| found > 0) && !text.contains("is left out"), "{text}");
+    assert!(
+        polls_hit(text).is_some_and(|found| found > 0) && !text.contains("is left out"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -327,7 +345,15 @@ fn a_queue_without_a_spare_processor_never_looks_and_says_so() {
 #[ignore = "boots a guest"]
 fn a_stop_while_mounted_says_where_and_is_done_after_the_unmount() {
     let text = without_devices().said("mounted").unwrap();
-    assert_says(text, &["still serving", "exit code 0", "/dev/ublkb0 is in use by the mount at /mnt", "served until it is free"]);
+    assert_says(
+        text,
+        &[
+            "still serving",
+            "exit code 0",
+            "/dev/ublkb0 is in use by the mount at /mnt",
+            "served until it is free",
+        ],
+    );
 }
 
 #[test]
@@ -337,32 +363,47 @@ fn a_second_signal_takes_the_disk_away_and_the_exit_code_says_so() {
     assert_says(text, &["(sleep)", "exit code 3", "/dev/ublkb0: No such file"]);
 }
 
-/// The kernel's own drivers do no less: who reads an image off a disk must not believe that it is whole.
+/// The kernel's own drivers do no less: who reads an image off a disk must not believe that it is
+/// whole.
 #[test]
 #[ignore = "boots a guest"]
 fn who_reads_a_disk_that_is_taken_away_gets_an_error_and_never_the_end_of_the_disk() {
     let text = without_devices().said("read while forced").unwrap();
-    assert_eq!((text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()), (10, 10), "{text}");
+    assert_eq!(
+        (text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()),
+        (10, 10),
+        "{text}"
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn who_reads_a_disk_whose_driver_has_failed_gets_an_error_and_the_process_ends_with_one() {
     let text = without_devices().said("read while the driver fails").unwrap();
-    assert_eq!((text.matches("dd 1\n").count(), text.matches("cannot recover its device").count()), (2, 2), "{text}");
+    assert_eq!(
+        (text.matches("dd 1\n").count(), text.matches("cannot recover its device").count()),
+        (2, 2),
+        "{text}"
+    );
     assert!(!text.contains("exit code 0"), "{text}");
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_under_a_loop_device_is_in_use() {
-    assert_says(without_devices().said("under a loop device").unwrap(), &["exit code 0", "/dev/ublkb0 is in use by /dev/loop0"]);
+    assert_says(
+        without_devices().said("under a loop device").unwrap(),
+        &["exit code 0", "/dev/ublkb0 is in use by /dev/loop0"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_stop_empties_the_disks_cache_and_a_disk_that_cannot_is_no_success() {
-    assert_says(without_devices().said("flush").unwrap(), &["exit code 1\n", "did not empty its write cache", "exit code 0\n"]);
+    assert_says(
+        without_devices().said("flush").unwrap(),
+        &["exit code 1\n", "did not empty its write cache", "exit code 0\n"],
+    );
 }
 
 #[test]
@@ -376,39 +417,65 @@ fn a_disk_that_does_not_turn_has_no_scheduler_unless_the_user_wants_one() {
 #[test]
 #[ignore = "boots a guest"]
 fn disks_of_one_mebibyte_and_of_an_exbibyte_are_exported() {
-    assert_says(without_devices().said("sizes").unwrap(), &["\n2251799813685248\n", "2048\n", "6144\n"]);
+    assert_says(
+        without_devices().said("sizes").unwrap(),
+        &["\n2251799813685248\n", "2048\n", "6144\n"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
-fn what_crashes_have_left_is_deleted_by_the_next_start_and_by_a_command_and_what_is_served_is_not() {
+fn what_crashes_have_left_is_deleted_by_the_next_start_and_by_a_command_and_what_is_served_is_not()
+{
     let text = without_devices().said("orphans").unwrap();
     assert_says(text, &["\n1\nID "]);
     assert_says(
         text,
-        &["orphan", "\"state\": \"orphan\"", "served by process", "refused 1\n", "{\"deleted\":[]}", "exit code 0"],
+        &[
+            "orphan",
+            "\"state\": \"orphan\"",
+            "served by process",
+            "refused 1\n",
+            "{\"deleted\":[]}",
+            "exit code 0",
+        ],
     );
-    assert_says(text, &["deleted /dev/ublkc8\ndeleted 0\nthere is no ublk device\n/dev/ublk-control\n"]);
+    assert_says(
+        text,
+        &["deleted /dev/ublkc8\ndeleted 0\nthere is no ublk device\n/dev/ublk-control\n"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn of_two_starts_with_one_number_one_serves_and_the_other_says_why_not() {
     let text = without_devices().said("two starts").unwrap();
-    assert_eq!((text.matches("one serves\n").count(), text.matches("exists and is served by").count()), (5, 5), "{text}");
+    assert_eq!(
+        (text.matches("one serves\n").count(), text.matches("exists and is served by").count()),
+        (5, 5),
+        "{text}"
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_stays_if_nobody_wants_to_hear_that_it_is_there() {
-    assert_says(without_devices().said("closed reader").unwrap(), &["still there\n", "nobody was told"]);
+    assert_says(
+        without_devices().said("closed reader").unwrap(),
+        &["still there\n", "nobody was told"],
+    );
 }
 
-/// Options that no machine can do are refused by their range, before anything is touched; no guest needed.
+/// Options that no machine can do are refused by their range, before anything is touched; no guest
+/// needed.
 #[test]
 fn options_out_of_range_are_refused_with_the_range() {
     let refused = |arguments: &[&str]| {
-        let done = Command::new(env!("CARGO_BIN_EXE_ring3")).args(["run", "null"]).args(arguments).output().unwrap();
+        let done = Command::new(env!("CARGO_BIN_EXE_ring3"))
+            .args(["run", "null"])
+            .args(arguments)
+            .output()
+            .unwrap();
         assert_eq!(done.status.code(), Some(2), "{arguments:?}");
         String::from_utf8(done.stderr).unwrap()
     };
@@ -418,9 +485,15 @@ fn options_out_of_range_are_refused_with_the_range() {
     for block_size in ["0", "1", "511", "520", "8192", "4294967296", "x"] {
         assert_says(&refused(&["--block-size", block_size]), &["512, 1024, 2048 or 4096"]);
     }
-    for wrong in
-        ["--queues=0", "--depth=0", "--depth=4097", "--max-io=0", "--max-io=4194304", "--size=0", "--size=18446744073709551615"]
-    {
+    for wrong in [
+        "--queues=0",
+        "--depth=0",
+        "--depth=4097",
+        "--max-io=0",
+        "--max-io=4194304",
+        "--size=0",
+        "--size=18446744073709551615",
+    ] {
         refused(&[wrong]);
     }
 }
@@ -429,7 +502,10 @@ fn options_out_of_range_are_refused_with_the_range() {
 #[ignore = "boots a guest"]
 fn a_session_that_ends_does_not_take_a_mounted_disk_away() {
     let text = without_devices().said("logout").unwrap();
-    assert_says(text, &["still serving\n", "exit code 0", "/dev/ublkb0 is in use by the mount at /mnt"]);
+    assert_says(
+        text,
+        &["still serving\n", "exit code 0", "/dev/ublkb0 is in use by the mount at /mnt"],
+    );
 }
 
 #[test]
@@ -442,7 +518,10 @@ fn a_hang_up_that_the_starter_ignores_is_ignored() {
 #[ignore = "boots a guest"]
 fn a_device_that_is_lost_ends_the_process_with_a_code_of_its_own() {
     let text = without_devices().said("lost").unwrap();
-    assert_says(text, &["exit code 4", "the driver cannot recover its device", "/dev/ublkb0: No such file"]);
+    assert_says(
+        text,
+        &["exit code 4", "the driver cannot recover its device", "/dev/ublkb0: No such file"],
+    );
     assert!(text.to_lowercase().contains("error"), "the read did not fail:\n{text}");
 }
 
@@ -455,14 +534,25 @@ fn a_disk_is_served_and_stopped_while_nobody_reads_its_log() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_that_cannot_be_announced_is_not_left_behind() {
-    assert_says(without_devices().said("no announcement").unwrap(), &["No space left", "exit code 1", "No such file"]);
+    assert_says(
+        without_devices().said("no announcement").unwrap(),
+        &["No space left", "exit code 1", "No such file"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_report_that_cannot_be_written_is_an_error_at_the_start_and_at_the_end() {
     let text = without_devices().said("no report").unwrap();
-    assert_says(text, &["--stats /no/such/folder", "start 1\n", "exit code 1", "--stats /tmp/small/stats: No space left"]);
+    assert_says(
+        text,
+        &[
+            "--stats /no/such/folder",
+            "start 1\n",
+            "exit code 1",
+            "--stats /tmp/small/stats: No space left",
+        ],
+    );
 }
 
 #[test]
@@ -470,7 +560,13 @@ fn a_report_that_cannot_be_written_is_an_error_at_the_start_and_at_the_end() {
 fn memory_is_for_the_queues_that_there_will_be_and_no_more_than_there_is() {
     assert_says(
         without_devices().said("memory").unwrap(),
-        &["\"queues\":4", "as much as for four\n", "exit code 0", "half may be taken", "refused 1\n"],
+        &[
+            "\"queues\":4",
+            "as much as for four\n",
+            "exit code 0",
+            "half may be taken",
+            "refused 1\n",
+        ],
     );
 }
 
@@ -478,7 +574,14 @@ fn memory_is_for_the_queues_that_there_will_be_and_no_more_than_there_is() {
 fn assert_recovered(text: &str) {
     assert_says(
         text,
-        &["recovered 1\n", "recovered 4\n", "verified\n", "read all\n", "exit code 0\n", "/dev/ublkb3: No such file"],
+        &[
+            "recovered 1\n",
+            "recovered 4\n",
+            "verified\n",
+            "read all\n",
+            "exit code 0\n",
+            "/dev/ublkb3: No such file",
+        ],
     );
 }
 
@@ -526,14 +629,18 @@ fn only_the_same_disk_or_a_grown_one_goes_on_with_what_waits_and_all_others_say_
 
 #[test]
 #[ignore = "boots a guest"]
-fn a_driver_of_hardware_that_is_killed_under_load_is_recovered_on_a_device_that_the_kernel_has_reset() {
+fn a_driver_of_hardware_that_is_killed_under_load_is_recovered_on_a_device_that_the_kernel_has_reset()
+ {
     assert_recovered(through_vfio().said("recovered").unwrap());
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn an_id_in_use_is_refused_with_the_process_that_has_it() {
-    assert_says(without_devices().said("taken id").unwrap(), &["/dev/ublkb5 exists and is served by process", "exit code 0"]);
+    assert_says(
+        without_devices().said("taken id").unwrap(),
+        &["/dev/ublkb5 exists and is served by process", "exit code 0"],
+    );
 }
 
 #[test]
@@ -558,7 +665,10 @@ fn each_queue_has_a_thread() {
 #[ignore = "boots a guest"]
 fn what_was_written_is_read_back_at_every_depth_and_discarded_blocks_are_zeroes() {
     let text = without_devices().said("verify").unwrap();
-    assert_says(text, &["depth 1\n", "depth 32\n", "depth 128\n", "sequential\n", "discarded\n", "\"errors\": 0"]);
+    assert_says(
+        text,
+        &["depth 1\n", "depth 32\n", "depth 128\n", "sequential\n", "discarded\n", "\"errors\": 0"],
+    );
 }
 
 #[test]
@@ -580,14 +690,25 @@ fn a_kernel_without_ublk_is_an_error_that_names_the_module() {
 #[ignore = "boots a guest"]
 fn a_kernel_that_cannot_share_memory_says_so_before_anything_is_started_and_exports_as_ever() {
     let text = without_devices().said("no shared memory").unwrap();
-    assert_says(text, &["Linux 7.1 or later", "exit code 1", "/tmp/share: No such file", "exit code 0"]);
+    assert_says(
+        text,
+        &["Linux 7.1 or later", "exit code 1", "/tmp/share: No such file", "exit code 0"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn batches_are_refused_where_the_kernel_has_none_and_without_them_all_is_as_it_was() {
     let text = without_devices().said("no batches").unwrap();
-    assert_says(text, &["takes a command for each request", "exit code 1", "/dev/ublkc*: No such file", "exit code 0"]);
+    assert_says(
+        text,
+        &[
+            "takes a command for each request",
+            "exit code 1",
+            "/dev/ublkc*: No such file",
+            "exit code 0",
+        ],
+    );
 }
 
 /// One guest with an NVMe controller behind an IOMMU: two namespaces, in the hands of vfio-pci.
@@ -610,7 +731,8 @@ fn through_vfio() -> &'static Outcome {
             ("reset by others", RESET_BY_OTHERS),
             ("bus error", BUS_ERROR),
         ];
-        // One processor: the device comes and goes here, under which QEMU 10.0 can lose the timer of a second one.
+        // One processor: the device comes and goes here, under which QEMU 10.0 can lose the timer
+        // of a second one.
         let mut guest = Guest { memory_mib: 768, vcpus: Some(1), ..guest("vfio-exports").module("vfio-pci").device(disk) };
         let monitor = std::env::temp_dir().join(format!("ring3-monitor-{}", std::process::id()));
         guest.qemu_arguments.extend(["-monitor".into(), format!("unix:{},server=on,wait=off", monitor.display())]);
@@ -718,7 +840,14 @@ fn a_function_that_is_reset_through_sysfs_under_load_goes_on() {
 #[ignore = "boots a guest"]
 fn an_error_that_the_bus_cannot_correct_ends_the_driver_with_its_name() {
     let text = through_vfio().said("bus error").unwrap();
-    assert_says(text, &["exit code 1", "the bus reports an error of the device that it cannot correct", "No such file"]);
+    assert_says(
+        text,
+        &[
+            "exit code 1",
+            "the bus reports an error of the device that it cannot correct",
+            "No such file",
+        ],
+    );
 }
 
 #[test]
@@ -727,7 +856,14 @@ fn namespaces_of_different_formats_are_disks_of_their_own() {
     let text = through_vfio().said("two namespaces").unwrap();
     assert_says(
         text,
-        &["namespace 1\"", "namespace 2\"", "\n512\n4096\n", "ublkb0 verified\n", "ublkb1 verified\n", "exit code 0"],
+        &[
+            "namespace 1\"",
+            "namespace 2\"",
+            "\n512\n4096\n",
+            "ublkb0 verified\n",
+            "ublkb1 verified\n",
+            "exit code 0",
+        ],
     );
     assert_says(text, &["\"first_request_ms\"", "\"peak_memory_bytes\""]);
 }
@@ -765,14 +901,21 @@ fn a_driver_killed_under_load_leaves_a_silent_device_that_can_be_claimed_again()
 #[ignore = "boots a guest"]
 fn a_device_that_the_system_wants_back_is_given_back_and_its_disk_taken_away() {
     let text = through_vfio().said("wanted back").unwrap();
-    assert_says(text, &["given back", "the system wants the device back", "exit code 3", "No such file"]);
+    assert_says(
+        text,
+        &["given back", "the system wants the device back", "exit code 3", "No such file"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn who_reads_a_disk_that_is_unbound_gets_an_error_and_never_the_end_of_the_disk() {
     let text = through_vfio().said("read while unbound").unwrap();
-    assert_eq!((text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()), (10, 10), "{text}");
+    assert_eq!(
+        (text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()),
+        (10, 10),
+        "{text}"
+    );
 }
 
 #[test]

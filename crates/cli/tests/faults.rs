@@ -9,11 +9,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn faults(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ring3")).arg("faults").args(words).env("RING3_LOG", "error").output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_ring3"))
+        .arg("faults")
+        .args(words)
+        .env("RING3_LOG", "error")
+        .output()
+        .unwrap()
 }
 
 fn report(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 fn number(value: &Value, name: &str) -> u64 {
@@ -26,22 +32,40 @@ fn a_small_campaign_breaks_no_promise_and_counts_every_fault_once() {
     let report = report(&output);
     assert!(output.status.success(), "{report}");
     assert_eq!(["injected", "recovered"].map(|name| number(&report, name)), [120, 120], "{report}");
-    assert_eq!(["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&report, name)), [0; 4], "{report}");
+    assert_eq!(
+        ["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&report, name)),
+        [0; 4],
+        "{report}"
+    );
     let kinds = report["by_kind"].as_object().unwrap();
     assert_eq!(kinds.values().map(|kind| number(kind, "injected")).sum::<u64>(), 120);
-    let detected =
-        |kind: &Value| kind["detected"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum::<u64>();
+    let detected = |kind: &Value| {
+        kind["detected"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|count| count.as_u64().unwrap())
+            .sum::<u64>()
+    };
     assert!(kinds.values().all(|kind| detected(kind) == number(kind, "injected")), "{report}");
-    assert!(number(&kinds["kill"]["detected"], "signal") > 0 && number(&kinds["stop"]["detected"], "heartbeat") > 0, "{report}");
-    let outages = ["outage_ms_p50", "outage_ms_p99", "outage_ms_max"].map(|name| report[name].as_f64().unwrap());
+    assert!(
+        number(&kinds["kill"]["detected"], "signal") > 0
+            && number(&kinds["stop"]["detected"], "heartbeat") > 0,
+        "{report}"
+    );
+    let outages = ["outage_ms_p50", "outage_ms_p99", "outage_ms_max"]
+        .map(|name| report[name].as_f64().unwrap());
     assert!(outages[0] > 0.0 && outages.is_sorted(), "{report}");
 }
 
 #[test]
 fn whoever_lies_to_ring3d_is_replaced_and_no_user_loses_the_disk() {
-    let output = faults(&["--ring3d", "100", "--only", "protocol", "--count", "24", "--seed", "5", "--json"]);
+    let output = faults(&[
+        "--ring3d", "100", "--only", "protocol", "--count", "24", "--seed", "5", "--json",
+    ]);
     let report = report(&output);
-    let figures = ["under_ring3d", "injected", "recovered", "hangs", "supervisor_deaths"].map(|name| number(&report, name));
+    let figures = ["under_ring3d", "injected", "recovered", "hangs", "supervisor_deaths"]
+        .map(|name| number(&report, name));
     assert_eq!((output.status.code(), figures), (Some(0), [24, 24, 24, 0, 0]), "{report}");
     assert!(number(&report["detected"], "protocol") > 0, "{report}");
 }
@@ -50,7 +74,11 @@ fn whoever_lies_to_ring3d_is_replaced_and_no_user_loses_the_disk() {
 #[test]
 fn a_quick_campaign_takes_two_processors_less_than_forty_seconds() {
     let script = "\"$0\" faults --quick --json && times";
-    let output = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_ring3")]).env("RING3_LOG", "error").output().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_ring3")])
+        .env("RING3_LOG", "error")
+        .output()
+        .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let (report, times) = said.split_once("\n").unwrap();
     assert!(output.status.success() && report.contains("\"injected\":300"), "{said}");
@@ -68,31 +96,61 @@ fn a_fault_of_a_device_is_recorded_and_its_driver_does_the_same_without_the_devi
     let file = folder.path().join("fault.rec");
     let file = file.to_str().unwrap();
     let recorded = faults(&["--reproduce", "7:20", "--only", "registers", "--record", file]);
-    let replayed = Command::new(env!("CARGO_BIN_EXE_ring3")).args(["replay", file]).env("RING3_LOG", "error").output().unwrap();
+    let replayed = Command::new(env!("CARGO_BIN_EXE_ring3"))
+        .args(["replay", file])
+        .env("RING3_LOG", "error")
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&recorded.stderr).into_owned();
     assert!(said.starts_with("ring3: ") && recorded.status.code() == Some(1), "{said}");
     let again = String::from_utf8_lossy(&replayed.stderr).into_owned();
     assert!(again.starts_with("ring3: replaying: faults lone "), "{again}");
-    assert_eq!((replayed.status.code(), again.split_once('\n').unwrap().1), (Some(1), said.as_str()));
+    assert_eq!(
+        (replayed.status.code(), again.split_once('\n').unwrap().1),
+        (Some(1), said.as_str())
+    );
 }
 
 /// What a part of a small campaign leaves in `folder`.
 fn part(folder: &Path, shard: &str) -> Output {
-    faults(&["--count", "24", "--seed", "9", "--only", "kill", "--shard", shard, "--out", folder.to_str().unwrap(), "--json"])
+    faults(&[
+        "--count",
+        "24",
+        "--seed",
+        "9",
+        "--only",
+        "kill",
+        "--shard",
+        shard,
+        "--out",
+        folder.to_str().unwrap(),
+        "--json",
+    ])
 }
 
 #[test]
 fn parts_of_a_campaign_are_merged_into_the_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let parts = ["1/2", "2/2"].map(|shard| number(&report(&part(folder.path(), shard)), "injected"));
+    let parts =
+        ["1/2", "2/2"].map(|shard| number(&report(&part(folder.path(), shard)), "injected"));
     assert_eq!(parts, [12, 12]);
-    let files = [1, 2].map(|number| folder.path().join(format!("faults-{number}-of-2.json")).display().to_string());
-    let table = String::from_utf8(faults(&["merge", "--markdown", &files[0], &files[1]]).stdout).unwrap();
-    assert!(table.starts_with("| kind |") && table.contains("\n| `kill` | 24 | 24 | 0 |"), "{table}");
+    let files = [1, 2].map(|number| {
+        folder.path().join(format!("faults-{number}-of-2.json")).display().to_string()
+    });
+    let table =
+        String::from_utf8(faults(&["merge", "--markdown", &files[0], &files[1]]).stdout).unwrap();
+    assert!(
+        table.starts_with("| kind |") && table.contains("\n| `kill` | 24 | 24 | 0 |"),
+        "{table}"
+    );
     let merged = faults(&["merge", "--json", &files[0], &files[1]]);
     assert_eq!((merged.status.code(), number(&report(&merged), "injected")), (Some(0), 24));
-    for (wrong, says) in [(vec![&files[0]], "these are missing: [2]"), (vec![&files[0], &files[0]], "shard 1 is there twice")] {
-        let words: Vec<&str> = ["merge"].into_iter().chain(wrong.iter().map(|file| file.as_str())).collect();
+    for (wrong, says) in [
+        (vec![&files[0]], "these are missing: [2]"),
+        (vec![&files[0], &files[0]], "shard 1 is there twice"),
+    ] {
+        let words: Vec<&str> =
+            ["merge"].into_iter().chain(wrong.iter().map(|file| file.as_str())).collect();
         let output = faults(&words);
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{says}");
@@ -103,7 +161,18 @@ fn parts_of_a_campaign_are_merged_into_the_whole() {
 fn an_interrupted_campaign_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state.json");
-    let words = ["faults", "--count", "60", "--seed", "4", "--only", "kill", "--json", "--resume", state.to_str().unwrap()];
+    let words = [
+        "faults",
+        "--count",
+        "60",
+        "--seed",
+        "4",
+        "--only",
+        "kill",
+        "--json",
+        "--resume",
+        state.to_str().unwrap(),
+    ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
     let child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The file is there once two seconds of faults are kept.
@@ -120,16 +189,28 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     assert_eq!((output.status.code(), number(&report(&output), "injected")), (Some(0), 60));
     let other = faults(&["--count", "61", "--resume", state.to_str().unwrap()]);
     assert!(String::from_utf8_lossy(&other.stderr).contains("of another campaign"));
-    let hosted = faults(&["--guest", "--hosted", "--count", "12", "--seed", "1", "--resume", state.to_str().unwrap()]);
+    let hosted = faults(&[
+        "--guest",
+        "--hosted",
+        "--count",
+        "12",
+        "--seed",
+        "1",
+        "--resume",
+        state.to_str().unwrap(),
+    ]);
     assert!(String::from_utf8_lossy(&hosted.stderr).contains("of another campaign"));
 }
 
 #[test]
 fn a_fault_is_the_same_each_time_that_it_is_reproduced() {
-    let once = || String::from_utf8(faults(&["--reproduce", "7:3", "--only", "stop"]).stdout).unwrap();
+    let once =
+        || String::from_utf8(faults(&["--reproduce", "7:3", "--only", "stop"]).stdout).unwrap();
     let first = once();
     assert!(
-        first.starts_with("7:3 stop of ") && first.contains("seen by: heartbeat") && first.contains("recovered: 1"),
+        first.starts_with("7:3 stop of ")
+            && first.contains("seen by: heartbeat")
+            && first.contains("recovered: 1"),
         "{first}"
     );
     assert_eq!(once(), first);
@@ -164,7 +245,9 @@ fn no_driver_panics_in_a_hunt_and_every_device_that_lies_is_counted_once() {
 fn no_driver_panics_at_damaged_state_of_the_one_before() {
     let seen = hunted(&["--only", "saved", "--count", "2000", "--seed", "3"]);
     assert_eq!(seen.iter().map(|(_, _, count)| count).sum::<u64>(), 2000, "{seen:?}");
-    let ends = |end: &str| seen.iter().any(|(kind, seen, count)| kind == "saved" && seen == end && *count > 0);
+    let ends = |end: &str| {
+        seen.iter().any(|(kind, seen, count)| kind == "saved" && seen == end && *count > 0)
+    };
     // Some of it is refused, and with some of it a driver goes on.
     assert!(ends("exit") && ends("nothing") && !ends("panic"), "{seen:?}");
 }
@@ -173,7 +256,9 @@ fn no_driver_panics_at_damaged_state_of_the_one_before() {
 fn a_hunt_with_what_is_no_bait_is_refused() {
     let output = faults(&["hunt", "--only", "kill"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("registers, dma, device, saved or killed"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("registers, dma, device, saved or killed")
+    );
 }
 
 /// The supervisor, its sandbox, ublk and VFIO as users have them, and fio's opinion.
@@ -182,18 +267,41 @@ fn a_hunt_with_what_is_no_bait_is_refused() {
 fn a_campaign_in_a_guest_breaks_no_promise_and_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state.json");
-    let campaign = || faults(&["--guest", "--count", "12", "--seed", "1", "--json", "--resume", state.to_str().unwrap()]);
+    let campaign = || {
+        faults(&[
+            "--guest",
+            "--count",
+            "12",
+            "--seed",
+            "1",
+            "--json",
+            "--resume",
+            state.to_str().unwrap(),
+        ])
+    };
     let output = campaign();
     let whole = report(&output);
     assert!(output.status.success(), "{whole}");
     let figures = ["injected", "recovered", "under_ring3d"].map(|name| number(&whole, name));
     assert_eq!(figures, [12; 3], "{whole}");
-    assert_eq!(["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&whole, name)), [0; 4], "{whole}");
+    assert_eq!(
+        ["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&whole, name)),
+        [0; 4],
+        "{whole}"
+    );
     assert!(number(&whole["by_kind"]["kill"]["detected"], "signal") > 0, "{whole}");
     assert!(whole["outage_ms_p50"].as_f64().unwrap() > 0.0, "{whole}");
     // All of it is there, so that no guest boots.
     assert_eq!(report(&campaign()), whole);
-    let other = faults(&["--guest", "--kernel", "7.2", "--count", "12", "--resume", state.to_str().unwrap()]);
+    let other = faults(&[
+        "--guest",
+        "--kernel",
+        "7.2",
+        "--count",
+        "12",
+        "--resume",
+        state.to_str().unwrap(),
+    ]);
     assert!(String::from_utf8_lossy(&other.stderr).contains("of another campaign"));
 }
 
@@ -203,15 +311,26 @@ fn drivers_of_linux_in_processes_break_no_promise_either() {
     let output = faults(&["--guest", "--hosted", "--count", "8", "--seed", "1", "--json"]);
     let whole = report(&output);
     assert!(output.status.success(), "{whole}");
-    assert_eq!(["injected", "recovered", "under_ring3d"].map(|name| number(&whole, name)), [8; 3], "{whole}");
-    assert_eq!(["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&whole, name)), [0; 4], "{whole}");
+    assert_eq!(
+        ["injected", "recovered", "under_ring3d"].map(|name| number(&whole, name)),
+        [8; 3],
+        "{whole}"
+    );
+    assert_eq!(
+        ["mismatches", "damage", "hangs", "supervisor_deaths"].map(|name| number(&whole, name)),
+        [0; 4],
+        "{whole}"
+    );
     assert_eq!(whole["hosted"], true);
 }
 
 #[test]
 fn a_campaign_in_a_guest_has_no_faults_of_devices_and_no_parts() {
     let output = faults(&["--guest", "--only", "dma", "--count", "1"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("fault of a device's own"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("fault of a device's own"),
+        "{output:?}"
+    );
     assert_eq!(faults(&["--guest", "--shard", "1/2"]).status.code(), Some(2));
     assert_eq!(faults(&["--kernel", "7.2", "--count", "1"]).status.code(), Some(2));
     assert_eq!(faults(&["--hosted", "--count", "1"]).status.code(), Some(2));
@@ -219,9 +338,11 @@ fn a_campaign_in_a_guest_has_no_faults_of_devices_and_no_parts() {
 
 #[test]
 fn a_part_that_is_none_and_a_kind_that_is_none_are_refused() {
-    for (words, says) in
-        [(["--shard", "3/2"], "I/N"), (["--only", "magic"], "no-descriptors"), (["--reproduce", "7"], "SEED:INDEX")]
-    {
+    for (words, says) in [
+        (["--shard", "3/2"], "I/N"),
+        (["--only", "magic"], "no-descriptors"),
+        (["--reproduce", "7"], "SEED:INDEX"),
+    ] {
         let output = faults(&words);
         assert_eq!(output.status.code(), Some(2));
         assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{says}");

@@ -1,4 +1,6 @@
-//! Drivers of Linux, unmodified, in processes of a guest: their card and their disk lie behind the guest's IOMMU, and at the other end of the wire are a card that ring3 drives and one that the guest's kernel drives.
+//! Drivers of Linux, unmodified, in processes of a guest: their card and their disk lie behind the
+//! guest's IOMMU, and at the other end of the wire are a card that ring3 drives and one that the
+//! guest's kernel drives.
 
 mod booted;
 mod supervised;
@@ -12,7 +14,8 @@ use ring3_lab::{Backing, Cache, Device, Error, Guest, Need, Size};
 use serde_json::Value;
 use supervised::with_programs;
 
-/// Shell functions of every step. `serve` starts the driver and its interface, 10.7.0.1, and returns when it is up; `there COMMAND...` is done where the kernel's card is, 10.7.0.2.
+/// Shell functions of every step. `serve` starts the driver and its interface, 10.7.0.1, and
+/// returns when it is up; `there COMMAND...` is done where the kernel's card is, 10.7.0.2.
 const PRELUDE: &str = r#"
 serve() {
     : >/tmp/said
@@ -56,7 +59,8 @@ echo 1 >/sys/bus/pci/devices/$HERE/remove; wait $PID; echo "exit code $?"; cat /
 echo 1 >/sys/bus/pci/rescan; sleep 1; ring3 bind $HERE; ring3 net info --driver dde:e1000e --device vfio:$HERE | grep -E '^(mac|link)'
 "#;
 
-/// Killed every few seconds under a connection and a ping. Outside of its namespaces it is a process as any other.
+/// Killed every few seconds under a connection and a ping. Outside of its namespaces it is a
+/// process as any other.
 const KILLED: &str = r#"
 mkdir -p /etc/ring3; printf '[device.lan]\nmatch = { address = "%s" }\ndriver = "dde:e1000e"\n[device.lan.export]\nkind = "tap"\n[device.lan.restart]\nburst = 1000\n' $HERE >/etc/ring3/lan.toml
 ready() { for try in $(seq 600); do ring3 status lan --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs lan; return 1; }
@@ -77,7 +81,8 @@ ready; grep -oE '"(restarts|fence_ms|driver_ms|total_ms)": [^,]*' /tmp/status | 
 ifconfig lan down; for try in 1 2 3 4 5; do ring3 stop lan && echo stopped && break; sleep 0.5; done; ring3 logs lan | tail -n 5; kill $RING3D; wait $RING3D
 "#;
 
-/// The same of a disk, by Linux's nvme: killed under a load that checks what it reads, then a file system on it is whole.
+/// The same of a disk, by Linux's nvme: killed under a load that checks what it reads, then a file
+/// system on it is whole.
 const DISK: &str = r#"
 printf '[device.store]\nmatch = { address = "%s" }\ndriver = "dde:nvme"\n[device.store.export]\nkind = "ublk"\nid = 7\n[device.store.restart]\nburst = 1000\n' $DISK >/tmp/store.toml
 ready() { for try in $(seq 600); do ring3 status store --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs store; return 1; }
@@ -110,7 +115,9 @@ static GUEST: Booted = Booted::new(
 /// What `ring3 dde build` says of a driver.
 fn built(driver: &str) -> Value {
     let mut ring3 = Command::new(env!("CARGO_BIN_EXE_ring3"));
-    ring3.env("RING3_WERROR", "1").env("RING3_DDE", concat!(env!("CARGO_MANIFEST_DIR"), "/../../dde"));
+    ring3
+        .env("RING3_WERROR", "1")
+        .env("RING3_DDE", concat!(env!("CARGO_MANIFEST_DIR"), "/../../dde"));
     let output = ring3.args(["dde", "build", driver, "--json"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -120,35 +127,43 @@ fn guest(cache: &Cache) -> Result<Guest, Error> {
     ring3_lab::prepare(cache, &[Need::Network, Need::Hosting], &mut |_| {})?;
     let (card, disk) = (built("e1000e"), built("nvme"));
     let path = |built: &Value, what: &str| Path::new(built[what].as_str().unwrap()).to_owned();
-    Ok(with_programs(Guest { time_limit: Duration::from_secs(600), memory_mib: 1024, ..Guest::new("hosted") })
-        .program(&path(&card, "program"))
-        .program(&path(&disk, "program"))
-        .libraries(&path(&card, "library"))
-        .network_programs(cache)
-        .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
-        .device(hub(Device::new("peer", "e1000e").bound("vfio-pci")))
-        .device(hub(Device::new("there", "e1000e")))
-        .device(Device::nvme("disk", Size(64 << 20), Backing::Memory).bound("vfio-pci"))
-        .module("e1000e")
-        .module("vfio-pci")
-        .module("vfio_iommu_type1")
-        .module("tun")
-        .module("ublk_drv")
-        .module("ext4"))
+    Ok(with_programs(Guest {
+        time_limit: Duration::from_secs(600),
+        memory_mib: 1024,
+        ..Guest::new("hosted")
+    })
+    .program(&path(&card, "program"))
+    .program(&path(&disk, "program"))
+    .libraries(&path(&card, "library"))
+    .network_programs(cache)
+    .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
+    .device(hub(Device::new("peer", "e1000e").bound("vfio-pci")))
+    .device(hub(Device::new("there", "e1000e")))
+    .device(Device::nvme("disk", Size(64 << 20), Backing::Memory).bound("vfio-pci"))
+    .module("e1000e")
+    .module("vfio-pci")
+    .module("vfio_iommu_type1")
+    .module("tun")
+    .module("ublk_drv")
+    .module("ext4"))
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn linuxs_e1000e_drives_a_card_behind_an_iommu_as_every_card_must_be_driven() {
     let said = GUEST.said("conformance");
-    let result: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap_or_else(|_| panic!("{said}"));
+    let result: Value =
+        serde_json::from_str(said.lines().last().unwrap()).unwrap_or_else(|_| panic!("{said}"));
     assert!(result["failed"] == 0 && result["checks"].as_u64() > Some(10), "{said}");
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn it_answers_every_ping_by_messages_of_its_own() {
-    GUEST.says("ping", &["100 packets transmitted, 100 packets received", "vfio-msix", "driver's exit code 0"]);
+    GUEST.says(
+        "ping",
+        &["100 packets transmitted, 100 packets received", "vfio-msix", "driver's exit code 0"],
+    );
 }
 
 #[test]
@@ -160,20 +175,48 @@ fn a_connection_goes_both_ways_through_its_interface() {
 #[test]
 #[ignore = "boots a guest: make test"]
 fn it_is_supervised_and_confined_and_a_connection_survives_its_kills() {
-    let confined = ["reached\n", "dde:e1000e", "CapEff: 0000000000000000", "Seccomp: 2", "vfio 0\n", "dde-e1000e"];
+    let confined = [
+        "reached\n",
+        "dde:e1000e",
+        "CapEff: 0000000000000000",
+        "Seccomp: 2",
+        "vfio 0\n",
+        "dde-e1000e",
+    ];
     GUEST.says("killed", &confined);
-    GUEST.says("killed", &["it went out whole", "the same interface", "\"restarts\": 5", "stopped\n"]);
+    GUEST.says(
+        "killed",
+        &["it went out whole", "the same interface", "\"restarts\": 5", "stopped\n"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_disk_of_linuxs_driver_is_supervised_and_confined_and_its_users_do_not_see_its_kills() {
-    GUEST.says("disk", &["CapEff: 0000000000000000", "Seccomp: 2", "vfio 0\n", "dde-nvme", "fio: it holds", "\"restarts\": 3"]);
+    GUEST.says(
+        "disk",
+        &[
+            "CapEff: 0000000000000000",
+            "Seccomp: 2",
+            "vfio 0\n",
+            "dde-nvme",
+            "fio: it holds",
+            "\"restarts\": 3",
+        ],
+    );
     GUEST.says("disk", &["the file is whole", "and the file system", "the disk has stopped"]);
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_card_that_the_system_wants_back_is_closed_and_one_that_is_there_again_is_driven_again() {
-    GUEST.says("removed", &["3 packets received", "wants the device back", "No such file", "link                     yes"]);
+    GUEST.says(
+        "removed",
+        &[
+            "3 packets received",
+            "wants the device back",
+            "No such file",
+            "link                     yes",
+        ],
+    );
 }

@@ -6,20 +6,31 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn kill(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ring3")).args(["bench", "kill", "--json"]).args(words).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_ring3"))
+        .args(["bench", "kill", "--json"])
+        .args(words)
+        .output()
+        .unwrap()
 }
 
 fn outcome(output: &Output) -> serde_json::Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 fn keeps_what_was_acknowledged(model: &str) {
     let output = kill(&["--model", model, "--times", "32"]);
     let outcome = outcome(&output);
     assert!(output.status.success(), "{outcome}");
-    assert_eq!((&outcome["kills"], &outcome["kills_at_start"], &outcome["mismatches"]), (&32.into(), &4.into(), &0.into()));
+    assert_eq!(
+        (&outcome["kills"], &outcome["kills_at_start"], &outcome["mismatches"]),
+        (&32.into(), &4.into(), &0.into())
+    );
     // Each life that was not killed at its start has read every block.
-    assert!(outcome["reads"].as_u64().unwrap() >= 28 * 512 && outcome["writes"].as_u64().unwrap() > 100, "{outcome}");
+    assert!(
+        outcome["reads"].as_u64().unwrap() >= 28 * 512 && outcome["writes"].as_u64().unwrap() > 100,
+        "{outcome}"
+    );
     are_sorted(&outcome, &["recovery_ms_p50", "recovery_ms_p99", "recovery_ms_max"]);
     are_sorted(&outcome, &["fence_ms_p50", "fence_ms_max"]);
     assert_eq!(outcome["function_resets"], 0);
@@ -44,18 +55,26 @@ fn goes_from_driver_to_driver(model: &str) {
     let output = kill(&["--model", model, "--hand-over", "--times", "20"]);
     let outcome = outcome(&output);
     assert!(output.status.success(), "{outcome}");
-    assert_eq!((&outcome["hand_overs"], &outcome["mismatches"], &outcome["resets"]), (&20.into(), &0.into(), &0.into()));
-    assert!(outcome["in_flight"].as_u64().unwrap() >= 20 && outcome["writes"].as_u64().unwrap() > 100, "{outcome}");
+    assert_eq!(
+        (&outcome["hand_overs"], &outcome["mismatches"], &outcome["resets"]),
+        (&20.into(), &0.into(), &0.into())
+    );
+    assert!(
+        outcome["in_flight"].as_u64().unwrap() >= 20 && outcome["writes"].as_u64().unwrap() > 100,
+        "{outcome}"
+    );
     are_sorted(&outcome, &["stall_ms_p50", "stall_ms_p99", "stall_ms_max"]);
 }
 
 #[test]
-fn an_nvme_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_controller_is_never_reset() {
+fn an_nvme_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_controller_is_never_reset()
+ {
     goes_from_driver_to_driver("nvme");
 }
 
 #[test]
-fn an_ahci_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_controller_is_never_reset() {
+fn an_ahci_disk_that_drivers_leave_to_the_next_under_load_loses_nothing_and_its_controller_is_never_reset()
+ {
     goes_from_driver_to_driver("ahci");
 }
 
@@ -66,7 +85,10 @@ fn a_device_is_overwritten_only_if_that_is_said() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--overwrite"));
     let output = kill(&["--device", device, "--overwrite", "--times", "2"]);
     assert!(output.status.success());
-    assert_eq!((&outcome(&output)["model"], &outcome(&output)["mismatches"]), (&device.into(), &0.into()));
+    assert_eq!(
+        (&outcome(&output)["model"], &outcome(&output)["mismatches"]),
+        (&device.into(), &0.into())
+    );
 }
 
 #[test]
@@ -87,7 +109,10 @@ fn a_driver_that_cannot_work_is_an_error_and_no_result() {
 #[test]
 fn a_campaign_that_is_interrupted_says_what_it_has_seen_and_is_no_success() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-    let child = command.args(["bench", "kill", "--json", "--times", "1000000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command
+        .args(["bench", "kill", "--json", "--times", "1000000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     std::thread::sleep(Duration::from_secs(2));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();

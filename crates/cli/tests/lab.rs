@@ -1,5 +1,5 @@
-//! `ring3 lab` around a QEMU that is a shell script, with a cache of a few small files: what it does when QEMU, the cache or the user
-//! does not do what is expected. No guest is booted.
+//! `ring3 lab` around a QEMU that is a shell script, with a cache of a few small files: what it
+//! does when QEMU, the cache or the user does not do what is expected. No guest is booted.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65534;
 /// What a guest says on its port from the start to its verdict.
-const PASSES: &str =
-    r"printf '\001start 1.0\n\001step 0 1.5\nfresh\n\001done 0 0 2.0\n\001files 0\n\001exit 0\n' >&3; read answer <&3; exit 1";
+const PASSES: &str = r"printf '\001start 1.0\n\001step 0 1.5\nfresh\n\001done 0 0 2.0\n\001files 0\n\001exit 0\n' >&3; read answer <&3; exit 1";
 /// A guest in its first step when QEMU aborts.
 const ABORTS: &str = r"printf '\001start 1.0\n\001step 0 1.5\nstale\n' >&3; echo 'physmem.c: iotlb_to_section: Assertion failed.' >&2; kill -ABRT $$";
 const HANGS: &str = "echo $$ >$PID; exec sleep 1000";
@@ -24,7 +23,8 @@ fn write(path: &Path, content: impl AsRef<[u8]>, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A bzImage whose payload is not packed. [BOOT setup_sects, version, payload_offset, payload_length]
+/// A bzImage whose payload is not packed. [BOOT setup_sects, version, payload_offset,
+/// payload_length]
 fn image() -> Vec<u8> {
     let payload = b"\x7fELF and no more";
     let mut image = vec![0; 1024 + 64];
@@ -51,7 +51,11 @@ impl Lab {
         write(&kernel.join("vmlinuz"), image(), 0o644);
         let modules = kernel.join("lib/modules/6.12.0-fake");
         write(&modules.join("modules.dep"), "", 0o644);
-        write(&modules.join("modules.builtin"), "kernel/virtio_pci.ko\nkernel/virtio_console.ko\n", 0o644);
+        write(
+            &modules.join("modules.builtin"),
+            "kernel/virtio_pci.ko\nkernel/virtio_console.ko\n",
+            0o644,
+        );
         let scenario = "about = 'x'\n[[device]]\nid = 'disk'\nmodel = 'nvme'\nsize = '64M'\nbacking = 'memory'\n[[step]]\nname = 'look'\nrun = 'true'\n";
         write(&lab.path("t.toml"), scenario, 0o644);
         lab
@@ -72,14 +76,23 @@ impl Lab {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-        command.arg("lab").args(words).env("RING3_CACHE", self.cache()).env("RING3_QEMU", self.path("qemu"));
-        command.env("PID", self.path("pid")).env("TRY", self.path("try")).env("TMPDIR", self.0.path());
+        command
+            .arg("lab")
+            .args(words)
+            .env("RING3_CACHE", self.cache())
+            .env("RING3_QEMU", self.path("qemu"));
+        command
+            .env("PID", self.path("pid"))
+            .env("TRY", self.path("try"))
+            .env("TMPDIR", self.0.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     fn run(&self, words: &[&str]) -> Output {
-        self.command(&[&["run", self.path("t.toml").to_str().unwrap()], words].concat()).output().unwrap()
+        self.command(&[&["run", self.path("t.toml").to_str().unwrap()], words].concat())
+            .output()
+            .unwrap()
     }
 
     /// Starts a run whose QEMU hangs, and waits until it is there.
@@ -117,7 +130,9 @@ fn kill(signal: &str, pid: &str) {
 }
 
 fn said(output: &Output) -> String {
-    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
 }
 
 fn fails_with(output: &Output, words: &[&str]) {
@@ -147,7 +162,11 @@ fn what_a_killed_run_leaves_on_the_disk_goes_with_the_next_run_and_the_rest_at_o
     child.wait().unwrap();
     assert!(within(10, || is_dead(&qemu)), "an orphaned QEMU");
     let shared = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    assert!(!shared.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("ring3-t-")));
+    assert!(
+        !shared
+            .map(|entry| entry.file_name())
+            .any(|name| name.to_string_lossy().starts_with("ring3-t-"))
+    );
     lab.qemu(PASSES);
     assert!(lab.run(&[]).status.success());
     assert_eq!(lab.runs(), 0);
@@ -169,10 +188,14 @@ fn a_guest_whose_qemu_aborts_in_its_job_is_run_again_once_and_the_outcome_says_s
     assert!(output.status.success(), "{}", said(&output));
     let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(outcome["retried"].as_str().unwrap().contains("iotlb_to_section"), "{outcome}");
-    assert_eq!((&outcome["steps"][0]["output"], &outcome["steps"][1]), (&"fresh\n".into(), &serde_json::Value::Null));
+    assert_eq!(
+        (&outcome["steps"][0]["output"], &outcome["steps"][1]),
+        (&"fresh\n".into(), &serde_json::Value::Null)
+    );
     let said_so = said(&Lab::new(&once).run(&[]));
     assert!(
-        said_so.contains("the guest is run again") && said_so.contains("passed at the second try (QEMU aborted"),
+        said_so.contains("the guest is run again")
+            && said_so.contains("passed at the second try (QEMU aborted"),
         "{said_so}"
     );
     fails_with(&Lab::new(ABORTS).run(&[]), &["iotlb_to_section"]);
@@ -180,13 +203,18 @@ fn a_guest_whose_qemu_aborts_in_its_job_is_run_again_once_and_the_outcome_says_s
 
 #[test]
 fn another_abort_of_qemu_or_one_beside_an_image_is_an_error_at_once() {
-    let other = Lab::new("echo try >>$TRY; echo 'nvme_map_prp: Assertion failed.' >&2; kill -ABRT $$");
+    let other =
+        Lab::new("echo try >>$TRY; echo 'nvme_map_prp: Assertion failed.' >&2; kill -ABRT $$");
     fails_with(&other.run(&[]), &["nvme_map_prp"]);
     assert_eq!(fs::read_to_string(other.path("try")).unwrap(), "try\n");
     let image = Lab::new(&format!("echo try >>$TRY; {ABORTS}"));
     let scenario = fs::read_to_string(image.path("t.toml")).unwrap();
     write(&image.path("disk.img"), vec![0; 1 << 16], 0o644);
-    write(&image.path("t.toml"), scenario.replace("'memory'", &format!("'{}'", image.path("disk.img").display())), 0o644);
+    write(
+        &image.path("t.toml"),
+        scenario.replace("'memory'", &format!("'{}'", image.path("disk.img").display())),
+        0o644,
+    );
     fails_with(&image.run(&[]), &["iotlb_to_section"]);
     assert_eq!(fs::read_to_string(image.path("try")).unwrap(), "try\n");
 }
@@ -233,7 +261,11 @@ fn a_damaged_cache_says_what_mends_it() {
     fs::remove_file(kernel.join("lib/modules/6.12.0-fake/modules.dep")).unwrap();
     fails_with(&lab.run(&[]), &["modules.dep", next]);
     let lab = Lab::new("exit 1");
-    write(&lab.path("qemu"), "#!/bin/sh\necho 'error while loading shared libraries: libpixman-1.so.0' >&2; exit 127", 0o755);
+    write(
+        &lab.path("qemu"),
+        "#!/bin/sh\necho 'error while loading shared libraries: libpixman-1.so.0' >&2; exit 127",
+        0o755,
+    );
     fails_with(&lab.run(&[]), &["libpixman-1.so.0", next]);
 }
 
@@ -251,15 +283,26 @@ fn another_user_runs_guests_from_a_cache_that_he_cannot_write() {
     fs::set_permissions(&other, fs::Permissions::from_mode(0o1777)).unwrap();
     let run = || {
         let mut command = Command::new(&program);
-        command.args(["lab", "run"]).arg(lab.path("t.toml")).env("RING3_CACHE", lab.cache()).env("RING3_QEMU", lab.path("qemu"));
-        command.env("HOME", "/nonexistent").env_remove("XDG_CACHE_HOME").env("TMPDIR", &other).current_dir("/");
+        command
+            .args(["lab", "run"])
+            .arg(lab.path("t.toml"))
+            .env("RING3_CACHE", lab.cache())
+            .env("RING3_QEMU", lab.path("qemu"));
+        command
+            .env("HOME", "/nonexistent")
+            .env_remove("XDG_CACHE_HOME")
+            .env("TMPDIR", &other)
+            .current_dir("/");
         command.uid(NOBODY).gid(NOBODY).output().unwrap()
     };
     assert!(run().status.success(), "{}", said(&run()));
     assert!(lab.run(&[]).status.success());
     let output = run();
     assert!(output.status.success(), "{}", said(&output));
-    assert!(!other.join(format!("ring3-{NOBODY}/kernels")).exists(), "what the owner has is not built again");
+    assert!(
+        !other.join(format!("ring3-{NOBODY}/kernels")).exists(),
+        "what the owner has is not built again"
+    );
     fs::remove_file(lab.cache().join("kernels/6.12/lib/modules/6.12.0-fake/modules.dep")).unwrap();
     fails_with(&run(), &["next: ring3 lab prepare by the owner of", "or set RING3_CACHE"]);
 }

@@ -1,4 +1,5 @@
-//! `ring3 net` on two simulated cards and their cable: what a card must do is checked, and what makes no sense is refused.
+//! `ring3 net` on two simulated cards and their cable: what a card must do is checked, and what
+//! makes no sense is refused.
 
 use std::process::{Command, Output};
 
@@ -16,8 +17,8 @@ fn bad(args: &[&str]) -> String {
 
 /// The last line of a check of `card` with `peer` at the other end.
 fn checked(card: &str, peer: &str) -> Value {
-    let [card, peer] =
-        [(card, 1), (peer, 2)].map(|(card, last)| format!("sim:{card},wire=cable/pair,mac=02:00:00:00:00:0{last}"));
+    let [card, peer] = [(card, 1), (peer, 2)]
+        .map(|(card, last)| format!("sim:{card},wire=cable/pair,mac=02:00:00:00:00:0{last}"));
     let output = net(&["check", "--device", &card, "--peer", &peer, "--packets", "50", "--json"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
@@ -26,28 +27,56 @@ fn checked(card: &str, peer: &str) -> Value {
 
 #[test]
 fn two_cards_on_a_cable_conform_of_one_kind_or_of_two() {
-    for (card, peer) in
-        [("e1000", "e1000"), ("virtio-net", "virtio-net,packed=on"), ("virtio-net", "e1000"), ("e1000", "virtio-net")]
-    {
+    for (card, peer) in [
+        ("e1000", "e1000"),
+        ("virtio-net", "virtio-net,packed=on"),
+        ("virtio-net", "e1000"),
+        ("e1000", "virtio-net"),
+    ] {
         let result = checked(card, peer);
         assert_eq!(result["failed"], 0, "{result}");
-        assert!(result["checks"].as_u64() > result["skipped"].as_u64().map(|skipped| 3 * skipped), "{result}");
+        assert!(
+            result["checks"].as_u64() > result["skipped"].as_u64().map(|skipped| 3 * skipped),
+            "{result}"
+        );
     }
 }
 
 #[test]
 fn a_card_of_qemus_passes_and_what_its_model_cannot_show_is_said() {
     for (model, hidden) in [("e1000", 2), ("igb", 1)] {
-        let output = net(&["check", "--device", &format!("qtest:{model}"), "--packets", "20", "--patience", "5"]);
+        let output = net(&[
+            "check",
+            "--device",
+            &format!("qtest:{model}"),
+            "--packets",
+            "20",
+            "--patience",
+            "5",
+        ]);
         let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!((output.status.code(), said.matches("not shown here: ").count()), (Some(0), hidden), "{said}");
+        assert_eq!(
+            (output.status.code(), said.matches("not shown here: ").count()),
+            (Some(0), hidden),
+            "{said}"
+        );
         assert!(!String::from_utf8_lossy(&output.stderr).contains("took longer"), "{model}");
     }
 }
 
 #[test]
 fn a_card_without_a_cable_fails_its_check() {
-    let output = net(&["check", "--device", "sim:e1000", "--peer", "sim:virtio-net", "--packets", "1", "--patience", "1"]);
+    let output = net(&[
+        "check",
+        "--device",
+        "sim:e1000",
+        "--peer",
+        "sim:virtio-net",
+        "--packets",
+        "1",
+        "--patience",
+        "1",
+    ]);
     assert_eq!(output.status.code(), Some(1));
 }
 
@@ -55,7 +84,8 @@ fn a_card_without_a_cable_fails_its_check() {
 fn a_disk_is_no_card_and_a_check_of_nothing_is_none() {
     assert!(bad(&["info", "--device", "sim:nvme"]).contains("no network card"));
     for wrong in [["--packets", "0"], ["--patience", "0"], ["--patience", "18446744073709551615"]] {
-        let words = [&["check", "--device", "sim:e1000", "--peer", "sim:e1000"], &wrong[..]].concat();
+        let words =
+            [&["check", "--device", "sim:e1000", "--peer", "sim:e1000"], &wrong[..]].concat();
         assert!(bad(&words).contains("is not in"), "{wrong:?}");
     }
 }
@@ -64,7 +94,10 @@ fn a_disk_is_no_card_and_a_check_of_nothing_is_none() {
 fn nothing_to_forward_is_an_error_that_asks_for_a_sender() {
     let said = bad(&["bench", "--device", "sim:e1000", "--seconds", "1"]);
     assert!(said.contains("nothing came"), "{said}");
-    assert!(bad(&["bench", "--device", "sim:e1000", "--forward", "5tswap"]).contains("neither io nor macswap"));
+    assert!(
+        bad(&["bench", "--device", "sim:e1000", "--forward", "5tswap"])
+            .contains("neither io nor macswap")
+    );
 }
 
 #[test]

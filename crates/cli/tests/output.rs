@@ -1,4 +1,5 @@
-//! Exit codes when standard output cannot be written: a full disk fails every command, and a reader who has read enough fails none.
+//! Exit codes when standard output cannot be written: a full disk fails every command, and a reader
+//! who has read enough fails none.
 
 use std::fs::File;
 use std::io::{PipeReader, pipe};
@@ -34,7 +35,14 @@ const BAD: [&str; 3] = [
 
 fn ring3(words: &str, output: impl Into<Stdio>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-    command.args(words.split(' ')).stdout(output).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
+    command
+        .args(words.split(' '))
+        .stdout(output)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap()
 }
 
 fn full() -> File {
@@ -60,9 +68,12 @@ fn nothing_succeeds_on_a_full_disk_and_the_reason_is_said() {
 
 #[test]
 fn nothing_that_prints_succeeds_without_a_standard_output() {
-    for words in ["blk info --device sim:nvme", "nvme id --device sim:nvme --json", "devices --json"] {
+    for words in
+        ["blk info --device sim:nvme", "nvme id --device sim:nvme --json", "devices --json"]
+    {
         let script = format!("exec \"$0\" {words} >&-");
-        let output = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_ring3")]).output().unwrap();
+        let output =
+            Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_ring3")]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{words}: {said}");
         assert!(said.contains("standard output: Bad file descriptor"), "{words}: {said}");
@@ -74,7 +85,11 @@ fn a_reader_who_has_read_enough_is_no_failure_and_no_word() {
     for words in GOOD {
         let output = ring3(words, closed());
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && !said.contains("standard output"), "{words}: {:?} {said}", output.status);
+        assert!(
+            output.status.success() && !said.contains("standard output"),
+            "{words}: {:?} {said}",
+            output.status
+        );
     }
 }
 
@@ -87,9 +102,12 @@ fn a_reader_who_has_read_enough_makes_no_success_of_a_failure() {
 
 #[test]
 fn words_that_nobody_can_read_change_no_exit_code() {
-    for (words, code) in [("blk info --device sim:nvme", 0), ("blk info --device sim:toaster", 1), ("blk info", 2)] {
+    for (words, code) in
+        [("blk info --device sim:nvme", 0), ("blk info --device sim:toaster", 1), ("blk info", 2)]
+    {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-        let status = command.args(words.split(' ')).stdout(Stdio::null()).stderr(full()).status().unwrap();
+        let status =
+            command.args(words.split(' ')).stdout(Stdio::null()).stderr(full()).status().unwrap();
         assert_eq!(status.code(), Some(code), "{words}");
     }
 }
@@ -99,11 +117,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_disk_does_not_wait_for_who_reads_its_log() {
-    // Each read leaves a line in the log, of which the pipe takes some hundreds; its reader lives and does not read.
+    // Each read leaves a line in the log, of which the pipe takes some hundreds; its reader lives
+    // and does not read.
     let (_reader, writer) = pipe().unwrap();
     let words = "blk bench --device sim:nvme,fault=stray-dma:read:1:all --count 3000";
     let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
-    let mut child = command.args(words.split(' ')).stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+    let mut child =
+        command.args(words.split(' ')).stdout(Stdio::null()).stderr(writer).spawn().unwrap();
     let start = Instant::now();
     let status = loop {
         match child.try_wait().unwrap() {
@@ -121,9 +141,13 @@ fn a_disk_does_not_wait_for_who_reads_its_log() {
 
 #[test]
 fn memory_that_the_machine_does_not_have_is_refused_before_it_is_mapped() {
-    for words in ["blk info --device sim:nvme,arena=1000T", "nvme id --device sim:nvme,arena=1000T"] {
+    for words in ["blk info --device sim:nvme,arena=1000T", "nvme id --device sim:nvme,arena=1000T"]
+    {
         let output = ring3(words, Stdio::null());
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && said.contains("half may be taken"), "{words}: {said}");
+        assert!(
+            output.status.code() == Some(1) && said.contains("half may be taken"),
+            "{words}: {said}"
+        );
     }
 }

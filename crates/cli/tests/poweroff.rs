@@ -86,7 +86,8 @@ echo 'exec switch_root /new /lib/systemd/systemd --unit=busy.service --log-targe
 fn a_machine_whose_root_file_system_is_on_such_a_disk_powers_off_and_leaves_it_clean() {
     let folder = tempfile::tempdir().unwrap();
     let (image, cache) = image(folder.path(), 512 << 20);
-    let guest = guest("poweroff-root", &image, 512 << 20).file("/root.tar", &cache.path("systemd/systemd.tar"));
+    let guest = guest("poweroff-root", &image, 512 << 20)
+        .file("/root.tar", &cache.path("systemd/systemd.tar"));
     let console = powered_off(&guest.step("root", ROOT), &cache);
     assert!(console.contains("the root is /dev/ublkb0 / ext4"), "{console}");
     assert_clean(&image, &console);
@@ -97,7 +98,8 @@ fn a_machine_whose_root_file_system_is_on_such_a_disk_powers_off_and_leaves_it_c
 fn a_machine_powers_off_with_a_mounted_disk_in_use_and_leaves_its_file_system_clean() {
     let folder = tempfile::tempdir().unwrap();
     let (image, cache) = image(folder.path(), 64 << 20);
-    let guest = guest("poweroff", &image, 64 << 20).file("/systemd/1.tar", &cache.path("systemd/systemd.tar"));
+    let guest = guest("poweroff", &image, 64 << 20)
+        .file("/systemd/1.tar", &cache.path("systemd/systemd.tar"));
     let guest = guest.file("/systemd/2.tar", &installed(folder.path())).step("busy", BUSY);
     assert_clean(&image, &powered_off(&guest, &cache));
 }
@@ -107,7 +109,8 @@ fn image(folder: &Path, size: u64) -> (PathBuf, Cache) {
     let image = folder.join("disk");
     File::create(&image).unwrap().set_len(size).unwrap();
     let cache = Cache::open().unwrap();
-    ring3_lab::prepare(&cache, &[Need::Tools, Need::Systemd], &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    ring3_lab::prepare(&cache, &[Need::Tools, Need::Systemd], &mut |_| {})
+        .unwrap_or_else(|error| panic!("{error}"));
     format(&cache, &image);
     (image, cache)
 }
@@ -117,7 +120,8 @@ fn guest(name: &str, image: &Path, size: u64) -> Guest {
         namespaces: vec![Disk::new(Size(size), Backing::Image(image.to_owned()))],
         ..Device::new("disk", "nvme").bound("vfio-pci")
     };
-    let guest = Guest { memory_mib: 1024, time_limit: Duration::from_secs(400), ..Guest::new(name) };
+    let guest =
+        Guest { memory_mib: 1024, time_limit: Duration::from_secs(400), ..Guest::new(name) };
     with_programs(guest).module("ublk_drv").module("vfio-pci").module("ext4").device(disk)
 }
 

@@ -28,7 +28,17 @@ fn a_recorded_command_says_and_reads_the_same_without_its_device() {
     let folder = tempfile::tempdir().unwrap();
     for (number, device) in MODELS.iter().enumerate() {
         let (file, to) = (folder.path().join(number.to_string()), folder.path().join("data"));
-        let command = ["blk", "read", "--length", "64K", "--to", to.to_str().unwrap(), "--json", "--device", device];
+        let command = [
+            "blk",
+            "read",
+            "--length",
+            "64K",
+            "--to",
+            to.to_str().unwrap(),
+            "--json",
+            "--device",
+            device,
+        ];
         let recorded = record(&file, &command);
         assert!(recorded.status.success(), "{device}: {}", says(&recorded));
         let first = fs::read(&to).unwrap();
@@ -44,7 +54,16 @@ fn a_recorded_command_says_and_reads_the_same_without_its_device() {
 fn a_recorded_command_that_writes_a_file_writes_nothing_until_the_user_repeats_it() {
     let folder = tempfile::tempdir().unwrap();
     let (file, to) = (folder.path().join("recording"), folder.path().join("data"));
-    let command = ["blk", "read", "--length", "64K", "--to", to.to_str().unwrap(), "--device", "sim:nvme,size=1M"];
+    let command = [
+        "blk",
+        "read",
+        "--length",
+        "64K",
+        "--to",
+        to.to_str().unwrap(),
+        "--device",
+        "sim:nvme,size=1M",
+    ];
     assert!(record(&file, &command).status.success());
     fs::write(&to, "mine").unwrap();
     let replayed = replay(&file);
@@ -61,7 +80,11 @@ fn a_recorded_command_that_only_uses_its_device_is_shown_when_it_runs_again() {
     assert!(record(&file, &["nvme", "id", "--device", "sim:nvme"]).status.success());
     let replayed = replay(&file);
     assert!(replayed.status.success(), "{}", says(&replayed));
-    assert!(says(&replayed).contains("replaying: nvme id --device sim:nvme"), "{}", says(&replayed));
+    assert!(
+        says(&replayed).contains("replaying: nvme id --device sim:nvme"),
+        "{}",
+        says(&replayed)
+    );
 }
 
 #[test]
@@ -69,10 +92,24 @@ fn a_driver_that_does_something_else_fails_with_the_register_that_differs() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("info");
     assert!(record(&file, &["blk", "info", "--device", "sim:nvme"]).status.success());
-    let other = ring3(&["replay", file.to_str().unwrap(), "--", "blk", "info", "--irq", "poll", "--device", "sim:nvme"]);
+    let other = ring3(&[
+        "replay",
+        file.to_str().unwrap(),
+        "--",
+        "blk",
+        "info",
+        "--irq",
+        "poll",
+        "--device",
+        "sim:nvme",
+    ]);
     assert_eq!(other.status.code(), Some(1));
     let said = says(&other);
-    assert!(said.contains("leaves its recording at access") && said.contains("interrupts enabled (MsiX)"), "{said}");
+    assert!(
+        said.contains("leaves its recording at access")
+            && said.contains("interrupts enabled (MsiX)"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -104,11 +141,18 @@ fn what_cannot_be_recorded_or_replayed_is_an_error_that_says_why() {
         (replay(&path("there")), "the recording is empty"),
         (replay(&path("other")), "this is no recording"),
         (replay(&path("nowhere")), "opening the recording"),
-        (ring3(&["blk", "info", "--device", &format!("replay:{}", path("other").display())]), "this is no recording"),
+        (
+            ring3(&["blk", "info", "--device", &format!("replay:{}", path("other").display())]),
+            "this is no recording",
+        ),
     ] {
         assert_eq!(output.status.code(), Some(1), "{why}");
         assert!(says(&output).contains(why), "{why}: {}", says(&output));
-        assert!(!says(&output).contains("the device broke its protocol"), "{why}: {}", says(&output));
+        assert!(
+            !says(&output).contains("the device broke its protocol"),
+            "{why}: {}",
+            says(&output)
+        );
     }
 }
 
@@ -125,8 +169,17 @@ fn a_recorded_device_that_lied_gets_the_error_that_stands_beside_its_recording()
         let output = replay(&file);
         let expected = fs::read_to_string(file.with_extension("says")).unwrap();
         let name = file.display();
-        assert!(output.status.code().is_some_and(|code| code < 2), "{name}: {:?}: {}", output.status, says(&output));
-        assert!(says(&output).contains(expected.trim()) && !says(&output).contains("a bug"), "{name}: {}", says(&output));
+        assert!(
+            output.status.code().is_some_and(|code| code < 2),
+            "{name}: {:?}: {}",
+            output.status,
+            says(&output)
+        );
+        assert!(
+            says(&output).contains(expected.trim()) && !says(&output).contains("a bug"),
+            "{name}: {}",
+            says(&output)
+        );
         count += 1;
     }
     assert!(count > 0, "there are no recordings");

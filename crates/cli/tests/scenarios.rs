@@ -9,13 +9,19 @@ fn ring3(arguments: &[&str]) -> std::process::Output {
 fn passes(arguments: &[&str]) {
     let output = ring3(&[&["lab", "run"], arguments].concat());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{arguments:?}\n{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}\n{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
 }
 
 #[test]
 #[ignore = "boots guests"]
 fn every_scenario_passes_on_its_own_kernel() {
-    let list: serde_json::Value = serde_json::from_slice(&ring3(&["lab", "list", "--json"]).stdout).unwrap();
+    let list: serde_json::Value =
+        serde_json::from_slice(&ring3(&["lab", "list", "--json"]).stdout).unwrap();
     for scenario in list.as_array().unwrap() {
         passes(&[scenario["name"].as_str().unwrap()]);
     }

@@ -68,7 +68,12 @@ fn blk(args: &[&str]) -> Output {
 
 fn check(device: &str) {
     let output = blk(&["check", "--destroy", "--requests", "200", "--device", device]);
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn write(device: &str, from: &Path) -> Output {
@@ -91,11 +96,25 @@ fn the_suite_passes_on_qemus_disk_whose_memory_is_copied() {
     check(&served.device(0));
 }
 
-/// Whether a load of 64 requests from memory that the program lends was right, and what it says of that memory.
+/// Whether a load of 64 requests from memory that the program lends was right, and what it says of
+/// that memory.
 fn load_from_lent_memory(device: &str) -> (Option<i32>, String) {
-    let output =
-        blk(&["bench", "--dma", "lent", "--workload", "randwrite-64k-qd8", "--count", "64", "--overwrite", "--device", device]);
-    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    let output = blk(&[
+        "bench",
+        "--dma",
+        "lent",
+        "--workload",
+        "randwrite-64k-qd8",
+        "--count",
+        "64",
+        "--overwrite",
+        "--device",
+        device,
+    ]);
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+    )
 }
 
 #[test]
@@ -103,7 +122,12 @@ fn nobody_copies_what_lies_in_memory_that_a_program_lends_to_a_server_or_to_its_
     let served = Served::start("sim:nvme,size=32M", &[""]);
     for device in [&served.device(0), "sim:nvme,size=32M", "sim:ahci,size=32M"] {
         let (code, says) = load_from_lent_memory(device);
-        assert!(code == Some(0) && says.contains("64 requests mapped in 64 segments") && says.contains(" 0 copied"), "{says}");
+        assert!(
+            code == Some(0)
+                && says.contains("64 requests mapped in 64 segments")
+                && says.contains(" 0 copied"),
+            "{says}"
+        );
     }
 }
 
@@ -121,7 +145,17 @@ fn two_programs_write_and_read_one_disk_each_on_its_own_terms() {
     let (from, to) = (served.folder.path().join("from"), served.folder.path().join("to"));
     std::fs::write(&from, vec![0x42; 1 << 20]).unwrap();
     assert!(write(&served.device(1), &from).status.success());
-    let output = blk(&["read", "--device", &served.device(0), "--offset", "1M", "--length", "1M", "--to", to.to_str().unwrap()]);
+    let output = blk(&[
+        "read",
+        "--device",
+        &served.device(0),
+        "--offset",
+        "1M",
+        "--length",
+        "1M",
+        "--to",
+        to.to_str().unwrap(),
+    ]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(std::fs::read(&to).unwrap() == std::fs::read(&from).unwrap());
     assert!(!write(&served.device(2), &from).status.success());
@@ -157,7 +191,8 @@ fn clients_that_are_killed_under_load_hurt_nobody() {
                 "--device",
                 &served.device(0),
             ];
-            let mut client = ring3().args(load).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let mut client =
+                ring3().args(load).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             std::thread::sleep(Duration::from_millis(300));
             assert!(client.try_wait().unwrap().is_none(), "the load has ended by itself");
             client.kill().unwrap();
@@ -186,7 +221,15 @@ fn two_containers_share_a_disk_each_in_its_own_range() {
             "--fork",
             env!("CARGO_BIN_EXE_ring3"),
         ]);
-        command.args(["blk", "check", "--destroy", "--requests", "200", "--device", &served.device(index)]);
+        command.args([
+            "blk",
+            "check",
+            "--destroy",
+            "--requests",
+            "200",
+            "--device",
+            &served.device(index),
+        ]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     for client in [contained(0), contained(1)] {
@@ -214,7 +257,10 @@ fn an_idle_server_costs_no_processor_time() {
 #[test]
 fn terms_that_make_no_sense_and_devices_without_one_disk_are_refused_with_what_would() {
     let fails = |device: &str, socket: &str, says: &str| {
-        let output = ring3().args(["serve", "disk", "--device", device, "--socket", socket]).output().unwrap();
+        let output = ring3()
+            .args(["serve", "disk", "--device", device, "--socket", socket])
+            .output()
+            .unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && error.contains(says), "{error}");
     };
@@ -228,5 +274,9 @@ fn terms_that_make_no_sense_and_devices_without_one_disk_are_refused_with_what_w
 #[test]
 fn a_remote_disk_is_no_device_and_the_error_says_so() {
     let output = ring3().args(["nvme", "id", "--device", "remote:/tmp/none"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no device"), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no device"),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

@@ -1,4 +1,5 @@
-//! `ring3 serve` in a guest: a disk and a network card behind an IOMMU, by VFIO, each for several programs, one of which is killed in flight.
+//! `ring3 serve` in a guest: a disk and a network card behind an IOMMU, by VFIO, each for several
+//! programs, one of which is killed in flight.
 
 mod booted;
 mod supervised;
@@ -9,7 +10,9 @@ use booted::{Booted, hub};
 use ring3_lab::{Backing, Cache, Device, Error, Guest, Size};
 use supervised::with_programs;
 
-/// Shell functions of every step. `serve disk|net OPTION...` returns when the sockets are there; `client NAME ADDRESS` makes the card of socket /tmp/NAME an interface of a network namespace of its own.
+/// Shell functions of every step. `serve disk|net OPTION...` returns when the sockets are there;
+/// `client NAME ADDRESS` makes the card of socket /tmp/NAME an interface of a network namespace of
+/// its own.
 const PRELUDE: &str = r#"
 serve() { : >/tmp/ready; ring3 serve "$@" --json >/tmp/ready 2>/tmp/log & SERVER=$!
     for try in $(seq 300); do grep -q sockets /tmp/ready && break; [ -d /proc/$SERVER ] || break; sleep 0.1; done; cat /tmp/ready; cat /tmp/log; grep -q sockets /tmp/ready; }
@@ -98,14 +101,18 @@ static GUEST: Booted = Booted::new(
 );
 
 fn guest(_: &Cache) -> Result<Guest, Error> {
-    Ok(with_programs(Guest { time_limit: Duration::from_secs(600), memory_mib: 1024, ..Guest::new("serve") })
-        .device(Device::nvme("disk", Size(64 << 20), Backing::Memory).bound("vfio-pci"))
-        .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
-        .device(hub(Device::new("there", "e1000e")))
-        .module("e1000e")
-        .module("vfio-pci")
-        .module("vfio_iommu_type1")
-        .module("tun"))
+    Ok(with_programs(Guest {
+        time_limit: Duration::from_secs(600),
+        memory_mib: 1024,
+        ..Guest::new("serve")
+    })
+    .device(Device::nvme("disk", Size(64 << 20), Backing::Memory).bound("vfio-pci"))
+    .device(hub(Device::new("here", "e1000e").bound("vfio-pci")))
+    .device(hub(Device::new("there", "e1000e")))
+    .module("e1000e")
+    .module("vfio-pci")
+    .module("vfio_iommu_type1")
+    .module("tun"))
 }
 
 const OF_A_DISK: [&str; 9] = [
@@ -142,12 +149,14 @@ fn two_programs_share_a_disk_by_vfio_and_one_that_is_killed_in_flight_hurts_nobo
 
 #[test]
 #[ignore = "boots a guest: make test"]
-fn network_namespaces_share_a_card_by_vfio_apart_from_each_other_and_one_that_is_killed_in_flight_hurts_nobody() {
+fn network_namespaces_share_a_card_by_vfio_apart_from_each_other_and_one_that_is_killed_in_flight_hurts_nobody()
+ {
     GUEST.says("net", &OF_A_CARD);
 }
 
 /// Whose the process is that drives, and that it has no descriptor of the device.
-const CONFINED: [&str; 2] = ["Uid: 1000 1000 1000 1000 CapEff: 0000000000000000 Seccomp: 2", "\n0\n"];
+const CONFINED: [&str; 2] =
+    ["Uid: 1000 1000 1000 1000 CapEff: 0000000000000000 Seccomp: 2", "\n0\n"];
 
 #[test]
 #[ignore = "boots a guest: make test"]

@@ -1,4 +1,6 @@
-//! `ring3 serve net`: one card for several programs, as a stranger uses it: each in a network namespace of its own, with an interface of its own, beside whoever is at the other end of the cable.
+//! `ring3 serve net`: one card for several programs, as a stranger uses it: each in a network
+//! namespace of its own, with an interface of its own, beside whoever is at the other end of the
+//! cable.
 
 #[path = "../../export/tests/namespace/mod.rs"]
 mod namespace;
@@ -15,7 +17,9 @@ use namespace::Namespace;
 use ring3_backend::OpenOptions;
 use ring3_class::net::Mac;
 use ring3_model::vfio_user::{Running, Server};
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -59,7 +63,8 @@ impl Drop for Process {
 fn serve(device: &str, folder: &Path, terms: &[&str]) -> (Process, Vec<String>) {
     let mut command = ring3();
     command.args(["serve", "net", "--device", device]);
-    let paths: Vec<_> = (0..terms.len()).map(|index| format!("{}/{index}", folder.display())).collect();
+    let paths: Vec<_> =
+        (0..terms.len()).map(|index| format!("{}/{index}", folder.display())).collect();
     paths.iter().zip(terms).for_each(|(path, terms)| {
         command.arg("--socket").arg(format!("{path}{terms}"));
     });
@@ -71,7 +76,11 @@ fn net(args: &[&str]) -> Output {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// A network namespace with a card as an interface `net0` in it.
@@ -109,7 +118,9 @@ impl Place {
             let _ = rustix::net::sendto(&socket, &request, SendFlags::DONTWAIT, &address);
             std::thread::sleep(Duration::from_millis(50));
             while let Some(packet) = receive(&socket) {
-                if packet.get(12..16) == Some(&to.octets()) && packet.get(20..28) == Some(&[0, 0, 0xff, 0xf1, 0, 7, 0, 7]) {
+                if packet.get(12..16) == Some(&to.octets())
+                    && packet.get(20..28) == Some(&[0, 0, 0xff, 0xf1, 0, 7, 0, 7])
+                {
                     return true;
                 }
             }
@@ -187,10 +198,15 @@ fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
 /// Two models on one cable, each behind a socket of its own, as vfio-user has it.
 fn pair(model: &str, folder: &Path) -> [(Running, String); 2] {
     [1, 2].map(|end| {
-        let uri = format!("sim:{model},wire=cable/{},mac=52:54:00:00:00:0{end}", folder.display()).parse().unwrap();
+        let uri = format!("sim:{model},wire=cable/{},mac=52:54:00:00:00:0{end}", folder.display())
+            .parse()
+            .unwrap();
         let options = OpenOptions { arena: 4096, ..OpenOptions::default() };
         let socket = folder.join(format!("card{end}"));
-        let running = Server::bind(&socket, ring3_model::open(&uri, options).unwrap()).unwrap().spawn().unwrap();
+        let running = Server::bind(&socket, ring3_model::open(&uri, options).unwrap())
+            .unwrap()
+            .spawn()
+            .unwrap();
         (running, format!("vfio-user:{}", socket.display()))
     })
 }
@@ -212,16 +228,23 @@ fn two_namespaces_share_a_card_and_reach_each_other_and_the_wire_and_see_nothing
     }
     let data = bytes(2 << 20);
     for (from, to) in [(&a, &b), (&b, &peer)] {
-        assert!(from.exchanges(to, &data), "{} and {} do not understand each other", from.address, to.address);
+        assert!(
+            from.exchanges(to, &data),
+            "{} and {} do not understand each other",
+            from.address,
+            to.address
+        );
     }
     // Each looks at all that its card gives it, while the others talk.
     for (watcher, from, to) in [(&b, &a, &peer), (&a, &b, &peer), (&peer, &a, &b)] {
         let seen = watcher.sees(|| {
             assert!(watcher.pings(from.address) && from.exchanges(to, &data));
         });
-        let own = |frame: &Vec<u8>| frame[..6] == watcher.mac().0 || frame[6..12] == watcher.mac().0;
+        let own =
+            |frame: &Vec<u8>| frame[..6] == watcher.mac().0 || frame[6..12] == watcher.mac().0;
         assert!(seen.iter().any(own), "it does not see its own");
-        let strange = seen.iter().find(|frame| frame[0] & 1 == 0 && !own(frame) && frame[..6] != [0; 6]);
+        let strange =
+            seen.iter().find(|frame| frame[0] & 1 == 0 && !own(frame) && frame[..6] != [0; 6]);
         assert!(strange.is_none(), "{} sees what is not for it: {strange:02x?}", watcher.address);
     }
     assert_eq!(server.stop(), Some(0));
@@ -230,7 +253,8 @@ fn two_namespaces_share_a_card_and_reach_each_other_and_the_wire_and_see_nothing
 #[test]
 fn namespaces_in_two_vlans_of_one_card_reach_those_in_their_own_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, sockets) = serve("sim:virtio-net", folder.path(), &[",vlan=7,clients=2", ",vlan=8"]);
+    let (_server, sockets) =
+        serve("sim:virtio-net", folder.path(), &[",vlan=7,clients=2", ",vlan=8"]);
     let Some(a) = Place::new(&sockets[0], 1) else { return };
     let (b, c) = (Place::new(&sockets[0], 2).unwrap(), Place::new(&sockets[1], 3).unwrap());
     let seen = c.sees(|| assert!(a.pings(b.address) && a.exchanges(&b, &bytes(100_000))));
@@ -260,11 +284,19 @@ fn one_that_is_killed_under_load_takes_nothing_of_the_others_and_its_place_is_fr
 #[test]
 fn what_a_part_of_a_card_is_is_said_and_the_end_of_its_server_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, sockets) = serve("sim:e1000", folder.path(), &[",mac=02:00:00:00:00:77,clients=1"]);
+    let (server, sockets) =
+        serve("sim:e1000", folder.path(), &[",mac=02:00:00:00:00:77,clients=1"]);
     assert_eq!(server.facts["addresses"][0][0], "02:00:00:00:00:77", "{}", server.facts);
-    let card: Value = serde_json::from_slice(&net(&["info", "--device", &sockets[0], "--json"]).stdout).unwrap();
-    assert_eq!((&card["mac"], &card["shared"]), (&"02:00:00:00:00:77".into(), &true.into()), "{card}");
-    let said = text(&ring3().args(["blk", "check", "--destroy", "--device", &sockets[0]]).output().unwrap());
+    let card: Value =
+        serde_json::from_slice(&net(&["info", "--device", &sockets[0], "--json"]).stdout).unwrap();
+    assert_eq!(
+        (&card["mac"], &card["shared"]),
+        (&"02:00:00:00:00:77".into(), &true.into()),
+        "{card}"
+    );
+    let said = text(
+        &ring3().args(["blk", "check", "--destroy", "--device", &sockets[0]]).output().unwrap(),
+    );
     assert!(said.contains("disk"), "{said}");
     assert_eq!(server.stop(), Some(0));
     let said = text(&net(&["info", "--device", &sockets[0]]));
@@ -282,11 +314,27 @@ fn the_suite_passes_in_a_process_beside_the_drivers_with_a_peer_in_a_third() {
 
 #[test]
 fn terms_that_make_no_sense_are_refused_with_what_would() {
-    for (terms, says) in [("vlan=0", "from 1 to 4094"), ("mac=01:00:00:00:00:01", "one card"), ("access=ro", "there are: mode")] {
-        let output =
-            ring3().args(["serve", "net", "--device", "sim:e1000", "--socket", &format!("/tmp/none,{terms}")]).output().unwrap();
+    for (terms, says) in [
+        ("vlan=0", "from 1 to 4094"),
+        ("mac=01:00:00:00:00:01", "one card"),
+        ("access=ro", "there are: mode"),
+    ] {
+        let output = ring3()
+            .args([
+                "serve",
+                "net",
+                "--device",
+                "sim:e1000",
+                "--socket",
+                &format!("/tmp/none,{terms}"),
+            ])
+            .output()
+            .unwrap();
         assert!(!output.status.success() && text(&output).contains(says), "{}", text(&output));
     }
-    let output = ring3().args(["serve", "net", "--device", "sim:nvme", "--socket", "/tmp/none"]).output().unwrap();
+    let output = ring3()
+        .args(["serve", "net", "--device", "sim:nvme", "--socket", "/tmp/none"])
+        .output()
+        .unwrap();
     assert!(text(&output).contains("no network card"), "{}", text(&output));
 }

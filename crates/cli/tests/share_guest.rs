@@ -1,4 +1,5 @@
-//! Memory that a C program shares with an exported disk's driver, by `ring3.h` and as its user builds it.
+//! Memory that a C program shares with an exported disk's driver, by `ring3.h` and as its user
+//! builds it.
 
 mod booted;
 mod supervised;
@@ -26,7 +27,8 @@ for try in $(seq 100); do [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || b
 echo "merges $(cat /sys/block/ublkb0/queue/nomerges)"; kill $PID; wait $PID; echo "ended $?"; cat /tmp/log
 "#;
 
-/// One region for the block device, for a queue of the server beside it, and for a driver of this process.
+/// One region for the block device, for a queue of the server beside it, and for a driver of this
+/// process.
 const REGION: &str = r#"
 : >/tmp/ready; ring3 run nvme --device vfio:$DISK --json --id 0 --share /tmp/share --socket /tmp/disk,memory=64M --stats /tmp/stats >/tmp/ready 2>/tmp/log & PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
@@ -100,7 +102,8 @@ pins() { echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - $(sed -n 
 load() { fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --output=/tmp/fio "$@" >/dev/null 2>&1; }
 "#;
 
-/// Drivers that die and are replaced, and ring3d as well, under the verification of a program whose memory is lent.
+/// Drivers that die and are replaced, and ring3d as well, under the verification of a program whose
+/// memory is lent.
 const LENT: &str = r#"
 before=$(pins); begin 64 'burst = 1000' || exit; lend 48 || { ring3 logs scratch; cat /tmp/ring3d; exit; }
 load --runtime=20 & FIO=$!; hit=0 merged=0
@@ -169,7 +172,8 @@ static SUPERVISED_GUEST: Booted = Booted::on(
 static DATABASE_GUEST: Booted = Booted::on("7.2", database_guest, "", &[("database", DATABASE)]);
 
 /// The name by which programs find the library at run time.
-const SONAME: &str = concat!("libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+const SONAME: &str =
+    concat!("libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 /// Where `with_programs` has the library built.
 fn library() -> &'static Path {
@@ -182,9 +186,17 @@ fn example(name: &str, flags: &[&str]) -> PathBuf {
     let capi = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi");
     let program = FOLDER.get_or_init(|| tempfile::tempdir().unwrap()).path().join(name);
     let mut command = Command::new("cc");
-    command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"]).args(flags).arg("-I").arg(capi.join("include"));
+    command
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"])
+        .args(flags)
+        .arg("-I")
+        .arg(capi.join("include"));
     command.arg("-o").arg(&program).arg(capi.join(format!("examples/{name}.c")));
-    command.arg("-L").arg(library()).arg("-lring3").arg(format!("-Wl,-rpath,{}", library().display()));
+    command
+        .arg("-L")
+        .arg(library())
+        .arg("-lring3")
+        .arg(format!("-Wl,-rpath,{}", library().display()));
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     program
@@ -199,11 +211,17 @@ fn exporting(name: &str, disk: u64, memory_mib: u32) -> Guest {
 }
 
 fn guest(_: &Cache) -> Result<Guest, Error> {
-    Ok(exporting("share", 64 << 20, 1024).program(&example("share", &["-Wpedantic"])).program(&region()))
+    Ok(exporting("share", 64 << 20, 1024)
+        .program(&example("share", &["-Wpedantic"]))
+        .program(&region()))
 }
 
 fn supervised_guest(_: &Cache) -> Result<Guest, Error> {
-    Ok(Guest { hugepages: 64, time_limit: Duration::from_secs(600), ..exporting("lent", 256 << 20, 1280) })
+    Ok(Guest {
+        hugepages: 64,
+        time_limit: Duration::from_secs(600),
+        ..exporting("lent", 256 << 20, 1280)
+    })
 }
 
 /// The broker's example.
@@ -248,7 +266,8 @@ fn a_program_in_c_reads_a_disk_into_memory_that_it_shares_and_says_what_cannot_b
 
 #[test]
 #[ignore = "boots a guest: make test"]
-fn one_region_serves_the_block_device_a_queue_beside_it_and_a_driver_in_the_process_without_a_copy() {
+fn one_region_serves_the_block_device_a_queue_beside_it_and_a_driver_in_the_process_without_a_copy()
+{
     let said = GUEST.said("region");
     GUEST.says(
         "region",
@@ -287,16 +306,20 @@ fn a_database_with_its_buffers_in_shared_memory_loses_nothing_that_it_has_acknow
 
 #[test]
 #[ignore = "boots a guest: make test"]
-fn memory_that_is_lent_to_a_supervised_disk_goes_on_with_drivers_and_supervisors_that_follow_and_nothing_is_lost() {
+fn memory_that_is_lent_to_a_supervised_disk_goes_on_with_drivers_and_supervisors_that_follow_and_nothing_is_lost()
+ {
     SUPERVISED_GUEST.says(
         "lent",
         &[
-            "hits after 5 kills, merged after 0\nall that was written is there\nthe client has noticed nothing",
+            "hits after 5 kills, merged after 0\nall that was written is there\nthe client has \
+            noticed nothing",
             "\"errors\": 0 \"restarts\": 5",
             "upgraded, hits 1\nverified by a new program",
-            "another ring3d, hits 1\nboth died, hits 1\nverified by another ring3d\nand still nothing\nmerges 0\n0",
+            "another ring3d, hits 1\nboth died, hits 1\nverified by another ring3d\nand still \
+            nothing\nmerges 0\n0",
             "all that may be lent\nring3: busy: clients may lend 64 MiB, and 64 MiB are lent",
-            "more: 1\nmerges 0\nring3: /tmp/share: the export has ended, and the memory is shared with nobody\nlent anew\nmerges 0\nring3d ended with 0\n2\npins 0",
+            "more: 1\nmerges 0\nring3: /tmp/share: the export has ended, and the memory is shared \
+            with nobody\nlent anew\nmerges 0\nring3d ended with 0\n2\npins 0",
         ],
     );
 }
@@ -318,13 +341,19 @@ fn a_supervised_disk_that_is_given_up_ends_requests_in_lent_memory_when_its_devi
 #[test]
 #[ignore = "boots a guest: make test"]
 fn drivers_that_die_while_clients_lend_and_go_under_load_are_followed_by_others() {
-    SUPERVISED_GUEST
-        .says("churn", &["8 kills, and it runs\nthe load goes on\n0\n0\nand lent all the while", "ring3d ended with 0"]);
+    SUPERVISED_GUEST.says(
+        "churn",
+        &[
+            "8 kills, and it runs\nthe load goes on\n0\n0\nand lent all the while",
+            "ring3d ended with 0",
+        ],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
-fn a_confined_driver_takes_lent_memory_within_bounds_and_its_death_ends_requests_there_when_its_device_is_quiet() {
+fn a_confined_driver_takes_lent_memory_within_bounds_and_its_death_ends_requests_there_when_its_device_is_quiet()
+ {
     SUPERVISED_GUEST.says(
         "confined",
         &[

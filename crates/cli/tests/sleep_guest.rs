@@ -66,13 +66,20 @@ touch /tmp/over; sleep 3; for try in $(seq 100); do cmp -s /tmp/data /tmp/arrive
 umount /tmp/db/data; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck; sums
 "#;
 
-static GUEST: Booted = Booted::new(guest, PRELUDE, &[("started", STARTED), ("ten", TEN), ("devices", DEVICES), ("ended", ENDED)]);
+static GUEST: Booted = Booted::new(
+    guest,
+    PRELUDE,
+    &[("started", STARTED), ("ten", TEN), ("devices", DEVICES), ("ended", ENDED)],
+);
 
 fn guest(cache: &Cache) -> Result<Guest, Error> {
     ring3_lab::prepare(cache, &[Need::Network, Need::Databases], &mut |_| {})?;
-    let disk =
-        Device { namespaces: vec![Disk::new(Size(128 << 20), Backing::Memory)], ..Device::new("disk", "nvme").bound("vfio-pci") };
-    let guest = Guest { memory_mib: 1536, time_limit: Duration::from_secs(900), ..Guest::new("sleep") };
+    let disk = Device {
+        namespaces: vec![Disk::new(Size(128 << 20), Backing::Memory)],
+        ..Device::new("disk", "nvme").bound("vfio-pci")
+    };
+    let guest =
+        Guest { memory_mib: 1536, time_limit: Duration::from_secs(900), ..Guest::new("sleep") };
     Ok(with_programs(guest)
         .network_programs(cache)
         .file("/databases.tar", &cache.path("databases/databases.tar"))
@@ -93,20 +100,37 @@ fn a_machine_whose_disk_is_written_by_fsync_sleeps_ten_times_of_ten() {
     GUEST.says("started", &["reached", "it is written to"]);
     GUEST.says("ten", &["slept 10 of 10", "I/O errors 0"]);
     let said = GUEST.said("ten");
-    assert!(!said.contains("somebody wrote") && !said.contains("nobody writes") && !said.contains("failed"), "{said}");
+    assert!(
+        !said.contains("somebody wrote")
+            && !said.contains("nobody writes")
+            && !said.contains("failed"),
+        "{said}"
+    );
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn devices_that_the_kernel_has_stopped_come_back() {
-    GUEST.says("devices", &["slept to devices", "slept to platform", "slept with drivers", "I/O errors 0"]);
+    GUEST.says(
+        "devices",
+        &["slept to devices", "slept to platform", "slept with drivers", "I/O errors 0"],
+    );
     assert!(!GUEST.said("devices").contains("failed"), "{}", GUEST.said("devices"));
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn nothing_that_was_written_or_sent_is_lost() {
-    GUEST.says("ended", &["it arrived whole", "all that sqlite acknowledged is there", "ok\n", "clean", "I/O errors 0"]);
+    GUEST.says(
+        "ended",
+        &[
+            "it arrived whole",
+            "all that sqlite acknowledged is there",
+            "ok\n",
+            "clean",
+            "I/O errors 0",
+        ],
+    );
 }
 
 #[test]

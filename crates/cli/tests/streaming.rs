@@ -6,7 +6,8 @@ use serde_json::Value;
 
 /// The counters of 400 requests of a load on `device`, with `more` arguments.
 fn streams(device: &str, more: &str) -> Value {
-    let words = format!("blk bench --json --count 400 --overwrite --verify --device {device} {more}");
+    let words =
+        format!("blk bench --json --count 400 --overwrite --verify --device {device} {more}");
     let output = Command::new(env!("CARGO_BIN_EXE_ring3")).args(words.split(' ')).output().unwrap();
     assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -27,7 +28,10 @@ fn memory_that_was_mapped_once_is_hit_from_then_on() {
 
 #[test]
 fn more_allocations_than_mappings_evict_each_other() {
-    let streams = streams("sim:nvme", "--dma zero-copy --workload seqwrite-4k-qd1 --allocations 64 --mappings 16");
+    let streams = streams(
+        "sim:nvme",
+        "--dma zero-copy --workload seqwrite-4k-qd1 --allocations 64 --mappings 16",
+    );
     assert_eq!(count(&streams, "hits"), 0);
     assert_eq!(count(&streams, "evictions"), 400 - 16);
 }

@@ -1,4 +1,5 @@
-//! ring3d in guests: drivers that are killed, given up, stopped and replaced under the load of unmodified programs.
+//! ring3d in guests: drivers that are killed, given up, stopped and replaced under the load of
+//! unmodified programs.
 //!
 //! `cargo test -p ring3-cli --test supervisor -- --ignored`, or `make test`.
 
@@ -79,9 +80,15 @@ fn tables(folder: &Path, sectors: u64) {
     let mut disk = std::io::Cursor::new(vec![0; sectors as usize * 512]);
     gpt::mbr::ProtectiveMBR::with_lb_size(sectors as u32 - 1).overwrite_lba0(&mut disk).unwrap();
     let size = gpt::disk::LogicalBlockSize::Lb512;
-    let mut table = gpt::GptConfig::new().writable(true).logical_block_size(size).create_from_device(disk, None).unwrap();
+    let mut table = gpt::GptConfig::new()
+        .writable(true)
+        .logical_block_size(size)
+        .create_from_device(disk, None)
+        .unwrap();
     for (number, first, len) in [(1, 2048, 65536), (2, 81920, 4096)] {
-        table.add_partition_at("part", number, first, len, gpt::partition_types::LINUX_FS, 0).unwrap();
+        table
+            .add_partition_at("part", number, first, len, gpt::partition_types::LINUX_FS, 0)
+            .unwrap();
     }
     let bytes = table.write().unwrap().into_inner();
     let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
@@ -134,8 +141,10 @@ for controller in nvme:$DISK ahci:$SATA; do
 done";
 
 fn guest(kernel: &str) -> Outcome {
-    let disk =
-        Device { namespaces: vec![Disk::new(Size(96 << 20), Backing::Memory)], ..Device::new("disk", "nvme").bound("vfio-pci") };
+    let disk = Device {
+        namespaces: vec![Disk::new(Size(96 << 20), Backing::Memory)],
+        ..Device::new("disk", "nvme").bound("vfio-pci")
+    };
     let steps = [
         ("started", STARTED),
         ("killed", KILLED),
@@ -154,17 +163,26 @@ fn guest(kernel: &str) -> Outcome {
         time_limit: Duration::from_secs(1500),
         ..Guest::new(&format!("supervisor-{kernel}"))
     };
-    let guest = with_programs(guest).module("ublk_drv").module("ext4").module("vfio-pci").device(disk);
-    let guest = guest.device(Device::ahci("sata", Size(96 << 20), Backing::Memory).bound("vfio-pci"));
+    let guest =
+        with_programs(guest).module("ublk_drv").module("ext4").module("vfio-pci").device(disk);
+    let guest =
+        guest.device(Device::ahci("sata", Size(96 << 20), Backing::Memory).bound("vfio-pci"));
     let folder = tempfile::tempdir().unwrap();
     tables(folder.path(), (96 << 20) / 512);
     let names = ["table", "copy", "overlap", "beyond", "absurd"];
-    let guest = names.iter().fold(guest, |guest, name| guest.file(&format!("/{name}"), &folder.path().join(name)));
-    let guest =
-        steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
-    let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    let guest = names
+        .iter()
+        .fold(guest, |guest, name| guest.file(&format!("/{name}"), &folder.path().join(name)));
+    let guest = steps.into_iter().fold(guest, |guest, (name, script)| {
+        guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue"))
+    });
+    let outcome =
+        guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
     if std::env::var_os("RING3_TEST_SHOW").is_some() {
-        outcome.steps.iter().for_each(|step| println!("=== {kernel} {}\n{}", step.name, step.output));
+        outcome
+            .steps
+            .iter()
+            .for_each(|step| println!("=== {kernel} {}\n{}", step.name, step.output));
     }
     assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
     outcome
@@ -182,7 +200,9 @@ fn newest() -> &'static Outcome {
 
 #[track_caller]
 fn assert_says(text: &str, wanted: &[&str]) {
-    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+    wanted
+        .iter()
+        .for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
 }
 
 macro_rules! on_both_kernels {

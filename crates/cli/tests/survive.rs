@@ -1,4 +1,5 @@
-//! ring3d in a guest: it dies, it is replaced, its devices are pulled, and unmodified programs go on.
+//! ring3d in a guest: it dies, it is replaced, its devices are pulled, and unmodified programs go
+//! on.
 //!
 //! `cargo test -p ring3-cli --test survive -- --ignored`, or `make test`.
 
@@ -58,7 +59,11 @@ fn outcome() -> &'static Outcome {
             namespaces: vec![Disk::new(Size(64 << 20), Backing::Memory)],
             ..Device::new("disk", "nvme").bound("vfio-pci")
         };
-        let guest = Guest { memory_mib: 768, time_limit: Duration::from_secs(900), ..Guest::new("survive") };
+        let guest = Guest {
+            memory_mib: 768,
+            time_limit: Duration::from_secs(900),
+            ..Guest::new("survive")
+        };
         let guest = with_programs(guest).module("ublk_drv").module("vfio-pci").device(disk);
         // A table with one partition.
         let mut table = [0; 512];
@@ -69,10 +74,14 @@ fn outcome() -> &'static Outcome {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), table).unwrap();
         let guest = guest.file("/table", file.path());
-        let steps = [("survived", SURVIVED), ("parted", PARTED), ("pulled", PULLED), ("stopped", STOPPED)];
-        let guest =
-            steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
-        let outcome = guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+        let steps =
+            [("survived", SURVIVED), ("parted", PARTED), ("pulled", PULLED), ("stopped", STOPPED)];
+        let guest = steps.into_iter().fold(guest, |guest, (name, script)| {
+            guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue"))
+        });
+        let outcome = guest
+            .run(&Cache::open().unwrap(), &mut |_| {})
+            .unwrap_or_else(|error| panic!("{error}"));
         if std::env::var_os("RING3_TEST_SHOW").is_some() {
             outcome.steps.iter().for_each(|step| println!("=== {}\n{}", step.name, step.output));
         }
@@ -84,20 +93,24 @@ fn outcome() -> &'static Outcome {
 #[track_caller]
 fn assert_says(step: &str, wanted: &[&str]) {
     let said = outcome().said(step).unwrap();
-    wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
+    wanted
+        .iter()
+        .for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn drivers_and_their_users_go_on_when_ring3d_is_killed_or_replaced() {
-    let goes_on = ["goes on after 1", "goes on after 2", "goes on after 3", "goes on with a new one"];
+    let goes_on =
+        ["goes on after 1", "goes on after 2", "goes on after 3", "goes on with a new one"];
     assert_says("survived", &goes_on);
     assert_says("survived", &["verified", "errors 0"]);
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
-fn a_ring3d_that_was_started_again_recovers_drivers_that_it_has_not_started_and_those_that_died_with_the_last_one() {
+fn a_ring3d_that_was_started_again_recovers_drivers_that_it_has_not_started_and_those_that_died_with_the_last_one()
+ {
     assert_says("survived", &["recovered by another ring3d", "both died", "verified", "errors 0"]);
 }
 

@@ -1,4 +1,5 @@
-//! ring3d as a service of a real systemd, in a guest whose first process that is: installed as `make install` installs it.
+//! ring3d as a service of a real systemd, in a guest whose first process that is: installed as
+//! `make install` installs it.
 //!
 //! `cargo test -p ring3-cli --test systemd -- --ignored`, or `make test`.
 
@@ -70,19 +71,31 @@ fn outcome() -> &'static Outcome {
             ..Device::new("disk", "nvme").bound("vfio-pci")
         };
         let cache = Cache::open().unwrap();
-        ring3_lab::prepare(&cache, &[Need::Systemd], &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+        ring3_lab::prepare(&cache, &[Need::Systemd], &mut |_| {})
+            .unwrap_or_else(|error| panic!("{error}"));
         let folder = tempfile::tempdir().unwrap();
         let watched = folder.path().join("watched");
         std::fs::write(&watched, "[Service]\nWatchdogSec=3\n").unwrap();
-        let guest = Guest { memory_mib: 1024, time_limit: Duration::from_secs(900), ..Guest::new("systemd") };
+        let guest = Guest {
+            memory_mib: 1024,
+            time_limit: Duration::from_secs(900),
+            ..Guest::new("systemd")
+        };
         let guest = with_programs(guest).module("ublk_drv").module("vfio-pci").device(disk);
         let guest = guest.file("/systemd/1.tar", &cache.path("systemd/systemd.tar"));
         let guest = guest.file("/systemd/2.tar", &installed(folder.path()));
         let place = "/usr/local/lib/systemd/system/ring3d.service.d/watched.conf";
         let guest = guest.file(place, &watched);
-        let steps = [("started", STARTED), ("died", DIED), ("told", TOLD), ("left", LEFT), ("stopped", STOPPED)];
-        let guest =
-            steps.into_iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue")));
+        let steps = [
+            ("started", STARTED),
+            ("died", DIED),
+            ("told", TOLD),
+            ("left", LEFT),
+            ("stopped", STOPPED),
+        ];
+        let guest = steps.into_iter().fold(guest, |guest, (name, script)| {
+            guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue"))
+        });
         let show = std::env::var_os("RING3_TEST_SHOW").is_some();
         let outcome = guest.run(&cache, &mut |event| match event {
             Event::Line(line) if show => println!("{line}"),
@@ -97,38 +110,73 @@ fn outcome() -> &'static Outcome {
 #[track_caller]
 fn assert_says(step: &str, wanted: &[&str]) {
     let said = outcome().said(step).unwrap();
-    wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
+    wanted
+        .iter()
+        .for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn systemd_starts_ring3d_as_it_was_installed_and_knows_its_disk_as_a_unit() {
-    assert_says("started", &["is active notify", "udev: RING3_NAME=scratch", "unit: active", "descriptors are kept"]);
+    assert_says(
+        "started",
+        &["is active notify", "udev: RING3_NAME=scratch", "unit: active", "descriptors are kept"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
-fn a_driver_goes_on_when_its_ring3d_is_killed_reloaded_or_restarted_by_systemd_or_stopped_by_the_watchdog() {
-    let goes_on = ["goes on after 1", "goes on after 2", "goes on after 3", "goes on after a reload"];
+fn a_driver_goes_on_when_its_ring3d_is_killed_reloaded_or_restarted_by_systemd_or_stopped_by_the_watchdog()
+ {
+    let goes_on =
+        ["goes on after 1", "goes on after 2", "goes on after 3", "goes on after a reload"];
     assert_says("died", &goes_on);
-    assert_says("died", &["goes on after the watchdog", "restarted 5 times", "another driver", "verified", "errors 0"]);
+    assert_says(
+        "died",
+        &[
+            "goes on after the watchdog",
+            "restarted 5 times",
+            "another driver",
+            "verified",
+            "errors 0",
+        ],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn the_journal_has_fields_for_a_device_and_its_state() {
-    assert_says("told", &["\"RING3_DEVICE\":\"scratch\"", "\"RING3_STATE\":\"recovering\"", "\"SYSLOG_IDENTIFIER\":\"ring3d\""]);
+    assert_says(
+        "told",
+        &[
+            "\"RING3_DEVICE\":\"scratch\"",
+            "\"RING3_STATE\":\"recovering\"",
+            "\"SYSLOG_IDENTIFIER\":\"ring3d\"",
+        ],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_disk_in_use_is_served_on_after_a_stop_that_took_too_long_and_adopted_by_the_next_ring3d() {
-    assert_says("left", &["stopped: failed timeout", "its driver goes on", "adopted by the next", "verified", "errors 0"]);
+    assert_says(
+        "left",
+        &[
+            "stopped: failed timeout",
+            "its driver goes on",
+            "adopted by the next",
+            "verified",
+            "errors 0",
+        ],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_service_that_was_stopped_has_no_disk_and_a_question_on_its_socket_starts_it() {
-    assert_says("stopped", &["then inactive 1", "its driver has ended", "/dev/ublkb0: No such file"]);
+    assert_says(
+        "stopped",
+        &["then inactive 1", "its driver has ended", "/dev/ublkb0: No such file"],
+    );
     assert_says("stopped", &["before inactive", "activated: active", "read"]);
 }

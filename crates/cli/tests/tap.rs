@@ -1,4 +1,5 @@
-//! `ring3 run net` on simulated cards, in network namespaces that each test makes. Without /dev/net/tun, iproute2 or the right to make a namespace a test is skipped, and says so.
+//! `ring3 run net` on simulated cards, in network namespaces that each test makes. Without
+//! /dev/net/tun, iproute2 or the right to make a namespace a test is skipped, and says so.
 
 mod supervised;
 
@@ -8,7 +9,8 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Shell functions of every script. `serve OPTION...` starts ring3 and returns when its interface is there, or when it has ended; `ended` prints its exit code and what it said.
+/// Shell functions of every script. `serve OPTION...` starts ring3 and returns when its interface
+/// is there, or when it has ended; `ended` prints its exit code and what it said.
 const PRELUDE: &str = r#"
 serve() {
     : >$DIR/ready
@@ -35,7 +37,11 @@ fn namespace(script: &str) -> Option<String> {
         println!("skipped: /dev/net/tun is missing");
         return None;
     }
-    if !Command::new("unshare").args(["-n", "-m", "ip", "link"]).output().is_ok_and(|output| output.status.success()) {
+    if !Command::new("unshare")
+        .args(["-n", "-m", "ip", "link"])
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
         println!("skipped: unshare -n, or iproute2, is missing or refused");
         return None;
     }
@@ -50,14 +56,20 @@ fn namespace(script: &str) -> Option<String> {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Checks that `script` prints each of `wanted`.
 #[track_caller]
 fn says(script: &str, wanted: &[&str]) {
     let Some(said) = namespace(script) else { return };
-    wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
+    wanted
+        .iter()
+        .for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
 }
 
 #[test]
@@ -65,7 +77,8 @@ fn a_card_is_an_interface_until_it_is_told_to_stop() {
     // A shell's background processes are started to ignore SIGINT; control-C is the next test's.
     for signal in ["TERM", "HUP"] {
         let script = format!(
-            "serve --device sim:virtio-net --name net7; ip -o link show net7; kill -{signal} $PID; ended; echo names: $(names)"
+            "serve --device sim:virtio-net --name net7; ip -o link show net7; kill -{signal} $PID; \
+            ended; echo names: $(names)"
         );
         says(&script, &["mtu 1500", "exit code 0\n", "names: lo\n"]);
     }
@@ -76,7 +89,8 @@ fn control_c_ends_it() {
     if namespace("true").is_none() {
         return;
     }
-    let words = ["-n", env!("CARGO_BIN_EXE_ring3"), "run", "net", "--device", "sim:e1000", "--json"];
+    let words =
+        ["-n", env!("CARGO_BIN_EXE_ring3"), "run", "net", "--device", "sim:e1000", "--json"];
     let mut child = Command::new("unshare").args(words).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -87,12 +101,23 @@ fn control_c_ends_it() {
 
 #[test]
 fn what_is_exported_is_said_for_programs() {
-    let Some(said) = namespace("serve --device sim:e1000,mac=52:54:00:00:00:07; cat $DIR/ready; kill $PID; ended") else {
+    let Some(said) = namespace(
+        "serve --device sim:e1000,mac=52:54:00:00:00:07; cat $DIR/ready; kill $PID; ended",
+    ) else {
         return;
     };
-    let object: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap_or_else(|error| panic!("{error}: {said}"));
-    assert_eq!((&object["interface"], &object["model"]), (&"r3net0".into(), &"82574L".into()), "{object}");
-    assert_eq!((&object["mac"], &object["mtu"]), (&"52:54:00:00:00:07".into(), &1500.into()), "{object}");
+    let object: Value = serde_json::from_str(said.lines().next().unwrap())
+        .unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(
+        (&object["interface"], &object["model"]),
+        (&"r3net0".into(), &"82574L".into()),
+        "{object}"
+    );
+    assert_eq!(
+        (&object["mac"], &object["mtu"]),
+        (&"52:54:00:00:00:07".into(), &1500.into()),
+        "{object}"
+    );
     assert_eq!((&object["queues"], &object["link"]), (&1.into(), &true.into()), "{object}");
 }
 
@@ -103,8 +128,12 @@ fn what_is_sent_and_received_is_counted() {
         for try in 1 2 3 4 5; do echo hello >/dev/udp/10.1.1.2/9; done; sleep 0.3; kill $PID; ended; cat $DIR/stats";
     let Some(said) = namespace(&format!("exec bash -c '{PRELUDE}\n{script}'")) else { return };
     let (_, report) = said.split_once("exit code 0\n").unwrap_or_else(|| panic!("{said}"));
-    let report: Value = serde_json::from_str(report).unwrap_or_else(|error| panic!("{error}: {said}"));
-    assert!(report["tx_packets"].as_u64() >= Some(5) && report["rx_packets"].as_u64() >= Some(5), "{report}");
+    let report: Value =
+        serde_json::from_str(report).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert!(
+        report["tx_packets"].as_u64() >= Some(5) && report["rx_packets"].as_u64() >= Some(5),
+        "{report}"
+    );
 }
 
 #[test]
@@ -129,7 +158,14 @@ fn an_ordinary_user_uses_an_interface_that_root_has_made_for_him() {
         RING3=\"setpriv --reuid 54321 --regid 54321 --clear-groups --bounding-set=-all $RING3\"
         serve --device sim:e1000,mac=52:54:00:00:00:07 --name net0 && link LOWER_UP; kill $PID; ended
         serve --device sim:e1000 --name net1; ended";
-    says(script, &["link/ether 52:54:00:00:00:07", "exit code 0", "net1: making an interface needs CAP_NET_ADMIN"]);
+    says(
+        script,
+        &[
+            "link/ether 52:54:00:00:00:07",
+            "exit code 0",
+            "net1: making an interface needs CAP_NET_ADMIN",
+        ],
+    );
 }
 
 #[test]
@@ -159,9 +195,13 @@ fn a_card_is_driven_by_a_confined_process_of_an_ordinary_user_that_takes_its_int
 fn what_a_confined_driver_cannot_do_is_refused() {
     let run = "$RING3 run net --device sim:e1000 --user nobody";
     let script = format!(
-        "{run} --persist; {run} --unprotected; $RING3 run net --device sim:e1000 --user root; $RING3 run net --device remote:/s --user nobody"
+        "{run} --persist; {run} --unprotected; $RING3 run net --device sim:e1000 --user root; \
+        $RING3 run net --device remote:/s --user nobody"
     );
-    says(&script, &["cannot be used with", "leave --unprotected out", "is root", "leave --user out"]);
+    says(
+        &script,
+        &["cannot be used with", "leave --unprotected out", "is root", "leave --user out"],
+    );
 }
 
 #[test]
@@ -169,14 +209,24 @@ fn what_stands_in_the_way_is_named_with_what_mends_it() {
     let run = "$RING3 run net --device sim:e1000";
     let cases = [
         ("mount -t tmpfs none /dev/net; $RUN", "modprobe tun"),
-        ("[ -e /dev/vhost-net ] && mount --bind /dev/null /dev/vhost-net; $RUN --engine vhost", "modprobe vhost_net"),
         (
-            "[ -e /dev/vhost-net ] && mount --bind /dev/null /dev/vhost-net; $RUN --user nobody --engine vhost",
+            "[ -e /dev/vhost-net ] && mount --bind /dev/null /dev/vhost-net; $RUN --engine vhost",
+            "modprobe vhost_net",
+        ),
+        (
+            "[ -e /dev/vhost-net ] && mount --bind /dev/null /dev/vhost-net; $RUN --user nobody \
+            --engine vhost",
             "modprobe vhost_net",
         ),
         ("setpriv --bounding-set=-net_admin --inh-caps=-net_admin $RUN", "CAP_NET_ADMIN"),
-        ("ip tuntap add dev net0 mode tun; $RUN --name net0", "net0: there is an interface of this name"),
-        ("serve --device sim:e1000 --name net0; $RUN --name net0; kill $PID", "net0: another process has this interface"),
+        (
+            "ip tuntap add dev net0 mode tun; $RUN --name net0",
+            "net0: there is an interface of this name",
+        ),
+        (
+            "serve --device sim:e1000 --name net0; $RUN --name net0; kill $PID",
+            "net0: another process has this interface",
+        ),
         ("$RUN --name sixteen-letters-", "no name of an interface"),
         ("$RUN --owner nobody-at-all", "no user"),
         ("$RUN --mtu 9001", "the card takes 68 to 9000"),
@@ -185,7 +235,10 @@ fn what_stands_in_the_way_is_named_with_what_mends_it() {
         ("$RUN --stats /no/such/folder/stats", "--stats /no/such/folder/stats"),
     ];
     for (script, wanted) in cases {
-        says(&format!("{}; echo exit code $?; echo names: $(names)", script.replace("$RUN", run)), &[wanted]);
+        says(
+            &format!("{}; echo exit code $?; echo names: $(names)", script.replace("$RUN", run)),
+            &[wanted],
+        );
     }
 }
 

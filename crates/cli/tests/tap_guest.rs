@@ -1,4 +1,5 @@
-//! A card of a guest that ring3 drives through VFIO as an interface of the guest's kernel, and one at the other end of its wire that the kernel drives.
+//! A card of a guest that ring3 drives through VFIO as an interface of the guest's kernel, and one
+//! at the other end of its wire that the kernel drives.
 
 mod booted;
 
@@ -8,7 +9,9 @@ use std::time::Duration;
 use booted::{Booted, hub};
 use ring3_lab::{Cache, Device, Error, Guest};
 
-/// Shell functions of every step. `serve OPTION...` starts ring3 on the card and returns when its interface is there and up, 10.7.0.1; `there COMMAND...` is done where the other card is, 10.7.0.2.
+/// Shell functions of every step. `serve OPTION...` starts ring3 on the card and returns when its
+/// interface is there and up, 10.7.0.1; `there COMMAND...` is done where the other card is,
+/// 10.7.0.2.
 const PRELUDE: &str = r#"
 serve() {
     : >/tmp/ready
@@ -74,7 +77,8 @@ serve --engine vhost && ping -c 1 -W 2 10.7.0.2 >/dev/null; ping -c 1 -W 4 10.7.
 kill $PID; wait $PID; echo "exit code $?"
 "#;
 
-/// How often threads have slept, and fields 14 and 15 of stat, the process's time in hundredths of a second.
+/// How often threads have slept, and fields 14 and 15 of stat, the process's time in hundredths of
+/// a second.
 const IDLE: &str = r#"
 sleeps() { cat /proc/$PID/task/*/status | sed -n 's/^voluntary_ctxt_switches:\s*//p' | { sum=0; while read -r count; do sum=$((sum + count)); done; echo $sum; }; }
 time_used() { cut -d' ' -f14,15 /proc/$PID/stat; }
@@ -106,7 +110,15 @@ serve && ping -c 1 -W 2 10.7.0.2 >/dev/null; ping -c 1 -W 4 10.7.0.2 >/tmp/again
 static GUEST: Booted = Booted::new(
     guest,
     PRELUDE,
-    &[("other", OTHER), ("ping", PING), ("tcp", TCP), ("vlan", VLAN), ("idle", IDLE), ("killed", LINK), ("vhost", VHOST)],
+    &[
+        ("other", OTHER),
+        ("ping", PING),
+        ("tcp", TCP),
+        ("vlan", VLAN),
+        ("idle", IDLE),
+        ("killed", LINK),
+        ("vhost", VHOST),
+    ],
 );
 
 fn guest(_: &Cache) -> Result<Guest, Error> {
@@ -140,9 +152,11 @@ fn a_ping_goes_to_a_card_that_the_kernel_drives_and_back() {
 fn streams_arrive_whole_both_ways_cut_by_the_card_and_put_together_by_the_driver() {
     GUEST.says("tcp", &["it went out whole", "it came in whole"]);
     let report = report(GUEST.said_after("tcp", "it came in whole"));
-    let (packets, bytes) = (report["tx_packets"].as_u64().unwrap(), report["tx_bytes"].as_u64().unwrap());
+    let (packets, bytes) =
+        (report["tx_packets"].as_u64().unwrap(), report["tx_bytes"].as_u64().unwrap());
     assert!(bytes > 12 << 20 && bytes / packets > 2000, "{report}");
-    let (received, joined) = (report["rx_packets"].as_u64().unwrap(), report["rx_joined"].as_u64().unwrap());
+    let (received, joined) =
+        (report["rx_packets"].as_u64().unwrap(), report["rx_joined"].as_u64().unwrap());
     assert!(received > (12 << 20) / 1460 && joined * 2 > received, "{report}");
 }
 
@@ -150,7 +164,9 @@ fn streams_arrive_whole_both_ways_cut_by_the_card_and_put_together_by_the_driver
 #[ignore = "boots a guest: make test"]
 fn an_interface_that_nobody_uses_wakes_its_driver_a_few_times_a_second() {
     let idle = GUEST.said("idle");
-    let number = |word: &str| idle.split_once(word).and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
+    let number = |word: &str| {
+        idle.split_once(word).and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok())
+    };
     assert!(number("slept ").is_some_and(|slept| slept <= 80), "{idle}");
 }
 
@@ -169,12 +185,25 @@ fn after_a_kill_the_interface_is_gone_and_the_card_is_driven_again() {
 #[test]
 #[ignore = "boots a guest: make test"]
 fn vhost_net_moves_the_same_packets_and_a_kill_under_it_leaves_nothing_behind() {
-    GUEST.says("vhost", &["3 packets received", "it went out whole", "it came in whole", "1 packets received", "exit code 0"]);
-    let (figures, after) = GUEST.said_after("vhost", "it came in whole").split_once("that was under load").unwrap();
+    GUEST.says(
+        "vhost",
+        &[
+            "3 packets received",
+            "it went out whole",
+            "it came in whole",
+            "1 packets received",
+            "exit code 0",
+        ],
+    );
+    let (figures, after) =
+        GUEST.said_after("vhost", "it came in whole").split_once("that was under load").unwrap();
     let report = report(figures);
     let number = |name: &str| report[name].as_u64().unwrap();
     assert_eq!((number("vhost_queues"), number("switches")), (1, 1), "{report}");
-    assert!(number("rx_joined") > 0 && number("tx_bytes") / number("tx_packets") > 2000, "{report}");
+    assert!(
+        number("rx_joined") > 0 && number("tx_bytes") / number("tx_packets") > 2000,
+        "{report}"
+    );
     assert_eq!((number("rx_dropped"), number("tx_dropped")), (0, 0), "{report}");
     let (left, _) = after.split_once("interface").unwrap();
     assert!(!left.contains("net0"), "{left}");

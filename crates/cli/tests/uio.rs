@@ -1,5 +1,6 @@
-//! What a user meets on the way without protection, in a guest without an IOMMU: each message, each command, a disk end to end, and
-//! what a killed driver leaves. `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
+//! What a user meets on the way without protection, in a guest without an IOMMU: each message, each
+//! command, a disk end to end, and what a killed driver leaves. `RING3_TEST_KERNEL` chooses another
+//! kernel than the lab's usual one, such as 7.2.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -13,7 +14,9 @@ fn kernel() -> String {
 
 #[track_caller]
 fn assert_says(text: &str, wanted: &[&str]) {
-    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+    wanted
+        .iter()
+        .for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
 }
 
 /// One guest, in which the teaching device and a disk go through everything, in this order.
@@ -75,7 +78,8 @@ ring3 unbind $DISK 2>&1
 wait $! && echo 'the first is done'; cat /tmp/first
 ";
 
-/// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers. A second driver finds the warden gone.
+/// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers. A second
+/// driver finds the warden gone.
 const KILLED: &str = "
 command() { od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$DISK/config; }
 wardens() { ps -o comm | grep -c ring3-warden; }
@@ -111,7 +115,8 @@ fn a_function_that_is_not_bound_is_told_the_command() {
     assert_says(
         text,
         &[
-            "ring3: uio:0000:01:00.0: it is not bound to uio_pci_generic; to mend it: sudo ring3 bind 0000:01:00.0 --driver uio_pci_generic",
+            "ring3: uio:0000:01:00.0: it is not bound to uio_pci_generic; to mend it: sudo ring3 \
+            bind 0000:01:00.0 --driver uio_pci_generic",
             "The way without protection (uio): not-bound",
             "ok  huge pages          80 of 80 are free",
         ],
@@ -136,21 +141,33 @@ fn a_function_that_was_bound_is_ready_and_said_to_be_unprotected() {
 #[ignore = "boots a guest"]
 fn without_the_word_of_the_user_it_is_refused_with_the_reason() {
     let text = guest().said("refused").unwrap();
-    assert_says(text, &["a bug in the driver can overwrite any memory of the machine", "say --unprotected if that is accepted"]);
+    assert_says(
+        text,
+        &[
+            "a bug in the driver can overwrite any memory of the machine",
+            "say --unprotected if that is accepted",
+        ],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn the_teaching_device_works_without_an_iommu_by_dma_and_the_pin() {
     let text = guest().said("run").unwrap();
-    assert_says(text, &["DMA, polled                4095 bytes there and back", "DMA, INTx", "answers again"]);
+    assert_says(
+        text,
+        &["DMA, polled                4095 bytes there and back", "DMA, INTx", "answers again"],
+    );
     assert!(!text.contains("MSI"), "uio has none:\n{text}");
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_works_without_an_iommu_from_the_conformance_suite_to_the_last_byte() {
-    assert_says(guest().said("disk").unwrap(), &["nvme -> uio_pci_generic", "interrupts                   intx", "same"]);
+    assert_says(
+        guest().said("disk").unwrap(),
+        &["nvme -> uio_pci_generic", "interrupts                   intx", "same"],
+    );
 }
 
 #[test]
@@ -167,7 +184,10 @@ fn a_second_claim_is_busy_and_names_the_process_that_has_it() {
 #[ignore = "boots a guest"]
 fn a_killed_driver_leaves_bus_mastering_off_no_warden_all_memory_and_a_disk_that_works() {
     let text = guest().said("killed").unwrap();
-    assert_says(text, &["running: master=4 wardens=1", " ms: master=0", "wardens=0 free=80", "the disk works"]);
+    assert_says(
+        text,
+        &["running: master=4 wardens=1", " ms: master=0", "wardens=0 free=80", "the disk works"],
+    );
 }
 
 #[test]
@@ -183,7 +203,8 @@ fn too_few_huge_pages_are_said_with_what_reserves_more() {
     assert_says(
         text,
         &[
-            "1 huge pages of 2 MiB are needed in one piece below 0x10000000, and there are 0 (of 0 reserved)",
+            "1 huge pages of 2 MiB are needed in one piece below 0x10000000, and there are 0 (of 0 \
+            reserved)",
             "echo 1 | sudo tee /proc/sys/vm/nr_hugepages",
             "hugepages=1 on the kernel's command line",
             "arena=2M",

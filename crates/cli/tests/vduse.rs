@@ -9,7 +9,8 @@ use std::time::Duration;
 use booted::{Booted, Step, hub};
 use ring3_lab::{Cache, Device, Error, Guest, Need};
 
-/// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disk is there.
+/// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disk
+/// is there.
 const PRELUDE: &str = r#"
 serve() {
     : >/tmp/ready
@@ -87,7 +88,8 @@ kill -9 $PID; wait $PID; sleep 0.5; for try in 1 2 3 4 5; do serve net --device 
 stop; kill $FAR; ls /sys/class/net /dev/vduse
 "#;
 
-const STEPS: &[Step] = &[("disk", DISK), ("files", FILES), ("killed", KILLED), ("left", LEFT), ("card", CARD)];
+const STEPS: &[Step] =
+    &[("disk", DISK), ("files", FILES), ("killed", KILLED), ("left", LEFT), ("card", CARD)];
 static USUAL: Booted = Booted::new(guest, PRELUDE, STEPS);
 static NEWEST: Booted = Booted::on("7.2", guest, PRELUDE, STEPS);
 
@@ -161,9 +163,14 @@ fn without_vduse_the_error_says_what_to_load() {
     if Path::new("/dev/vduse/control").exists() {
         return;
     }
-    for words in [&["vduse", "list"][..], &["vduse", "delete"], &["vduse", "delete", "data", "--json"]] {
+    for words in
+        [&["vduse", "list"][..], &["vduse", "delete"], &["vduse", "delete", "data", "--json"]]
+    {
         let output = Command::new(env!("CARGO_BIN_EXE_ring3")).args(words).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && said.contains("modprobe vduse"), "{words:?}: {said}");
+        assert!(
+            output.status.code() == Some(1) && said.contains("modprobe vduse"),
+            "{words:?}: {said}"
+        );
     }
 }

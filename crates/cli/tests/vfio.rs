@@ -1,5 +1,6 @@
-//! What a user meets on the way to a function through VFIO, in guests: each message, each command, and what a killed driver leaves.
-//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
+//! What a user meets on the way to a function through VFIO, in guests: each message, each command,
+//! and what a killed driver leaves. `RING3_TEST_KERNEL` chooses another kernel than the lab's usual
+//! one, such as 7.2.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,23 +12,35 @@ fn guest(name: &str) -> Guest {
     let setpriv = Path::new("/usr/bin/setpriv");
     // One processor: see the backend's tests.
     let guest = Guest { vcpus: Some(1), time_limit: Duration::from_secs(600), ..Guest::new(name) };
-    guest.program(Path::new(env!("CARGO_BIN_EXE_ring3"))).program(setpriv).device(Device::new("edu", "edu"))
+    guest
+        .program(Path::new(env!("CARGO_BIN_EXE_ring3")))
+        .program(setpriv)
+        .device(Device::new("edu", "edu"))
 }
 
 fn run(mut guest: Guest) -> Result<Outcome, String> {
     if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
         guest.kernel = kernel;
     }
-    let outcome = Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})).map_err(|error| error.to_string())?;
-    if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
+    let outcome = Cache::open()
+        .and_then(|cache| guest.run(&cache, &mut |_| {}))
+        .map_err(|error| error.to_string())?;
+    if outcome.succeeded() {
+        Ok(outcome)
+    } else {
+        Err(format!("{}{}", outcome.messages, outcome.output()))
+    }
 }
 
 #[track_caller]
 fn assert_says(text: &str, wanted: &[&str]) {
-    wanted.iter().for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
+    wanted
+        .iter()
+        .for_each(|wanted| assert!(text.contains(wanted), "{wanted:?} is not in:\n{text}"));
 }
 
-/// One guest with an IOMMU, in which a disk, the teaching device and the chip set's functions go through everything, in this order.
+/// One guest with an IOMMU, in which a disk, the teaching device and the chip set's functions go
+/// through everything, in this order.
 fn claims() -> &'static Outcome {
     // A guest that failed is not booted again by each test.
     static CLAIMS: OnceLock<Result<Outcome, String>> = OnceLock::new();
@@ -103,7 +116,8 @@ echo \"killed: master=$(($(command) & 4))\"
 ring3 run edu --device vfio:$EDU | tail -n 1
 ";
 
-/// The kernel probes NVMe controllers side by side, and the first to be ready is nvme0: here, the first disk is.
+/// The kernel probes NVMe controllers side by side, and the first to be ready is nvme0: here, the
+/// first disk is.
 const NAMES: &str = "
 driver=/sys/bus/pci/drivers/nvme
 there() { for try in $(seq 200); do [ -b /dev/$1 ] && return; sleep 0.05; done; echo \"no $1\"; return 1; }
@@ -113,7 +127,8 @@ echo $DISK >$driver/bind && there nvme0n1
 echo $SECOND >$driver/bind && there nvme1n1
 ";
 
-/// The first disk, or the second, used in ways that neither this process' mounts nor sysfs' holders show.
+/// The first disk, or the second, used in ways that neither this process' mounts nor sysfs' holders
+/// show.
 const IN_USE: &str = "
 asked() { echo \"== $1\"; ring3 bind $2 2>&1; echo \"rc $?\"; ring3 doctor $2 | grep '  use '; }
 wait_for() { for try in $(seq 100); do eval \"$1\" && return; sleep 0.1; done; echo \"never: $1\"; }
@@ -148,7 +163,8 @@ asked free $DISK; ring3 unbind $DISK; wait_for '[ -b /dev/nvme0n1 ]'
 
 /// What the step `in use` printed below a heading.
 fn in_use(heading: &str) -> &'static str {
-    let (_, text) = claims().said("in use").unwrap().split_once(&format!("== {heading}\n")).expect(heading);
+    let (_, text) =
+        claims().said("in use").unwrap().split_once(&format!("== {heading}\n")).expect(heading);
     text.split("== ").next().unwrap()
 }
 
@@ -163,7 +179,10 @@ fn assert_refused(heading: &str, wanted: &str) {
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_that_is_mounted_in_another_namespace_alone_is_not_taken() {
-    assert_refused("namespace", "/dev/nvme0n1 is mounted at /mnt in the mount namespace of process ");
+    assert_refused(
+        "namespace",
+        "/dev/nvme0n1 is mounted at /mnt in the mount namespace of process ",
+    );
     assert_says(in_use("namespace"), &["(sleep)", "--mount umount /mnt"]);
 }
 
@@ -202,7 +221,10 @@ fn a_disk_that_a_process_has_open_is_not_taken() {
 #[test]
 #[ignore = "boots a guest"]
 fn force_says_what_it_takes_and_takes_it() {
-    assert_says(in_use("force"), &["taken by force: 0000:03:00.0: it is in use: /dev/nvme1n1 is open in process ", "rc 0"]);
+    assert_says(
+        in_use("force"),
+        &["taken by force: 0000:03:00.0: it is in use: /dev/nvme1n1 is open in process ", "rc 0"],
+    );
 }
 
 #[test]
@@ -222,8 +244,15 @@ fn a_wrong_address_is_named() {
 #[ignore = "boots a guest"]
 fn a_function_that_is_not_bound_is_told_the_command() {
     let text = claims().said("not bound").unwrap();
-    assert_says(text, &["ring3: vfio:0000:01:00.0: it is not bound to vfio-pci; to mend it: sudo ring3 bind 0000:01:00.0"]);
-    assert_says(text, &["  mend: sudo ring3 bind 0000:01:00.0", "  undo: sudo ring3 unbind 0000:01:00.0"]);
+    assert_says(
+        text,
+        &["ring3: vfio:0000:01:00.0: it is not bound to vfio-pci; to mend it: sudo ring3 bind \
+            0000:01:00.0"],
+    );
+    assert_says(
+        text,
+        &["  mend: sudo ring3 bind 0000:01:00.0", "  undo: sudo ring3 unbind 0000:01:00.0"],
+    );
 }
 
 #[test]
@@ -234,7 +263,8 @@ fn where_there_is_an_iommu_the_way_without_protection_is_refused_and_the_other_i
         text,
         &[
             "uio:0000:01:00.0: nothing confines its transfers",
-            "to mend it: sudo ring3 bind 0000:01:00.0 and name it vfio:0000:01:00.0; or say --unprotected",
+            "to mend it: sudo ring3 bind 0000:01:00.0 and name it vfio:0000:01:00.0; or say \
+            --unprotected",
             "0000:01:00.0: an IOMMU translates its addresses (group",
         ],
     );
@@ -244,22 +274,43 @@ fn where_there_is_an_iommu_the_way_without_protection_is_refused_and_the_other_i
 #[ignore = "boots a guest"]
 fn a_function_that_was_bound_is_ready_and_a_second_bind_does_nothing() {
     let text = claims().said("bind").unwrap();
-    assert_says(text, &["no driver -> vfio-pci", "vfio-pci, as before; nothing to do", "Nothing stands in the way.", "ready"]);
+    assert_says(
+        text,
+        &[
+            "no driver -> vfio-pci",
+            "vfio-pci, as before; nothing to do",
+            "Nothing stands in the way.",
+            "ready",
+        ],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn the_teaching_device_works_through_vfio_by_msi_and_by_the_pin() {
-    assert_says(claims().said("run").unwrap(), &["DMA, MSI", "DMA, INTx", "4095 bytes there and back", "answers again"]);
+    assert_says(
+        claims().said("run").unwrap(),
+        &["DMA, MSI", "DMA, INTx", "4095 bytes there and back", "answers again"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_transfer_outside_of_the_arena_is_blocked_and_the_kernel_reports_it() {
     let text = claims().said("run").unwrap();
-    assert_says(text, &["blocked at 0xffff000", "[DMA Write NO_PASID] Request device [", "01:00.0] fault addr 0xffff000"]);
+    assert_says(
+        text,
+        &[
+            "blocked at 0xffff000",
+            "[DMA Write NO_PASID] Request device [",
+            "01:00.0] fault addr 0xffff000",
+        ],
+    );
     // No other fault: what the driver does itself stays within the arena, interrupts included.
-    let strays: Vec<_> = text.lines().filter(|line| line.contains("fault addr") && !line.contains("0xffff000")).collect();
+    let strays: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("fault addr") && !line.contains("0xffff000"))
+        .collect();
     assert!(strays.is_empty(), "{strays:?}");
 }
 
@@ -270,23 +321,34 @@ fn a_second_claim_is_busy_and_names_the_process_that_has_it() {
     let first = text.lines().find_map(|line| line.strip_prefix("the first is ")).unwrap();
     assert_says(
         text,
-        &[&format!("is held by process {first} (ring3); to mend it: kill {first}"), "no  owner", "the first is done"],
+        &[
+            &format!("is held by process {first} (ring3); to mend it: kill {first}"),
+            "no  owner",
+            "the first is done",
+        ],
     );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_killed_driver_leaves_bus_mastering_off_and_a_device_that_works() {
-    assert_says(claims().said("killed").unwrap(), &["running: master=4", "killed: master=0", "answers again"]);
+    assert_says(
+        claims().said("killed").unwrap(),
+        &["running: master=4", "killed: master=0", "answers again"],
+    );
 }
 
 /// Bus mastering off and the controller seen to be disabled: no function reset, which takes 100 ms.
 #[test]
 #[ignore = "boots a guest"]
-fn a_claim_outlives_the_drivers_that_are_killed_on_it_and_a_fence_without_a_reset_stops_what_they_started() {
+fn a_claim_outlives_the_drivers_that_are_killed_on_it_and_a_fence_without_a_reset_stops_what_they_started()
+ {
     let text = claims().said("one claim, many drivers").unwrap();
     println!("{text}");
-    assert_says(text, &["\"kills\":10,\"kills_at_start\":1,", "\"mismatches\":0", "\"function_resets\":0"]);
+    assert_says(
+        text,
+        &["\"kills\":10,\"kills_at_start\":1,", "\"mismatches\":0", "\"function_resets\":0"],
+    );
     let blocked: u64 = text.lines().last().and_then(|line| line.trim().parse().ok()).unwrap();
     assert_eq!(blocked, 0, "{text}");
 }
@@ -297,7 +359,11 @@ fn without_permission_the_group_file_and_the_command_are_named() {
     let text = claims().said("no permission").unwrap();
     assert_says(
         text,
-        &["no permission for /dev/vfio/", "sudo chown \"$(id -u)\" /dev/vfio/", "undo: sudo chown root /dev/vfio/"],
+        &[
+            "no permission for /dev/vfio/",
+            "sudo chown \"$(id -u)\" /dev/vfio/",
+            "undo: sudo chown root /dev/vfio/",
+        ],
     );
     assert_says(text, &["ring3: 0000:02:00.0: no permission for /", "run it as root (sudo)"]);
 }
@@ -305,7 +371,10 @@ fn without_permission_the_group_file_and_the_command_are_named() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_user_without_privilege_drives_a_function_that_was_given_to_him() {
-    assert_says(claims().said("unprivileged").unwrap(), &["belongs to user 1000", "DMA, MSI", "answers again"]);
+    assert_says(
+        claims().said("unprivileged").unwrap(),
+        &["belongs to user 1000", "DMA, MSI", "answers again"],
+    );
 }
 
 #[test]
@@ -314,7 +383,10 @@ fn too_little_memory_to_lock_is_said_with_both_sizes() {
     let text = claims().said("memory lock").unwrap();
     assert_says(
         text,
-        &["1024 KiB of DMA memory are to be locked, but this user may lock 64 KiB", "sudo prlimit --memlock=1048576"],
+        &[
+            "1024 KiB of DMA memory are to be locked, but this user may lock 64 KiB",
+            "sudo prlimit --memlock=1048576",
+        ],
     );
     assert_says(text, &["no  memory lock", "undo: sudo prlimit --memlock=65536"]);
 }
@@ -323,7 +395,11 @@ fn too_little_memory_to_lock_is_said_with_both_sizes() {
 #[ignore = "boots a guest"]
 fn a_group_that_is_not_viable_names_the_member_and_the_command() {
     let text = claims().said("group not viable").unwrap();
-    assert_says(text, &["is not viable: 0000:00:1f.2 has the driver ahci; to mend it: sudo ring3 bind 0000:00:1f.2"]);
+    assert_says(
+        text,
+        &["is not viable: 0000:00:1f.2 has the driver ahci; to mend it: sudo ring3 bind \
+            0000:00:1f.2"],
+    );
     assert_says(text, &["  undo: sudo ring3 unbind 0000:00:1f.2"]);
 }
 
@@ -331,14 +407,21 @@ fn a_group_that_is_not_viable_names_the_member_and_the_command() {
 #[ignore = "boots a guest"]
 fn the_named_command_makes_the_group_viable_and_the_undoing_gives_the_member_back() {
     let text = claims().said("group made viable").unwrap();
-    assert_says(text, &["ok  IOMMU group", "0000:00:1f.2: ahci -> vfio-pci", "0000:00:1f.2: vfio-pci -> ahci"]);
+    assert_says(
+        text,
+        &["ok  IOMMU group", "0000:00:1f.2: ahci -> vfio-pci", "0000:00:1f.2: vfio-pci -> ahci"],
+    );
 }
 
 #[test]
 #[ignore = "boots a guest"]
 fn a_disk_with_a_mounted_file_system_is_not_taken() {
     let text = claims().said("mounted").unwrap();
-    assert_says(text, &["ring3: 0000:02:00.0: it is in use: /dev/nvme0n1 is mounted at /mnt; to mend it: sudo umount /mnt"]);
+    assert_says(
+        text,
+        &["ring3: 0000:02:00.0: it is in use: /dev/nvme0n1 is mounted at /mnt; to mend it: sudo \
+            umount /mnt"],
+    );
     assert_says(text, &["no  use", "\"at\": \"/mnt\""]);
 }
 
@@ -346,7 +429,10 @@ fn a_disk_with_a_mounted_file_system_is_not_taken() {
 #[ignore = "boots a guest"]
 fn a_disk_comes_back_with_its_files() {
     let text = claims().said("bind a disk").unwrap();
-    assert_says(text, &["nvme -> vfio-pci", "/dev/nvme0n1: No such file", "vfio-pci -> nvme", "kept"]);
+    assert_says(
+        text,
+        &["nvme -> vfio-pci", "/dev/nvme0n1: No such file", "vfio-pci -> nvme", "kept"],
+    );
 }
 
 #[test]
@@ -358,13 +444,18 @@ fn a_bridge_is_not_taken() {
 #[test]
 #[ignore = "boots a guest"]
 fn without_the_module_the_command_that_loads_it_is_named() {
-    let steps =
-        guest("no-module").step("bind", "ring3 bind $EDU 2>&1; ring3 doctor $EDU; ring3 run edu --device vfio:$EDU 2>&1; true");
+    let steps = guest("no-module").step(
+        "bind",
+        "ring3 bind $EDU 2>&1; ring3 doctor $EDU; ring3 run edu --device vfio:$EDU 2>&1; true",
+    );
     let outcome = run(steps).unwrap();
     let text = outcome.said("bind").unwrap();
     assert_says(
         text,
-        &["the kernel module vfio-pci is not loaded, and loading it failed: ", "to mend it: sudo modprobe vfio-pci"],
+        &[
+            "the kernel module vfio-pci is not loaded, and loading it failed: ",
+            "to mend it: sudo modprobe vfio-pci",
+        ],
     );
     assert_says(text, &["no  module", "undo: sudo modprobe -r vfio-pci"]);
 }
@@ -372,9 +463,10 @@ fn without_the_module_the_command_that_loads_it_is_named() {
 #[test]
 #[ignore = "boots a guest"]
 fn without_an_iommu_the_way_to_one_is_named() {
-    let mut guest = guest("no-iommu")
-        .module("vfio-pci")
-        .step("bind", "ring3 bind $EDU 2>&1; ring3 doctor; ring3 run edu --device vfio:$EDU 2>&1; true");
+    let mut guest = guest("no-iommu").module("vfio-pci").step(
+        "bind",
+        "ring3 bind $EDU 2>&1; ring3 doctor; ring3 run edu --device vfio:$EDU 2>&1; true",
+    );
     guest.iommu = Some(Iommu::None);
     let outcome = run(guest).unwrap();
     let text = outcome.said("bind").unwrap();
@@ -389,12 +481,18 @@ fn interrupts_that_are_not_remapped_are_named_and_may_be_allowed() {
         "ring3 bind $EDU; ring3 run edu --device vfio:$EDU 2>&1; ring3 doctor $EDU
         echo 1 >{parameter}; ring3 run edu --device vfio:$EDU && ring3 doctor $EDU"
     );
-    let mut guest = guest("no-remapping").module("vfio-pci").module("vfio_iommu_type1").step("run", &script);
+    let mut guest =
+        guest("no-remapping").module("vfio-pci").module("vfio_iommu_type1").step("run", &script);
     guest.kernel_arguments.push("intremap=off".into());
     let outcome = run(guest).unwrap();
     let text = outcome.said("run").unwrap();
     assert_says(
         text,
-        &["the IOMMU does not remap interrupts", "no  interrupt remapping", "answers again", "Nothing stands in the way."],
+        &[
+            "the IOMMU does not remap interrupts",
+            "no  interrupt remapping",
+            "answers again",
+            "Nothing stands in the way.",
+        ],
     );
 }

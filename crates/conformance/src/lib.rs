@@ -1,4 +1,5 @@
-//! What every driver of a class does, whatever its device and its backend: one suite for each class, and each driver passes it on each backend.
+//! What every driver of a class does, whatever its device and its backend: one suite for each
+//! class, and each driver passes it on each backend.
 
 #![forbid(unsafe_code)]
 

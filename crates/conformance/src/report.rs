@@ -61,7 +61,10 @@ impl Report {
 
     /// How many checks the subject could not show.
     pub fn skipped(&self) -> usize {
-        self.findings.iter().filter(|finding| matches!(finding.verdict, Verdict::Skipped(_))).count()
+        self.findings
+            .iter()
+            .filter(|finding| matches!(finding.verdict, Verdict::Skipped(_)))
+            .count()
     }
 
     /// What came of it, in a line.

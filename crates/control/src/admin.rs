@@ -23,19 +23,22 @@ pub enum Command {
     },
     /// [`Reply::Status`].
     Status,
-    /// What the driver of a device wrote, and the supervisor about it, the oldest first: [`Reply::Logs`].
+    /// What the driver of a device wrote, and the supervisor about it, the oldest first:
+    /// [`Reply::Logs`].
     Logs {
         /// Which device.
         name: String,
         /// At most so many lines.
         lines: u32,
     },
-    /// Replaces the driver's process by way of a fence, or starts a device that has failed or was stopped: [`Reply::Done`] when it serves.
+    /// Replaces the driver's process by way of a fence, or starts a device that has failed or was
+    /// stopped: [`Reply::Done`] when it serves.
     Restart {
         /// Which device.
         name: String,
     },
-    /// Stops the export and the driver, and keeps the claim: [`Reply::Done`]. Refused while the disk is in use.
+    /// Stops the export and the driver, and keeps the claim: [`Reply::Done`]. Refused while the
+    /// disk is in use.
     Stop {
         /// Which device.
         name: String,
@@ -89,7 +92,8 @@ pub enum Reply {
     Done,
     /// The new program drives.
     Upgraded {
-        /// Milliseconds from the last request of the old process to the first of the new one, as the supervisor saw it.
+        /// Milliseconds from the last request of the old process to the first of the new one, as
+        /// the supervisor saw it.
         stall_ms: f64,
     },
     /// It is not done, and why; what to do next.

@@ -74,11 +74,13 @@ pub struct Prepare {
 pub enum Order {
     /// Be ready. Beside it: the stats segment.
     Prepare(Box<Prepare>),
-    /// Drive the device of the lease beside the message. If `resume` or `adopt`, a file follows the lease beside it, with what the last driver has saved.
+    /// Drive the device of the lease beside the message. If `resume` or `adopt`, a file follows the
+    /// lease beside it, with what the last driver has saved.
     Drive {
         /// Go on with a device that was left running.
         resume: bool,
-        /// Go on with one whose driver was killed, and which was not fenced; if that cannot be, stop it, and start it.
+        /// Go on with one whose driver was killed, and which was not fenced; if that cannot be,
+        /// stop it, and start it.
         #[serde(default)]
         adopt: bool,
     },
@@ -86,9 +88,11 @@ pub enum Order {
     Serve(Serve),
     /// Requests of a disk may lie in a client's memory from now on. Beside it: that, a memory file.
     Region(Region),
-    /// They do not any more: the kernel has forgotten it. The device does not reach it when this is answered.
+    /// They do not any more: the kernel has forgotten it. The device does not reach it when this is
+    /// answered.
     Forget(Region),
-    /// Move packets between a network card and its interface. Beside it: a descriptor of each queue of the TAP.
+    /// Move packets between a network card and its interface. Beside it: a descriptor of each queue
+    /// of the TAP.
     Connect(Connect),
     /// Share the one disk, or network card, with clients. Beside it: the sockets, which listen.
     Share(Share),
@@ -99,9 +103,11 @@ pub enum Order {
         /// All that is wanted now.
         wishes: Wishes,
     },
-    /// Finish what is with the device, take nothing more, and leave the device as it runs: [`Report::Left`].
+    /// Finish what is with the device, take nothing more, and leave the device as it runs:
+    /// [`Report::Left`].
     Leave,
-    /// Flush, stop the device, and end: [`Report::Stopped`]. The kernel's devices are stopped before.
+    /// Flush, stop the device, and end: [`Report::Stopped`]. The kernel's devices are stopped
+    /// before.
     Stop,
     /// The same, while the kernel's devices stay for another process: end what is with the device,
     /// take nothing more, flush, stop the device, and end.
@@ -162,7 +168,8 @@ pub struct Share {
     pub copy: bool,
 }
 
-/// Bytes of the arena of a device that is shared: buffers to copy through, where clients' memory is not reached, and those that a card receives into.
+/// Bytes of the arena of a device that is shared: buffers to copy through, where clients' memory is
+/// not reached, and those that a card receives into.
 pub const SHARED_ARENA: usize = 48 << 20;
 
 /// What the users of an interface want of its card.
@@ -199,7 +206,8 @@ pub enum Report {
         #[serde(default)]
         adopted: bool,
     },
-    /// If this process is killed from now on, its device can be adopted by what is in the file beside the message.
+    /// If this process is killed from now on, its device can be adopted by what is in the file
+    /// beside the message.
     Adoptable,
     /// All queues of a disk wait for requests, or those of a network card move packets.
     Serving {
@@ -239,7 +247,8 @@ pub enum Report {
         /// In words.
         text: String,
     },
-    /// It has left the device running, and holds nothing of it any more, its lease included. Beside it: a file with what is saved. The process is ended.
+    /// It has left the device running, and holds nothing of it any more, its lease included. Beside
+    /// it: a file with what is saved. The process is ended.
     Left,
     /// The device is stopped. The process ends.
     Stopped,
@@ -307,7 +316,8 @@ pub struct NicFacts {
     pub model: String,
     /// The address that it was made with.
     pub mac: [u8; 6],
-    /// The least and the largest packet without its Ethernet header that it can be set to, in bytes.
+    /// The least and the largest packet without its Ethernet header that it can be set to, in
+    /// bytes.
     pub mtu: (u32, u32),
     /// Queues that can be open at the same time.
     pub max_queues: u16,

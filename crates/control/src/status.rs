@@ -20,7 +20,8 @@ pub enum State {
     Upgrading,
     /// It was given up; I/O has failed. `ring3 restart` tries again.
     Failed,
-    /// A user stops it, or ring3d ends: its disks are taken from their users, unless somebody uses them.
+    /// A user stops it, or ring3d ends: its disks are taken from their users, unless somebody uses
+    /// them.
     Stopping,
     /// A user has stopped it.
     Stopped,
@@ -66,7 +67,8 @@ pub struct DeviceStatus {
     pub cpu_ms: u64,
     /// Resident memory of its driver without the DMA memory, in bytes.
     pub memory: u64,
-    /// Requests since the driver began that lay in clients' memory, so that nobody has copied their bytes.
+    /// Requests since the driver began that lay in clients' memory, so that nobody has copied their
+    /// bytes.
     #[serde(default)]
     pub shared_hits: u64,
     /// Which of its limits the machine does not keep, in words.

@@ -7,7 +7,8 @@ const MOST: u64 = 4;
 /// Words that are looked at for one that is in use.
 const TRIES: u64 = 64;
 
-/// Has `access` done, and changes words of the memory in `dma` then, which follow from `word`: of those that have changed meanwhile, or else of any that are in use.
+/// Has `access` done, and changes words of the memory in `dma` then, which follow from `word`: of
+/// those that have changed meanwhile, or else of any that are in use.
 pub(crate) fn after(dma: &Dma, word: u64, access: impl FnOnce()) {
     let before = words(dma);
     access();
@@ -44,7 +45,10 @@ fn words(dma: &Dma) -> Vec<(u64, u64)> {
 
 fn in_use(words: &[(u64, u64)], pick: u64) -> Option<(u64, u64)> {
     let count = words.len() as u64;
-    (0..TRIES).filter_map(|attempt| words.get(mix(pick ^ attempt).checked_rem(count)? as usize)).find(|word| word.1 != 0).copied()
+    (0..TRIES)
+        .filter_map(|attempt| words.get(mix(pick ^ attempt).checked_rem(count)? as usize))
+        .find(|word| word.1 != 0)
+        .copied()
 }
 
 /// A flipped bit, a byte of ones, all ones, nothing, one more, one less.

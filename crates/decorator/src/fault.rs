@@ -9,7 +9,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::damage;
 use crate::plan::{Action, Event, Plan, Space, What};
 
-/// A device whose registers and calls go wrong as a [`Plan`] says. Every access is a call, so that rules may come while a driver runs.
+/// A device whose registers and calls go wrong as a [`Plan`] says. Every access is a call, so that
+/// rules may come while a driver runs.
 ///
 /// A string of words at one register is as many accesses.
 pub struct Fault {
@@ -47,8 +48,15 @@ fn refused(what: &str) -> Error {
 
 impl Plan {
     /// What becomes of an access; `None`: nothing.
-    fn access(&self, what: What, (space, offset, width): (Space, u64, usize)) -> Option<impl Fn(u64) -> u64 + use<>> {
-        self.effect(self.check(&Event { what, place: Some((space, offset..offset.saturating_add(width as u64))) }))
+    fn access(
+        &self,
+        what: What,
+        (space, offset, width): (Space, u64, usize),
+    ) -> Option<impl Fn(u64) -> u64 + use<>> {
+        self.effect(self.check(&Event {
+            what,
+            place: Some((space, offset..offset.saturating_add(width as u64))),
+        }))
     }
 
     /// What becomes of an access that meets `action`; `None`: nothing.
@@ -72,11 +80,16 @@ impl Access for FaultBar {
         change.map_or(u64::MAX, |change| change(self.inner.read(offset, width)))
     }
     fn write(&self, offset: u64, width: usize, value: u64) {
-        let event = Event { what: What::Write, place: Some((self.space, offset..offset.saturating_add(width as u64))) };
+        let event = Event {
+            what: What::Write,
+            place: Some((self.space, offset..offset.saturating_add(width as u64))),
+        };
         let action = self.plan.check(&event);
         let Some(change) = self.plan.effect(action) else { return };
         match action {
-            Some(Action::Damage(word)) => damage::after(self.device.dma(), word, || self.inner.write(offset, width, value)),
+            Some(Action::Damage(word)) => {
+                damage::after(self.device.dma(), word, || self.inner.write(offset, width, value))
+            }
             _ => self.inner.write(offset, width, change(value)),
         }
     }
@@ -88,7 +101,8 @@ impl Decorator for Fault {
     }
     fn config_read(&self, offset: u64, width: usize) -> u32 {
         let change = self.plan.access(What::Read, (Space::Config, offset, width));
-        change.map_or(u32::MAX, |change| change(self.inner.config_read(offset, width).into()) as u32)
+        change
+            .map_or(u32::MAX, |change| change(self.inner.config_read(offset, width).into()) as u32)
     }
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         match self.plan.access(What::Write, (Space::Config, offset, width)) {
@@ -103,7 +117,9 @@ impl Decorator for Fault {
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         match self.call(What::Irqs)? {
             Some(Action::Refuse) => Err(refused("enabling interrupts")),
-            Some(Action::LoseInterrupt) => self.inner.irqs(kind, count)?.iter().map(silent).collect(),
+            Some(Action::LoseInterrupt) => {
+                self.inner.irqs(kind, count)?.iter().map(silent).collect()
+            }
             _ => self.inner.irqs(kind, count),
         }
     }
@@ -125,7 +141,7 @@ impl Decorator for Fault {
 
 /// An interrupt like `irq` that nobody signals.
 fn silent(irq: &Irq) -> Result<Irq, Error> {
-    let fd =
-        eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("creating an eventfd", error))?;
+    let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+        .map_err(|error| Error::os("creating an eventfd", error))?;
     Ok(Irq::new(fd, irq.kind(), irq.vector(), None))
 }

@@ -1,4 +1,5 @@
-//! Devices around devices, over any backend: a driver cannot see them, and they know neither drivers nor backends.
+//! Devices around devices, over any backend: a driver cannot see them, and they know neither
+//! drivers nor backends.
 //!
 //! - [`VirtualConfig`]: a configuration space that takes what a driver for a whole machine writes.
 //! - [`Record`] and [`Replay`]: what passed between a device and its driver, to a file and back.

@@ -1,7 +1,9 @@
 //! The memory that a driver and its device share, in two copies, so that it is seen who wrote what.
 //!
-//! The driver has an arena of its own. What it has written goes to the device's memory when it makes a call, and what the device has written comes to the driver's when
-//! somebody [fetches](Mirror::fetch) it; a third copy says what both had last. Only what buffers have now is looked at.
+//! The driver has an arena of its own. What it has written goes to the device's memory when it
+//! makes a call, and what the device has written comes to the driver's when somebody
+//! [fetches](Mirror::fetch) it; a third copy says what both had last. Only what buffers have now is
+//! looked at.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +40,8 @@ struct Named {
 }
 
 impl Mirror {
-    /// The driver has the arena of `driver`, and `device` are as many bytes at the same device addresses.
+    /// The driver has the arena of `driver`, and `device` are as many bytes at the same device
+    /// addresses.
     pub(crate) fn new(driver: Dma, device: Option<DmaBuffer>) -> Self {
         let (iova, len) = (driver.arena().iova(), driver.arena().len());
         Self { driver, device, iova, both: vec![0; len], taken: Vec::new(), named: None }
@@ -49,9 +52,12 @@ impl Mirror {
         self.named.get_or_insert_default();
     }
 
-    /// `len` bytes at `iova` are looked at, as a new buffer is; nothing happens where they are not of the arena.
+    /// `len` bytes at `iova` are looked at, as a new buffer is; nothing happens where they are not
+    /// of the arena.
     pub(crate) fn share(&mut self, iova: u64, len: usize) {
-        let (Some(named), Some(at)) = (&mut self.named, iova.checked_sub(self.iova)) else { return };
+        let (Some(named), Some(at)) = (&mut self.named, iova.checked_sub(self.iova)) else {
+            return;
+        };
         if at.checked_add(len as u64).is_some_and(|end| end <= self.both.len() as u64) {
             named.count += 1;
             named.ranges.insert(at, (len as u64, named.count));
@@ -69,7 +75,9 @@ impl Mirror {
     pub(crate) fn publish(&mut self) -> Result<Vec<Bytes>, Error> {
         self.follow()?;
         let driver = &self.driver;
-        let written = differences(&self.taken, &self.both, |at, bytes| driver.read(self.iova + at as u64, bytes))?;
+        let written = differences(&self.taken, &self.both, |at, bytes| {
+            driver.read(self.iova + at as u64, bytes)
+        })?;
         for (at, bytes) in &written {
             self.both[*at..at + bytes.len()].copy_from_slice(bytes);
             self.device.as_ref().map_or(Ok(()), |device| device.write(*at, bytes))?;
@@ -102,14 +110,21 @@ impl Mirror {
     pub(crate) fn place(&self, iova: u64) -> Option<(String, u64)> {
         let at = iova.checked_sub(self.iova)?;
         let saved = self.driver.arena().save();
-        let range = saved.regions.first()?.taken.iter().find(|range| (range.offset..range.offset + range.len).contains(&at))?;
+        let range = saved
+            .regions
+            .first()?
+            .taken
+            .iter()
+            .find(|range| (range.offset..range.offset + range.len).contains(&at))?;
         Some((range.tag.clone(), at - range.offset))
     }
 
     /// Ranges that were not taken the last time are zero for both, as a new buffer is.
     fn follow(&mut self) -> Result<(), Error> {
         let taken = match &self.named {
-            Some(named) => named.ranges.iter().map(|(&at, &(len, number))| (at, len, number)).collect(),
+            Some(named) => {
+                named.ranges.iter().map(|(&at, &(len, number))| (at, len, number)).collect()
+            }
             None => self.driver.arena().taken(),
         };
         for &(at, len, _) in taken.iter().filter(|range| self.taken.binary_search(range).is_err()) {
@@ -125,11 +140,15 @@ impl Mirror {
     }
 
     fn placed(&self, written: Vec<(usize, Vec<u8>)>) -> Vec<Bytes> {
-        written.into_iter().map(|(at, bytes)| Bytes { iova: self.iova + at as u64, bytes }).collect()
+        written
+            .into_iter()
+            .map(|(at, bytes)| Bytes { iova: self.iova + at as u64, bytes })
+            .collect()
     }
 }
 
-/// Where what `read` finds in the ranges differs from `both`, and what is there; at most a page each.
+/// Where what `read` finds in the ranges differs from `both`, and what is there; at most a page
+/// each.
 fn differences(
     ranges: &[(u64, u64, u64)],
     both: &[u8],

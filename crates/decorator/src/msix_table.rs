@@ -80,7 +80,8 @@ impl Access for TableBar {
     }
 
     fn read(&self, offset: u64, width: usize) -> u64 {
-        // A read of the device's own table says whether it is still there: no control word is all ones.
+        // A read of the device's own table says whether it is still there: no control word is all
+        // ones.
         let gone = || self.bar.read32(self.table.start + pci::MSIX_VECTOR_CONTROL) == u32::MAX;
         match self.place(offset, width) {
             None => self.bar.read(offset, width),

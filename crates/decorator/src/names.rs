@@ -12,7 +12,9 @@ pub(crate) fn config(offset: u64) -> Option<String> {
         pci::STATUS => "status",
         pci::REVISION => "revision and class",
         pci::CLASS => "class",
-        pci::BAR0..pci::BAR0_END => return Some(format!("base address register {}", (offset - pci::BAR0) / 4)),
+        pci::BAR0..pci::BAR0_END => {
+            return Some(format!("base address register {}", (offset - pci::BAR0) / 4));
+        }
         pci::EXPANSION_ROM => "expansion ROM",
         pci::CAPABILITIES => "capabilities pointer",
         pci::INTERRUPT_PIN => "interrupt pin",
@@ -51,13 +53,19 @@ fn of_nvme(offset: u64) -> Option<String> {
     if let Some(index) = offset.checked_sub(DOORBELLS.into()) {
         // With the distance that all known controllers have: CAP.DSTRD = 0.
         let (queue, head) = (index / 8, index % 8 >= 4);
-        return Some(if head { format!("CQ{queue} head doorbell") } else { format!("SQ{queue} tail doorbell") });
+        return Some(if head {
+            format!("CQ{queue} head doorbell")
+        } else {
+            format!("SQ{queue} tail doorbell")
+        });
     }
     names.iter().find(|(at, _)| *at == offset).map(|(_, name)| (*name).into())
 }
 
 fn of_ahci(offset: u64) -> Option<String> {
-    use ahci::registers::{CAPABILITIES, CAPABILITIES2, CONTROL, HANDOFF, INTERRUPT_STATUS, LEN, PORTS, VERSION};
+    use ahci::registers::{
+        CAPABILITIES, CAPABILITIES2, CONTROL, HANDOFF, INTERRUPT_STATUS, LEN, PORTS, VERSION,
+    };
     let own = [
         (CAPABILITIES.offset(), "CAP"),
         (CONTROL.offset(), "GHC"),
@@ -71,17 +79,29 @@ fn of_ahci(offset: u64) -> Option<String> {
         return own.iter().find(|(at, _)| *at == offset).map(|(_, name)| (*name).into());
     };
     let (port, at) = (index / u64::from(ahci::port::STRIDE), index % u64::from(ahci::port::STRIDE));
-    let names = ["CLB", "CLBU", "FB", "FBU", "IS", "IE", "CMD", "", "TFD", "SIG", "SSTS", "SCTL", "SERR", "SACT", "CI"];
-    let name = names.get(usize::try_from(at / 4).ok()?).filter(|name| at.is_multiple_of(4) && !name.is_empty())?;
+    let names = [
+        "CLB", "CLBU", "FB", "FBU", "IS", "IE", "CMD", "", "TFD", "SIG", "SSTS", "SCTL", "SERR",
+        "SACT", "CI",
+    ];
+    let name = names
+        .get(usize::try_from(at / 4).ok()?)
+        .filter(|name| at.is_multiple_of(4) && !name.is_empty())?;
     Some(format!("P{port}{name}"))
 }
 
 fn of_ide(bar: u8, offset: u64) -> Option<String> {
     let channel = if bar & 1 == bar { "primary" } else { "secondary" };
     let name = match (bar, offset) {
-        (0 | 2, 0..command::LEN) => {
-            ["data", "error/features", "count", "LBA low", "LBA mid", "LBA high", "device", "status/command"][offset as usize]
-        }
+        (0 | 2, 0..command::LEN) => [
+            "data",
+            "error/features",
+            "count",
+            "LBA low",
+            "LBA mid",
+            "LBA high",
+            "device",
+            "status/command",
+        ][offset as usize],
         (1 | 3, 2) => "alternate status/device control",
         (4, 0..BUS_MASTERS) => {
             let name = match offset % u64::from(bus_master::STRIDE) {
@@ -121,7 +141,12 @@ mod tests {
 
     #[test]
     fn a_place_without_a_register_has_no_name() {
-        for (class, bar, offset) in [(nvme::CLASS, 0, 0x18), (nvme::CLASS, 1, 0), (ahci::CLASS, 5, 0x11c), (0xff_0000, 0, 0)] {
+        for (class, bar, offset) in [
+            (nvme::CLASS, 0, 0x18),
+            (nvme::CLASS, 1, 0),
+            (ahci::CLASS, 5, 0x11c),
+            (0xff_0000, 0, 0),
+        ] {
             assert_eq!(register(class, bar, offset), None, "{class:#x} {bar} {offset:#x}");
         }
         assert_eq!(config(0x100), None);

@@ -1,18 +1,23 @@
 //! What goes wrong with a device's registers and calls, and when.
 //!
 //! # As text
-//! `FAULT:WHAT:NTH:TIMES`, several with `+` between them, in the words that the simulated devices have for their commands. All but the
-//! fault can be left out.
-//! - FAULT: `drop` (not done: a read says all ones, a call that it went well), `value/0x0` (that is read, or written instead),
-//!   `set/0x1` and `clear/0x1` (these bits of what is read or written), `delay/5ms`, `remove` (from then on everything reads all ones); for
-//!   writes `damage/0x1` (words of memory are changed, as that number has it, of what the device wrote there meanwhile, if it did); for
-//!   calls `refuse` (not supported; a reset leaves bus mastering off) and `fatal` (it fails and does nothing); for `irqs`
-//!   `lose-interrupt` (those that are enabled by it never come).
-//! - WHAT: `read`, `write`, `any` (both; the default), or a call: `irqs`, `bus-master`, `reset`. `read#4` is one of BAR 4, `read#config` one of
-//!   configuration space, `read#4@0x2` one that touches byte 2 there, `read#4@0x10-0x13` one that touches one of four.
-//! - NTH: which match is the first to be hit, from 1. TIMES: how many are hit, or `all`, or `reset`: all until the function was reset.
+//! `FAULT:WHAT:NTH:TIMES`, several with `+` between them, in the words that the simulated devices
+//! have for their commands. All but the fault can be left out.
+//! - FAULT: `drop` (not done: a read says all ones, a call that it went well), `value/0x0` (that is
+//!   read, or written instead), `set/0x1` and `clear/0x1` (these bits of what is read or written),
+//!   `delay/5ms`, `remove` (from then on everything reads all ones); for writes `damage/0x1` (words
+//!   of memory are changed, as that number has it, of what the device wrote there meanwhile, if it
+//!   did); for calls `refuse` (not supported; a reset leaves bus mastering off) and `fatal` (it
+//!   fails and does nothing); for `irqs` `lose-interrupt` (those that are enabled by it never
+//!   come).
+//! - WHAT: `read`, `write`, `any` (both; the default), or a call: `irqs`, `bus-master`, `reset`.
+//!   `read#4` is one of BAR 4, `read#config` one of configuration space, `read#4@0x2` one that
+//!   touches byte 2 there, `read#4@0x10-0x13` one that touches one of four.
+//! - NTH: which match is the first to be hit, from 1. TIMES: how many are hit, or `all`, or
+//!   `reset`: all until the function was reset.
 //!
-//! `set/0x1:read#4@0x2:1:reset` is a bus master that says that it is active until its function is reset.
+//! `set/0x1:read#4@0x2:1:reset` is a bus master that says that it is active until its function is
+//! reset.
 
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
@@ -34,7 +39,8 @@ pub enum Action {
     Set(u64),
     /// These bits are cleared in what is read or written.
     Clear(u64),
-    /// Once it is done, words of the memory that driver and device share are changed as the number has it: of what the device wrote meanwhile, if it did.
+    /// Once it is done, words of the memory that driver and device share are changed as the number
+    /// has it: of what the device wrote meanwhile, if it did.
     Damage(u64),
     /// It is done this much later; who asked waits.
     Delay(Duration),
@@ -102,11 +108,14 @@ pub(crate) struct Event {
 
 impl Rule {
     fn matches(&self, event: &Event) -> bool {
-        let what = self.what == event.what || self.what == What::Access && matches!(event.what, What::Read | What::Write);
+        let what = self.what == event.what
+            || self.what == What::Access && matches!(event.what, What::Read | What::Write);
         what && event.place.as_ref().is_none_or(|(space, touched)| {
             let bytes = self.bytes.as_ref();
             self.space.is_none_or(|own| own == *space)
-                && bytes.is_none_or(|bytes| touched.start <= *bytes.end() && *bytes.start() < touched.end)
+                && bytes.is_none_or(|bytes| {
+                    touched.start <= *bytes.end() && *bytes.start() < touched.end
+                })
         })
     }
 }
@@ -145,7 +154,8 @@ impl Plan {
         self.0.removed.load(Ordering::Acquire)
     }
 
-    /// What goes wrong at `event`: all rules count it, and the first whose turn it is fires. Waits if that is a delay.
+    /// What goes wrong at `event`: all rules count it, and the first whose turn it is fires. Waits
+    /// if that is a delay.
     pub(crate) fn check(&self, event: &Event) -> Option<Action> {
         let action = self.next(event);
         match action {
@@ -158,7 +168,8 @@ impl Plan {
 
     fn next(&self, event: &Event) -> Option<Action> {
         let mut action = None;
-        for (rule, seen, fired) in self.rules().iter_mut().filter(|(rule, ..)| rule.matches(event)) {
+        for (rule, seen, fired) in self.rules().iter_mut().filter(|(rule, ..)| rule.matches(event))
+        {
             *seen += 1;
             if action.is_none() && *seen >= rule.nth && *fired < rule.times {
                 *fired += 1;
@@ -196,7 +207,8 @@ impl FromStr for Rule {
         let refuse = |what: &str| Error::Invalid(format!("fault rule {text:?}: {what}"));
         let mut parts = text.split(':');
         let fault = parts.next().unwrap_or_default();
-        let action = action(fault).ok_or_else(|| refuse(&format!("the fault must be one of {FAULTS}")))?;
+        let action =
+            action(fault).ok_or_else(|| refuse(&format!("the fault must be one of {FAULTS}")))?;
         let default = match action {
             Action::Refuse | Action::Fatal => "reset",
             Action::LoseInterrupt => "irqs",
@@ -204,20 +216,24 @@ impl FromStr for Rule {
             _ => "any",
         };
         let place = place(parts.next().unwrap_or(default));
-        let (what, space, bytes) = place.ok_or_else(|| refuse(&format!("what it waits for must be {WHATS}")))?;
+        let (what, space, bytes) =
+            place.ok_or_else(|| refuse(&format!("what it waits for must be {WHATS}")))?;
         if !goes_with(action, what) {
             return Err(refuse(
-                "value, set and clear go with accesses, damage with writes, refuse and fatal with calls, lose-interrupt with irqs",
+                "value, set and clear go with accesses, damage with writes, refuse and fatal with \
+                calls, lose-interrupt with irqs",
             ));
         }
         let count = |text: &str| parse_number(text).filter(|count| *count > 0);
-        let nth = count(parts.next().unwrap_or("1")).ok_or_else(|| refuse("which match it is must be 1 or more"))?;
+        let nth = count(parts.next().unwrap_or("1"))
+            .ok_or_else(|| refuse("which match it is must be 1 or more"))?;
         let (times, until_reset) = match parts.next().unwrap_or("1") {
             "all" => (Some(u64::MAX), false),
             "reset" => (Some(u64::MAX), true),
             text => (count(text), false),
         };
-        let times = times.ok_or_else(|| refuse("how often it happens must be 1 or more, all or reset"))?;
+        let times =
+            times.ok_or_else(|| refuse("how often it happens must be 1 or more, all or reset"))?;
         match parts.next() {
             None => Ok(Self { action, what, space, bytes, nth, times, until_reset }),
             Some(_) => Err(refuse("it is FAULT:WHAT:NTH:TIMES, and there is more")),
@@ -226,7 +242,8 @@ impl FromStr for Rule {
 }
 
 fn action(text: &str) -> Option<Action> {
-    let (name, argument) = text.split_once('/').map_or((text, None), |(name, argument)| (name, Some(argument)));
+    let (name, argument) =
+        text.split_once('/').map_or((text, None), |(name, argument)| (name, Some(argument)));
     let number = || parse_number(argument?);
     let plain = |action| argument.is_none().then_some(action);
     match name {
@@ -250,7 +267,11 @@ fn place(text: &str) -> Option<(What, Option<Space>, Option<RangeInclusive<u64>>
         Some((text, byte)) => (text, Some(parse_number(byte).map(|byte| byte..=byte)?)),
         None => (text, None),
     };
-    let bar = |text| parse_number(text).filter(|bar| *bar < pci::BAR_COUNT.into()).map(|bar| Space::Bar(bar as u8));
+    let bar = |text| {
+        parse_number(text)
+            .filter(|bar| *bar < pci::BAR_COUNT.into())
+            .map(|bar| Space::Bar(bar as u8))
+    };
     let (name, space) = match text.split_once('#') {
         Some((name, "config")) => (name, Some(Space::Config)),
         Some((name, index)) => (name, Some(bar(index)?)),
@@ -297,14 +318,20 @@ mod tests {
     #[test]
     fn a_fault_alone_meets_the_first_access_of_any_register() {
         let drop = rule("drop");
-        assert_eq!((drop.what, drop.space, drop.bytes, drop.nth, drop.times), (What::Access, None, None, 1, 1));
+        assert_eq!(
+            (drop.what, drop.space, drop.bytes, drop.nth, drop.times),
+            (What::Access, None, None, 1, 1)
+        );
         assert_eq!((rule("refuse").what, rule("lose-interrupt").what), (What::Reset, What::Irqs));
     }
 
     #[test]
     fn a_rule_names_its_register_and_its_turn() {
         let one = rule("set/0x1:read#4@0x2:3:reset");
-        assert_eq!((one.action, one.what, one.space, one.bytes), (Action::Set(1), What::Read, Some(Space::Bar(4)), Some(2..=2)));
+        assert_eq!(
+            (one.action, one.what, one.space, one.bytes),
+            (Action::Set(1), What::Read, Some(Space::Bar(4)), Some(2..=2))
+        );
         assert_eq!((one.nth, one.times, one.until_reset), (3, u64::MAX, true));
         let two = rule("delay/5ms:write#config@4-7:1:2");
         assert_eq!((two.space, two.bytes, two.times), (Some(Space::Config), Some(4..=7), 2));
@@ -336,9 +363,12 @@ mod tests {
     #[test]
     fn an_access_meets_a_rule_for_a_byte_that_it_touches() {
         let rule = rule("drop:read#0@4-7");
-        let read = |bar, offset, width| Event { what: What::Read, place: Some((Space::Bar(bar), offset..offset + width)) };
-        let met =
-            [(0, 0, 4), (0, 0, 8), (0, 7, 1), (0, 8, 4), (1, 4, 4)].map(|(bar, at, width)| rule.matches(&read(bar, at, width)));
+        let read = |bar, offset, width| Event {
+            what: What::Read,
+            place: Some((Space::Bar(bar), offset..offset + width)),
+        };
+        let met = [(0, 0, 4), (0, 0, 8), (0, 7, 1), (0, 8, 4), (1, 4, 4)]
+            .map(|(bar, at, width)| rule.matches(&read(bar, at, width)));
         assert_eq!(met, [false, true, true, false, false]);
     }
 }

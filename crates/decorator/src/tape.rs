@@ -15,11 +15,13 @@ use crate::verdict;
 /// Events that wait to be written, and their bytes.
 const WAITING: usize = 1 << 14;
 const WAITING_BYTES: usize = 32 << 20;
-/// How long a driver waits for a file that takes nothing; after that the recording ends, and the driver goes on.
+/// How long a driver waits for a file that takes nothing; after that the recording ends, and the
+/// driver goes on.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks at a file that is behind.
 const LOOK: Duration = Duration::from_micros(100);
-/// What has come is written after this time without more, so that a process that is killed leaves almost all.
+/// What has come is written after this time without more, so that a process that is killed leaves
+/// almost all.
 const IDLE: Duration = Duration::from_millis(1);
 
 /// Takes events, and has a thread that writes them.
@@ -54,15 +56,24 @@ impl Tape {
             for_writer.ended.store(true, Ordering::Release);
             written
         });
-        let writer = writer.map_err(|error| Error::os("starting the thread that writes the recording", error))?;
-        Ok(Self { device, start: Instant::now(), last: Mutex::default(), shared, sender: Some(sender), writer: Some(writer) })
+        let writer = writer
+            .map_err(|error| Error::os("starting the thread that writes the recording", error))?;
+        Ok(Self {
+            device,
+            start: Instant::now(),
+            last: Mutex::default(),
+            shared,
+            sender: Some(sender),
+            writer: Some(writer),
+        })
     }
 
     pub(crate) fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits while too much waits to be written, but not for long: a file that stands still costs the recording, and not the driver.
+    /// Waits while too much waits to be written, but not for long: a file that stands still costs
+    /// the recording, and not the driver.
     pub(crate) fn note(&self, event: Event) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (now, bytes) = (self.start.elapsed().as_nanos() as u64, event.bytes());
@@ -75,11 +86,15 @@ impl Tape {
                 self.shared.bytes.fetch_add(bytes, Ordering::AcqRel);
                 match sender.try_send(stamped) {
                     Ok(()) => return,
-                    Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => stamped = back,
+                    Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => {
+                        stamped = back
+                    }
                 }
                 self.shared.bytes.fetch_sub(bytes, Ordering::AcqRel);
             }
-            if std::mem::replace(&mut written, self.shared.written.load(Ordering::Acquire)) != written {
+            if std::mem::replace(&mut written, self.shared.written.load(Ordering::Acquire))
+                != written
+            {
                 waited = Duration::ZERO;
             }
             if waited >= PATIENCE {
@@ -99,10 +114,13 @@ impl Drop for Tape {
     fn drop(&mut self) {
         drop(self.sender.take());
         let Some(writer) = self.writer.take() else { return };
-        let ended =
-            poll_until(Deadline::after(PATIENCE), "the recording's last block", || Ok(writer.is_finished().then_some(())));
+        let ended = poll_until(Deadline::after(PATIENCE), "the recording's last block", || {
+            Ok(writer.is_finished().then_some(()))
+        });
         let whole = match ended {
-            Ok(()) => writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer has failed"))),
+            Ok(()) => {
+                writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer has failed")))
+            }
             Err(_) => Err(io::Error::other("its file takes nothing")),
         };
         let lost = self.lost();
@@ -112,14 +130,20 @@ impl Drop for Tape {
             Ok(()) => return,
         };
         verdict::note(format!(
-            "the recording of {} is not whole: {why}; {lost} events are missing. The device was driven to the end; record it again, to a file with more room",
+            "the recording of {} is not whole: {why}; {lost} events are missing. The device was \
+            driven to the end; record it again, to a file with more room",
             self.device
         ));
     }
 }
 
 /// Writes what comes until nobody can send any more.
-fn write(header: &Header, events: &Receiver<Stamped>, shared: &Shared, file: impl Write) -> io::Result<()> {
+fn write(
+    header: &Header,
+    events: &Receiver<Stamped>,
+    shared: &Shared,
+    file: impl Write,
+) -> io::Result<()> {
     let mut writer = Writer::new(file, header)?;
     loop {
         let event = match events.recv_timeout(IDLE) {
@@ -135,6 +159,7 @@ fn write(header: &Header, events: &Receiver<Stamped>, shared: &Shared, file: imp
         writer.add(&event)?;
         shared.written.fetch_add(1, Ordering::AcqRel);
     }
-    let (events, lost) = (shared.written.load(Ordering::Acquire), shared.lost.load(Ordering::Relaxed));
+    let (events, lost) =
+        (shared.written.load(Ordering::Acquire), shared.lost.load(Ordering::Relaxed));
     writer.end(End { events, lost })
 }

@@ -44,8 +44,9 @@ impl Threads {
         self.calls.load(Ordering::Acquire)
     }
 
-    /// Waits until all of them sleep outside of calls, or have run for `busy` since the last call. Time that others have the processor does not count, and neither does what
-    /// a call takes, so that a busy machine changes nothing.
+    /// Waits until all of them sleep outside of calls, or have run for `busy` since the last call.
+    /// Time that others have the processor does not count, and neither does what a call takes, so
+    /// that a busy machine changes nothing.
     pub(crate) fn wait_until_quiet(&self, busy: Duration) {
         let (since, mut had, mut calls) = (Instant::now(), self.processor_time(), self.calls());
         while !self.are_quiet() && since.elapsed() < STARVED {
@@ -63,7 +64,8 @@ impl Threads {
     fn processor_time(&self) -> Duration {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let time = |thread: &i32| -> Option<u64> {
-            let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+            let text =
+                std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
             text.split(' ').next()?.parse().ok()
         };
         Duration::from_nanos(known.iter().filter_map(time).sum())
@@ -89,7 +91,8 @@ impl Threads {
     }
 }
 
-/// The state stands behind the name, which may hold anything but ends with the last parenthesis. Who waits for memory or a file (D) has work to do. [proc_pid_stat(5)]
+/// The state stands behind the name, which may hold anything but ends with the last parenthesis.
+/// Who waits for memory or a file (D) has work to do. [proc_pid_stat(5)]
 fn is_asleep(stat: &[u8]) -> bool {
     let end = stat.iter().rposition(|&byte| byte == b')');
     end.and_then(|end| stat.get(end + 2)).is_some_and(|&state| !matches!(state, b'R' | b'D'))

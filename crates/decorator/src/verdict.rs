@@ -9,7 +9,8 @@ pub(crate) fn note(failure: String) {
     FIRST.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }
 
-/// The first recording or replay of this process that has failed, in words; a command with one has not succeeded. Once.
+/// The first recording or replay of this process that has failed, in words; a command with one has
+/// not succeeded. Once.
 pub fn take_failure() -> Option<String> {
     FIRST.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -21,28 +21,35 @@ const MASTER: u8 = pci::COMMAND_BUS_MASTER as u8;
 /// What a driver has changed by its writes, for whoever runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Messages of this kind are enabled, with so many vectors: all of MSI-X's table, what MSI's control says. `None`: only the pin is
-    /// left. As after [`Device::irqs`], every vector is open until something else is told.
+    /// Messages of this kind are enabled, with so many vectors: all of MSI-X's table, what MSI's
+    /// control says. `None`: only the pin is left. As after [`Device::irqs`], every vector is open
+    /// until something else is told.
     Irqs(Option<(IrqKind, u16)>),
-    /// A vector of the enabled kind is held back or let through, by its own mask or by the function's.
+    /// A vector of the enabled kind is held back or let through, by its own mask or by the
+    /// function's.
     Mask {
         /// Its number.
         vector: u16,
         /// Held back.
         masked: bool,
     },
-    /// The bits of COMMAND that are emulated are now these. Bus mastering has been switched by then.
+    /// The bits of COMMAND that are emulated are now these. Bus mastering has been switched by
+    /// then.
     Command(u16),
 }
 
-/// A device whose configuration space takes every write, as drivers need that were written for a whole machine (a kernel's).
+/// A device whose configuration space takes every write, as drivers need that were written for a
+/// whole machine (a kernel's).
 ///
-/// Base address registers answer the sizing protocol and keep what is written to them; there is no expansion ROM. MSI, MSI-X with its
-/// table, and COMMAND's decoding and INTx bits are registers of this object: the device never sees the driver's messages, and its BARs
-/// answer whatever they say. The bus master bit switches the real one. All else is the device's, behind the backend's refusals.
+/// Base address registers answer the sizing protocol and keep what is written to them; there is no
+/// expansion ROM. MSI, MSI-X with its table, and COMMAND's decoding and INTx bits are registers of
+/// this object: the device never sees the driver's messages, and its BARs answer whatever they say.
+/// The bus master bit switches the real one. All else is the device's, behind the backend's
+/// refusals.
 ///
-/// What changes is told to the owner, who makes [`Device::irqs`] of it; the call comes from the thread that wrote, after the write. A reset of the
-/// function leaves the registers alone, as the backends do.
+/// What changes is told to the owner, who makes [`Device::irqs`] of it; the call comes from the
+/// thread that wrote, after the write. A reset of the function leaves the registers alone, as the
+/// backends do.
 pub struct VirtualConfig {
     inner: Arc<dyn Device>,
     shared: Arc<Shared>,
@@ -68,14 +75,16 @@ struct State {
 type Irqs = (Option<(IrqKind, u16)>, BTreeSet<u16>);
 
 impl VirtualConfig {
-    /// Puts the registers around `inner`; `told` hears of every change. No kind of message is enabled.
+    /// Puts the registers around `inner`; `told` hears of every change. No kind of message is
+    /// enabled.
     pub fn new(inner: Arc<dyn Device>, told: impl Fn(Change) + Send + Sync + 'static) -> Self {
         let filter = Filter::new(|offset, width| inner.config_read(offset, width));
         let state = Mutex::new(State::new(&*inner, &filter));
         Self { inner, shared: Arc::new(Shared { filter, state, told: Box::new(told) }) }
     }
 
-    /// The address and the data that `vector` of the enabled kind would be sent with; `None` if it is not enabled.
+    /// The address and the data that `vector` of the enabled kind would be sent with; `None` if it
+    /// is not enabled.
     pub fn message(&self, vector: u16) -> Option<(u64, u32)> {
         let state = self.shared.state();
         match state.irqs(&self.shared.filter).0? {
@@ -84,13 +93,15 @@ impl VirtualConfig {
             _ => {
                 let msi = self.shared.filter.msi?;
                 let high = if msi.wide { state.word(msi.at + pci::MSI_ADDRESS + 4, 4) } else { 0 };
-                let address = u64::from(high) << 32 | u64::from(state.word(msi.at + pci::MSI_ADDRESS, 4));
+                let address =
+                    u64::from(high) << 32 | u64::from(state.word(msi.at + pci::MSI_ADDRESS, 4));
                 Some((address, state.word(msi.data(), 2) | u32::from(vector)))
             }
         }
     }
 
-    /// Writes for the driver; bytes that are the device's in part reach it with the other bits as they are there.
+    /// Writes for the driver; bytes that are the device's in part reach it with the other bits as
+    /// they are there.
     fn write(&self, state: &mut State, place: Range<usize>, value: u32) -> Result<(), Error> {
         let device = &*self.inner;
         let mut next = state.value;
@@ -100,7 +111,9 @@ impl VirtualConfig {
         if state.owned[place.clone()].iter().all(|bits| *bits == 0) {
             device.config_write(place.start as u64, place.len(), value)?;
         } else {
-            for (at, byte) in place.zip(value.to_le_bytes()).filter(|(at, _)| state.owned[*at] != u8::MAX) {
+            for (at, byte) in
+                place.zip(value.to_le_bytes()).filter(|(at, _)| state.owned[*at] != u8::MAX)
+            {
                 let owned = u32::from(state.owned[at]);
                 let real = device.config_read(at as u64, 1);
                 device.config_write(at as u64, 1, real & owned | u32::from(byte) & !owned)?;
@@ -128,7 +141,9 @@ impl Decorator for VirtualConfig {
             return real;
         }
         let state = self.shared.state();
-        let merged = place.zip(real.to_le_bytes()).map(|(at, byte)| byte & !state.owned[at] | state.value[at] & state.owned[at]);
+        let merged = place
+            .zip(real.to_le_bytes())
+            .map(|(at, byte)| byte & !state.owned[at] | state.value[at] & state.owned[at]);
         merged.rev().fold(0, |value, byte| value << 8 | u32::from(byte))
     }
 
@@ -142,7 +157,9 @@ impl Decorator for VirtualConfig {
     fn bar(&self, index: u8) -> Result<Bar, Error> {
         let bar = self.inner.bar(index)?;
         match self.shared.filter.msix {
-            Some(msix) if msix.bar == index => Ok(msix_table::around(bar, msix, self.shared.clone())),
+            Some(msix) if msix.bar == index => {
+                Ok(msix_table::around(bar, msix, self.shared.clone()))
+            }
             _ => Ok(bar),
         }
     }
@@ -229,7 +246,13 @@ impl State {
             self.register(at, 4, u32::MAX, address as u32 & !flags, real & !flags | kind);
             let wide = kind == 0b100 || kind == 0b1100;
             if wide && index + 1 < pci::BAR_COUNT {
-                self.register(at + 4, 4, u32::MAX, (address >> 32) as u32, device.config_read(at + 4, 4));
+                self.register(
+                    at + 4,
+                    4,
+                    u32::MAX,
+                    (address >> 32) as u32,
+                    device.config_read(at + 4, 4),
+                );
             }
             index += 1 + u8::from(wide);
         }
@@ -251,14 +274,17 @@ impl State {
     }
 
     fn register(&mut self, at: u64, width: usize, owned: u32, writable: u32, value: u32) {
-        let bytes = owned.to_le_bytes().into_iter().zip(writable.to_le_bytes()).zip(value.to_le_bytes());
+        let bytes =
+            owned.to_le_bytes().into_iter().zip(writable.to_le_bytes()).zip(value.to_le_bytes());
         for (at, ((owned, writable), value)) in (at as usize..SIZE).zip(bytes).take(width) {
             (self.owned[at], self.writable[at], self.value[at]) = (owned, writable, value);
         }
     }
 
     fn word(&self, at: u64, width: usize) -> u32 {
-        (0..width).rev().fold(0, |word, i| word << 8 | u32::from(self.value.get(at as usize + i).copied().unwrap_or(0)))
+        (0..width).rev().fold(0, |word, i| {
+            word << 8 | u32::from(self.value.get(at as usize + i).copied().unwrap_or(0))
+        })
     }
 
     fn command(&self) -> u16 {

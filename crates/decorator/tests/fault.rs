@@ -17,7 +17,9 @@ const EDU: [&str; 2] = ["sim:edu", "qtest:edu"];
 fn open(uri: &str, rules: &str) -> (Arc<dyn Device>, Arc<Fault>, Plan) {
     let uri: Uri = uri.parse().unwrap();
     let below = if uri.target == "edu" { REACH } else { u64::MAX };
-    let inner = ring3_backend::open(&uri, OpenOptions { arena: 2 << 20, below, ..OpenOptions::default() }).unwrap();
+    let inner =
+        ring3_backend::open(&uri, OpenOptions { arena: 2 << 20, below, ..OpenOptions::default() })
+            .unwrap();
     let plan = if rules.is_empty() { Plan::default() } else { rules.parse().unwrap() };
     (inner.clone(), Arc::new(Fault::new(inner, plan.clone())), plan)
 }
@@ -66,7 +68,10 @@ fn a_device_that_is_removed_at_an_access_is_gone_for_the_driver_from_then_on() {
         plan.add("remove:write#0@8").unwrap();
         assert!(matches!(edu.factorial(5, soon()), Err(Error::Gone)), "{uri}");
         assert_eq!(device.config_read(pci::VENDOR_ID, 2), u32::MAX);
-        assert!(matches!(device.set_bus_master(true), Err(Error::Gone)) && matches!(device.reset(), Err(Error::Gone)));
+        assert!(
+            matches!(device.set_bus_master(true), Err(Error::Gone))
+                && matches!(device.reset(), Err(Error::Gone))
+        );
         plan.clear();
         assert!(matches!(edu.check_liveness(1), Err(Error::Gone)));
         assert_eq!(inner.config_read(pci::VENDOR_ID, 2), u32::from(edu::VENDOR));

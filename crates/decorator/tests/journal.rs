@@ -1,4 +1,5 @@
-//! A driver that can be repeated, over our model of the teaching device: what came to it, and when, comes to it again.
+//! A driver that can be repeated, over our model of the teaching device: what came to it, and when,
+//! comes to it again.
 
 mod paper;
 
@@ -66,7 +67,8 @@ fn recorded<T>(life: impl FnOnce(Life) -> T) -> (Paper, T) {
     let options = OpenOptions { arena: 1 << 20, below: REACH, ..OpenOptions::default() };
     let device = ring3_backend::open(&"sim:edu".parse().unwrap(), options).unwrap();
     let paper = Paper::default();
-    let result = life(Life::begin(Arc::new(Record::new(device, paper.clone(), Vec::new()).unwrap())));
+    let result =
+        life(Life::begin(Arc::new(Record::new(device, paper.clone(), Vec::new()).unwrap())));
     (paper, result)
 }
 
@@ -98,7 +100,8 @@ fn sleeps(life: Life, somebody: impl Fn(&Life)) -> Vec<Wake> {
 
 #[test]
 fn sleeps_end_in_a_replay_by_what_they_ended_by() {
-    let wake = |life: &Life| assert_eq!(rustix::io::write(&life.outside, &1u64.to_ne_bytes()), Ok(8));
+    let wake =
+        |life: &Life| assert_eq!(rustix::io::write(&life.outside, &1u64.to_ne_bytes()), Ok(8));
     let nobody = |_: &Life| {};
     let (paper, wakes) = recorded(|life| {
         let mut wakes = sleeps(life, wake);
@@ -168,7 +171,8 @@ fn a_recording_that_ends_in_the_midst_says_so_to_who_waits() {
     assert!(matches!(wake, Error::Gone));
 }
 
-/// Four bytes go to the device and come back to another page, of which the driver has said that it shares it.
+/// Four bytes go to the device and come back to another page, of which the driver has said that it
+/// shares it.
 fn there_and_back(life: Life) -> Vec<u8> {
     let memory = life.device.dma().arena().alloc(2 * LEN, LEN).unwrap();
     let (there, back) = (memory.iova(), memory.iova() + LEN as u64);
@@ -225,6 +229,9 @@ fn behind_a_barrier_the_device_has_what_was_written_and_the_driver_what_it_wrote
     let mut recording = recording(&paper.text());
     let events: Vec<Event> = std::iter::from_fn(|| recording.next_event().unwrap()).collect();
     let synced = events.iter().position(|event| *event == Event::Synced).unwrap();
-    assert!(matches!(&events[synced - 1], Event::Driver(memory) if memory.bytes == b"word"), "{events:?}");
+    assert!(
+        matches!(&events[synced - 1], Event::Driver(memory) if memory.bytes == b"word"),
+        "{events:?}"
+    );
     assert_eq!(replayed(&paper, life).0.check_end(), Ok(()));
 }

@@ -50,7 +50,8 @@ fn events(bytes: &[u8]) -> Result<Vec<Event>, Error> {
 fn open(uri: &str) -> Arc<dyn Device> {
     let uri: Uri = uri.parse().unwrap();
     let below = if uri.target == "edu" { REACH } else { u64::MAX };
-    ring3_backend::open(&uri, OpenOptions { arena: 4 << 20, below, ..OpenOptions::default() }).unwrap()
+    ring3_backend::open(&uri, OpenOptions { arena: 4 << 20, below, ..OpenOptions::default() })
+        .unwrap()
 }
 
 fn soon() -> Deadline {
@@ -130,14 +131,22 @@ fn nvme_recording() -> (Tape, String) {
 fn the_nvme_drivers_initialisation_comes_to_the_same_end_with_its_recording() {
     let (recording, end) = nvme_recording();
     assert!(end.contains("an admin command took longer"), "{end}");
-    assert!(recording.events().iter().any(|event| matches!(event, Event::Write(Register(0, at, 4), _) if *at == CC.offset())));
+    assert!(
+        recording.events().iter().any(
+            |event| matches!(event, Event::Write(Register(0, at, 4), _) if *at == CC.offset())
+        )
+    );
     let (replay, again) = replay(&recording, nvme_start);
     assert_eq!((again, replay.check_end()), (end, Ok(())));
 }
 
 /// Through ports, a drive says what it is word by word.
 fn ide_by_ports(device: Arc<dyn Device>) -> String {
-    let options = ata::Options { level: ata::Level::Pio, interrupts: Interrupts::Polled, ..ata::Options::default() };
+    let options = ata::Options {
+        level: ata::Level::Pio,
+        interrupts: Interrupts::Polled,
+        ..ata::Options::default()
+    };
     let controller = ata::ide::Controller::open(device, options).unwrap();
     format!("{:?}", controller.drives()[0].info())
 }
@@ -152,11 +161,13 @@ fn a_driver_that_uses_no_memory_is_replayed_to_its_end() {
 #[test]
 fn a_changed_driver_is_caught_at_the_first_write_that_is_different() {
     let (recording, end) = nvme_recording();
-    let enable = |event: &&Event| matches!(event, Event::Write(Register(0, at, 4), _) if *at == CC.offset());
+    let enable =
+        |event: &&Event| matches!(event, Event::Write(Register(0, at, 4), _) if *at == CC.offset());
     let expected = recording.events().into_iter().filter(|event| enable(&event)).nth(1).unwrap();
     // The second write of CC has other entry sizes.
-    let (replay, again) =
-        replay(&recording, |device| nvme_start(Arc::new(Fault::new(device, "set/0xf00000:write#0@0x14:2".parse().unwrap()))));
+    let (replay, again) = replay(&recording, |device| {
+        nvme_start(Arc::new(Fault::new(device, "set/0xf00000:write#0@0x14:2".parse().unwrap())))
+    });
     let Some(divergence) = replay.divergence() else { panic!("not caught") };
     let Event::Write(register, value) = expected else { panic!() };
     assert_eq!(
@@ -164,7 +175,10 @@ fn a_changed_driver_is_caught_at_the_first_write_that_is_different() {
         (Some(expected.clone()), Some(Event::Write(register, value | 0xf0_0000)))
     );
     assert_eq!(recording.events()[divergence.index as usize], expected);
-    assert!(divergence.to_string().contains("written to CC, BAR 0 + 0x14, 4 bytes; the driver: 0xf"), "{divergence}");
+    assert!(
+        divergence.to_string().contains("written to CC, BAR 0 + 0x14, 4 bytes; the driver: 0xf"),
+        "{divergence}"
+    );
     assert!(again != end && again.contains("gone"), "{again}");
 }
 
@@ -200,7 +214,10 @@ fn a_register_may_be_polled_more_or_less_often_than_it_was() {
 fn a_read_that_was_never_recorded_is_a_difference() {
     let (recording, _) = record(open("sim:edu"), |device| device.bar(0).unwrap().read32(0));
     let (replay, value) = replay(&recording, |device| device.bar(0).unwrap().read32(8));
-    assert_eq!((value, replay.divergence().unwrap().found), (u32::MAX, Some(Event::Read(Register(0, 8, 4), u64::MAX))));
+    assert_eq!(
+        (value, replay.divergence().unwrap().found),
+        (u32::MAX, Some(Event::Read(Register(0, 8, 4), u64::MAX)))
+    );
     assert_eq!(replay.bar(0).unwrap().read32(0), u32::MAX, "and the device is gone");
 }
 
@@ -218,10 +235,14 @@ fn decorators_stand_around_each_other_in_any_order() {
     for uri in EDU {
         let paper = Paper::default();
         let plan = "value/0x10ed:read#0@0:2".parse().unwrap();
-        let outer =
-            Record::new(Arc::new(VirtualConfig::new(Arc::new(Fault::new(open(uri), plan)), |_| {})), paper.clone(), vec![])
-                .unwrap();
-        let device: Arc<dyn Device> = Arc::new(Fault::new(Arc::new(outer), "drop:write#0@4".parse().unwrap()));
+        let outer = Record::new(
+            Arc::new(VirtualConfig::new(Arc::new(Fault::new(open(uri), plan)), |_| {})),
+            paper.clone(),
+            vec![],
+        )
+        .unwrap();
+        let device: Arc<dyn Device> =
+            Arc::new(Fault::new(Arc::new(outer), "drop:write#0@4".parse().unwrap()));
         let driver = Edu::attach(device.clone()).unwrap();
         assert_eq!(driver.version().unwrap(), (0, 0), "{uri}");
         assert!(driver.check_liveness(1).is_err());
@@ -231,7 +252,10 @@ fn decorators_stand_around_each_other_in_any_order() {
         assert!(recording.events().contains(&Event::Read(Register(0, 0, 4), 0x10ed)));
         assert!(recording.events().contains(&Event::Write(Register(7, 0x10, 4), u32::MAX.into())));
         assert!(
-            !recording.events().iter().any(|event| matches!(event, Event::Write(Register(0, 4, _), _))),
+            !recording
+                .events()
+                .iter()
+                .any(|event| matches!(event, Event::Write(Register(0, 4, _), _))),
             "it was dropped outside"
         );
     }
@@ -271,7 +295,11 @@ struct Small(Paper, usize);
 impl Write for Small {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let free = self.1.saturating_sub(self.0.text().len()).min(bytes.len());
-        if free == 0 { Err(std::io::ErrorKind::StorageFull.into()) } else { self.0.write(&bytes[..free]) }
+        if free == 0 {
+            Err(std::io::ErrorKind::StorageFull.into())
+        } else {
+            self.0.write(&bytes[..free])
+        }
     }
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
@@ -281,8 +309,10 @@ impl Write for Small {
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_driver() {
     let paper = Paper::default();
-    let device: Arc<dyn Device> = Arc::new(Record::new(open("sim:edu"), Small(paper.clone(), 400), Vec::new()).unwrap());
-    let results: Vec<_> = (0..2000).map(|n| factorials(Arc::clone(&device))[usize::from(n % 2 == 1)]).collect();
+    let device: Arc<dyn Device> =
+        Arc::new(Record::new(open("sim:edu"), Small(paper.clone(), 400), Vec::new()).unwrap());
+    let results: Vec<_> =
+        (0..2000).map(|n| factorials(Arc::clone(&device))[usize::from(n % 2 == 1)]).collect();
     assert!(results.chunks(2).all(|pair| pair == [479_001_600, 120]));
     drop(device);
     let error = events(&paper.text()).unwrap_err();
@@ -373,8 +403,11 @@ fn use_disk(device: Arc<dyn Device>) -> Vec<u8> {
         for block in 0..4 {
             let buffer = disk.dma().arena().alloc_pages(size).unwrap();
             buffer.fill((round * 4 + block) as u8);
-            let request =
-                if round % 2 == 0 { Request::write(block, block, 1, buffer) } else { Request::read(block, block, 1, buffer) };
+            let request = if round % 2 == 0 {
+                Request::write(block, block, 1, buffer)
+            } else {
+                Request::read(block, block, 1, buffer)
+            };
             queue.submit(request).unwrap_or_else(|_| panic!());
         }
         queue.ring();
@@ -391,7 +424,12 @@ fn use_disk(device: Arc<dyn Device>) -> Vec<u8> {
 }
 
 fn disks() -> [&'static str; 4] {
-    ["sim:nvme,size=1M,delay=100us", "sim:ahci,ports=1,size=1M,delay=100us", "sim:ide,size=1M", "qtest:nvme"]
+    [
+        "sim:nvme,size=1M,delay=100us",
+        "sim:ahci,ports=1,size=1M,delay=100us",
+        "sim:ide,size=1M",
+        "qtest:nvme",
+    ]
 }
 
 #[test]
@@ -400,7 +438,11 @@ fn a_disk_is_used_in_the_same_way_with_its_recording_memory_and_interrupts_inclu
         let (recording, seen) = record(open(uri), use_disk);
         assert!(recording.events().iter().any(|event| matches!(event, Event::Device(_))), "{uri}");
         let (replay, again) = replay(&recording, use_disk);
-        assert_eq!(replay.check_end().map_err(|divergence| divergence.to_string()), Ok(()), "{uri}");
+        assert_eq!(
+            replay.check_end().map_err(|divergence| divergence.to_string()),
+            Ok(()),
+            "{uri}"
+        );
         assert_eq!(again, seen, "{uri}");
     }
 }
@@ -408,14 +450,17 @@ fn a_disk_is_used_in_the_same_way_with_its_recording_memory_and_interrupts_inclu
 #[test]
 fn what_the_device_wrote_before_a_read_comes_with_that_read_and_not_while_the_driver_sleeps() {
     let copy = |device: Arc<dyn Device>, pause: Duration| {
-        // The recorder looks at the memory of a driver with interrupts while that sleeps, which this one did not.
+        // The recorder looks at the memory of a driver with interrupts while that sleeps, which
+        // this one did not.
         let irqs = device.irqs(IrqKind::Msi, 1).unwrap();
         let bar = device.bar(0).unwrap();
         device.set_bus_master(true).unwrap();
         let buffer = device.dma().arena().alloc_pages(4096).unwrap();
         buffer.fill(7);
         let transfer = |from: u64, to: u64, command: u64| {
-            for (register, value) in [(edu::DMA_SOURCE, from), (edu::DMA_DESTINATION, to), (edu::DMA_COUNT, 64)] {
+            for (register, value) in
+                [(edu::DMA_SOURCE, from), (edu::DMA_DESTINATION, to), (edu::DMA_COUNT, 64)]
+            {
                 bar.write64(register.offset(), value);
             }
             bar.write64(edu::DMA_COMMAND.offset(), edu::DMA_START | command);

@@ -1,4 +1,5 @@
-//! Configuration space as a driver for a whole machine uses it, over our model and over QEMU's of the same device.
+//! Configuration space as a driver for a whole machine uses it, over our model and over QEMU's of
+//! the same device.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,10 +19,13 @@ const EDU: [&str; 2] = ["sim:edu", "qtest:edu"];
 fn open(uri: &str) -> (Arc<dyn Device>, Arc<VirtualConfig>, Changes) {
     let uri: Uri = uri.parse().unwrap();
     let below = if uri.target == "edu" { REACH } else { u64::MAX };
-    let inner = ring3_backend::open(&uri, OpenOptions { arena: 2 << 20, below, ..OpenOptions::default() }).unwrap();
+    let inner =
+        ring3_backend::open(&uri, OpenOptions { arena: 2 << 20, below, ..OpenOptions::default() })
+            .unwrap();
     let changes = Changes::default();
     let heard = changes.clone();
-    let device = VirtualConfig::new(inner.clone(), move |change| heard.lock().unwrap().push(change));
+    let device =
+        VirtualConfig::new(inner.clone(), move |change| heard.lock().unwrap().push(change));
     (inner, Arc::new(device), changes)
 }
 
@@ -30,7 +34,8 @@ fn take(changes: &Changes) -> Vec<Change> {
 }
 
 fn capability(device: &dyn Device, id: u8) -> u64 {
-    let found = ring3_device::config::capabilities(|offset, width| device.config_read(offset, width));
+    let found =
+        ring3_device::config::capabilities(|offset, width| device.config_read(offset, width));
     found.into_iter().find_map(|(one, at)| (one == id).then_some(at)).unwrap()
 }
 
@@ -60,7 +65,11 @@ fn what_is_absent_has_no_size() {
 #[test]
 fn a_register_of_64_bits_is_sized_by_its_two_halves() {
     let (inner, device, _) = open("qtest:nvme,null=on");
-    assert_eq!(inner.config_read(pci::BAR0, 4) & 0b110, 0b100, "QEMU's controller has a BAR of 64 bits");
+    assert_eq!(
+        inner.config_read(pci::BAR0, 4) & 0b110,
+        0b100,
+        "QEMU's controller has a BAR of 64 bits"
+    );
     device.config_write(pci::BAR0 + 4, 4, u32::MAX).unwrap();
     assert_eq!(device.config_read(pci::BAR0 + 4, 4), u32::MAX);
 }
@@ -192,6 +201,9 @@ fn a_device_that_is_gone_reads_all_ones_from_the_emulated_registers_too() {
     let table = device.bar((layout & 7) as u8).unwrap();
     assert_eq!(table.read32(u64::from(layout & !7) + pci::MSIX_VECTOR_CONTROL), 1);
     handle.remove();
-    assert_eq!([pci::BAR0, pci::COMMAND, pci::EXPANSION_ROM].map(|at| device.config_read(at, 4)), [u32::MAX; 3]);
+    assert_eq!(
+        [pci::BAR0, pci::COMMAND, pci::EXPANSION_ROM].map(|at| device.config_read(at, 4)),
+        [u32::MAX; 3]
+    );
     assert_eq!(table.read32(u64::from(layout & !7)), u32::MAX);
 }

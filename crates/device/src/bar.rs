@@ -1,4 +1,5 @@
-//! Base address registers: mapped where they can be, reached by calls where they cannot, and the typed accesses that a driver makes.
+//! Base address registers: mapped where they can be, reached by calls where they cannot, and the
+//! typed accesses that a driver makes.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ pub struct BarInfo {
 
 /// How a backend reaches what is not mapped: ports, holes in a mapping, devices that are models.
 ///
-/// `width` is 1, 2, 4 or 8 bytes; values are in the low bits. Where the bus cannot move 8 at once, it takes two of 4, the low half first.
+/// `width` is 1, 2, 4 or 8 bytes; values are in the low bits. Where the bus cannot move 8 at once,
+/// it takes two of 4, the low half first.
 pub trait Access: Send + Sync + 'static {
     /// Bytes.
     fn len(&self) -> u64;
@@ -43,27 +45,36 @@ pub trait Access: Send + Sync + 'static {
             self.write(high, 4, value >> 32);
         }
     }
-    /// Reads words of `width` bytes from one `offset` until `bytes` is full; a rest of less than a word is left alone.
+    /// Reads words of `width` bytes from one `offset` until `bytes` is full; a rest of less than a
+    /// word is left alone.
     fn read_string(&self, offset: u64, width: usize, bytes: &mut [u8]) {
         for word in bytes.chunks_exact_mut(width) {
             word.copy_from_slice(&self.read(offset, width).to_le_bytes()[..width]);
         }
     }
-    /// Writes the words of `width` bytes in `bytes` to one `offset`, without a rest of less than a word.
+    /// Writes the words of `width` bytes in `bytes` to one `offset`, without a rest of less than a
+    /// word.
     fn write_string(&self, offset: u64, width: usize, bytes: &[u8]) {
         for word in bytes.chunks_exact(width) {
-            self.write(offset, width, word.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)));
+            self.write(
+                offset,
+                width,
+                word.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)),
+            );
         }
     }
 }
 
-/// The range of one base address register, memory or ports. Cloning it is cheap: it is a handle, and keeps the claim of its device.
+/// The range of one base address register, memory or ports. Cloning it is cheap: it is a handle,
+/// and keeps the claim of its device.
 ///
-/// An access that lies outside of the range, or that meets a device that is gone, reads all ones and writes nothing.
+/// An access that lies outside of the range, or that meets a device that is gone, reads all ones
+/// and writes nothing.
 ///
 /// # Ordering
-/// Accesses through one handle, and through clones of it on one thread, reach the device in program order. A write may be
-/// posted; a read from the same function pushes it out. Ordering between memory and a doorbell is the ring's business.
+/// Accesses through one handle, and through clones of it on one thread, reach the device in program
+/// order. A write may be posted; a read from the same function pushes it out. Ordering between
+/// memory and a doorbell is the ring's business.
 #[derive(Clone)]
 pub struct Bar {
     window: Window,
@@ -78,7 +89,8 @@ struct Window {
     gone: &'static AtomicBool,
 }
 
-// SAFETY: the memory is only accessed by volatile reads and writes, which a device's registers allow from any thread.
+// SAFETY: the memory is only accessed by volatile reads and writes, which a device's registers
+// allow from any thread.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -94,7 +106,8 @@ impl Window {
     #[inline]
     fn word<T>(&self, offset: u64) -> Option<*mut T> {
         let size = size_of::<T>() as u64;
-        // One comparison says both: what keeps an offset from being a multiple of the size is rotated to the top and makes it too large.
+        // One comparison says both: what keeps an offset from being a multiple of the size is
+        // rotated to the top and makes it too large.
         let mapped = offset.rotate_right(size.trailing_zeros()) < self.len / size;
         // SAFETY: `offset` is within the window.
         mapped.then(|| unsafe { self.base.as_ptr().add(offset as usize).cast() })
@@ -102,7 +115,8 @@ impl Window {
 
     #[inline]
     fn read<T: Copy>(&self, offset: u64) -> Option<T> {
-        // SAFETY: within the window and aligned; whoever has made the `Bar` answers for the mapping.
+        // SAFETY: within the window and aligned; whoever has made the `Bar` answers for the
+        // mapping.
         let value = unsafe { self.word::<T>(offset)?.read_volatile() };
         // Whoever read from what stands in for a device that has vanished also sees the mark.
         fence(Ordering::Acquire);
@@ -124,7 +138,8 @@ macro_rules! accesses {
         #[inline]
         pub fn $write(&self, offset: u64, value: $t) {
             match self.window.word::<$t>(offset) {
-                // SAFETY: within the window and aligned; whoever has made the `Bar` answers for the mapping.
+                // SAFETY: within the window and aligned; whoever has made the `Bar` answers for the
+                // mapping.
                 Some(word) => unsafe { word.write_volatile(value) },
                 None => self.access.write(offset, size_of::<$t>(), value.into()),
             }
@@ -138,16 +153,24 @@ impl Bar {
         Self { window: Window::none(), access }
     }
 
-    /// A BAR whose first `len` bytes are mapped at `base`; `access` is asked for all else, and once `gone` is set, for reads of these, too.
+    /// A BAR whose first `len` bytes are mapped at `base`; `access` is asked for all else, and once
+    /// `gone` is set, for reads of these, too.
     ///
     /// # Safety
-    /// The mapping lives as long as `access`, is aligned to 8 bytes, and is accessed by nobody but as registers are. If the device may vanish from
-    /// it, accesses go on without harm, and `gone` is set before other memory is seen there.
-    pub unsafe fn mapped(access: Arc<dyn Access>, base: NonNull<u8>, len: u64, gone: &'static AtomicBool) -> Self {
+    /// The mapping lives as long as `access`, is aligned to 8 bytes, and is accessed by nobody but
+    /// as registers are. If the device may vanish from it, accesses go on without harm, and `gone`
+    /// is set before other memory is seen there.
+    pub unsafe fn mapped(
+        access: Arc<dyn Access>,
+        base: NonNull<u8>,
+        len: u64,
+        gone: &'static AtomicBool,
+    ) -> Self {
         Self { window: Window { base, len, gone }, access }
     }
 
-    /// The same BAR with at most its first `len` bytes mapped; `rest` is asked for all else, as the access of [`Bar::mapped`] is.
+    /// The same BAR with at most its first `len` bytes mapped; `rest` is asked for all else, as the
+    /// access of [`Bar::mapped`] is.
     pub fn with_rest(&self, len: u64, rest: Arc<dyn Access>) -> Self {
         let window = Window { len: self.window.len.min(len), ..self.window };
         Self { window, access: Arc::new(Rest { _mapped: self.clone(), rest }) }
@@ -168,15 +191,16 @@ impl Bar {
         self.window.len
     }
 
-    /// Where these lie in this process, for an interface in another language whose accesses are volatile and aligned; `None` where nothing is mapped. Valid while a
-    /// handle lives.
+    /// Where these lie in this process, for an interface in another language whose accesses are
+    /// volatile and aligned; `None` where nothing is mapped. Valid while a handle lives.
     pub fn as_ptr(&self) -> Option<NonNull<u8>> {
         (self.window.len > 0).then_some(self.window.base)
     }
 
     accesses!(u8: read8 write8 "8", u16: read16 write16 "16", u32: read32 write32 "32", u64: read64 write64 "64");
 
-    /// Reads words of 16 bits from one `offset`, as a data port gives them, lowest byte first. An odd last byte is left alone.
+    /// Reads words of 16 bits from one `offset`, as a data port gives them, lowest byte first. An
+    /// odd last byte is left alone.
     pub fn read_string16(&self, offset: u64, bytes: &mut [u8]) {
         self.access.read_string(offset, 2, bytes);
     }
@@ -184,11 +208,13 @@ impl Bar {
     pub fn write_string16(&self, offset: u64, bytes: &[u8]) {
         self.access.write_string(offset, 2, bytes);
     }
-    /// As [`read_string16`](Bar::read_string16) in words of 32 bits, for a data port that takes such accesses.
+    /// As [`read_string16`](Bar::read_string16) in words of 32 bits, for a data port that takes
+    /// such accesses.
     pub fn read_string32(&self, offset: u64, bytes: &mut [u8]) {
         self.access.read_string(offset, 4, bytes);
     }
-    /// As [`write_string16`](Bar::write_string16) in words of 32 bits, for a data port that takes such accesses.
+    /// As [`write_string16`](Bar::write_string16) in words of 32 bits, for a data port that takes
+    /// such accesses.
     pub fn write_string32(&self, offset: u64, bytes: &[u8]) {
         self.access.write_string(offset, 4, bytes);
     }
@@ -266,7 +292,8 @@ macro_rules! bus_width {
 }
 bus_width!(u8: read8 write8, u16: read16 write16, u32: read32 write32, u64: read64 write64);
 
-/// The registers of a device, accessed only as their declaration allows: a read with a side effect takes `&mut self`.
+/// The registers of a device, accessed only as their declaration allows: a read with a side effect
+/// takes `&mut self`.
 pub struct Registers {
     bar: Bar,
 }
@@ -275,7 +302,10 @@ impl Registers {
     /// The registers behind `bar`, which must hold at least `needed` bytes.
     pub fn new(bar: Bar, needed: u64) -> Result<Self, Error> {
         if bar.len() < needed {
-            return Err(Error::Protocol(format!("a BAR of {} bytes cannot hold registers up to {needed}", bar.len())));
+            return Err(Error::Protocol(format!(
+                "a BAR of {} bytes cannot hold registers up to {needed}",
+                bar.len()
+            )));
         }
         Ok(Self { bar })
     }
@@ -291,7 +321,10 @@ impl Registers {
     }
 
     /// Reads a register that is never all ones on a living device.
-    pub fn read_alive<T: Value<Raw: BusWidth>, A: PureRead>(&self, register: Reg<T, A>) -> Result<T, Error> {
+    pub fn read_alive<T: Value<Raw: BusWidth>, A: PureRead>(
+        &self,
+        register: Reg<T, A>,
+    ) -> Result<T, Error> {
         let raw = T::Raw::read_from(&self.bar, register.offset());
         if raw == T::Raw::ALL_ONES { Err(Error::Gone) } else { Ok(T::from_raw(raw)) }
     }

@@ -45,11 +45,11 @@ impl Deadline {
     }
 }
 
-/// Asks `ready` until it answers with a value, at growing intervals (none at first, then up to 1 ms, in the end a sixteenth of what was
-/// waited), or fails at the deadline.
+/// Asks `ready` until it answers with a value, at growing intervals (none at first, then up to 1
+/// ms, in the end a sixteenth of what was waited), or fails at the deadline.
 ///
-/// The condition is asked once more after the deadline, so that a caller that was not scheduled for a while does not give up
-/// on a device that was in time.
+/// The condition is asked once more after the deadline, so that a caller that was not scheduled for
+/// a while does not give up on a device that was in time.
 pub fn poll_until<T>(
     deadline: Deadline,
     what: &'static str,
@@ -70,7 +70,8 @@ pub fn poll_until<T>(
             std::thread::sleep(pause.min(deadline.remaining()));
         }
         waited += pause;
-        pause = (pause * 2 + Duration::from_micros(1)).min(Duration::from_millis(1).max(waited / 16));
+        pause =
+            (pause * 2 + Duration::from_micros(1)).min(Duration::from_millis(1).max(waited / 16));
     }
 }
 
@@ -80,17 +81,19 @@ mod tests {
 
     #[test]
     fn a_condition_that_never_holds_fails_at_the_deadline() {
-        let result = poll_until::<()>(Deadline::after(Duration::from_millis(5)), "nothing", || Ok(None));
+        let result =
+            poll_until::<()>(Deadline::after(Duration::from_millis(5)), "nothing", || Ok(None));
         assert!(matches!(result, Err(Error::Timeout { what: "nothing", .. })));
     }
 
     #[test]
     fn a_long_wait_looks_seldom() {
         let mut looks = 0;
-        let result = poll_until::<()>(Deadline::after(Duration::from_millis(200)), "nothing", || {
-            looks += 1;
-            Ok(None)
-        });
+        let result =
+            poll_until::<()>(Deadline::after(Duration::from_millis(200)), "nothing", || {
+                looks += 1;
+                Ok(None)
+            });
         assert!(result.is_err() && looks < 100, "{looks} looks");
     }
 
@@ -101,7 +104,8 @@ mod tests {
 
     #[test]
     fn an_error_of_the_condition_ends_the_wait() {
-        let result = poll_until::<()>(Deadline::after(Duration::from_secs(60)), "it", || Err(Error::Gone));
+        let result =
+            poll_until::<()>(Deadline::after(Duration::from_secs(60)), "it", || Err(Error::Gone));
         assert!(matches!(result, Err(Error::Gone)));
     }
 }

@@ -5,10 +5,11 @@ use crate::irq::{Irq, IrqKind, IrqLimits};
 use crate::journal::Journal;
 use crate::{Bar, BarInfo, Device, Error};
 
-/// A device that is another one with something changed: implement [`inner`](Self::inner) and what differs.
+/// A device that is another one with something changed: implement [`inner`](Self::inner) and what
+/// differs.
 ///
-/// Decorators compose, over any backend; a driver cannot see them. What one does to registers it does in a [`Bar`] over its own
-/// [`Access`](crate::Access).
+/// Decorators compose, over any backend; a driver cannot see them. What one does to registers it
+/// does in a [`Bar`] over its own [`Access`](crate::Access).
 pub trait Decorator: Send + Sync + 'static {
     /// The device underneath.
     fn inner(&self) -> &dyn Device;

@@ -6,8 +6,12 @@ use std::time::Duration;
 /// An error of the device layer. The caller that knows the device's name adds it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A register that cannot be all ones was: the function was removed, powered off or has its memory space disabled.
-    #[error("the device is gone: it answers all ones; check that it is still present (ring3 devices) and bind it again")]
+    /// A register that cannot be all ones was: the function was removed, powered off or has its
+    /// memory space disabled.
+    #[error(
+        "the device is gone: it answers all ones; check that it is still present (ring3 devices) \
+        and bind it again"
+    )]
     Gone,
     /// The device did not do in time what its specification or the caller asked.
     #[error("{what} took longer than {waited:?}")]
@@ -24,7 +28,10 @@ pub enum Error {
     #[error("the device reports a fatal error: {0}")]
     Fatal(String),
     /// The arena has no free range of that size.
-    #[error("no room for {wanted} bytes of DMA memory ({free} of {total} are free): open the device with a larger arena")]
+    #[error(
+        "no room for {wanted} bytes of DMA memory ({free} of {total} are free): open the device \
+        with a larger arena"
+    )]
     NoMemory {
         /// Bytes asked for.
         wanted: usize,
@@ -42,7 +49,8 @@ pub enum Error {
     /// Someone else has it.
     #[error("busy: {0}")]
     Busy(String),
-    /// Something on this machine stands in the way to the device; the text says what, and how to mend it.
+    /// Something on this machine stands in the way to the device; the text says what, and how to
+    /// mend it.
     #[error("{0}")]
     Claim(String),
     /// The operating system refused.
@@ -78,6 +86,10 @@ mod tests {
     #[test]
     fn a_process_that_may_open_no_more_files_is_told_the_limit_to_raise() {
         let text = Error::os("creating an eventfd", rustix::io::Errno::MFILE).to_string();
-        assert!(text.starts_with("creating an eventfd: ") && text.ends_with("; to mend it: ulimit -n 4096"), "{text}");
+        assert!(
+            text.starts_with("creating an eventfd: ")
+                && text.ends_with("; to mend it: ulimit -n 4096"),
+            "{text}"
+        );
     }
 }

@@ -1,17 +1,20 @@
 //! Interrupts as counted file descriptors.
 //!
-//! An [`Irq`] is an eventfd that the backend signals, or a file of the kernel that counts by itself. Its count says how often the device raised it since it was last taken;
-//! a count above one means that interrupts came together, which is counted as missed (they were not lost: the driver looks at
-//! its rings, not at the count).
+//! An [`Irq`] is an eventfd that the backend signals, or a file of the kernel that counts by
+//! itself. Its count says how often the device raised it since it was last taken; a count above one
+//! means that interrupts came together, which is counted as missed (they were not lost: the driver
+//! looks at its rings, not at the count).
 //!
 //! # Masking
-//! INTx arrives masked and must be unmasked after it was served; MSI and MSI-X are edges and stay open unless masked.
-//! A mask is cheap (one register write for MSI-X), so a queue masks its vector while it polls.
+//! INTx arrives masked and must be unmasked after it was served; MSI and MSI-X are edges and stay
+//! open unless masked. A mask is cheap (one register write for MSI-X), so a queue masks its vector
+//! while it polls.
 //!
 //! # Storms
-//! A vector that comes more often than its [`StormLimit`] is masked, says so once, and is let through again after a pause. While it
-//! is held back, `unmask` takes effect only at the end of the pause: whoever sleeps on the descriptor of an interrupt calls
-//! [`Irq::rearm`] when [`Irq::held`] has run down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do.
+//! A vector that comes more often than its [`StormLimit`] is masked, says so once, and is let
+//! through again after a pause. While it is held back, `unmask` takes effect only at the end of the
+//! pause: whoever sleeps on the descriptor of an interrupt calls [`Irq::rearm`] when [`Irq::held`]
+//! has run down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do.
 
 mod counter;
 mod edges;
@@ -51,8 +54,8 @@ pub enum IrqKind {
 /// How many vectors of each kind a function has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct IrqLimits {
-    /// 1 if the function has a pin that the backend can deliver; 2 for an IDE function in compatibility mode, whose channels
-    /// each have an interrupt of their own.
+    /// 1 if the function has a pin that the backend can deliver; 2 for an IDE function in
+    /// compatibility mode, whose channels each have an interrupt of their own.
     pub intx: u16,
     /// MSI vectors.
     pub msi: u16,
@@ -73,7 +76,8 @@ impl IrqLimits {
 
 /// What a backend must be able to do with a vector.
 pub trait IrqControl: Send + Sync {
-    /// Holds interrupts of `vector` back. One that comes meanwhile is delivered at [`unmask`](IrqControl::unmask).
+    /// Holds interrupts of `vector` back. One that comes meanwhile is delivered at
+    /// [`unmask`](IrqControl::unmask).
     fn mask(&self, vector: u16) -> Result<(), Error>;
     /// Lets interrupts of `vector` through again, with one that was held back.
     fn unmask(&self, vector: u16) -> Result<(), Error>;
@@ -105,25 +109,52 @@ pub struct Irq {
 }
 
 impl Irq {
-    /// A vector over `fd`, a non-blocking eventfd that the backend signals. Without `control` it cannot be masked.
-    pub fn new(fd: OwnedFd, kind: IrqKind, vector: u16, control: Option<Arc<dyn IrqControl>>) -> Self {
+    /// A vector over `fd`, a non-blocking eventfd that the backend signals. Without `control` it
+    /// cannot be masked.
+    pub fn new(
+        fd: OwnedFd,
+        kind: IrqKind,
+        vector: u16,
+        control: Option<Arc<dyn IrqControl>>,
+    ) -> Self {
         Self::counting(fd, Counter::Eventfd, kind, vector, control)
     }
 
-    /// The pin over `fd`, a non-blocking uio file, whose count (modulo 2^32) is `count` now: what comes later is what it says more.
+    /// The pin over `fd`, a non-blocking uio file, whose count (modulo 2^32) is `count` now: what
+    /// comes later is what it says more.
     pub fn of_uio(fd: OwnedFd, count: u32, control: Arc<dyn IrqControl>) -> Self {
         Self::counting(fd, Counter::Uio(AtomicU32::new(count)), IrqKind::Intx, 0, Some(control))
     }
 
-    fn counting(fd: OwnedFd, counter: Counter, kind: IrqKind, vector: u16, control: Option<Arc<dyn IrqControl>>) -> Self {
+    fn counting(
+        fd: OwnedFd,
+        counter: Counter,
+        kind: IrqKind,
+        vector: u16,
+        control: Option<Arc<dyn IrqControl>>,
+    ) -> Self {
         let (count, missed) = (AtomicU64::new(0), AtomicU64::new(0));
         let wanted = AtomicBool::new(kind != IrqKind::Intx);
-        Self { fd, counter, vector, kind, control, count, missed, wanted, storm: Storm::new(StormLimit::default()) }
+        Self {
+            fd,
+            counter,
+            vector,
+            kind,
+            control,
+            count,
+            missed,
+            wanted,
+            storm: Storm::new(StormLimit::default()),
+        }
     }
 
-    /// The same vector behind `control`, with counts of its own; the two are not to be taken from at once.
+    /// The same vector behind `control`, with counts of its own; the two are not to be taken from
+    /// at once.
     pub fn behind(&self, control: Arc<dyn IrqControl>) -> Result<Self, Error> {
-        let fd = self.fd.try_clone().map_err(|error| Error::os("duplicating an interrupt's descriptor", error))?;
+        let fd = self
+            .fd
+            .try_clone()
+            .map_err(|error| Error::os("duplicating an interrupt's descriptor", error))?;
         Ok(Self::counting(fd, self.counter.clone(), self.kind, self.vector, Some(control)))
     }
 
@@ -163,9 +194,13 @@ impl Irq {
         Ok(count)
     }
 
-    /// The same after a time in which nobody looked at the count: how large it is says nothing of a storm.
+    /// The same after a time in which nobody looked at the count: how large it is says nothing of a
+    /// storm.
     pub(crate) fn take_unnoted(&self) -> Result<u64, Error> {
-        let count = self.counter.take(&self.fd).map_err(|error| Error::os("reading an interrupt's count", error))?;
+        let count = self
+            .counter
+            .take(&self.fd)
+            .map_err(|error| Error::os("reading an interrupt's count", error))?;
         self.count.fetch_add(count, Ordering::Relaxed);
         self.missed.fetch_add(count.saturating_sub(1), Ordering::Relaxed);
         if count > 0 && self.kind == IrqKind::Intx {
@@ -175,7 +210,8 @@ impl Irq {
         Ok(count)
     }
 
-    /// Waits until the device raises it or `deadline` passes; returns the count, zero at the deadline.
+    /// Waits until the device raises it or `deadline` passes; returns the count, zero at the
+    /// deadline.
     pub fn wait(&self, deadline: Deadline) -> Result<u64, Error> {
         loop {
             let count = self.take()?;
@@ -186,7 +222,8 @@ impl Irq {
         }
     }
 
-    /// Sleeps until the descriptor is signalled, a storm's pause is over, or `left` has passed; may wake up for nothing.
+    /// Sleeps until the descriptor is signalled, a storm's pause is over, or `left` has passed; may
+    /// wake up for nothing.
     pub(crate) fn sleep(&self, left: Duration) -> Result<(), Error> {
         self.sleep_unless(left, None)
     }
@@ -194,7 +231,10 @@ impl Irq {
     /// As [`sleep`](Self::sleep), and wakes up when `other` is readable, too.
     fn sleep_unless(&self, left: Duration, other: Option<&OwnedFd>) -> Result<(), Error> {
         let timeout = self.patience(left);
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(other.unwrap_or(&self.fd), PollFlags::IN)];
+        let mut fds = [
+            PollFd::new(&self.fd, PollFlags::IN),
+            PollFd::new(other.unwrap_or(&self.fd), PollFlags::IN),
+        ];
         match poll(&mut fds[..1 + usize::from(other.is_some())], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => self.rearm().map(drop),
             Err(error) => Err(Error::os("waiting for an interrupt", error)),
@@ -212,8 +252,8 @@ impl Irq {
         self.control.as_ref().map_or(Ok(()), |control| control.mask(self.vector))
     }
 
-    /// Lets interrupts through again, after a storm only when its pause is over. After it, look at the ring once more before
-    /// sleeping.
+    /// Lets interrupts through again, after a storm only when its pause is over. After it, look at
+    /// the ring once more before sleeping.
     pub fn unmask(&self) -> Result<(), Error> {
         self.wanted.store(true, Ordering::Relaxed);
         match self.held() {
@@ -222,7 +262,8 @@ impl Irq {
         }
     }
 
-    /// Whether it was unmasked since it was last masked, by whoever owned it then; if a storm holds it back, that ends by itself.
+    /// Whether it was unmasked since it was last masked, by whoever owned it then; if a storm holds
+    /// it back, that ends by itself.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
@@ -232,7 +273,8 @@ impl Irq {
         self.storm.held()
     }
 
-    /// Ends a storm's pause if it has run down: the interrupt is open again if its owner wants it open. True if it ended now.
+    /// Ends a storm's pause if it has run down: the interrupt is open again if its owner wants it
+    /// open. True if it ended now.
     pub fn rearm(&self) -> Result<bool, Error> {
         if self.held() != Some(Duration::ZERO) {
             return Ok(false);
@@ -248,7 +290,8 @@ impl Irq {
         let StormLimit { count, window, hold } = self.storm.limit();
         if self.storm.storms() == 1 {
             tracing::warn!(
-                "{:?} vector {}: more than {count} interrupts in {window:?}; it is masked for {hold:?} now and whenever this happens again",
+                "{:?} vector {}: more than {count} interrupts in {window:?}; it is masked for \
+                {hold:?} now and whenever this happens again",
                 self.kind,
                 self.vector
             );
@@ -258,7 +301,8 @@ impl Irq {
 
     /// What it has seen so far.
     pub fn stats(&self) -> IrqStats {
-        let (count, missed) = (self.count.load(Ordering::Relaxed), self.missed.load(Ordering::Relaxed));
+        let (count, missed) =
+            (self.count.load(Ordering::Relaxed), self.missed.load(Ordering::Relaxed));
         IrqStats { count, missed, storms: self.storm.storms() }
     }
 }

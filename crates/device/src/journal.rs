@@ -1,8 +1,10 @@
 //! A driver that can be repeated, and what it says and asks while it is recorded.
 //!
-//! Most drivers are driven by threads of this process, and a recording is what passes between them and the device. One whose whole world is its own, such as a kernel's driver in a process, with its
-//! clock, its timers and its random numbers, can be repeated exactly, if what comes from outside of that world is in the recording, too: the moments at which it has slept,
-//! and what its users have asked for.
+//! Most drivers are driven by threads of this process, and a recording is what passes between them
+//! and the device. One whose whole world is its own, such as a kernel's driver in a process, with
+//! its clock, its timers and its random numbers, can be repeated exactly, if what comes from
+//! outside of that world is in the recording, too: the moments at which it has slept, and what its
+//! users have asked for.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -29,9 +31,12 @@ pub enum Wake {
     Other,
 }
 
-/// What a recorded or replayed device has for a driver that [begins](Self::begin) with it before it does anything else with the device. One thread uses it.
+/// What a recorded or replayed device has for a driver that [begins](Self::begin) with it before it
+/// does anything else with the device. One thread uses it.
 pub trait Journal {
-    /// From now on the driver has what the device wrote, and interrupts, only with the answer of a register, behind a [barrier](Self::sync) and when it [waits](Self::wait), and shares the memory that it [says](Self::share), and no other.
+    /// From now on the driver has what the device wrote, and interrupts, only with the answer of a
+    /// register, behind a [barrier](Self::sync) and when it [waits](Self::wait), and shares the
+    /// memory that it [says](Self::share), and no other.
     fn begin(&self) -> Journaled;
 
     /// The device reaches `len` bytes at `iova` from now on. They are zero.
@@ -40,11 +45,14 @@ pub trait Journal {
     /// It reaches what was shared at `iova` no more.
     fn unshare(&self, iova: u64);
 
-    /// A full barrier: the device has what the driver has written, and the driver what the device has, as with memory that both have. A driver that says in memory whether it wants to be told of
-    /// something, and looks once more behind a barrier, needs it. Errors as of [`wait`](Self::wait).
+    /// A full barrier: the device has what the driver has written, and the driver what the device
+    /// has, as with memory that both have. A driver that says in memory whether it wants to be told
+    /// of something, and looks once more behind a barrier, needs it. Errors as of
+    /// [`wait`](Self::wait).
     fn sync(&self) -> Result<(), Error>;
 
-    /// Sleeps until an interrupt comes, `other` is readable or `limit` is over. In a replay none of this takes time.
+    /// Sleeps until an interrupt comes, `other` is readable or `limit` is over. In a replay none of
+    /// this takes time.
     ///
     /// [`Error::Gone`] where a driver that is replayed has left its recording, or that has ended.
     fn wait(&self, other: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Wake, Error>;

@@ -7,16 +7,19 @@ use std::time::Duration;
 use crate::dma::Region;
 use crate::{Error, Uri, UriError};
 
-/// What a driver needs of its DMA memory. The same for all backends; the URI keys in [`KEYS`](OpenOptions::KEYS) override it.
+/// What a driver needs of its DMA memory. The same for all backends; the URI keys in
+/// [`KEYS`](OpenOptions::KEYS) override it.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Bytes of the arena, at least; a backend rounds up to its page size. URI: `arena=64M`.
     pub arena: usize,
-    /// The whole arena lies below this device address: `1 << n` for a device that drives n address lines. URI: `below=4G`.
+    /// The whole arena lies below this device address: `1 << n` for a device that drives n address
+    /// lines. URI: `below=4G`.
     pub below: u64,
     /// The user has said that no IOMMU need stand between the device and memory. No URI can say it.
     pub unprotected: bool,
-    /// Memory that somebody gives for the arena, instead of new memory of `arena` bytes. No URI can say it.
+    /// Memory that somebody gives for the arena, instead of new memory of `arena` bytes. No URI can
+    /// say it.
     pub memory: Option<Arc<Region>>,
 }
 
@@ -28,16 +31,19 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The URI keys that [`overridden_by`](Self::overridden_by) reads, for a backend's list of known keys.
+    /// The URI keys that [`overridden_by`](Self::overridden_by) reads, for a backend's list of
+    /// known keys.
     pub const KEYS: [&str; 2] = ["arena", "below"];
 
-    /// These options with the user's word on top. `below` can only be lowered: the driver knows what its device reaches.
+    /// These options with the user's word on top. `below` can only be lowered: the driver knows
+    /// what its device reaches.
     pub fn overridden_by(self, uri: &Uri) -> Result<Self, Error> {
         let given = self.memory.as_ref().map(|region| region.len() as u64);
         let arena = match (uri.size("arena")?, given) {
             (Some(_), Some(_)) => {
                 return Err(Error::Invalid(format!(
-                    "{uri}: arena= is a size for new memory, and there is memory given: leave it out"
+                    "{uri}: arena= is a size for new memory, and there is memory given: leave it \
+                    out"
                 )));
             }
             (asked, given) => asked.or(given).unwrap_or(self.arena as u64),
@@ -46,7 +52,9 @@ impl OpenOptions {
         let arena = usize::try_from(arena).ok().filter(|&arena| arena > 0 && arena as u64 <= below);
         match arena {
             Some(arena) => Ok(Self { arena, below, ..self }),
-            None => Err(Error::Invalid(format!("{uri}: an arena of that size does not fit below device address {below:#x}"))),
+            None => Err(Error::Invalid(format!(
+                "{uri}: an arena of that size does not fit below device address {below:#x}"
+            ))),
         }
     }
 }
@@ -56,7 +64,9 @@ impl OpenOptions {
     pub fn region(&self, page: usize) -> Result<Arc<Region>, Error> {
         match &self.memory {
             Some(region) if region.len().is_multiple_of(page) => Ok(region.clone()),
-            Some(region) => Err(Error::Invalid(format!("{region:?} as an arena: not whole pages of the IOMMU ({page} bytes)"))),
+            Some(region) => Err(Error::Invalid(format!(
+                "{region:?} as an arena: not whole pages of the IOMMU ({page} bytes)"
+            ))),
             None => Ok(Arc::new(Region::new(self.arena.next_multiple_of(page))?)),
         }
     }
@@ -65,25 +75,32 @@ impl OpenOptions {
     pub fn check_own_memory(&self, uri: &Uri) -> Result<(), Error> {
         match &self.memory {
             None => Ok(()),
-            Some(_) => {
-                Err(Error::Unsupported(format!("{uri}: this device reaches only memory that its backend makes: give it none")))
-            }
+            Some(_) => Err(Error::Unsupported(format!(
+                "{uri}: this device reaches only memory that its backend makes: give it none"
+            ))),
         }
     }
 }
 
 impl Uri {
-    /// The option `key` as a number of bytes: digits with an optional K, M, G or T (powers of 1024).
+    /// The option `key` as a number of bytes: digits with an optional K, M, G or T (powers of
+    /// 1024).
     pub fn size(&self, key: &str) -> Result<Option<u64>, UriError> {
         self.options
             .get(key)
-            .map(|text| parse_size(text).ok_or_else(|| self.bad_value(key, text, "a size such as 4096, 64M or 1G")))
+            .map(|text| {
+                parse_size(text)
+                    .ok_or_else(|| self.bad_value(key, text, "a size such as 4096, 64M or 1G"))
+            })
             .transpose()
     }
 
     /// The option `key` as a number.
     pub fn number(&self, key: &str) -> Result<Option<u64>, UriError> {
-        self.options.get(key).map(|text| text.parse().map_err(|_| self.bad_value(key, text, "a number"))).transpose()
+        self.options
+            .get(key)
+            .map(|text| text.parse().map_err(|_| self.bad_value(key, text, "a number")))
+            .transpose()
     }
 
     /// The option `key` as a switch, `on` or `off`.
@@ -100,11 +117,18 @@ impl Uri {
     pub fn word<'a>(&self, key: &str, words: &[&'a str]) -> Result<Option<&'a str>, UriError> {
         let Some(text) = self.options.get(key) else { return Ok(None) };
         let found = words.iter().copied().find(|word| word == text);
-        found.map(Some).ok_or_else(|| self.bad_value(key, text, format!("one of {}", words.join(", "))))
+        found
+            .map(Some)
+            .ok_or_else(|| self.bad_value(key, text, format!("one of {}", words.join(", "))))
     }
 
     fn bad_value(&self, key: &str, value: &str, wanted: impl Into<String>) -> UriError {
-        UriError::Value { scheme: self.scheme.clone(), key: key.into(), value: value.into(), wanted: wanted.into() }
+        UriError::Value {
+            scheme: self.scheme.clone(),
+            key: key.into(),
+            value: value.into(),
+            wanted: wanted.into(),
+        }
     }
 }
 
@@ -168,7 +192,10 @@ mod tests {
     #[test]
     fn times_are_read_with_their_units() {
         assert_eq!(parse_duration("5ms"), Some(Duration::from_millis(5)));
-        assert_eq!((parse_duration("5"), parse_duration("ms"), parse_duration("61s")), (None, None, None));
+        assert_eq!(
+            (parse_duration("5"), parse_duration("ms"), parse_duration("61s")),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -188,13 +215,22 @@ mod tests {
         let asked = || OpenOptions { memory: Some(region.clone()), ..OpenOptions::default() };
         let given = options("sim:edu", asked()).unwrap();
         assert_eq!((given.arena, given.region(4096).unwrap().id()), (region.len(), region.id()));
-        assert!(given.region(1 << 30).is_err() && given.check_own_memory(&"uio:it".parse().unwrap()).is_err());
-        assert!(options("sim:edu,arena=2M", asked()).is_err() && options("sim:edu,below=4K", asked()).is_err());
+        assert!(
+            given.region(1 << 30).is_err()
+                && given.check_own_memory(&"uio:it".parse().unwrap()).is_err()
+        );
+        assert!(
+            options("sim:edu,arena=2M", asked()).is_err()
+                && options("sim:edu,below=4K", asked()).is_err()
+        );
     }
 
     #[test]
     fn an_arena_that_does_not_fit_below_its_limit_is_refused() {
-        assert!(matches!(options("sim:edu,arena=1G,below=256M", OpenOptions::default()), Err(Error::Invalid(_))));
+        assert!(matches!(
+            options("sim:edu,arena=1G,below=256M", OpenOptions::default()),
+            Err(Error::Invalid(_))
+        ));
     }
 
     #[test]

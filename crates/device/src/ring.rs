@@ -1,48 +1,63 @@
-//! Rings that a driver and a device share, and the only place where their memory ordering is decided.
+//! Rings that a driver and a device share, and the only place where their memory ordering is
+//! decided.
 //!
 //! # Shape
-//! [`SubmissionRing`] is written here and read by the device; [`CompletionRing`] is written by the device and read here. Entries are
-//! arrays of 64-bit words in memory that both reach. The doorbells are the driver's: a ring says what to write, not where.
+//! [`SubmissionRing`] is written here and read by the device; [`CompletionRing`] is written by the
+//! device and read here. Entries are arrays of 64-bit words in memory that both reach. The
+//! doorbells are the driver's: a ring says what to write, not where.
 //!
 //! # Ordering
 //! Words are relaxed atomics. These fences order them:
-//! - [`SubmissionRing::publish`]: all entry stores come before the doorbell store that the caller makes next (release).
-//! - [`CompletionRing::publish`]: all entry loads come before the doorbell store that gives their slots back (release).
-//! - [`DescriptorRing`], whose entries come back in their places, has the same: a release in `publish`, an acquire in `pop` and `pop_into`.
-//! - [`CompletionRing::pop`] and [`pop_into`](CompletionRing::pop_into): the load of the word with the phase bit comes before the loads of the rest of the entry, and before
-//!   whatever the caller reads of the data that it announces (acquire).
+//! - [`SubmissionRing::publish`]: all entry stores come before the doorbell store that the caller
+//!   makes next (release).
+//! - [`CompletionRing::publish`]: all entry loads come before the doorbell store that gives their
+//!   slots back (release).
+//! - [`DescriptorRing`], whose entries come back in their places, has the same: a release in
+//!   `publish`, an acquire in `pop` and `pop_into`.
+//! - [`CompletionRing::pop`] and [`pop_into`](CompletionRing::pop_into): the load of the word with
+//!   the phase bit comes before the loads of the rest of the entry, and before whatever the caller
+//!   reads of the data that it announces (acquire).
 //!
 //! - Rings between two processes, [`Producer`] and [`Consumer`], say their own.
 //!
-//! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and [`take_back`].
+//! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and
+//! [`take_back`].
 //!
 //! # What leans on x86-64
 //! No other architecture compiles until this is done. All that one with weaker ordering between
 //! memory and device registers would have to add:
-//! - [`SubmissionRing::publish`], [`CompletionRing::publish`], [`hand_over`]: a release fence orders stores to memory among themselves; that
-//!   it also holds them before a store to uncached memory is x86's. Elsewhere: a device-store barrier.
-//! - [`CompletionRing::pop`], [`take_back`]: an acquire fence orders loads from memory; that a load from memory does not pass the load of a
-//!   register before it is x86's. Elsewhere: a device-load barrier. It covers the rest of the entry, the data, and (by [`take_back`]) what
-//!   PxCI or a bus master's status gave back.
-//! - A register that says that the device has stopped (CSTS.RDY = 0, PxCMD.CR = 0, a read of configuration space after bus mastering was taken
-//!   away), and the use of its memory by somebody else after that: the same device-load barrier.
-//! - [`Bar`](crate::Bar): accesses of one thread reach the device in program order, because the mapping is uncached. Weaker kinds of mapping
-//!   would need barriers between them. Write combining is never used.
+//! - [`SubmissionRing::publish`], [`CompletionRing::publish`], [`hand_over`]: a release fence
+//!   orders stores to memory among themselves; that it also holds them before a store to uncached
+//!   memory is x86's. Elsewhere: a device-store barrier.
+//! - [`CompletionRing::pop`], [`take_back`]: an acquire fence orders loads from memory; that a load
+//!   from memory does not pass the load of a register before it is x86's. Elsewhere: a device-load
+//!   barrier. It covers the rest of the entry, the data, and (by [`take_back`]) what PxCI or a bus
+//!   master's status gave back.
+//! - A register that says that the device has stopped (CSTS.RDY = 0, PxCMD.CR = 0, a read of
+//!   configuration space after bus mastering was taken away), and the use of its memory by somebody
+//!   else after that: the same device-load barrier.
+//! - [`Bar`](crate::Bar): accesses of one thread reach the device in program order, because the
+//!   mapping is uncached. Weaker kinds of mapping would need barriers between them. Write combining
+//!   is never used.
 //!
 //! What does not lean on it, because no order is needed or something else gives it:
-//! - Interrupt masks ([`Irq`](crate::irq::Irq)) and the look that follows `unmask`: the store of the mask may still be on its way when
-//!   memory is read. A message that comes meanwhile is kept by the device or the backend and delivered at the unmask, which
-//!   [`IrqControl`](crate::irq::IrqControl) demands. The flags of an `Irq` are hints for its own owner and its storm limit.
-//! - Doorbells of several threads: each belongs to one queue and one thread. A thread that rings while another resets the controller is too
-//!   late or too early; the generation counter, relaxed, keeps that rare, and the device ignores what it does not know. What a reset left
-//!   behind is read under the admin queue's lock.
+//! - Interrupt masks ([`Irq`](crate::irq::Irq)) and the look that follows `unmask`: the store of
+//!   the mask may still be on its way when memory is read. A message that comes meanwhile is kept
+//!   by the device or the backend and delivered at the unmask, which
+//!   [`IrqControl`](crate::irq::IrqControl) demands. The flags of an `Irq` are hints for its own
+//!   owner and its storm limit.
+//! - Doorbells of several threads: each belongs to one queue and one thread. A thread that rings
+//!   while another resets the controller is too late or too early; the generation counter, relaxed,
+//!   keeps that rare, and the device ignores what it does not know. What a reset left behind is
+//!   read under the admin queue's lock.
 //! - Slots: one thread's. Flags between threads that decide about lost writes (`write_cache.rs`)
 //!   are sequentially consistent.
 //! - Bytes in DMA memory: relaxed atomics (`dma::bytes`), ordered by the fences above.
 //!
 //! # Indices
-//! They run free: `tail - head` is what is outstanding, and equals the capacity when the ring is full. Slots are indices modulo
-//! the size. One slot stays empty, so that head = tail means empty to the device, too.
+//! They run free: `tail - head` is what is outstanding, and equals the capacity when the ring is
+//! full. Slots are indices modulo the size. One slot stays empty, so that head = tail means empty
+//! to the device, too.
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!(
@@ -57,13 +72,15 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::Error;
 
-/// All stores to DMA memory so far come before the register write that the caller makes next and that hands the memory over.
+/// All stores to DMA memory so far come before the register write that the caller makes next and
+/// that hands the memory over.
 #[inline]
 pub fn hand_over() {
     fence(Ordering::Release);
 }
 
-/// What the device has said in the register read before this comes before all loads from the memory that it gave back.
+/// What the device has said in the register read before this comes before all loads from the memory
+/// that it gave back.
 #[inline]
 pub fn take_back() {
     fence(Ordering::Acquire);
@@ -71,12 +88,14 @@ pub fn take_back() {
 
 /// A ring whose entries of `N` words we write and the device reads, as an NVMe submission queue.
 ///
-/// Its memory was seen to hold all slots when it was made, and is never replaced, so that a slot modulo the size is reached unchecked.
+/// Its memory was seen to hold all slots when it was made, and is never replaced, so that a slot
+/// modulo the size is reached unchecked.
 pub struct SubmissionRing<W, const N: usize> {
     words: W,
     /// Slots - 1.
     mask: u32,
-    /// Where the tail stands when the ring is full: `mask` entries after the first that the device has not taken.
+    /// Where the tail stands when the ring is full: `mask` entries after the first that the device
+    /// has not taken.
     full: u32,
     /// Next entry to write.
     tail: u32,
@@ -85,8 +104,8 @@ pub struct SubmissionRing<W, const N: usize> {
 }
 
 impl<W: Words, const N: usize> SubmissionRing<W, N> {
-    /// A ring of `size` slots over `words`; holds at most `size - 1` entries. `size` is a power of two of at least 2, so that
-    /// free-running indices wrap where slots do.
+    /// A ring of `size` slots over `words`; holds at most `size - 1` entries. `size` is a power of
+    /// two of at least 2, so that free-running indices wrap where slots do.
     pub fn new(words: W, size: u32) -> Result<Self, Error> {
         check_size(&words, size, N)?;
         Ok(Self { words, mask: size - 1, full: size - 1, tail: 0, committed: 0 })
@@ -109,7 +128,8 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         self.full.wrapping_sub(self.mask)
     }
 
-    /// Writes an entry; the device sees it after [`publish`](Self::publish). False if the ring is full.
+    /// Writes an entry; the device sees it after [`publish`](Self::publish). False if the ring is
+    /// full.
     #[inline]
     pub fn push(&mut self, entry: &[u64; N]) -> bool {
         if self.tail == self.full {
@@ -122,8 +142,9 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         true
     }
 
-    /// Writes these words, each with its number, of the next entry, whether the ring is full or not: for who knows by other means that fewer
-    /// than [`size`](Self::size) are unread. The entry's other words stay as they are: zero, where none of them was ever written.
+    /// Writes these words, each with its number, of the next entry, whether the ring is full or
+    /// not: for who knows by other means that fewer than [`size`](Self::size) are unread. The
+    /// entry's other words stay as they are: zero, where none of them was ever written.
     #[inline]
     pub fn place<const K: usize>(&mut self, words: [(usize, u64); K]) {
         let first = (self.tail & self.mask) as usize * N;
@@ -132,7 +153,8 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Makes everything pushed or placed visible; returns the tail slot for the doorbell, or `None` if nothing was pushed since.
+    /// Makes everything pushed or placed visible; returns the tail slot for the doorbell, or `None`
+    /// if nothing was pushed since.
     #[inline]
     pub fn publish(&mut self) -> Option<u32> {
         if self.committed == self.tail {
@@ -143,7 +165,8 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         Some(self.tail & self.mask)
     }
 
-    /// Takes the device's word that it has read all entries before slot `head`. A slot that was never published is an error.
+    /// Takes the device's word that it has read all entries before slot `head`. A slot that was
+    /// never published is an error.
     #[inline]
     pub fn retire(&mut self, head: u32) -> Result<(), Error> {
         let step = head.wrapping_sub(self.head()) & self.mask;
@@ -154,9 +177,11 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         Ok(())
     }
 
-    /// Takes all entries but the newest `kept` as read by the device: for who knows from completions how many may be unread.
+    /// Takes all entries but the newest `kept` as read by the device: for who knows from
+    /// completions how many may be unread.
     ///
-    /// A device reads its commands in order, so that the end of one means that all before it were read.
+    /// A device reads its commands in order, so that the end of one means that all before it were
+    /// read.
     #[inline]
     pub fn retire_all_but(&mut self, kept: u32) {
         let read = self.tail.wrapping_sub(self.head()).saturating_sub(kept);
@@ -181,17 +206,23 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
 
 #[cold]
 fn stray_head(head: u32, from: u32, to: u32) -> Error {
-    Error::Protocol(format!("submission head {head} is outside of what was published ({from} to {to})"))
+    Error::Protocol(format!(
+        "submission head {head} is outside of what was published ({from} to {to})"
+    ))
 }
 
 fn check_size(words: &impl Words, size: u32, entry: usize) -> Result<(), Error> {
     if !size.is_power_of_two() || size < 2 || words.count() < size as usize * entry {
-        return Err(Error::Invalid(format!("a ring of {size} entries of {entry} words in {} words", words.count())));
+        return Err(Error::Invalid(format!(
+            "a ring of {size} entries of {entry} words in {} words",
+            words.count()
+        )));
     }
     Ok(())
 }
 
-/// A ring whose entries of `N` words the device writes, each with a phase bit that flips at every lap, as an NVMe completion queue.
+/// A ring whose entries of `N` words the device writes, each with a phase bit that flips at every
+/// lap, as an NVMe completion queue.
 ///
 /// Word `WORD` of an entry holds it at bit `BIT`.
 pub struct CompletionRing<W, const N: usize, const WORD: usize, const BIT: u32> {
@@ -229,8 +260,8 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
         unsafe { self.words.load_unchecked((index & (self.size - 1)) as usize * N + word % N) }
     }
 
-    /// Whether the word with the phase bit of entry `index` belongs to its lap: the first lap writes ones over zeroed memory, the second
-    /// zeros, and so on.
+    /// Whether the word with the phase bit of entry `index` belongs to its lap: the first lap
+    /// writes ones over zeroed memory, the second zeros, and so on.
     #[inline]
     fn is_new(&self, index: u32, word: u64) -> bool {
         (word >> BIT & 1 == 1) == (index & self.size == 0)
@@ -244,17 +275,26 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
             return None;
         }
         fence(Ordering::Acquire);
-        // The word that announced the entry is not read twice: what was checked is what is returned.
-        let entry = std::array::from_fn(|i| if i == WORD { announcer } else { self.load(self.head, i) });
+        // The word that announced the entry is not read twice: what was checked is what is
+        // returned.
+        let entry =
+            std::array::from_fn(|i| if i == WORD { announcer } else { self.load(self.head, i) });
         self.head = self.head.wrapping_add(1);
         Some(entry)
     }
 
-    /// Takes entries for as long as they are new, their word with the phase bit is `value` where `mask` is set, and `take` takes them by that
-    /// word, the only one that is read. Returns how many: one for each of `places` at most, and none from behind the end of the ring, where the
+    /// Takes entries for as long as they are new, their word with the phase bit is `value` where
+    /// `mask` is set, and `take` takes them by that word, the only one that is read. Returns how
+    /// many: one for each of `places` at most, and none from behind the end of the ring, where the
     /// phase changes. `mask` does not cover the phase: both are compared at once.
     #[inline(always)]
-    pub fn pop_into<T>(&mut self, places: &mut [T], mask: u64, value: u64, mut take: impl FnMut(u64, &mut T) -> bool) -> usize {
+    pub fn pop_into<T>(
+        &mut self,
+        places: &mut [T],
+        mask: u64,
+        value: u64,
+        mut take: impl FnMut(u64, &mut T) -> bool,
+    ) -> usize {
         let (expected, slot) = (value | self.new_phase(), (self.head & (self.size - 1)) as usize);
         let run = places.len().min(self.size as usize - slot);
         let accept = |word: u64, place: &mut T| {
@@ -265,7 +305,8 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
             take(word, place)
         };
         // SAFETY: `new` has seen that the words of each slot are there.
-        let taken = unsafe { self.words.take_unchecked(slot * N + WORD, N, &mut places[..run], accept) };
+        let taken =
+            unsafe { self.words.take_unchecked(slot * N + WORD, N, &mut places[..run], accept) };
         self.head = self.head.wrapping_add(taken as u32);
         taken
     }
@@ -293,7 +334,8 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
         Some(self.head & (self.size - 1))
     }
 
-    /// Empties the ring after a reset of the device: zeroes the words, so that no entry of an earlier life counts.
+    /// Empties the ring after a reset of the device: zeroes the words, so that no entry of an
+    /// earlier life counts.
     pub fn reset(&mut self) {
         for index in 0..self.size as usize * N {
             self.words.store(index, 0);

@@ -7,9 +7,11 @@ use std::str::FromStr;
 /// A backend, what it should open, and options: `SCHEME:TARGET[,KEY=VALUE]...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// `vfio`, `uio`, `vfio-user`, `qtest`, `sim`, `replay`, or `remote`, which is no device but a disk or a network card that another process drives.
+    /// `vfio`, `uio`, `vfio-user`, `qtest`, `sim`, `replay`, or `remote`, which is no device but a
+    /// disk or a network card that another process drives.
     pub scheme: String,
-    /// A PCI address for `vfio` and `uio`, a socket for `vfio-user` and `remote`, a file for `replay`, a model for the others.
+    /// A PCI address for `vfio` and `uio`, a socket for `vfio-user` and `remote`, a file for
+    /// `replay`, a model for the others.
     pub target: String,
     /// What stands behind the commas. A backend refuses keys that it does not know.
     pub options: BTreeMap<String, String>,
@@ -20,7 +22,9 @@ pub struct Uri {
 pub enum UriError {
     /// No scheme, or one that does not exist.
     #[error(
-        "{0:?} does not name a device: use vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, qtest:nvme, sim:nvme, replay:FILE, or remote:PATH for a shared disk (ring3 devices lists PCI functions)"
+        "{0:?} does not name a device: use vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, \
+        qtest:nvme, sim:nvme, replay:FILE, or remote:PATH for a shared disk (ring3 devices lists \
+        PCI functions)"
     )]
     Scheme(String),
     /// An option without a value.
@@ -87,10 +91,12 @@ impl FromStr for Uri {
         let mut options = BTreeMap::new();
         for part in parts {
             match part.split_once('=') {
-                Some((key, value)) if !key.is_empty() && !value.is_empty() => match options.insert(key.into(), value.into()) {
-                    None => {}
-                    Some(_) => return Err(UriError::Twice(key.into())),
-                },
+                Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+                    match options.insert(key.into(), value.into()) {
+                        None => {}
+                        Some(_) => return Err(UriError::Twice(key.into())),
+                    }
+                }
                 _ => return Err(UriError::Option(part.into())),
             }
         }

@@ -17,9 +17,15 @@ pub enum Interrupts {
 }
 
 impl Interrupts {
-    /// The kind to use of a function with `limits`, and how many vectors of it there are; `None` to poll.
+    /// The kind to use of a function with `limits`, and how many vectors of it there are; `None` to
+    /// poll.
     pub(crate) fn choose(self, limits: IrqLimits) -> Result<Option<(IrqKind, u16)>, Error> {
-        let mut available = [(IrqKind::MsiX, limits.msix), (IrqKind::Msi, limits.msi), (IrqKind::Intx, limits.intx)].into_iter();
+        let mut available = [
+            (IrqKind::MsiX, limits.msix),
+            (IrqKind::Msi, limits.msi),
+            (IrqKind::Intx, limits.intx),
+        ]
+        .into_iter();
         match self {
             Self::Polled => Ok(None),
             Self::Auto => Ok(available.find(|&(_, count)| count > 0)),

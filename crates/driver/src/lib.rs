@@ -1,4 +1,5 @@
-//! The drivers: edu (the teaching device), nvme, ata (IDE and AHCI), e1000 (network cards) and virtio (a network card and a disk).
+//! The drivers: edu (the teaching device), nvme, ata (IDE and AHCI), e1000 (network cards) and
+//! virtio (a network card and a disk).
 #![forbid(unsafe_code)]
 
 pub mod ata;

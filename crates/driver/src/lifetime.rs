@@ -1,11 +1,14 @@
-//! The life of a controller that several queues share: the generation that a reset begins, and the fault that ended it.
+//! The life of a controller that several queues share: the generation that a reset begins, and the
+//! fault that ended it.
 //!
 //! # Generations
-//! Whoever resets the controller counts the generation up before a register changes. Each queue's own thread sees that the generation is not
-//! its queue's any more, takes back what had ended before, makes its queue anew and repeats the rest. [`OVER`] comes after the last one.
+//! Whoever resets the controller counts the generation up before a register changes. Each queue's
+//! own thread sees that the generation is not its queue's any more, takes back what had ended
+//! before, makes its queue anew and repeats the rest. [`OVER`] comes after the last one.
 //!
 //! # Quiesced
-//! Memory returns to its owner only when the device cannot write to it any more; whoever ends the life says whether that was proved.
+//! Memory returns to its owner only when the device cannot write to it any more; whoever ends the
+//! life says whether that was proved.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,17 +47,22 @@ pub(crate) struct Unstopped {
     pub(crate) quiesced: bool,
 }
 
-/// Stops a device that did not obey its registers, which is `error`: takes its bus mastering away and resets the function. When this succeeds,
-/// nothing that was started before can write to memory. Bus mastering may be off afterwards.
+/// Stops a device that did not obey its registers, which is `error`: takes its bus mastering away
+/// and resets the function. When this succeeds, nothing that was started before can write to
+/// memory. Bus mastering may be off afterwards.
 pub(crate) fn stop_function(device: &dyn Device, error: Error) -> Result<(), Unstopped> {
     tracing::warn!("{}: {error}; resetting the function", device.name());
     let silenced = device.set_bus_master(false);
     // Reading back pushes the write out, and what the device had sent before it comes first.
     device.config_read(pci::COMMAND, 2);
-    device.reset().map_err(|_| Unstopped { quiesced: silenced.is_ok() || matches!(error, Error::Gone), error })
+    device.reset().map_err(|_| Unstopped {
+        quiesced: silenced.is_ok() || matches!(error, Error::Gone),
+        error,
+    })
 }
 
-/// A thread that panicked leaves what the lock guards as consistent as a device that stopped answering does: recovery is the same.
+/// A thread that panicked leaves what the lock guards as consistent as a device that stopped
+/// answering does: recovery is the same.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,10 +74,13 @@ impl Lifetime {
         Self { name: name.into(), generation: AtomicU32::new(0), end: Mutex::new(None) }
     }
 
-    /// The life that goes on in `generation`, which was saved; [`Error::Invalid`] if there is none such.
+    /// The life that goes on in `generation`, which was saved; [`Error::Invalid`] if there is none
+    /// such.
     pub(crate) fn resume(name: &str, generation: u32) -> Result<Self, Error> {
         if generation >= DETACHED {
-            return Err(Error::Invalid(format!("{name}: the saved state has generation {generation}, which is none")));
+            return Err(Error::Invalid(format!(
+                "{name}: the saved state has generation {generation}, which is none"
+            )));
         }
         Ok(Self { generation: AtomicU32::new(generation), ..Self::new(name) })
     }
@@ -80,7 +91,8 @@ impl Lifetime {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Begins the generation after `generation`, because of `why`; seen by all before a register changes.
+    /// Begins the generation after `generation`, because of `why`; seen by all before a register
+    /// changes.
     pub(crate) fn begin_reset(&self, generation: u32, why: &str) -> u32 {
         tracing::warn!("{}: resetting the controller: {why}", self.name);
         let next = generation.wrapping_add(1) % DETACHED;
@@ -110,16 +122,22 @@ impl Lifetime {
     /// Ends it: `what` has failed with `error`.
     pub(crate) fn fail(&self, error: &Error, what: &str, quiesced: bool) {
         tracing::error!("{}: {what}: {error}", self.name);
-        let io_error = if matches!(error, Error::Gone) { IoError::Gone } else { IoError::Transport };
+        let io_error =
+            if matches!(error, Error::Gone) { IoError::Gone } else { IoError::Transport };
         self.finish(End { error: io_error, why: format!("{what}: {error}"), quiesced });
     }
 
     /// Ends it for this process: the device goes on, and knows all of its memory.
     pub(crate) fn detach(&self) {
-        self.finish(End { error: IoError::Transport, why: "it was detached, for whoever resumes it".into(), quiesced: false });
+        self.finish(End {
+            error: IoError::Transport,
+            why: "it was detached, for whoever resumes it".into(),
+            quiesced: false,
+        });
     }
 
-    /// Ends it in good order: no queue takes a command from now on. Returns the last generation; [`shut_down`](Self::shut_down) follows.
+    /// Ends it in good order: no queue takes a command from now on. Returns the last generation;
+    /// [`shut_down`](Self::shut_down) follows.
     pub(crate) fn close(&self) -> u32 {
         self.generation.swap(OVER, Ordering::SeqCst)
     }
@@ -157,20 +175,30 @@ mod tests {
         let lifetime = Lifetime::new("it");
         lifetime.fail(&Error::Fatal("no answer".into()), "it cannot be stopped", false);
         let error = lifetime.check().unwrap_err().to_string();
-        assert!(error.contains("it: it cannot be stopped") && error.contains("no answer"), "{error}");
-        assert_eq!((lifetime.io_error(), lifetime.generation(), lifetime.is_quiesced()), (IoError::Transport, OVER, false));
+        assert!(
+            error.contains("it: it cannot be stopped") && error.contains("no answer"),
+            "{error}"
+        );
+        assert_eq!(
+            (lifetime.io_error(), lifetime.generation(), lifetime.is_quiesced()),
+            (IoError::Transport, OVER, false)
+        );
     }
 
     #[test]
     fn a_device_that_is_gone_ends_requests_as_gone() {
         let lifetime = Lifetime::new("it");
         lifetime.fail(&Error::Gone, "it does not answer", true);
-        assert!(matches!(lifetime.check(), Err(Error::Gone)) && lifetime.io_error() == IoError::Gone);
+        assert!(
+            matches!(lifetime.check(), Err(Error::Gone)) && lifetime.io_error() == IoError::Gone
+        );
     }
 
     #[test]
     fn a_shutdown_without_a_proof_that_the_device_has_stopped_gives_no_memory_back() {
-        for (stopped, quiesced) in [(Ok(()), true), (unstopped(true), true), (unstopped(false), false)] {
+        for (stopped, quiesced) in
+            [(Ok(()), true), (unstopped(true), true), (unstopped(false), false)]
+        {
             let lifetime = Lifetime::new("it");
             assert_eq!(lifetime.close(), 0);
             lifetime.shut_down(&stopped);

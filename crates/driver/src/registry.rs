@@ -1,5 +1,5 @@
-//! The drivers as data: which functions each drives, what it needs of them, and how it starts. Whoever has a device and a registry needs to
-//! know no driver by name.
+//! The drivers as data: which functions each drives, what it needs of them, and how it starts.
+//! Whoever has a device and a registry needs to know no driver by name.
 //!
 //! The manifest beside each driver says the same for its sandbox; a test compares the two.
 
@@ -15,8 +15,15 @@ use ring3_spec::{pci, virtio as virtio_spec};
 use crate::{Interrupts, ata, e1000, edu, nvme, virtio};
 
 /// All drivers.
-pub static DRIVERS: [&Driver; 7] =
-    [&nvme::DRIVER, &ata::AHCI, &ata::IDE, &virtio::blk::DRIVER, &e1000::DRIVER, &virtio::net::DRIVER, &edu::DRIVER];
+pub static DRIVERS: [&Driver; 7] = [
+    &nvme::DRIVER,
+    &ata::AHCI,
+    &ata::IDE,
+    &virtio::blk::DRIVER,
+    &e1000::DRIVER,
+    &virtio::net::DRIVER,
+    &edu::DRIVER,
+];
 
 /// One driver.
 pub struct Driver {
@@ -30,7 +37,8 @@ pub struct Driver {
     pub commands: &'static str,
     /// The functions that it drives.
     pub matches: Match,
-    /// Address lines that its devices drive, at least: the arena must lie below 2 to the power of that.
+    /// Address lines that its devices drive, at least: the arena must lie below 2 to the power of
+    /// that.
     pub address_bits: u32,
     /// Its devices have interrupt throttles ([`Settings::throttle`]).
     pub throttles: bool,
@@ -47,22 +55,27 @@ pub struct Driver {
 /// Takes a function over and starts it.
 pub type Open = fn(Arc<dyn Device>, &Settings) -> Result<Opened, Error>;
 
-/// Goes on with a function whose controller was [detached](Controller::detach): nothing is stopped, started or asked. The settings that its
-/// memory was made for are those of the process that has detached it.
+/// Goes on with a function whose controller was [detached](Controller::detach): nothing is stopped,
+/// started or asked. The settings that its memory was made for are those of the process that has
+/// detached it.
 ///
-/// What was saved is input: [`Error::Invalid`] if it cannot be of this function. The function goes on then, and its memory stays taken.
+/// What was saved is input: [`Error::Invalid`] if it cannot be of this function. The function goes
+/// on then, and its memory stays taken.
 pub type Resume = fn(Arc<dyn Device>, &Settings, &Saved) -> Result<Opened, Error>;
 
-/// Goes on with a function whose driver was killed after it had [recorded](Controller::record) that: what it had begun is ended, without a reset. All of
-/// the arena that nobody has claimed is free afterwards, and whoever has adopted the arena releases it.
+/// Goes on with a function whose driver was killed after it had [recorded](Controller::record)
+/// that: what it had begun is ended, without a reset. All of the arena that nobody has claimed is
+/// free afterwards, and whoever has adopted the arena releases it.
 ///
-/// What was recorded is input. After an error nothing is known of the device: [opening](Open) it stops it first.
+/// What was recorded is input. After an error nothing is known of the device: [opening](Open) it
+/// stops it first.
 pub type Adopt = fn(Arc<dyn Device>, &Settings, &Saved) -> Result<Opened, Error>;
 
 /// Which functions a driver drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// By class codes (24 bits: base class, sub-class, interface) that agree with `code` in the bits of `mask`. [PCI 6.2.1]
+    /// By class codes (24 bits: base class, sub-class, interface) that agree with `code` in the
+    /// bits of `mask`. [PCI 6.2.1]
     Class {
         /// The code.
         code: u32,
@@ -116,7 +129,15 @@ impl Default for Settings {
     /// Everything that there is, as fast as it goes.
     fn default() -> Self {
         let (interrupts, level) = (Interrupts::Auto, ata::Level::Queued);
-        Self { interrupts, queues: 1, max_transfer: None, poll: None, throttle: None, level, part: None }
+        Self {
+            interrupts,
+            queues: 1,
+            max_transfer: None,
+            poll: None,
+            throttle: None,
+            level,
+            part: None,
+        }
     }
 }
 
@@ -145,13 +166,15 @@ pub trait Controller: Send {
         Ok(Vec::new())
     }
 
-    /// By what another process can [adopt](Driver::adopt) the device if this one is killed from now on.
+    /// By what another process can [adopt](Driver::adopt) the device if this one is killed from now
+    /// on.
     fn record(&self) -> Result<Saved, Error> {
         Err(Error::Unsupported("the driver's device cannot be adopted: it is fenced".into()))
     }
 
-    /// Leaves the device, as it runs, to whoever [resumes](Driver::resume) it: nothing is stopped, and nothing of its memory is given back. All
-    /// queues were detached or dropped before; [`Error::Busy`] otherwise. What the device offers takes nothing afterwards.
+    /// Leaves the device, as it runs, to whoever [resumes](Driver::resume) it: nothing is stopped,
+    /// and nothing of its memory is given back. All queues were detached or dropped before;
+    /// [`Error::Busy`] otherwise. What the device offers takes nothing afterwards.
     ///
     /// Nothing has changed after an error.
     fn detach(&mut self) -> Result<Saved, Error> {
@@ -165,24 +188,34 @@ impl Driver {
         Self::find(family, |matches| matches.has_class(class))
     }
 
-    /// The driver for functions that say this of themselves: vendor and device, and class code (24 bits).
+    /// The driver for functions that say this of themselves: vendor and device, and class code (24
+    /// bits).
     pub fn of_function((vendor, device): (u16, u16), class: u32) -> Option<&'static Self> {
         Self::find(None, |matches| matches.has(Identity { vendor, device, class }))
     }
 
-    /// The driver for `device`, or an error that says which command fits it. A driver looks at that before it looks at a register: those of
-    /// another device mean something else, and where that device has nothing it answers all ones, like one that is gone.
+    /// The driver for `device`, or an error that says which command fits it. A driver looks at that
+    /// before it looks at a register: those of another device mean something else, and where that
+    /// device has nothing it answers all ones, like one that is gone.
     pub fn of(device: &dyn Device, family: Option<&str>) -> Result<&'static Self, Error> {
         let identity = Identity::read(device)?;
-        Self::find(family, |matches| matches.has(identity)).ok_or_else(|| misfit(device.name(), identity))
+        Self::find(family, |matches| matches.has(identity))
+            .ok_or_else(|| misfit(device.name(), identity))
     }
 
-    /// Takes `device` over and starts it, by the driver of `family`, if one is named, that fits it and offers something.
-    pub fn open(device: Arc<dyn Device>, family: Option<&str>, settings: &Settings) -> Result<Opened, Error> {
+    /// Takes `device` over and starts it, by the driver of `family`, if one is named, that fits it
+    /// and offers something.
+    pub fn open(
+        device: Arc<dyn Device>,
+        family: Option<&str>,
+        settings: &Settings,
+    ) -> Result<Opened, Error> {
         let driver = Self::of(&*device, family)?;
         if settings.throttle.is_some() && !driver.throttles {
             let (name, driver) = (device.name(), driver.name);
-            return Err(Error::Unsupported(format!("{name}: the driver {driver} knows no throttle (--throttle): leave it out")));
+            return Err(Error::Unsupported(format!(
+                "{name}: the driver {driver} knows no throttle (--throttle): leave it out"
+            )));
         }
         match driver.open {
             Some(open) => open(device, settings),
@@ -191,27 +224,43 @@ impl Driver {
     }
 
     /// Goes on with `device`, as it was [detached](Controller::detach).
-    pub fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+    pub fn resume(
+        device: Arc<dyn Device>,
+        settings: &Settings,
+        saved: &Saved,
+    ) -> Result<Opened, Error> {
         let driver = Self::of(&*device, None)?;
         match driver.resume {
             Some(resume) => resume(device, settings, saved),
-            None => {
-                Err(Error::Unsupported(format!("{}: the driver {} cannot resume it: open it anew", device.name(), driver.name)))
-            }
+            None => Err(Error::Unsupported(format!(
+                "{}: the driver {} cannot resume it: open it anew",
+                device.name(),
+                driver.name
+            ))),
         }
     }
 
-    /// Goes on with `device`, whose driver was killed after it had [recorded](Controller::record) `saved`.
-    pub fn adopt(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result<Opened, Error> {
+    /// Goes on with `device`, whose driver was killed after it had [recorded](Controller::record)
+    /// `saved`.
+    pub fn adopt(
+        device: Arc<dyn Device>,
+        settings: &Settings,
+        saved: &Saved,
+    ) -> Result<Opened, Error> {
         let driver = Self::of(&*device, None)?;
         match driver.adopt {
             Some(adopt) => adopt(device, settings, saved),
-            None => Err(Error::Unsupported(format!("{}: the driver {} cannot adopt it: open it", device.name(), driver.name))),
+            None => Err(Error::Unsupported(format!(
+                "{}: the driver {} cannot adopt it: open it",
+                device.name(),
+                driver.name
+            ))),
         }
     }
 
-    /// Where the device addresses end that functions of `class` reach, as far as their driver knows. The driver looks again at the memory that
-    /// it gets, so that a class that nobody could tell is no permission.
+    /// Where the device addresses end that functions of `class` reach, as far as their driver
+    /// knows. The driver looks again at the memory that it gets, so that a class that nobody could
+    /// tell is no permission.
     pub fn dma_limit(class: Option<u32>, family: Option<&str>) -> u64 {
         let driver = class.and_then(|class| Self::of_class(class, family));
         driver.and_then(|driver| 1u64.checked_shl(driver.address_bits)).unwrap_or(u64::MAX)
@@ -224,7 +273,9 @@ impl Driver {
     }
 
     fn find(family: Option<&str>, fits: impl Fn(Match) -> bool) -> Option<&'static Self> {
-        DRIVERS.into_iter().find(|driver| fits(driver.matches) && family.is_none_or(|family| driver.family == family))
+        DRIVERS.into_iter().find(|driver| {
+            fits(driver.matches) && family.is_none_or(|family| driver.family == family)
+        })
     }
 }
 
@@ -233,7 +284,9 @@ impl Match {
         match self {
             Self::Class { .. } => self.has_class(identity.class),
             Self::Ids { vendor, device } => (vendor, device) == (identity.vendor, identity.device),
-            Self::AnyOf { vendor, devices } => vendor == identity.vendor && devices.contains(&identity.device),
+            Self::AnyOf { vendor, devices } => {
+                vendor == identity.vendor && devices.contains(&identity.device)
+            }
         }
     }
 
@@ -245,7 +298,8 @@ impl Match {
 impl Identity {
     /// [`Error::Gone`] if `device` answers nothing.
     fn read(device: &dyn Device) -> Result<Self, Error> {
-        let (ids, class) = (device.config_read(pci::VENDOR_ID, 4), device.config_read(pci::REVISION, 4));
+        let (ids, class) =
+            (device.config_read(pci::VENDOR_ID, 4), device.config_read(pci::REVISION, 4));
         if ids == u32::MAX || class == u32::MAX {
             return Err(Error::Gone);
         }
@@ -260,21 +314,31 @@ const NO_AHCI: [u32; 2] = [0x01_06_00, 0x01_04_00];
 fn misfit(name: &str, identity: Identity) -> Error {
     let Identity { vendor, device, class } = identity;
     Error::Unsupported(match Driver::find(None, |matches| matches.has(identity)) {
-        Some(Driver { what, family, commands, .. }) => format!("{name}: it is {what}, whose driver is {family}: {commands}"),
-        None if vendor == virtio_spec::VENDOR && virtio_spec::TRANSITIONAL.contains(&device) => format!(
-            "{name}: it is a transitional virtio device ({vendor:04x}:{device:04x}), and ring3 drives modern ones: give it disable-legacy=on, or a \
+        Some(Driver { what, family, commands, .. }) => {
+            format!("{name}: it is {what}, whose driver is {family}: {commands}")
+        }
+        None if vendor == virtio_spec::VENDOR && virtio_spec::TRANSITIONAL.contains(&device) => {
+            format!(
+                "{name}: it is a transitional virtio device ({vendor:04x}:{device:04x}), and ring3 drives modern ones: give it disable-legacy=on, or a \
              port of PCI Express"
-        ),
+            )
+        }
         None if NO_AHCI.contains(&(class & 0xff_ff_00)) => format!(
-            "{name}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for it instead of RAID, choose that"
+            "{name}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for \
+            it instead of RAID, choose that"
         ),
         None => {
             let next = match class >> 8 {
-                ETHERNET if is_8254x(vendor, device) => "Linux's own can be hosted: --driver dde:e1000",
+                ETHERNET if is_8254x(vendor, device) => {
+                    "Linux's own can be hosted: --driver dde:e1000"
+                }
                 ETHERNET => "perhaps one of Linux does, which is hosted: ring3 dde list",
                 _ => "ring3 run --help names what there is",
             };
-            format!("{name}: no driver of ring3 fits it ({vendor:04x}:{device:04x}, class {class:#08x}); {next}")
+            format!(
+                "{name}: no driver of ring3 fits it ({vendor:04x}:{device:04x}, class \
+                {class:#08x}); {next}"
+            )
         }
     })
 }
@@ -294,7 +358,8 @@ mod tests {
 
     #[test]
     fn a_card_that_only_a_hosted_driver_drives_is_refused_with_its_name() {
-        let says = |vendor, device, class| misfit("here", Identity { vendor, device, class }).to_string();
+        let says =
+            |vendor, device, class| misfit("here", Identity { vendor, device, class }).to_string();
         assert!(says(0x8086, 0x100c, 0x02_00_00).contains("--driver dde:e1000"));
         assert!(says(0x10ec, 0x8139, 0x02_00_00).contains("ring3 dde list"));
         assert!(says(0x10ec, 0x8139, 0x01_00_00).contains("ring3 run --help"));

@@ -8,6 +8,7 @@ pub(crate) fn scattered(pieces: &[(u64, u32)]) -> Data {
     let base = pieces.iter().map(|&(iova, _)| iova).min().unwrap_or(0);
     let end = pieces.iter().map(|&(iova, len)| iova + u64::from(len)).max().unwrap_or(0);
     let arena = Arena::new(Region::new((end - base) as usize).unwrap(), base);
-    let spans: Vec<_> = pieces.iter().map(|&(iova, len)| Span { region: 0, len, offset: iova - base }).collect();
+    let spans: Vec<_> =
+        pieces.iter().map(|&(iova, len)| Span { region: 0, len, offset: iova - base }).collect();
     arena.list(&spans).unwrap().into()
 }

@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 const LEVELS: [u64; 6] = [0, 16, 32, 64, 128, 256];
 /// Sleeps of which a sample is made.
 const SLEEPS: u32 = 64;
-/// Samples between the end of a climb and the next one: at first, and at most. Each climb that ends where the one before did doubles them.
+/// Samples between the end of a climb and the next one: at first, and at most. Each climb that ends
+/// where the one before did doubles them.
 const REST: (u32, u32) = (16, 256);
 
 /// Learns which interval pays, by trying. Pure: time is handed in.
 ///
-/// It climbs: a longer interval is kept if each sleep then gathers more packets and no fewer packets come in a second; otherwise the traffic waits for its own
-/// answers, and the interval only delays it. So a stream is gathered, and one who asks and waits keeps the shortest way. Traffic that gathers far less than it did starts
-/// the climb anew, as does time. Packets that come further apart than the interval are never held back, whatever it is.
+/// It climbs: a longer interval is kept if each sleep then gathers more packets and no fewer
+/// packets come in a second; otherwise the traffic waits for its own answers, and the interval only
+/// delays it. So a stream is gathered, and one who asks and waits keeps the shortest way. Traffic
+/// that gathers far less than it did starts the climb anew, as does time. Packets that come further
+/// apart than the interval are never held back, whatever it is.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     level: usize,
@@ -41,7 +44,15 @@ struct Sample {
 
 impl Default for Adaptive {
     fn default() -> Self {
-        Self { level: 0, before: None, kept: 0.0, rest: 0, last: (0, REST.0 / 2), sleeps: 0, begun: None }
+        Self {
+            level: 0,
+            before: None,
+            kept: 0.0,
+            rest: 0,
+            last: (0, REST.0 / 2),
+            sleeps: 0,
+            begun: None,
+        }
     }
 }
 
@@ -63,19 +74,26 @@ impl Adaptive {
         self.sleeps >= SLEEPS
     }
 
-    /// So many `packets` have come in all, until `now`; the interval, if it is another one from now on.
+    /// So many `packets` have come in all, until `now`; the interval, if it is another one from now
+    /// on.
     pub fn sample(&mut self, packets: u64, now: Instant) -> Option<Duration> {
         let sleeps = std::mem::take(&mut self.sleeps);
         let (begun, before) = self.begun.replace((now, packets))?;
-        let (seconds, packets) = ((now - begun).as_secs_f64(), packets.saturating_sub(before) as f64);
+        let (seconds, packets) =
+            ((now - begun).as_secs_f64(), packets.saturating_sub(before) as f64);
         let level = self.level;
-        self.judge(Sample { rate: packets / seconds.max(1e-9), gathered: packets / f64::from(sleeps.max(1)) });
+        self.judge(Sample {
+            rate: packets / seconds.max(1e-9),
+            gathered: packets / f64::from(sleeps.max(1)),
+        });
         (self.level != level).then(|| self.interval())
     }
 
     fn judge(&mut self, sample: Sample) {
         match self.before.take() {
-            Some(before) if sample.rate < before.rate * 0.95 || sample.gathered < before.gathered * 1.1 => {
+            Some(before)
+                if sample.rate < before.rate * 0.95 || sample.gathered < before.gathered * 1.1 =>
+            {
                 self.level -= 1;
                 self.end_climb();
             }
@@ -131,16 +149,25 @@ mod tests {
     impl Queue {
         fn new() -> Self {
             let adaptive = Adaptive::default();
-            Self { adaptive, start: Instant::now(), now: 0, packets: 0, last: 0, longest: Duration::ZERO }
+            Self {
+                adaptive,
+                start: Instant::now(),
+                now: 0,
+                packets: 0,
+                last: 0,
+                longest: Duration::ZERO,
+            }
         }
 
-        /// Sleeps until the interrupt of what came at `arrival`, and handles what has come by then, of which `come` tells.
+        /// Sleeps until the interrupt of what came at `arrival`, and handles what has come by then,
+        /// of which `come` tells.
         fn turn(&mut self, arrival: u64, come: impl Fn(u64) -> u64) {
             if self.adaptive.sleeps() {
                 self.adaptive.sample(self.packets, self.start + Duration::from_nanos(self.now));
             }
             self.longest = self.longest.max(self.adaptive.interval());
-            self.last = arrival.max(self.now).max(self.last + self.adaptive.interval().as_nanos() as u64);
+            self.last =
+                arrival.max(self.now).max(self.last + self.adaptive.interval().as_nanos() as u64);
             self.now = self.last + WAKE;
             let packets = come(self.now);
             self.packets += packets;
@@ -158,7 +185,8 @@ mod tests {
             f64::from(turns) / (self.packets - before) as f64
         }
 
-        /// One who sends `window` packets when the last ones are answered, which takes `away`; packets a second.
+        /// One who sends `window` packets when the last ones are answered, which takes `away`;
+        /// packets a second.
         fn answers(&mut self, window: u64, away: u64, turns: u32) -> f64 {
             let (begin, before) = (self.now, self.packets);
             for _ in 0..turns {
@@ -209,7 +237,11 @@ mod tests {
         let mut queue = Queue::new();
         let sleeps = queue.stream(1_000_000, 64 * 100);
         assert!((0.99..=1.0).contains(&sleeps), "{sleeps}");
-        assert!(queue.adaptive.interval() <= Duration::from_micros(16), "{:?}", queue.adaptive.interval());
+        assert!(
+            queue.adaptive.interval() <= Duration::from_micros(16),
+            "{:?}",
+            queue.adaptive.interval()
+        );
     }
 
     #[test]

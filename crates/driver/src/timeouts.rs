@@ -1,8 +1,8 @@
 //! How long requests are waited for, without a clock in the way of a request.
 //!
-//! Time is cut into epochs. A request notes the number of the epoch in which it was handed to the device; a tick begins the next epoch when
-//! it is due. An epoch never stands for more than it lasted at least, so a queue that was not
-//! ticked for long blames nobody.
+//! Time is cut into epochs. A request notes the number of the epoch in which it was handed to the
+//! device; a tick begins the next epoch when it is due. An epoch never stands for more than it
+//! lasted at least, so a queue that was not ticked for long blames nobody.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 const EPOCHS: u32 = 8;
 /// Epochs that a request is given after its abort.
 const GRACE: u32 = 2;
-/// How often the controller's status is looked at while it has requests, and with it for what came without its interrupt.
+/// How often the controller's status is looked at while it has requests, and with it for what came
+/// without its interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The clock of a queue.
@@ -22,7 +23,8 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// Waits at least `timeout` for each request, and at most a quarter longer if ticked often enough.
+    /// Waits at least `timeout` for each request, and at most a quarter longer if ticked often
+    /// enough.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { epoch: EPOCHS + GRACE, length: timeout / EPOCHS, began: None, looked: None }
     }
@@ -33,9 +35,13 @@ impl Timeouts {
         self.epoch
     }
 
-    /// The epoch to note for a request that is handed to the device now and may take `limit`, if that is longer than others may.
+    /// The epoch to note for a request that is handed to the device now and may take `limit`, if
+    /// that is longer than others may.
     pub(crate) fn epoch_for(&self, limit: Duration) -> u32 {
-        let more = limit.saturating_sub(self.length * EPOCHS).as_nanos().div_ceil(self.length.as_nanos().max(1));
+        let more = limit
+            .saturating_sub(self.length * EPOCHS)
+            .as_nanos()
+            .div_ceil(self.length.as_nanos().max(1));
         self.epoch.wrapping_add(more.min(u128::from(u32::MAX / 4)) as u32)
     }
 
@@ -51,7 +57,9 @@ impl Timeouts {
 
     /// Whether it is time to look at the controller's status again.
     pub(crate) fn poll_due(&mut self, now: Instant) -> bool {
-        let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= self.look_after());
+        let due = self
+            .looked
+            .is_none_or(|looked| now.saturating_duration_since(looked) >= self.look_after());
         if due {
             self.looked = Some(now);
         }
@@ -65,11 +73,14 @@ impl Timeouts {
 
     /// When the next tick is due, if anything is `in_flight` after the one at `now`.
     pub(crate) fn next(&self, now: Instant, in_flight: bool) -> Option<Instant> {
-        let after = |last: Option<Instant>, pause| last.map(|last| last + pause).filter(|&due| due > now).unwrap_or(now + pause);
+        let after = |last: Option<Instant>, pause| {
+            last.map(|last| last + pause).filter(|&due| due > now).unwrap_or(now + pause)
+        };
         in_flight.then(|| after(self.looked, self.look_after()).min(after(self.began, self.length)))
     }
 
-    /// Begins the next epoch if it is due; true if it did, so that requests are to be looked through.
+    /// Begins the next epoch if it is due; true if it did, so that requests are to be looked
+    /// through.
     pub(crate) fn advance(&mut self, now: Instant) -> bool {
         match self.began {
             Some(began) if now.saturating_duration_since(began) < self.length => false,
@@ -125,9 +136,13 @@ mod tests {
 
     #[test]
     fn a_request_that_may_take_longer_is_given_that_time() {
-        let waited = patience_of(Duration::from_millis(10), |timeouts| timeouts.epoch_for(TIMEOUT * 3));
+        let waited =
+            patience_of(Duration::from_millis(10), |timeouts| timeouts.epoch_for(TIMEOUT * 3));
         assert!(waited >= TIMEOUT * 3 && waited <= TIMEOUT * 3 + TIMEOUT / 4, "{waited:?}");
-        assert!(patience_of(Duration::from_millis(10), |timeouts| timeouts.epoch_for(TIMEOUT / 2)) >= TIMEOUT);
+        assert!(
+            patience_of(Duration::from_millis(10), |timeouts| timeouts.epoch_for(TIMEOUT / 2))
+                >= TIMEOUT
+        );
     }
 
     #[test]
@@ -154,7 +169,11 @@ mod tests {
         assert!(timeouts.poll_due(start) && !timeouts.advance(start));
         assert_eq!(timeouts.next(start + ms(30), true), Some(start + ms(50)));
         assert!(!timeouts.poll_due(start + ms(49)) && timeouts.poll_due(start + ms(50)));
-        assert_eq!(Timeouts::new(ms(80)).next(start, true), Some(start + ms(10)), "an epoch shorter than a look");
+        assert_eq!(
+            Timeouts::new(ms(80)).next(start, true),
+            Some(start + ms(10)),
+            "an epoch shorter than a look"
+        );
     }
 
     #[test]

@@ -42,7 +42,8 @@ fn victim(options: Options) -> Victim {
     let controller = Controller::open(device.clone(), options).unwrap();
     // Its port is not in its seat, as when a driver serves.
     let queue = controller.drives()[0].open_queue(16).unwrap();
-    let (record, arena) = (through_json(&controller.record().unwrap()), device.dma().arena().save());
+    let (record, arena) =
+        (through_json(&controller.record().unwrap()), device.dma().arena().save());
     drop(queue);
     Victim { device, handle, controller, record, arena }
 }
@@ -126,7 +127,10 @@ fn a_killed_driver_is_followed_without_a_reset_once_its_commands_have_ended() {
             releaser.join().unwrap();
             for token in 0..held as u64 {
                 let mut block = [0; 512];
-                assert!(handle.peek(0, token * 512, &mut block) && block == [token as u8 + 1; 512], "{level:?} {token}");
+                assert!(
+                    handle.peek(0, token * 512, &mut block) && block == [token as u8 + 1; 512],
+                    "{level:?} {token}"
+                );
             }
             works(&controller);
             assert_eq!(handle.counters().resets, resets, "no reset");
@@ -144,7 +148,8 @@ fn a_driver_may_be_killed_many_times_in_a_row() {
         let orphan = victim.kill(None);
         let controller = orphan.try_adopt().unwrap();
         works(&controller);
-        let (record, arena) = (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
+        let (record, arena) =
+            (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
         victim = Victim { device: orphan.device, handle: orphan.handle, controller, record, arena };
     }
     assert_eq!((victim.handle.counters().resets, victim.handle.complaints()), (resets, Vec::new()));
@@ -175,7 +180,8 @@ fn a_controller_that_somebody_has_reset_or_a_drive_with_another_serial_number_is
     assert!(orphan.try_adopt().is_err());
 
     let mut orphan = victim(Options::default()).kill(None);
-    orphan.record = altered(&orphan.record, |state| state["seats"][0]["identity"]["serial"] = "another".into());
+    orphan.record =
+        altered(&orphan.record, |state| state["seats"][0]["identity"]["serial"] = "another".into());
     orphan.refuse("another");
 }
 
@@ -188,7 +194,9 @@ fn a_record_that_lies_is_refused() {
         state(|state| state["capabilities"] = 0.into()),
         state(|state| state["seats"][0]["port"] = serde_json::Value::Null),
         state(|state| state["seats"][0]["port"]["index"] = 1.into()),
-        state(|state| state["seats"][0]["port"]["page"] = state["seats"][0]["port"]["tables"].clone()),
+        state(|state| {
+            state["seats"][0]["port"]["page"] = state["seats"][0]["port"]["tables"].clone()
+        }),
     ] {
         let mut orphan = victim(Options::default()).kill(None);
         let resets = orphan.handle.counters().resets;

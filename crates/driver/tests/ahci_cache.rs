@@ -1,5 +1,6 @@
-//! What becomes of written data that a drive behind an AHCI controller keeps in its volatile cache, beyond what `ata_cache.rs` shows: what a
-//! link says that was lost, how long that is remembered, and an orderly end that is none.
+//! What becomes of written data that a drive behind an AHCI controller keeps in its volatile cache,
+//! beyond what `ata_cache.rs` shows: what a link says that was lost, how long that is remembered,
+//! and an orderly end that is none.
 
 mod ahci;
 
@@ -111,7 +112,11 @@ fn a_drive_that_comes_back_without_what_it_was_given_says_so_by_its_next_flush()
         bench.handle.unplug(0);
         let outcome = run(&mut *queue, bench.read(1));
         assert_eq!(outcome.of(1), Err(IoError::Gone));
-        assert!(outcome.errors.iter().any(|error| matches!(error, Error::Gone)), "{:?}", outcome.errors);
+        assert!(
+            outcome.errors.iter().any(|error| matches!(error, Error::Gone)),
+            "{:?}",
+            outcome.errors
+        );
         bench.handle.plug(0);
         assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())));
     });

@@ -26,7 +26,9 @@ fn submit(bench: &Bench, queue: &mut dyn Queue, tokens: std::ops::Range<u64>) {
 }
 
 fn reap(queue: &mut dyn Queue) -> usize {
-    std::iter::from_fn(|| queue.reap_one().unwrap()).inspect(|completion| assert_eq!(completion.result, Ok(()))).count()
+    std::iter::from_fn(|| queue.reap_one().unwrap())
+        .inspect(|completion| assert_eq!(completion.result, Ok(())))
+        .count()
 }
 
 #[test]
@@ -53,7 +55,11 @@ fn all_that_ended_together_costs_two_reads() {
     bench.handle.release();
     let before = bench.handle.counters();
     assert_eq!(reap(&mut *queue), 32);
-    assert_eq!(since(&bench, before), (2, 0, 0), "PxSACT, and PxCMD because a later frame lies over the earlier ones");
+    assert_eq!(
+        since(&bench, before),
+        (2, 0, 0),
+        "PxSACT, and PxCMD because a later frame lies over the earlier ones"
+    );
 }
 
 #[test]
@@ -89,7 +95,11 @@ fn one_by_one(bench: &Bench, count: u64) -> (u64, u64, u64) {
 
 #[test]
 fn a_read_that_is_slept_for_costs_one_read_and_four_writes() {
-    let options = Options { poll: Duration::ZERO, interrupts: Interrupts::Only(IrqKind::Msi), ..Options::default() };
+    let options = Options {
+        poll: Duration::ZERO,
+        interrupts: Interrupts::Only(IrqKind::Msi),
+        ..Options::default()
+    };
     let bench = bench_with(",delay=2ms", options);
     // PxSACT, PxCI; PxIS and IS to acknowledge; PxSACT to see the end.
     assert_eq!(one_by_one(&bench, 50), (50, 200, 50));
@@ -97,7 +107,8 @@ fn a_read_that_is_slept_for_costs_one_read_and_four_writes() {
 
 #[test]
 fn a_command_that_is_not_queued_costs_one_doorbell() {
-    let options = Options { level: Level::Dma, interrupts: Interrupts::Polled, ..Options::default() };
+    let options =
+        Options { level: Level::Dma, interrupts: Interrupts::Polled, ..Options::default() };
     let bench = bench_with("", options);
     assert_eq!(one_by_one(&bench, 50), (50, 50, 50));
 }

@@ -1,10 +1,14 @@
-//! What the user of a disk sees when its AHCI controller or its drive misbehaves: the table of docs/faults.md, one test for each line.
+//! What the user of a disk sees when its AHCI controller or its drive misbehaves: the table of
+//! docs/faults.md, one test for each line.
 
 mod ahci;
 
 use std::time::{Duration, Instant};
 
-use ahci::{Bench, Outcome, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed, try_bench};
+use ahci::{
+    Bench, Outcome, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed,
+    try_bench,
+};
 use ring3_class::block::{Disk, IoError, Queue, Request};
 use ring3_device::dma::Kept;
 use ring3_device::irq::IrqKind;
@@ -33,7 +37,8 @@ fn marked(uri: &str, options: Options) -> Bench {
     bench
 }
 
-/// Reads block 8 once with the fault in the way, at `level`; then once more, which must work. All that the owner of the queue saw.
+/// Reads block 8 once with the fault in the way, at `level`; then once more, which must work. All
+/// that the owner of the queue saw.
 fn read_at(level: Level, action: Action) -> Outcome {
     let bench = marked("", Options { level, ..short() });
     let mut queue = bench.queue(8);
@@ -52,7 +57,10 @@ fn read_with(action: Action) -> Result<(), IoError> {
         let mut outcome = read_at(level, action);
         let end = outcome.of(8);
         let data = outcome.completions.remove(0).data;
-        assert!(end.is_err() || bytes(data).iter().all(|&byte| byte == MARK), "{level:?}: the data are not the disk's");
+        assert!(
+            end.is_err() || bytes(data).iter().all(|&byte| byte == MARK),
+            "{level:?}: the data are not the disk's"
+        );
         end
     });
     assert_eq!(ends[0], ends[1]);
@@ -119,7 +127,10 @@ fn a_drive_that_stays_broken_is_a_transport_error() {
 fn a_medium_error_ends_one_of_many_queued_commands_and_the_others_are_repeated() {
     let bench = marked("", short());
     let mut queue = bench.queue(32);
-    bench.handle.plan().add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(5..=5).always());
+    bench
+        .handle
+        .plan()
+        .add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(5..=5).always());
     bench.handle.set_timing(Timing::Held);
     for token in 0..12 {
         queue.submit(bench.read(token)).unwrap();
@@ -128,7 +139,11 @@ fn a_medium_error_ends_one_of_many_queued_commands_and_the_others_are_repeated()
     bench.handle.set_timing(Timing::Inline);
     let outcome = finish(&mut *queue);
     for token in 0..12 {
-        assert_eq!(outcome.of(token), if token == 5 { Err(IoError::Medium) } else { Ok(()) }, "block {token}");
+        assert_eq!(
+            outcome.of(token),
+            if token == 5 { Err(IoError::Medium) } else { Ok(()) },
+            "block {token}"
+        );
     }
     assert!(outcome.took < TIMEOUT * 4, "{:?}", outcome.took);
 }
@@ -137,7 +152,10 @@ fn a_medium_error_ends_one_of_many_queued_commands_and_the_others_are_repeated()
 fn a_log_that_lies_costs_time_and_the_right_request_fails() {
     let bench = marked("", short());
     let mut queue = bench.queue(32);
-    bench.handle.plan().add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(2..=2).always());
+    bench
+        .handle
+        .plan()
+        .add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(2..=2).always());
     bench.handle.plan().add(Rule::admin(Action::LyingLog, FAULT_LOG).always());
     bench.handle.set_timing(Timing::Held);
     (0..2).chain(3..6).for_each(|token| queue.submit(bench.read(token)).unwrap());
@@ -146,7 +164,11 @@ fn a_log_that_lies_costs_time_and_the_right_request_fails() {
     queue.submit(bench.read(2)).unwrap();
     let outcome = finish(&mut *queue);
     for token in 0..6 {
-        assert_eq!(outcome.of(token), if token == 2 { Err(IoError::Medium) } else { Ok(()) }, "block {token}");
+        assert_eq!(
+            outcome.of(token),
+            if token == 2 { Err(IoError::Medium) } else { Ok(()) },
+            "block {token}"
+        );
     }
     bench.handle.plan().clear();
     works(&bench, &mut *queue);
@@ -156,14 +178,21 @@ fn a_log_that_lies_costs_time_and_the_right_request_fails() {
 fn a_log_that_does_not_come_resets_the_drive_and_the_right_request_fails() {
     let bench = marked("", short());
     let mut queue = bench.queue(32);
-    bench.handle.plan().add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(2..=2).always());
+    bench
+        .handle
+        .plan()
+        .add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(2..=2).always());
     bench.handle.plan().add(Rule::admin(Action::Error(4), FAULT_LOG).always());
     for token in 0..6 {
         queue.submit(bench.read(token)).unwrap();
     }
     let outcome = finish(&mut *queue);
     for token in 0..6 {
-        assert_eq!(outcome.of(token), if token == 2 { Err(IoError::Medium) } else { Ok(()) }, "block {token}");
+        assert_eq!(
+            outcome.of(token),
+            if token == 2 { Err(IoError::Medium) } else { Ok(()) },
+            "block {token}"
+        );
     }
 }
 
@@ -267,13 +296,17 @@ fn an_end_that_is_invented_ends_nothing() {
         queue.submit(bench.read(token)).unwrap();
     }
     queue.ring();
-    // A set-device-bits frame for all tags, among the received frames of the first port, whose memory is the first of the arena.
+    // A set-device-bits frame for all tags, among the received frames of the first port, whose
+    // memory is the first of the arena.
     let received = bench.disk().dma().arena().iova() + 1024 + fis::RECEIVED_DEVICE_BITS as u64;
     let frame = [fis::SET_DEVICE_BITS, fis::FLAG_INTERRUPT, 0x50, 0, 0xff, 0xff, 0xff, 0xff];
     bench.handle.with(|_, bus| bus.write(received, &frame).unwrap());
     let reads = bench.handle.counters().reads;
     assert!((0..1000).all(|_| queue.reap_one().unwrap().is_none()));
-    assert!(bench.handle.counters().reads - reads < 20, "it is looked for a few times and not for ever");
+    assert!(
+        bench.handle.counters().reads - reads < 20,
+        "it is looked for a few times and not for ever"
+    );
     assert_eq!(queue.in_flight(), 4);
     bench.handle.release();
     assert!(finish(&mut *queue).completions.iter().all(|completion| completion.result.is_ok()));
@@ -292,7 +325,8 @@ fn data_that_the_controller_writes_elsewhere_are_blocked_and_the_read_is_unharme
 #[test]
 fn a_lost_interrupt_costs_the_waiters_deadline_and_no_request() {
     for kind in [IrqKind::Msi, IrqKind::Intx] {
-        let options = Options { interrupts: Interrupts::Only(kind), poll: Duration::ZERO, ..short() };
+        let options =
+            Options { interrupts: Interrupts::Only(kind), poll: Duration::ZERO, ..short() };
         let bench = marked(",delay=5ms", options);
         let mut queue = bench.queue(8);
         bench.handle.plan().add(Rule::io(Action::LoseInterrupt, FAULT_READ));
@@ -322,13 +356,17 @@ fn a_drive_that_no_reset_wakes_up_ends_requests_with_a_time_out_within_its_limit
     assert!(outcome.took < TIMEOUT * 2 + READY * 2 + Duration::from_secs(1), "{:?}", outcome.took);
     assert_eq!(end(&mut *queue, bench.read(2)), Err(IoError::Timeout), "and so do all that come");
     let error = queue.tick(Instant::now()).unwrap_err();
-    assert!(matches!(&error, Error::Fatal(text) if text.contains("open the controller again")), "{error}");
+    assert!(
+        matches!(&error, Error::Fatal(text) if text.contains("open the controller again")),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_drive_that_no_reset_wakes_up_leaves_the_other_drive_alone() {
     let bench = bench(",disks=2");
-    let (mut dead, mut well) = (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
+    let (mut dead, mut well) =
+        (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
     bench.handle.plan().add(Rule::io(Action::Busy, FAULT_READ).on_queue(1));
     assert_eq!(end(&mut *dead, bench.read(1)), Err(IoError::Timeout));
     let resets = |bench: &Bench| bench.handle.counters().admin_commands;
@@ -342,7 +380,8 @@ fn a_drive_that_no_reset_wakes_up_leaves_the_other_drive_alone() {
 #[test]
 fn a_drive_that_is_pulled_out_ends_its_requests_as_gone_and_the_other_lives() {
     let bench = bench(",disks=2");
-    let (mut gone, mut well) = (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
+    let (mut gone, mut well) =
+        (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
     bench.handle.set_timing(Timing::Held);
     for token in 0..8 {
         gone.submit(bench.read(token)).unwrap();
@@ -352,7 +391,10 @@ fn a_drive_that_is_pulled_out_ends_its_requests_as_gone_and_the_other_lives() {
     bench.handle.set_timing(Timing::Inline);
     let outcome = finish(&mut *gone);
     assert!((0..8).all(|token| outcome.of(token) == Err(IoError::Gone)));
-    assert!(outcome.completions.iter().all(|completion| completion.data.len() == 512), "all buffers come back");
+    assert!(
+        outcome.completions.iter().all(|completion| completion.data.len() == 512),
+        "all buffers come back"
+    );
     succeed(&mut *well, bench.read(1));
     assert_eq!(end(&mut *gone, bench.read(1)), Err(IoError::Gone));
     assert!(matches!(gone.tick(Instant::now()), Err(Error::Gone)), "its owner is told, too");
@@ -444,8 +486,9 @@ fn commands_that_somebody_elses_reset_took_away_have_not_ended() {
     // The frame of one is in memory, and then the register says of none that it is under way.
     assert!(bench.handle.release_one());
     bench.handle.lose_power();
-    let ended_well =
-        std::iter::from_fn(|| queue.reap_one().ok().flatten()).filter(|completion| completion.result.is_ok()).count();
+    let ended_well = std::iter::from_fn(|| queue.reap_one().ok().flatten())
+        .filter(|completion| completion.result.is_ok())
+        .count();
     assert!(ended_well <= 1, "{ended_well} of four reads ended well, and one was done");
 }
 
@@ -453,7 +496,8 @@ fn commands_that_somebody_elses_reset_took_away_have_not_ended() {
 fn a_controller_that_is_pulled_out_ends_all_requests_as_gone_and_gives_their_memory_back() {
     let bench = bench(",disks=2");
     let free = bench.free();
-    let mut queues: Vec<_> = bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+    let mut queues: Vec<_> =
+        bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
     bench.handle.set_timing(Timing::Held);
     for queue in &mut queues {
         queue.submit(bench.read(1)).unwrap();
@@ -483,7 +527,8 @@ fn a_controller_whose_reset_hangs_is_not_opened() {
 #[test]
 fn a_reset_of_the_controller_repeats_every_request_in_flight_of_every_drive() {
     let bench = bench(",disks=3");
-    let mut queues: Vec<_> = bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+    let mut queues: Vec<_> =
+        bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
     bench.handle.set_timing(Timing::Held);
     for queue in &mut queues {
         for token in 0..8 {
@@ -535,17 +580,29 @@ fn a_second_queue_of_a_drive_is_refused_with_its_place() {
 #[test]
 fn what_is_no_disk_is_refused_with_its_place_and_kind() {
     let bench = bench(",cdrom=on,multiplier=on");
-    let refused: Vec<_> = bench.controller.refused().iter().map(|(place, error)| format!("{place}: {error}")).collect();
+    let refused: Vec<_> = bench
+        .controller
+        .refused()
+        .iter()
+        .map(|(place, error)| format!("{place}: {error}"))
+        .collect();
     assert_eq!((bench.controller.drives().len(), refused.len()), (1, 2), "{refused:?}");
     assert!(refused[0].starts_with("port 1:") && refused[0].contains("ATAPI"), "{refused:?}");
-    assert!(refused[1].starts_with("port 5:") && refused[1].contains("port multiplier"), "{refused:?}");
+    assert!(
+        refused[1].starts_with("port 5:") && refused[1].contains("port multiplier"),
+        "{refused:?}"
+    );
 }
 
 #[test]
 fn an_identify_that_does_not_come_refuses_the_drive() {
     let bench = bench(",disks=2,fault=hang:identify");
     assert_eq!(bench.controller.drives().len(), 1);
-    assert!(bench.controller.refused()[0].1.to_string().contains("IDENTIFY"), "{:?}", bench.controller.refused());
+    assert!(
+        bench.controller.refused()[0].1.to_string().contains("IDENTIFY"),
+        "{:?}",
+        bench.controller.refused()
+    );
 }
 
 #[test]

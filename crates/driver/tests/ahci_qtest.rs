@@ -1,5 +1,5 @@
-//! The AHCI driver on QEMU's controller, beyond what `ata_conformance.rs` shows: what is found and refused, drives that share the
-//! interrupt, bad blocks, resets, and a QEMU that is killed.
+//! The AHCI driver on QEMU's controller, beyond what `ata_conformance.rs` shows: what is found and
+//! refused, drives that share the interrupt, bad blocks, resets, and a QEMU that is killed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn device(uri: &str) -> Arc<Qtest> {
     let options = OpenOptions { arena: 16 << 20, ..OpenOptions::default() };
-    Arc::new(qtest::open(&uri.parse::<Uri>().unwrap(), options).unwrap_or_else(|error| panic!("{error}")))
+    Arc::new(
+        qtest::open(&uri.parse::<Uri>().unwrap(), options)
+            .unwrap_or_else(|error| panic!("{error}")),
+    )
 }
 
 fn controller(uri: &str) -> Controller {
@@ -52,7 +55,9 @@ fn churn(disk: &dyn Disk, rounds: u8) {
         let lba = u64::from(byte) * 64;
         let buffer = disk.dma().arena().alloc_pages(32 << 10).unwrap();
         buffer.fill(byte);
-        let done = execute(&mut *queue, Request::write(1, lba, 64, buffer), Deadline::after(PATIENCE)).unwrap();
+        let done =
+            execute(&mut *queue, Request::write(1, lba, 64, buffer), Deadline::after(PATIENCE))
+                .unwrap();
         assert_eq!(done.result, Ok(()));
         let done = execute(&mut *queue, read(disk, lba, 64), Deadline::after(PATIENCE)).unwrap();
         assert_eq!(done.result, Ok(()));
@@ -66,7 +71,10 @@ fn churn(disk: &dyn Disk, rounds: u8) {
 fn drives_are_named_by_their_ports_and_an_optical_one_is_refused_as_what_it_is() {
     let controller = controller("qtest:ich9-ahci,disks=2,cdrom=on,null=on");
     let names: Vec<_> = controller.drives().iter().map(|drive| drive.name()).collect();
-    assert!(names[0].ends_with(" port 0") && names[1].ends_with(" port 1") && names.len() == 2, "{names:?}");
+    assert!(
+        names[0].ends_with(" port 0") && names[1].ends_with(" port 1") && names.len() == 2,
+        "{names:?}"
+    );
     let [(place, error)] = controller.refused() else { panic!("{:?}", controller.refused()) };
     assert!(place == "port 2" && error.to_string().contains("ATAPI"), "{place}: {error}");
     assert_eq!(controller.interrupts(), Some(IrqKind::Msi));
@@ -80,9 +88,12 @@ fn a_controller_without_drives_is_open_and_empty() {
 
 #[test]
 fn four_drives_in_four_threads_do_not_disturb_each_other() {
-    for interrupts in [Interrupts::Only(IrqKind::Msi), Interrupts::Only(IrqKind::Intx), Interrupts::Polled] {
+    for interrupts in
+        [Interrupts::Only(IrqKind::Msi), Interrupts::Only(IrqKind::Intx), Interrupts::Polled]
+    {
         let options = Options { interrupts, ..Options::default() };
-        let controller = Controller::open(device("qtest:ich9-ahci,disks=4,size=16M"), options).unwrap();
+        let controller =
+            Controller::open(device("qtest:ich9-ahci,disks=4,size=16M"), options).unwrap();
         std::thread::scope(|scope| {
             for drive in controller.drives() {
                 scope.spawn(move || churn(drive, 30));
@@ -95,7 +106,8 @@ fn four_drives_in_four_threads_do_not_disturb_each_other() {
 fn a_bad_block_is_an_error_and_those_in_flight_with_it_are_read() {
     for level in [Level::Queued, Level::Dma] {
         let options = Options { level, ..Options::default() };
-        let controller = Controller::open(device("qtest:ich9-ahci,size=1M,bad=16:read"), options).unwrap();
+        let controller =
+            Controller::open(device("qtest:ich9-ahci,size=1M,bad=16:read"), options).unwrap();
         let drive = &controller.drives()[0];
         let mut queue = drive.open_queue(32).unwrap();
         for round in 0..2 {
@@ -104,7 +116,10 @@ fn a_bad_block_is_an_error_and_those_in_flight_with_it_are_read() {
             }
             queue.ring();
             let ends = finish(&mut *queue);
-            assert!(ends.iter().all(|&(lba, end)| end.is_ok() == (lba != 16)), "{level:?} round {round}: {ends:?}");
+            assert!(
+                ends.iter().all(|&(lba, end)| end.is_ok() == (lba != 16)),
+                "{level:?} round {round}: {ends:?}"
+            );
         }
     }
 }
@@ -112,7 +127,8 @@ fn a_bad_block_is_an_error_and_those_in_flight_with_it_are_read() {
 #[test]
 fn requests_in_flight_outlive_a_reset_of_the_controller() {
     let controller = controller("qtest:ich9-ahci,disks=2,size=16M");
-    let mut queues: Vec<_> = controller.drives().iter().map(|drive| drive.open_queue(16).unwrap()).collect();
+    let mut queues: Vec<_> =
+        controller.drives().iter().map(|drive| drive.open_queue(16).unwrap()).collect();
     for _ in 0..3 {
         for (queue, drive) in queues.iter_mut().zip(controller.drives()) {
             (0..16).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
@@ -135,15 +151,23 @@ fn a_reset_behind_the_drivers_back_is_seen_on_a_controller_that_knows_nothing_bu
     let mut queue = drive.open_queue(4).unwrap();
     device.reset().unwrap();
     let start = Instant::now();
-    assert_eq!(execute(&mut *queue, read(drive, 8, 8), Deadline::after(PATIENCE)).unwrap().result, Ok(()));
+    assert_eq!(
+        execute(&mut *queue, read(drive, 8, 8), Deadline::after(PATIENCE)).unwrap().result,
+        Ok(())
+    );
     assert!(start.elapsed() < PATIENCE / 2, "not by its time-out: {:?}", start.elapsed());
 }
 
 #[test]
 fn a_drive_that_takes_too_long_is_reset_and_every_request_ends() {
-    let options = Options { timeout: Duration::from_millis(400), ready_timeout: Duration::from_secs(5), ..Options::default() };
+    let options = Options {
+        timeout: Duration::from_millis(400),
+        ready_timeout: Duration::from_secs(5),
+        ..Options::default()
+    };
     // One command a second passes at once; those that follow pay for it.
-    let controller = Controller::open(device("qtest:ich9-ahci,null=on,commands=1"), options).unwrap();
+    let controller =
+        Controller::open(device("qtest:ich9-ahci,null=on,commands=1"), options).unwrap();
     let drive = &controller.drives()[0];
     let mut queue = drive.open_queue(4).unwrap();
     (0..2).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
@@ -154,7 +178,10 @@ fn a_drive_that_takes_too_long_is_reset_and_every_request_ends() {
 #[test]
 fn the_function_masters_the_bus_only_while_its_controller_lives() {
     let device = device("qtest:ich9-ahci,null=on");
-    let bus_master = || device.config_read(ring3_spec::pci::COMMAND, 2) as u16 & ring3_spec::pci::COMMAND_BUS_MASTER != 0;
+    let bus_master = || {
+        device.config_read(ring3_spec::pci::COMMAND, 2) as u16 & ring3_spec::pci::COMMAND_BUS_MASTER
+            != 0
+    };
     let controller = Controller::open(device.clone(), Options::default()).unwrap();
     let queue = controller.drives()[0].open_queue(4).unwrap();
     drop(controller);
@@ -167,16 +194,27 @@ fn the_function_masters_the_bus_only_while_its_controller_lives() {
 fn requests_end_as_gone_when_qemu_is_killed() {
     let device = device("qtest:ich9-ahci,disks=2,null=on");
     let process_id = device.process_id();
-    let controller = Controller::open(device, Options { timeout: Duration::from_millis(500), ..Options::default() }).unwrap();
-    let mut queues: Vec<_> = controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(process_id as i32).unwrap(), rustix::process::Signal::KILL)
-        .unwrap();
+    let controller = Controller::open(
+        device,
+        Options { timeout: Duration::from_millis(500), ..Options::default() },
+    )
+    .unwrap();
+    let mut queues: Vec<_> =
+        controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(process_id as i32).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
     for (queue, drive) in queues.iter_mut().zip(controller.drives()) {
         (0..4).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
         queue.ring();
     }
     for queue in &mut queues {
         let ends = finish(&mut **queue);
-        assert!(ends.len() == 4 && ends.iter().all(|&(_, end)| end == Err(IoError::Gone)), "{ends:?}");
+        assert!(
+            ends.len() == 4 && ends.iter().all(|&(_, end)| end == Err(IoError::Gone)),
+            "{ends:?}"
+        );
     }
 }

@@ -14,10 +14,12 @@ use ring3_model::Timing;
 use ring3_model::fault::{Action, Rule};
 use ring3_spec::ata::opcode;
 
-/// A part of the time-out of these tests' requests that no busy machine needs for a look at a register.
+/// A part of the time-out of these tests' requests that no busy machine needs for a look at a
+/// register.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Controllers with two drives whose requests have the usual 30 s: with and without queued commands and interrupts.
+/// Controllers with two drives whose requests have the usual 30 s: with and without queued commands
+/// and interrupts.
 fn patient(test: impl Fn(Bench)) {
     for level in [Level::Queued, Level::Dma] {
         for interrupts in [Interrupts::Auto, Interrupts::Polled] {
@@ -34,7 +36,8 @@ fn write(bench: &Bench, queue: &mut dyn Queue) {
 fn a_reset_behind_the_drivers_back_is_seen_at_the_next_look_and_the_requests_are_repeated() {
     patient(|bench| {
         bench.handle.set_timing(Timing::Held);
-        let mut queues: Vec<_> = bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+        let mut queues: Vec<_> =
+            bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
         for queue in &mut queues {
             (0..8).for_each(|token| queue.submit(bench.read(token)).unwrap());
             queue.ring();
@@ -43,7 +46,11 @@ fn a_reset_behind_the_drivers_back_is_seen_at_the_next_look_and_the_requests_are
         bench.handle.reset_function();
         for queue in &mut queues {
             let outcome = finish(&mut **queue);
-            assert!((0..8).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(), "{:?}", outcome.errors);
+            assert!(
+                (0..8).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(),
+                "{:?}",
+                outcome.errors
+            );
             assert!(outcome.took < SOON, "{:?}", outcome.took);
         }
     });
@@ -79,7 +86,8 @@ fn a_queue_that_is_dropped_behind_a_reset_gives_its_memory_back() {
 #[test]
 fn writes_that_a_reset_behind_the_drivers_back_may_have_lost_are_not_flushed_well() {
     patient(|bench| {
-        let (mut queue, mut other) = (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
+        let (mut queue, mut other) =
+            (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
         write(&bench, &mut *queue);
         bench.handle.lose_power();
         // Whoever finds the reset, and whoever has written.
@@ -128,8 +136,10 @@ fn a_controller_that_was_shut_down_is_not_started_by_a_reset() {
 }
 
 #[test]
-fn ports_that_were_empty_before_the_controllers_reset_are_not_waited_for_as_if_a_drive_had_to_come() {
-    // A controller that another driver has had; its end leaves the ports as they are. The shortest of several, since a busy machine only adds to it.
+fn ports_that_were_empty_before_the_controllers_reset_are_not_waited_for_as_if_a_drive_had_to_come()
+{
+    // A controller that another driver has had; its end leaves the ports as they are. The shortest
+    // of several, since a busy machine only adds to it.
     let took = (0..5).map(|_| {
         let device = Arc::new(device(",disks=1,ports=6"));
         drop(Controller::open(device.clone(), Options::default()).unwrap());

@@ -70,13 +70,17 @@ impl Left {
     fn resume(&self) -> (Controller, Vec<Box<dyn Queue>>) {
         let controller = Controller::resume(self.device.clone(), None, &self.controller).unwrap();
         let drives = controller.drives().iter();
-        let queues = drives.zip(&self.queues).map(|(drive, saved)| drive.resume_queue(saved).unwrap()).collect();
+        let queues = drives
+            .zip(&self.queues)
+            .map(|(drive, saved)| drive.resume_queue(saved).unwrap())
+            .collect();
         (controller, queues)
     }
 
     fn refusal(&self, controller: &Saved) -> Error {
         let unclaimed = self.device.dma().arena().unclaimed();
-        let refused = Controller::resume(self.device.clone(), None, controller).err().expect("it is refused");
+        let refused =
+            Controller::resume(self.device.clone(), None, controller).err().expect("it is refused");
         assert_eq!(self.device.dma().arena().unclaimed(), unclaimed, "{refused}");
         refused
     }
@@ -87,12 +91,15 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
     for level in [Level::Queued, Level::Dma] {
         for interrupts in [Interrupts::Auto, Interrupts::Polled, Interrupts::Only(IrqKind::Intx)] {
             let first = first(",disks=2", Options { level, interrupts, ..Options::default() });
-            let (handle, info) = (first.handle.clone(), first.controller.drives()[0].info().clone());
+            let (handle, info) =
+                (first.handle.clone(), first.controller.drives()[0].info().clone());
             let free = first.device.dma().arena().free_bytes();
             let mut queue = first.queue();
             handle.set_timing(Timing::Held);
             for token in 0..12 {
-                queue.submit(Request::write(token, token, 1, first.buffer(token as u8 + 1))).unwrap();
+                queue
+                    .submit(Request::write(token, token, 1, first.buffer(token as u8 + 1)))
+                    .unwrap();
                 if token == 8 {
                     queue.ring();
                 }
@@ -112,15 +119,25 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
             handle.set_timing(Timing::Inline);
             handle.release();
             let outcome = finish(queue);
-            assert!(outcome.errors.is_empty() && outcome.completions.len() == 11, "{:?}", outcome.errors);
+            assert!(
+                outcome.errors.is_empty() && outcome.completions.len() == 11,
+                "{:?}",
+                outcome.errors
+            );
             for token in (0..12u64).filter(|&token| token != early.token) {
                 assert_eq!(outcome.of(token), Ok(()));
                 let mut block = [0; 512];
                 assert!(handle.peek(0, token * 512, &mut block) && block == [token as u8 + 1; 512]);
             }
             let after = handle.counters();
-            assert_eq!((after.resets, after.admin_commands), (before.resets, before.admin_commands));
-            assert_eq!(after.commands - before.commands, if level == Level::Queued { 12 - 9 } else { 12 - 1 });
+            assert_eq!(
+                (after.resets, after.admin_commands),
+                (before.resets, before.admin_commands)
+            );
+            assert_eq!(
+                after.commands - before.commands,
+                if level == Level::Queued { 12 - 9 } else { 12 - 1 }
+            );
             assert_eq!((controller.drives().len(), controller.drives()[0].info()), (2, &info));
             drop((early, outcome, queues));
             assert_eq!(left.device.dma().arena().free_bytes(), free);
@@ -132,7 +149,8 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
 
 #[test]
 fn a_drive_that_was_resumed_conforms() {
-    let options = conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) };
+    let options =
+        conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) };
     let left = first(",disks=2", Options::default()).leave(Vec::new());
     for disk in left.resume().0.drives() {
         let report = conformance::run(disk, &options);
@@ -154,7 +172,8 @@ fn a_command_that_never_ends_is_repeated_by_the_next_process() {
 }
 
 #[test]
-fn a_controller_that_was_reset_while_nobody_was_there_is_taken_over_and_repeats_what_was_in_flight() {
+fn a_controller_that_was_reset_while_nobody_was_there_is_taken_over_and_repeats_what_was_in_flight()
+{
     let first = first("", short());
     let (handle, mut queue) = (first.handle.clone(), first.queue());
     handle.set_timing(Timing::Held);
@@ -191,7 +210,10 @@ fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
     let mut first = first("", Options::default());
     let mut queue = first.queue();
     let error = first.controller.detach().unwrap_err();
-    assert!(matches!(&error, Error::Busy(_)) && error.to_string().contains("port 0 is open"), "{error}");
+    assert!(
+        matches!(&error, Error::Busy(_)) && error.to_string().contains("port 0 is open"),
+        "{error}"
+    );
     let (end, _) = execute(&mut *queue, Request::read(1, 0, 1, first.buffer(0)));
     assert_eq!(end, Ok(()));
 }
@@ -203,7 +225,10 @@ fn nobody_opens_the_port_of_a_queue_that_was_left_before_it_is_resumed() {
     let saved = queue.detach().unwrap();
     drop(queue);
     let error = disk.open_queue(4).err().expect("it is refused");
-    assert!(matches!(&error, Error::Busy(_)) && error.to_string().contains("was detached: resume it"), "{error}");
+    assert!(
+        matches!(&error, Error::Busy(_)) && error.to_string().contains("was detached: resume it"),
+        "{error}"
+    );
     drop(disk.resume_queue(&saved).unwrap());
     assert!(disk.open_queue(4).is_ok());
 }
@@ -213,9 +238,11 @@ fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
     let mut first = first("", Options::default());
     let disk = first.controller.drives()[0].clone();
     first.controller.detach().unwrap();
-    for error in
-        [disk.open_queue(4).err().unwrap(), first.controller.reset().unwrap_err(), first.controller.detach().unwrap_err()]
-    {
+    for error in [
+        disk.open_queue(4).err().unwrap(),
+        first.controller.reset().unwrap_err(),
+        first.controller.detach().unwrap_err(),
+    ] {
         assert!(error.to_string().contains("it was detached"), "{error}");
     }
     let before = first.handle.counters();
@@ -229,7 +256,8 @@ fn the_registry_leaves_and_resumes_a_controller_of_any_kind() {
     let mut opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
     let saved = through_json(&opened.controller.detach().unwrap());
     drop(opened);
-    let registry::Opened { offers, .. } = Driver::resume(Successor::of(&device), &Settings::default(), &saved).unwrap();
+    let registry::Opened { offers, .. } =
+        Driver::resume(Successor::of(&device), &Settings::default(), &saved).unwrap();
     let [Offer::Disk(disk)] = &offers[..] else { panic!("one disk") };
     let buffer = disk.dma().arena().alloc_pages(512).unwrap();
     succeed(&mut *disk.open_queue(4).unwrap(), Request::read(0, 0, 1, buffer));

@@ -1,5 +1,6 @@
-//! What becomes of written data that an ATA drive keeps in its volatile cache, whichever controller it sits at: power that fails for a
-//! moment, flushes that fail, and the orderly end. `ahci_cache.rs` and `ide_cache.rs` have what only one of them shows.
+//! What becomes of written data that an ATA drive keeps in its volatile cache, whichever controller
+//! it sits at: power that fails for a moment, flushes that fail, and the orderly end.
+//! `ahci_cache.rs` and `ide_cache.rs` have what only one of them shows.
 
 mod owner;
 
@@ -84,7 +85,12 @@ impl Bench {
     }
 
     fn read(&self, lba: u64) -> Request {
-        Request::read(lba, lba, 1, self.controller.disk(0).unwrap().dma().arena().alloc_pages(512).unwrap())
+        Request::read(
+            lba,
+            lba,
+            1,
+            self.controller.disk(0).unwrap().dma().arena().alloc_pages(512).unwrap(),
+        )
     }
 
     fn write(&self, lba: u64) -> Request {
@@ -127,7 +133,8 @@ fn bench(name: &'static str, options: Options) -> Bench {
     }
 }
 
-/// Runs `test` on AHCI with and without queued commands, and on IDE by interrupt, by looking, and on both kinds of chips.
+/// Runs `test` on AHCI with and without queued commands, and on IDE by interrupt, by looking, and
+/// on both kinds of chips.
 fn each(flush_timeout: Duration, test: impl Fn(Bench)) {
     let by = |interrupts, level| Options {
         timeout: TIMEOUT,
@@ -161,7 +168,12 @@ fn writes_that_an_idle_drive_has_lost_with_its_power_are_not_flushed_well() {
         let mut queue = bench.queue(0);
         succeed(&mut *queue, bench.write(8));
         bench.model.lose_power_of(0);
-        assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())), "{}", bench.name);
+        assert_eq!(
+            (flush(&mut *queue), flush(&mut *queue)),
+            (Err(IoError::Transport), Ok(())),
+            "{}",
+            bench.name
+        );
         succeed(&mut *queue, bench.write(9));
         assert_eq!(flush(&mut *queue), Ok(()), "{}", bench.name);
         drop(queue);
@@ -211,7 +223,12 @@ fn a_flush_that_failed_leaves_its_writes_at_risk_and_is_not_repeated() {
         }
         bench.model.plan().clear();
         bench.model.lose_power_of(0);
-        assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())), "{}", bench.name);
+        assert_eq!(
+            (flush(&mut *queue), flush(&mut *queue)),
+            (Err(IoError::Transport), Ok(())),
+            "{}",
+            bench.name
+        );
         drop(queue);
         bench.close();
     });
@@ -224,7 +241,12 @@ fn a_flush_may_take_longer_than_other_commands() {
         bench.add(Rule::io(Action::Delay(TIMEOUT * 3), FAULT_FLUSH));
         let commands = bench.model.admin_commands();
         assert_eq!(flush(&mut *queue), Ok(()));
-        assert_eq!(bench.model.admin_commands(), commands, "{}: a drive that was reset is asked who it is", bench.name);
+        assert_eq!(
+            bench.model.admin_commands(),
+            commands,
+            "{}: a drive that was reset is asked who it is",
+            bench.name
+        );
     });
 }
 

@@ -12,11 +12,20 @@ use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options, ahci};
 
-fn run(uri: &Uri, memory: OpenOptions, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+fn run(
+    uri: &Uri,
+    memory: OpenOptions,
+    options: Options,
+    suite: &conformance::Options,
+) -> Result<Vec<Report>, Error> {
     check(ring3_backend::open(uri, memory)?, options, suite)
 }
 
-fn check(device: Arc<dyn Device>, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+fn check(
+    device: Arc<dyn Device>,
+    options: Options,
+    suite: &conformance::Options,
+) -> Result<Vec<Report>, Error> {
     let controller = ahci::Controller::open(device, options)?;
     assert!(controller.refused().is_empty(), "{:?}", controller.refused());
     Ok(controller.drives().iter().map(|disk| conformance::run(disk, suite)).collect())
@@ -29,14 +38,16 @@ fn conforms(uri: &str, drives: usize, options: Options, requests: u32) {
     assert_eq!(reports.len(), drives, "{uri}");
     for report in reports {
         assert!(report.passed(), "{report}");
-        let passed = report.findings.iter().filter(|finding| finding.verdict == Verdict::Passed).count();
+        let passed =
+            report.findings.iter().filter(|finding| finding.verdict == Verdict::Passed).count();
         assert!(passed > report.findings.len() / 2, "too little could be shown: {report}");
     }
 }
 
 #[test]
 fn the_model_over_a_lease_conforms() {
-    let suite = conformance::Options { requests: 500, depth: 32, patience: Duration::from_secs(20) };
+    let suite =
+        conformance::Options { requests: 500, depth: 32, patience: Duration::from_secs(20) };
     for options in [Options::default(), by(IrqKind::Intx)] {
         served::leased("sim:ahci", |device| {
             let reports = check(device, options, &suite).unwrap();
@@ -113,7 +124,12 @@ fn polling_conforms() {
 
 #[test]
 fn sleeping_for_every_completion_conforms() {
-    conforms("sim:ahci,delay=20us", 1, Options { poll: Duration::ZERO, ..Options::default() }, 1000);
+    conforms(
+        "sim:ahci,delay=20us",
+        1,
+        Options { poll: Duration::ZERO, ..Options::default() },
+        1000,
+    );
 }
 
 #[test]
@@ -124,7 +140,12 @@ fn sleeping_for_every_pin_conforms() {
 
 #[test]
 fn short_transfers_conform() {
-    conforms("sim:ahci", 1, Options { max_transfer: Some(8192), max_depth: 4, ..Options::default() }, 1000);
+    conforms(
+        "sim:ahci",
+        1,
+        Options { max_transfer: Some(8192), max_depth: 4, ..Options::default() },
+        1000,
+    );
 }
 
 #[test]

@@ -12,7 +12,8 @@ use ring3_spec::ata::opcode;
 
 /// A device whose QEMU tells of each ATA command but queued ones.
 fn device(model: &str) -> Arc<Qtest> {
-    let uri: Uri = format!("qtest:{model},disks=3,size=16M,trace=ide_bus_exec_cmd").parse().unwrap();
+    let uri: Uri =
+        format!("qtest:{model},disks=3,size=16M,trace=ide_bus_exec_cmd").parse().unwrap();
     let options = OpenOptions { arena: 16 << 20, below: 1 << 32, ..OpenOptions::default() };
     Arc::new(qtest::open(&uri, options).unwrap_or_else(|error| panic!("{error}")))
 }
@@ -35,16 +36,27 @@ fn an_orderly_end_flushes_and_parks_the_drives_that_were_used_and_no_other() {
             let disk = controller.disk(place).unwrap();
             let write = Request::write(1, 8, 1, disk.dma().arena().alloc_pages(512).unwrap());
             let mut queue = disk.open_queue(1).unwrap();
-            assert_eq!(execute(&mut *queue, write, Deadline::after(Duration::from_secs(30))).unwrap().result, Ok(()));
+            assert_eq!(
+                execute(&mut *queue, write, Deadline::after(Duration::from_secs(30)))
+                    .unwrap()
+                    .result,
+                Ok(())
+            );
         }
         let before = device.said().len();
         drop(controller);
         let said = device.said();
-        let [(first, flush), (same, park), (second, other_flush), (other, other_park)] = &commands(&said[before..])[..] else {
+        let [(first, flush), (same, park), (second, other_flush), (other, other_park)] =
+            &commands(&said[before..])[..]
+        else {
             panic!("{model}: {}", &said[before..]);
         };
         let end = (opcode::FLUSH_EXT, opcode::STANDBY_IMMEDIATE);
         assert_eq!(((*flush, *park), (*other_flush, *other_park)), (end, end), "{model}");
-        assert!(first == same && second == other && first != second, "{model}: {}", &said[before..]);
+        assert!(
+            first == same && second == other && first != second,
+            "{model}: {}",
+            &said[before..]
+        );
     }
 }

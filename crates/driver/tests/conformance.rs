@@ -13,11 +13,20 @@ use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
 
-fn run(uri: &Uri, memory: OpenOptions, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+fn run(
+    uri: &Uri,
+    memory: OpenOptions,
+    options: Options,
+    suite: &conformance::Options,
+) -> Result<Vec<Report>, Error> {
     check(ring3_backend::open(uri, memory)?, options, suite)
 }
 
-fn check(device: Arc<dyn Device>, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+fn check(
+    device: Arc<dyn Device>,
+    options: Options,
+    suite: &conformance::Options,
+) -> Result<Vec<Report>, Error> {
     let controller = Controller::open(device, options)?;
     Ok(controller.namespaces().iter().map(|disk| conformance::run(disk, suite)).collect())
 }
@@ -43,8 +52,11 @@ fn the_model_behind_a_socket_conforms() {
 
 #[test]
 fn the_model_over_a_lease_conforms() {
-    let suite = conformance::Options { requests: 1000, depth: 16, patience: Duration::from_secs(20) };
-    for (model, options) in [("sim:nvme", Options::default()), ("sim:nvme,block=4096", by(IrqKind::Intx))] {
+    let suite =
+        conformance::Options { requests: 1000, depth: 16, patience: Duration::from_secs(20) };
+    for (model, options) in
+        [("sim:nvme", Options::default()), ("sim:nvme,block=4096", by(IrqKind::Intx))]
+    {
         served::leased(model, |device| {
             let reports = check(device, options, &suite).unwrap();
             assert!(reports.iter().all(Report::passed), "{reports:?}");
@@ -55,8 +67,11 @@ fn the_model_over_a_lease_conforms() {
 #[test]
 fn memory_that_an_arena_gets_later_is_reached_behind_a_socket() {
     served::served("sim:nvme", |uri| {
-        let device =
-            ring3_backend::open(&uri.parse().unwrap(), OpenOptions { arena: 1 << 20, ..OpenOptions::default() }).unwrap();
+        let device = ring3_backend::open(
+            &uri.parse().unwrap(),
+            OpenOptions { arena: 1 << 20, ..OpenOptions::default() },
+        )
+        .unwrap();
         let disk = Controller::open(device.clone(), Options::default()).unwrap().disk(1).unwrap();
         let arena = device.dma().arena();
         let taken: Vec<_> = std::iter::from_fn(|| arena.alloc_pages(4096).ok()).collect();
@@ -68,7 +83,8 @@ fn memory_that_an_arena_gets_later_is_reached_behind_a_socket() {
         let [from, to] = buffers;
         from.write(0, &[0x5a; 4096]).unwrap();
         for request in [Request::write(0, 0, 8, from), Request::read(1, 0, 8, to)] {
-            let end = execute(&mut *queue, request, Deadline::after(Duration::from_secs(20))).unwrap();
+            let end =
+                execute(&mut *queue, request, Deadline::after(Duration::from_secs(20))).unwrap();
             let mut byte = [0];
             end.data.into_buffer().unwrap().read(4095, &mut byte).unwrap();
             assert_eq!((end.result, byte), (Ok(()), [0x5a]));
@@ -129,7 +145,8 @@ fn sleeping_for_every_completion_conforms() {
 
 #[test]
 fn short_transfers_and_one_queue_conform() {
-    let options = Options { max_transfer: Some(8192), max_queues: 1, max_depth: 4, ..Options::default() };
+    let options =
+        Options { max_transfer: Some(8192), max_queues: 1, max_depth: 4, ..Options::default() };
     conforms("sim:nvme", options, 1000);
 }
 

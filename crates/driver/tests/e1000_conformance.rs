@@ -1,4 +1,5 @@
-//! The suite that every network card passes, on the driver of the e1000 family over each backend that needs no guest.
+//! The suite that every network card passes, on the driver of the e1000 family over each backend
+//! that needs no guest.
 
 mod served;
 
@@ -19,7 +20,8 @@ use ring3_model::e1000::{self as sim, E1000Handle};
 use ring3_spec::e1000::BAR;
 use ring3_spec::e1000::general::{self, Control};
 
-const MEMORY: OpenOptions = OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
+const MEMORY: OpenOptions =
+    OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
 
 fn by(interrupts: Interrupts) -> Options {
     Options { interrupts, ..Options::default() }
@@ -99,10 +101,19 @@ fn a_card_that_sends_late_conforms() {
 #[test]
 fn the_card_behind_a_socket_conforms_with_another_one_at_its_cable() {
     served::served("sim:e1000,wire=cable/socket", |uri| {
-        let peer: Arc<dyn Device> =
-            Arc::new(sim::open(&"sim:e1000,wire=cable/socket,mac=52:54:00:12:34:57".parse().unwrap(), MEMORY).unwrap());
+        let peer: Arc<dyn Device> = Arc::new(
+            sim::open(
+                &"sim:e1000,wire=cable/socket,mac=52:54:00:12:34:57".parse().unwrap(),
+                MEMORY,
+            )
+            .unwrap(),
+        );
         let peer = E1000::open(peer, Options::default()).unwrap();
-        let card = E1000::open(ring3_backend::open(&uri.parse().unwrap(), MEMORY).unwrap(), Options::default()).unwrap();
+        let card = E1000::open(
+            ring3_backend::open(&uri.parse().unwrap(), MEMORY).unwrap(),
+            Options::default(),
+        )
+        .unwrap();
         passes(&conformance::run(&card, &mut Peer::new(&peer, None).unwrap(), &suite(300)));
     });
 }
@@ -122,8 +133,10 @@ impl Wire for Socket {
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
-        // QEMU leaves frames in the socket while its card takes none: what does not fit there is lost on the wire.
-        let patience = if self.stalled { Duration::from_millis(20) } else { Duration::from_millis(1500) };
+        // QEMU leaves frames in the socket while its card takes none: what does not fit there is
+        // lost on the wire.
+        let patience =
+            if self.stalled { Duration::from_millis(20) } else { Duration::from_millis(1500) };
         self.socket.set_write_timeout(Some(patience)).unwrap();
         match self.socket.send_to(frame, &self.card) {
             Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
@@ -138,7 +151,9 @@ impl Wire for Socket {
 
     fn receive(&mut self, deadline: Deadline) -> Result<Option<Vec<u8>>, Error> {
         let mut frame = vec![0; 65536];
-        self.socket.set_read_timeout(Some(deadline.remaining().max(Duration::from_millis(1)))).unwrap();
+        self.socket
+            .set_read_timeout(Some(deadline.remaining().max(Duration::from_millis(1))))
+            .unwrap();
         Ok(self.socket.recv(&mut frame).ok().map(|len| frame[..len].to_vec()))
     }
 }
@@ -160,7 +175,12 @@ impl Qemu {
         let device = ring3_backend::open(&uri.parse().unwrap(), MEMORY).unwrap();
         let card = E1000::open(device.clone(), how).unwrap();
         await_link(&card);
-        let wire = Socket { socket, card: folder.path().join("w.card"), stalled: false, quirks: Quirks::of_qemu(model) };
+        let wire = Socket {
+            socket,
+            card: folder.path().join("w.card"),
+            stalled: false,
+            quirks: Quirks::of_qemu(model),
+        };
         Self { card, device, wire, _folder: folder }
     }
 
@@ -204,7 +224,8 @@ fn qemus_82540_and_82545_conform() {
 
 #[test]
 fn qemus_82576_conforms() {
-    let throttled = Options { throttle: Throttle::Adaptive, poll: Duration::ZERO, ..Options::default() };
+    let throttled =
+        Options { throttle: Throttle::Adaptive, poll: Duration::ZERO, ..Options::default() };
     for how in [Options::default(), by(Interrupts::Polled), throttled] {
         Qemu::new("igb", how).conforms(patient(100));
     }
@@ -261,8 +282,15 @@ fn an_82576_spreads_flows_over_its_queues_and_each_has_one() {
             qemu.wire.send(&datagram(mac, 1000 + flow)).unwrap();
             let (queue, known) = receiver(&mut queues);
             let hash = known.hash().expect("a packet came to its queue by no hash");
-            assert_eq!(hash as usize % 128 % 4, queue, "the hash is not the one by which the queue was chosen");
-            assert!(round == 0 || *of_flow == Some(queue), "flow {flow} went to queue {queue} after {of_flow:?}");
+            assert_eq!(
+                hash as usize % 128 % 4,
+                queue,
+                "the hash is not the one by which the queue was chosen"
+            );
+            assert!(
+                round == 0 || *of_flow == Some(queue),
+                "flow {flow} went to queue {queue} after {of_flow:?}"
+            );
             *of_flow = Some(queue);
         }
     }
@@ -304,8 +332,9 @@ fn open_with_buffers(qemu: &Qemu, count: u16) -> Vec<Box<dyn Queue>> {
     let mut queues = qemu.card.open_queues(count, &SHORT).unwrap();
     let depth = SHORT.rx_depth.into();
     for queue in &mut queues {
-        let mut batch: Vec<Packet> =
-            (0..depth).map(|_| Packet::new(qemu.card.dma().arena().alloc(2048, 64).unwrap(), 0)).collect();
+        let mut batch: Vec<Packet> = (0..depth)
+            .map(|_| Packet::new(qemu.card.dma().arena().alloc(2048, 64).unwrap(), 0))
+            .collect();
         assert_eq!(queue.rx_provide(&mut batch).count, depth);
     }
     // A register that is read pushes the doorbells out: a frame that comes before them is lost.
@@ -313,7 +342,8 @@ fn open_with_buffers(qemu: &Qemu, count: u16) -> Vec<Box<dyn Queue>> {
     queues
 }
 
-/// The queue that has received a packet, within a time, and what is known of that; its buffer goes to the card again.
+/// The queue that has received a packet, within a time, and what is known of that; its buffer goes
+/// to the card again.
 fn receiver(queues: &mut [Box<dyn Queue>]) -> (usize, Meta) {
     let deadline = Deadline::after(Duration::from_secs(10));
     loop {
@@ -351,7 +381,8 @@ fn a_change_of_the_filter_loses_no_frame_for_the_cards_own_address_or_another_th
     let card = E1000::open(Arc::new(device), Options::default()).unwrap();
     let settings = QueueSettings { rx_depth: 256, ..SHORT };
     let mut queue = card.open_queues(1, &settings).unwrap().remove(0);
-    let mut batch: Vec<Packet> = (0..128).map(|_| Packet::new(card.dma().arena().alloc(2048, 64).unwrap(), 0)).collect();
+    let mut batch: Vec<Packet> =
+        (0..128).map(|_| Packet::new(card.dma().arena().alloc(2048, 64).unwrap(), 0)).collect();
     let own = card.info().mac;
     let [stays, first, second] = [1, 2, 3].map(|last| Mac([2, 0, 0, 0, 7, last]));
     let filter = |unicast: Vec<Mac>| Filter { unicast, ..Filter::own(own) };
@@ -359,14 +390,22 @@ fn a_change_of_the_filter_loses_no_frame_for_the_cards_own_address_or_another_th
     for round in 0..200 {
         assert_eq!(queue.rx_provide(&mut batch).count, 128, "{round}");
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..64).for_each(|_| [own, stays].iter().for_each(|to| handle.inject(&datagram(to.0, 1)))));
+            scope.spawn(|| {
+                (0..64).for_each(|_| {
+                    [own, stays].iter().for_each(|to| handle.inject(&datagram(to.0, 1)))
+                })
+            });
             for _ in 0..4 {
                 card.set_filter(&filter(vec![first, stays])).unwrap();
                 card.set_filter(&filter(vec![second, first, stays])).unwrap();
                 card.set_filter(&filter(vec![stays])).unwrap();
             }
         });
-        assert_eq!(queue.rx_return(&mut batch).unwrap(), 128, "frames came through in round {round}");
+        assert_eq!(
+            queue.rx_return(&mut batch).unwrap(),
+            128,
+            "frames came through in round {round}"
+        );
     }
 }
 

@@ -11,7 +11,8 @@ use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_model::e1000::{self as sim, E1000Handle};
 use ring3_spec::e1000::{BAR, receive, transmit};
 
-const MEMORY: OpenOptions = OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
+const MEMORY: OpenOptions =
+    OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A card with an open queue and 32 buffers to receive into.
@@ -41,7 +42,8 @@ impl Rig {
         Self { handle, bar, queue, nic }
     }
 
-    /// The card writes `word` over the second word of descriptor `slot` of the ring whose registers these are.
+    /// The card writes `word` over the second word of descriptor `slot` of the ring whose registers
+    /// these are.
     fn write_back(&self, low: u64, high: u64, slot: u64, word: u64) {
         let ring = u64::from(self.bar.read32(low)) | u64::from(self.bar.read32(high)) << 32;
         self.handle.with(|_, bus| bus.write(ring + slot * 16 + 8, &word.to_le_bytes()).unwrap());
@@ -52,7 +54,12 @@ impl Rig {
     }
 
     fn write_sent(&self, slot: u64, word: u64) {
-        self.write_back(transmit::ring_low(0).offset(), transmit::ring_high(0).offset(), slot, word);
+        self.write_back(
+            transmit::ring_low(0).offset(),
+            transmit::ring_high(0).offset(),
+            slot,
+            word,
+        );
     }
 
     fn send(&mut self, number: u8) {

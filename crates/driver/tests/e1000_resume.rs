@@ -16,8 +16,10 @@ use ring3_spec::e1000::nvm;
 use serde_json::json;
 use successor::{Successor, altered, through_json};
 
-const MEMORY: OpenOptions = OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
-const SETTINGS: QueueSettings = QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 2048 };
+const MEMORY: OpenOptions =
+    OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
+const SETTINGS: QueueSettings =
+    QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 2048 };
 
 /// What the first process has left: the device, its memory, and what it has written down.
 struct Left {
@@ -37,7 +39,8 @@ fn buffer(nic: &dyn Nic) -> Packet {
     Packet::new(nic.dma().arena().alloc(2048, 64).unwrap(), 0)
 }
 
-/// A queue with 16 buffers to receive into, one packet that has come, and one that was sent and not returned.
+/// A queue with 16 buffers to receive into, one packet that has come, and one that was sent and not
+/// returned.
 fn left() -> Left {
     let device = sim::open(&"sim:e1000".parse().unwrap(), MEMORY).unwrap();
     let handle = device.handle();
@@ -80,7 +83,11 @@ fn a_card_goes_on_in_the_next_process_with_what_came_and_went_and_is_never_reset
     assert_eq!(left.device.dma().arena().unclaimed(), []);
     // Only EERD is written, to see that it is the same card.
     let asked = left.handle.counters().writes - writes;
-    assert_eq!((queue.held(), asked), ((16, 1), nvm::CHECKED_WORDS.into()), "somebody wrote a register");
+    assert_eq!(
+        (queue.held(), asked),
+        ((16, 1), nvm::CHECKED_WORDS.into()),
+        "somebody wrote a register"
+    );
     left.handle.inject(&frame(3));
     assert_eq!(received(&mut *queue), [1, 2, 3]);
     let mut back = [Packet::default()];
@@ -112,7 +119,8 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     let unclaimed = left.device.dma().arena().unclaimed();
     let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
         let queue = altered(&left.queue, change);
-        let error = nic.resume_queues(from_ref(&queue)).err().unwrap_or_else(|| panic!("{what} was taken"));
+        let error =
+            nic.resume_queues(from_ref(&queue)).err().unwrap_or_else(|| panic!("{what} was taken"));
         assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
         assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
     };
@@ -123,11 +131,21 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     refused("smaller buffers than the card's", &|state| state["settings"]["rx_room"] = json!(256));
     refused("a ring that cannot be", &|state| state["receive"]["state"]["tail"] = json!(4000));
     refused("a slot that is not held", &|state| state["receive"]["held"][0]["slot"] = json!(31));
-    refused("a slot beyond the ring", &|state| state["receive"]["held"][0]["slot"] = json!(u32::MAX));
-    refused("a slot twice", &|state| state["receive"]["held"][0] = state["receive"]["held"][1].clone());
-    refused("a buffer that is missing", &|state| drop(state["receive"]["held"].as_array_mut().unwrap().pop()));
-    refused("a packet beyond its buffer", &|state| state["transmit"]["held"][0]["packet"]["len"] = json!(4096));
-    refused("the ring of somebody else", &|state| state["transmit"]["memory"] = state["receive"]["memory"].clone());
+    refused("a slot beyond the ring", &|state| {
+        state["receive"]["held"][0]["slot"] = json!(u32::MAX)
+    });
+    refused("a slot twice", &|state| {
+        state["receive"]["held"][0] = state["receive"]["held"][1].clone()
+    });
+    refused("a buffer that is missing", &|state| {
+        drop(state["receive"]["held"].as_array_mut().unwrap().pop())
+    });
+    refused("a packet beyond its buffer", &|state| {
+        state["transmit"]["held"][0]["packet"]["len"] = json!(4096)
+    });
+    refused("the ring of somebody else", &|state| {
+        state["transmit"]["memory"] = state["receive"]["memory"].clone()
+    });
     nic.resume_queues(from_ref(&left.queue)).unwrap();
 }
 
@@ -135,7 +153,8 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
 fn a_state_that_is_another_cards_is_refused() {
     let left = left();
     let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        let error = E1000::resume(left.device.clone(), None, &altered(&left.card, change)).err().unwrap();
+        let error =
+            E1000::resume(left.device.clone(), None, &altered(&left.card, change)).err().unwrap();
         assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
     };
     refused("another address", &|state| state["mac"] = json!("02:00:00:00:00:01"));

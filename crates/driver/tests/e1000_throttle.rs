@@ -17,7 +17,8 @@ use ring3_spec::e1000::general::{self, Control};
 use ring3_spec::e1000::{BAR, interrupt};
 use successor::{Successor, through_json};
 
-const MEMORY: OpenOptions = OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
+const MEMORY: OpenOptions =
+    OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A card with an open queue that sleeps for each packet.
@@ -45,9 +46,15 @@ impl Rig {
         let handle = device.handle();
         let device: Arc<dyn Device> = Arc::new(device);
         let nic = E1000::open(device.clone(), options(throttle)).unwrap();
-        let mut queue =
-            nic.open_queues(1, &QueueSettings { rx_depth: 32, tx_depth: 32, ..QueueSettings::default() }).unwrap().remove(0);
-        let mut batch: Vec<Packet> = (0..32).map(|_| Packet::new(nic.dma().arena().alloc(2048, 64).unwrap(), 0)).collect();
+        let mut queue = nic
+            .open_queues(
+                1,
+                &QueueSettings { rx_depth: 32, tx_depth: 32, ..QueueSettings::default() },
+            )
+            .unwrap()
+            .remove(0);
+        let mut batch: Vec<Packet> =
+            (0..32).map(|_| Packet::new(nic.dma().arena().alloc(2048, 64).unwrap(), 0)).collect();
         assert_eq!(queue.rx_provide(&mut batch).count, 32);
         Self { handle, bar: device.bar(BAR).unwrap(), queue, nic, device }
     }
@@ -92,7 +99,8 @@ fn a_fixed_throttle_is_in_the_queues_register_and_not_in_the_links() {
 fn a_fixed_throttle_is_in_the_cards_register_where_all_share_one_interrupt() {
     let device = sim::open(&"sim:e1000,vectors=0".parse().unwrap(), MEMORY).unwrap();
     let bar = device.bar(BAR).unwrap();
-    let _card = E1000::open(Arc::new(device), options(Throttle::Fixed(Duration::from_micros(64)))).unwrap();
+    let _card =
+        E1000::open(Arc::new(device), options(Throttle::Fixed(Duration::from_micros(64)))).unwrap();
     assert_eq!(bar.read32(interrupt::THROTTLE.offset()), 250);
 }
 
@@ -141,7 +149,8 @@ fn an_adaptive_throttle_begins_anew_after_a_reset() {
 fn an_interval_that_the_last_process_has_left_ends_with_the_first_sample_of_the_next() {
     let mut rig = Rig::new(Throttle::Adaptive);
     rig.bursts_until(|interval| interval > 0);
-    let (queue, card) = (through_json(&rig.queue.detach().unwrap()), through_json(&rig.nic.detach().unwrap()));
+    let (queue, card) =
+        (through_json(&rig.queue.detach().unwrap()), through_json(&rig.nic.detach().unwrap()));
     let Rig { handle, bar, nic, device, queue: detached } = rig;
     drop((detached, nic));
     let device = Successor::of(&device);
@@ -154,10 +163,17 @@ fn an_interval_that_the_last_process_has_left_ends_with_the_first_sample_of_the_
 
 #[test]
 fn a_driver_without_throttles_refuses_one() {
-    let card: Arc<dyn Device> = Arc::new(ring3_model::virtio::net::open(&"sim:virtio-net".parse().unwrap(), MEMORY).unwrap());
-    let disk: Arc<dyn Device> = Arc::new(ring3_model::nvme::open(&"sim:nvme".parse().unwrap(), MEMORY).unwrap());
+    let card: Arc<dyn Device> = Arc::new(
+        ring3_model::virtio::net::open(&"sim:virtio-net".parse().unwrap(), MEMORY).unwrap(),
+    );
+    let disk: Arc<dyn Device> =
+        Arc::new(ring3_model::nvme::open(&"sim:nvme".parse().unwrap(), MEMORY).unwrap());
     for device in [card, disk] {
-        let settings = Settings { throttle: Some(Throttle::Off), interrupts: Interrupts::Polled, ..Settings::default() };
+        let settings = Settings {
+            throttle: Some(Throttle::Off),
+            interrupts: Interrupts::Polled,
+            ..Settings::default()
+        };
         let error = Driver::open(device, None, &settings).err().expect("it was taken").to_string();
         assert!(error.contains("--throttle") && error.contains("leave it out"), "{error}");
     }

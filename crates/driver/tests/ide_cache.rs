@@ -1,5 +1,6 @@
-//! What becomes of written data that a drive on an IDE channel keeps in its volatile cache, beyond what `ata_cache.rs` shows: how a loss of
-//! power is seen, what a slow-down leaves of what was promised, and what one bus master at a time means.
+//! What becomes of written data that a drive on an IDE channel keeps in its volatile cache, beyond
+//! what `ata_cache.rs` shows: how a loss of power is seen, what a slow-down leaves of what was
+//! promised, and what one bus master at a time means.
 
 mod ide;
 

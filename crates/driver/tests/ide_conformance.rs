@@ -11,7 +11,12 @@ use ring3_driver::Interrupts;
 use ring3_driver::ata::ide::Controller;
 use ring3_driver::ata::{Level, Options};
 
-fn run(uri: &Uri, memory: OpenOptions, options: Options, suite: &conformance::Options) -> Result<Vec<Report>, Error> {
+fn run(
+    uri: &Uri,
+    memory: OpenOptions,
+    options: Options,
+    suite: &conformance::Options,
+) -> Result<Vec<Report>, Error> {
     let controller = Controller::open(ring3_backend::open(uri, memory)?, options)?;
     assert!(controller.refused().is_empty(), "{:?}", controller.refused());
     Ok(controller.drives().iter().map(|disk| conformance::run(disk, suite)).collect())
@@ -72,13 +77,23 @@ fn polling_conforms() {
 #[test]
 fn sleeping_for_every_end_conforms() {
     conforms("sim:ide,disks=2", Options { poll: Duration::ZERO, ..Options::default() }, 2, 300);
-    conforms("sim:ide,chip=cmd646,disks=2", Options { poll: Duration::ZERO, ..Options::default() }, 2, 300);
+    conforms(
+        "sim:ide,chip=cmd646,disks=2",
+        Options { poll: Duration::ZERO, ..Options::default() },
+        2,
+        300,
+    );
 }
 
 #[test]
 fn pio_conforms_with_and_without_interrupts() {
     conforms("sim:ide,chip=piix3", pio(), 1, 200);
-    conforms("sim:ide,chip=cmd646,disks=2", Options { interrupts: Interrupts::Polled, ..pio() }, 2, 100);
+    conforms(
+        "sim:ide,chip=cmd646,disks=2",
+        Options { interrupts: Interrupts::Polled, ..pio() },
+        2,
+        100,
+    );
 }
 
 #[test]
@@ -88,7 +103,12 @@ fn pio_without_read_multiple_conforms() {
 
 #[test]
 fn a_drive_without_dma_conforms() {
-    conforms("sim:ide,dma=off", Options { max_transfer: Some(16 << 10), ..Options::default() }, 1, 200);
+    conforms(
+        "sim:ide,dma=off",
+        Options { max_transfer: Some(16 << 10), ..Options::default() },
+        1,
+        200,
+    );
 }
 
 #[test]
@@ -141,7 +161,9 @@ fn qemus_cmd646_conforms_where_there_is_one() {
     let memory = OpenOptions { below: 1 << 32, ..OpenOptions::default() };
     let uri = "qtest:cmd646-ide,size=64M".parse().unwrap();
     match run(&uri, memory, Options::default(), &suite) {
-        Err(error @ Error::Unsupported(_)) if error.to_string().contains("needs qemu-system-alpha") => {
+        Err(error @ Error::Unsupported(_))
+            if error.to_string().contains("needs qemu-system-alpha") =>
+        {
             println!("skipped: {error}")
         }
         reports => reports.unwrap().iter().for_each(|report| assert!(report.passed(), "{report}")),

@@ -1,5 +1,6 @@
-//! The IDE driver on simulated controllers, beyond what the conformance suite shows: what a request costs, whose turn it is, which
-//! modes are chosen, and that no rule of the hardware is broken on the way.
+//! The IDE driver on simulated controllers, beyond what the conformance suite shows: what a request
+//! costs, whose turn it is, which modes are chosen, and that no rule of the hardware is broken on
+//! the way.
 
 mod ide;
 
@@ -128,7 +129,11 @@ fn chip_cable_and_drive_choose_the_mode() {
         (",dma=off", "PIO", 0),
     ] {
         let bench = bench(uri);
-        assert_eq!((bench.drive(0).mode().as_str(), bench.handle.transfer_mode(0)), (mode, code), "{uri}");
+        assert_eq!(
+            (bench.drive(0).mode().as_str(), bench.handle.transfer_mode(0)),
+            (mode, code),
+            "{uri}"
+        );
         succeed(&mut *bench.queue(4), Request::read(1, 0, 8, bench.buffer(4096)));
         bench.well_behaved();
     }
@@ -152,14 +157,18 @@ fn interrupts_are_of_the_channel_or_of_the_function() {
     assert_eq!(bench(",chip=cmd646").controller.interrupts(), Some(IrqKind::Intx));
     assert_eq!(bench_with("", polled()).controller.interrupts(), None);
     assert!(bench_with("", polled()).queue(1).irq().is_none());
-    let refused = Controller::open(Arc::new(device("")), Options { interrupts: Interrupts::Only(IrqKind::MsiX), ..short() });
+    let refused = Controller::open(
+        Arc::new(device("")),
+        Options { interrupts: Interrupts::Only(IrqKind::MsiX), ..short() },
+    );
     assert!(matches!(refused, Err(Error::Unsupported(_))));
 }
 
 #[test]
 fn a_sleeper_is_woken_by_its_own_drives_end_whichever_chip_it_is() {
     for uri in [",disks=4", ",chip=cmd646,disks=4"] {
-        let bench = bench_with(&format!("{uri},delay=200us"), Options { poll: Duration::ZERO, ..short() });
+        let bench =
+            bench_with(&format!("{uri},delay=200us"), Options { poll: Duration::ZERO, ..short() });
         std::thread::scope(|scope| {
             for drive in bench.controller.drives() {
                 scope.spawn(|| {
@@ -180,15 +189,26 @@ fn a_sleeper_is_woken_by_its_own_drives_end_whichever_chip_it_is() {
 #[test]
 fn no_rule_is_broken_by_any_way_of_moving_data() {
     for uri in ["", ",chip=piix3", ",chip=cmd646", ",block=4096", ",lba48=off", ",multiple=0"] {
-        for (options, way) in [(short(), "interrupts"), (polled(), "polled"), (Options { level: Level::Pio, ..short() }, "pio")] {
+        for (options, way) in [
+            (short(), "interrupts"),
+            (polled(), "polled"),
+            (Options { level: Level::Pio, ..short() }, "pio"),
+        ] {
             let bench = bench_with(&format!("{uri},disks=3"), options);
             for (index, drive) in bench.controller.drives().iter().enumerate() {
-                let (mut queue, block) = (drive.open_queue(8).unwrap(), drive.info().block_size as usize);
+                let (mut queue, block) =
+                    (drive.open_queue(8).unwrap(), drive.info().block_size as usize);
                 for blocks in [1, 7, 16, 33] {
                     let byte = (index * 50 + blocks) as u8;
-                    succeed(&mut *queue, Request::write(1, 5, blocks as u32, bench.filled(blocks * block, byte)));
+                    succeed(
+                        &mut *queue,
+                        Request::write(1, 5, blocks as u32, bench.filled(blocks * block, byte)),
+                    );
                     succeed(&mut *queue, Request::flush(2));
-                    let data = succeed(&mut *queue, Request::read(3, 5, blocks as u32, bench.buffer(blocks * block)));
+                    let data = succeed(
+                        &mut *queue,
+                        Request::read(3, 5, blocks as u32, bench.buffer(blocks * block)),
+                    );
                     assert!(bytes(data).iter().all(|&found| found == byte), "{uri} {way}");
                 }
             }
@@ -208,7 +228,8 @@ fn a_channel_that_is_dropped_leaves_no_interrupt_and_no_transfer() {
     assert_eq!(Controller::open(device, short()).unwrap().drives().len(), 2);
 }
 
-/// Many requests to two drives while everything goes wrong now and then; each ends exactly once, and what ends well is right.
+/// Many requests to two drives while everything goes wrong now and then; each ends exactly once,
+/// and what ends well is right.
 #[test]
 fn random_faults_end_every_request_exactly_once() {
     let bench = bench(",disks=2");
@@ -251,7 +272,10 @@ fn churn(drive: &dyn Disk, bench: &Bench) {
         assert_eq!(outcome.completions.len(), 4);
         for Completion { result, data, .. } in outcome.completions {
             let data = bytes(data);
-            assert!(!wrote || result.is_err() || data.iter().all(|&byte| byte == round as u8 + 1), "round {round}");
+            assert!(
+                !wrote || result.is_err() || data.iter().all(|&byte| byte == round as u8 + 1),
+                "round {round}"
+            );
         }
     }
 }
@@ -297,7 +321,8 @@ fn high() -> High {
 fn memory_above_4_gib_is_refused_with_the_option_that_mends_it_and_does_for_pio() {
     let Err(error) = Controller::open(Arc::new(high()), short()) else { panic!("it was opened") };
     assert!(error.to_string().contains("below=4G"), "{error}");
-    let controller = Controller::open(Arc::new(high()), Options { level: Level::Pio, ..short() }).unwrap();
+    let controller =
+        Controller::open(Arc::new(high()), Options { level: Level::Pio, ..short() }).unwrap();
     assert_eq!(controller.drives()[0].mode(), "PIO");
 }
 
@@ -325,7 +350,8 @@ fn whoever_finds_the_other_drives_end_wakes_its_owner() {
     let controller = Controller::open(Arc::new(device), short()).unwrap();
     handle.set_timing(Timing::Held);
     let [master, slave] = controller.drives() else { panic!() };
-    let (mut master, mut slave, arena) = (master.open_queue(8).unwrap(), slave.open_queue(8).unwrap(), slave.dma().arena());
+    let (mut master, mut slave, arena) =
+        (master.open_queue(8).unwrap(), slave.open_queue(8).unwrap(), slave.dma().arena());
     for round in 0..3 {
         slave.submit(Request::read(round, 0, 1, arena.alloc_pages(512).unwrap())).unwrap();
         slave.ring();
@@ -335,7 +361,8 @@ fn whoever_finds_the_other_drives_end_wakes_its_owner() {
         handle.release();
         assert!(master.reap_one().unwrap().is_none());
         let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
-        let fired = poll(&mut [PollFd::new(slave.irq().unwrap(), PollFlags::IN)], Some(&timeout)).unwrap();
+        let fired =
+            poll(&mut [PollFd::new(slave.irq().unwrap(), PollFlags::IN)], Some(&timeout)).unwrap();
         assert_eq!(fired, 1, "round {round}");
         slave.disarm().unwrap();
         assert!(slave.reap_one().unwrap().is_some());

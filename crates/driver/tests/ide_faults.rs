@@ -1,10 +1,14 @@
-//! What the user of an IDE disk sees when its controller or its drive misbehaves: the table of docs/faults.md, one test for each line.
+//! What the user of an IDE disk sees when its controller or its drive misbehaves: the table of
+//! docs/faults.md, one test for each line.
 
 mod ide;
 
 use std::time::Duration;
 
-use ide::{Bench, Outcome, PATIENCE, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed, try_bench};
+use ide::{
+    Bench, Outcome, PATIENCE, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short,
+    succeed, try_bench,
+};
 use ring3_class::block::{Disk, IoError, Request};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options};
@@ -18,8 +22,9 @@ const FAULT_WRITE: u8 = opcode::WRITE_DMA;
 const CRC: Action = Action::Error(ErrorBits(0).with_interface_crc(1).with_aborted(1).0);
 const UNREADABLE: Action = Action::Error(ErrorBits(0).with_uncorrectable(1).0);
 
-/// A disk whose first read meets `action`, with block 8 filled with 0x5a. Reads it once with the fault; then the disk is used once more
-/// and must work. Returns how the first read went, and the bench.
+/// A disk whose first read meets `action`, with block 8 filled with 0x5a. Reads it once with the
+/// fault; then the disk is used once more and must work. Returns how the first read went, and the
+/// bench.
 fn read_with_on(uri: &str, options: Options, action: Action) -> (Outcome, Bench) {
     let bench = bench_with(uri, options);
     assert!(bench.handle.poke(0, 8 * 512, &[0x5a; 512]));
@@ -39,14 +44,20 @@ fn read_with_on(uri: &str, options: Options, action: Action) -> (Outcome, Bench)
     (outcome, bench)
 }
 
-/// The same by interrupt and by looking, on a chip in compatibility mode and on one in native mode; the read ends with `end`.
+/// The same by interrupt and by looking, on a chip in compatibility mode and on one in native mode;
+/// the read ends with `end`.
 fn read_with(action: Action, end: Result<(), IoError>) -> Vec<(Outcome, Bench)> {
     let polled = || Options { interrupts: Interrupts::Polled, ..short() };
     let runs = [("", short()), ("", polled()), (",chip=cmd646", short())];
     let runs = runs.map(|(uri, options)| read_with_on(uri, options, action));
     for (outcome, _) in &runs {
         assert_eq!(outcome.of(1), end);
-        assert!(outcome.errors.is_empty() && outcome.took < PATIENCE / 2, "{:?} {:?}", outcome.errors, outcome.took);
+        assert!(
+            outcome.errors.is_empty() && outcome.took < PATIENCE / 2,
+            "{:?} {:?}",
+            outcome.errors,
+            outcome.took
+        );
     }
     runs.into()
 }
@@ -139,15 +150,21 @@ fn a_drive_that_is_busy_until_its_reset_costs_one() {
 #[test]
 fn a_drive_that_never_clears_busy_ends_its_requests_and_the_other_channel_lives() {
     let bench = bench(",disks=3");
-    let (mut master, mut slave, mut other) =
-        (bench.queue(8), bench.drive(1).open_queue(8).unwrap(), bench.drive(2).open_queue(8).unwrap());
+    let (mut master, mut slave, mut other) = (
+        bench.queue(8),
+        bench.drive(1).open_queue(8).unwrap(),
+        bench.drive(2).open_queue(8).unwrap(),
+    );
     bench.handle.plan().add(Rule::io(Action::Busy, FAULT_READ).on_queue(1));
     for token in 0..4 {
         master.submit(Request::read(token, 0, 1, bench.buffer(512))).unwrap();
     }
     let outcome = finish(&mut *master);
     assert!((0..4).all(|token| outcome.of(token) == Err(IoError::Timeout)));
-    assert!(outcome.completions.iter().all(|completion| completion.data.len() == 512), "the memory comes back");
+    assert!(
+        outcome.completions.iter().all(|completion| completion.data.len() == 512),
+        "the memory comes back"
+    );
     // Its slave cannot be reached past it, and says so.
     assert!(execute(&mut *slave, Request::read(1, 0, 1, bench.buffer(512))).0.is_err());
     succeed(&mut *other, Request::read(1, 0, 1, bench.buffer(512)));
@@ -155,7 +172,10 @@ fn a_drive_that_never_clears_busy_ends_its_requests_and_the_other_channel_lives(
     let (end, _) = execute(&mut *master, Request::read(9, 0, 1, bench.buffer(512)));
     assert_eq!(end, Err(IoError::Timeout));
     let error = master.tick(std::time::Instant::now()).unwrap_err().to_string();
-    assert!(error.contains("primary master") && error.contains("open the controller again"), "{error}");
+    assert!(
+        error.contains("primary master") && error.contains("open the controller again"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -178,7 +198,11 @@ fn a_drive_that_is_pulled_out_ends_its_requests_as_gone_and_its_slave_lives() {
             queue.submit(Request::read(token, 0, 1, bench.buffer(512))).unwrap();
         }
         let outcome = finish(&mut *queue);
-        assert!((0..3).all(|token| outcome.of(token) == Err(IoError::Gone)), "{:?}", outcome.completions);
+        assert!(
+            (0..3).all(|token| outcome.of(token) == Err(IoError::Gone)),
+            "{:?}",
+            outcome.completions
+        );
         if index == 1 {
             succeed(&mut *bench.queue(8), Request::read(9, 0, 1, bench.buffer(512)));
         }
@@ -210,18 +234,28 @@ fn a_missing_drive_is_nothing_and_no_ghost_of_its_master() {
 fn a_drive_that_is_busy_from_the_start_is_refused_and_the_other_channel_works() {
     let uri = ",disks=3,fault=stuck-ready:reset";
     let bench = try_bench(uri, short()).unwrap();
-    let refused: Vec<_> = bench.controller.refused().iter().map(|(name, error)| format!("{name}: {error}")).collect();
-    assert!(refused[0].contains("primary master: a drive to be ready after a reset (BSY) took longer than"), "{refused:?}");
+    let refused: Vec<_> =
+        bench.controller.refused().iter().map(|(name, error)| format!("{name}: {error}")).collect();
+    assert!(
+        refused[0]
+            .contains("primary master: a drive to be ready after a reset (BSY) took longer than"),
+        "{refused:?}"
+    );
     let disk = bench.controller.drives().last().expect("the secondary master");
     assert!(disk.name().ends_with("secondary master"));
-    succeed(&mut *disk.open_queue(4).unwrap(), Request::read(1, 0, 1, disk.dma().arena().alloc_pages(512).unwrap()));
+    succeed(
+        &mut *disk.open_queue(4).unwrap(),
+        Request::read(1, 0, 1, disk.dma().arena().alloc_pages(512).unwrap()),
+    );
 }
 
 #[test]
 fn a_drive_that_does_not_say_who_it_is_is_refused() {
     for fault in ["hang", "drop", "error/0x04"] {
         let bench = bench(&format!(",disks=2,fault={fault}:identify"));
-        let [(name, error)] = bench.controller.refused() else { panic!("{:?}", bench.controller.refused()) };
+        let [(name, error)] = bench.controller.refused() else {
+            panic!("{:?}", bench.controller.refused())
+        };
         assert!(name.ends_with("primary master"), "{name}: {error}");
         assert_eq!(bench.controller.drives().len(), 1);
         let slave = bench.drive(0);
@@ -233,8 +267,13 @@ fn a_drive_that_does_not_say_who_it_is_is_refused() {
 #[test]
 fn a_packet_drive_is_refused_as_what_it_is() {
     let bench = bench(",disks=1,cdrom=on");
-    let [(name, error)] = bench.controller.refused() else { panic!("{:?}", bench.controller.refused()) };
-    assert!(name.ends_with("primary slave") && error.to_string().contains("ATAPI"), "{name}: {error}");
+    let [(name, error)] = bench.controller.refused() else {
+        panic!("{:?}", bench.controller.refused())
+    };
+    assert!(
+        name.ends_with("primary slave") && error.to_string().contains("ATAPI"),
+        "{name}: {error}"
+    );
 }
 
 #[test]
@@ -257,7 +296,10 @@ fn a_drive_that_stays_broken_is_a_transport_error() {
     let bench = bench("");
     let mut queue = bench.queue(8);
     bench.handle.plan().add(Rule::io(Action::DriveFault, FAULT_READ).always());
-    assert_eq!(execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512))).0, Err(IoError::Transport));
+    assert_eq!(
+        execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512))).0,
+        Err(IoError::Transport)
+    );
     assert_eq!(bench.handle.plan().fired(), 3);
 }
 
@@ -273,10 +315,16 @@ fn damage_on_the_cable_is_repeated_at_once() {
 fn damage_again_and_again_costs_the_transfer_mode() {
     let bench = bench("");
     let mut queue = bench.queue(8);
-    assert_eq!((bench.drive(0).mode().as_str(), bench.handle.transfer_mode(0)), ("Ultra DMA mode 2", 0x42));
+    assert_eq!(
+        (bench.drive(0).mode().as_str(), bench.handle.transfer_mode(0)),
+        ("Ultra DMA mode 2", 0x42)
+    );
     bench.handle.plan().add(Rule::io(CRC, FAULT_WRITE).times(2));
     succeed(&mut *queue, Request::write(1, 0, 8, bench.filled(4096, 7)));
-    assert_eq!((bench.drive(0).mode().as_str(), bench.handle.transfer_mode(0)), ("Ultra DMA mode 0", 0x40));
+    assert_eq!(
+        (bench.drive(0).mode().as_str(), bench.handle.transfer_mode(0)),
+        ("Ultra DMA mode 0", 0x40)
+    );
     bench.well_behaved();
 }
 
@@ -300,7 +348,10 @@ fn damage_that_no_mode_mends_is_a_transport_error() {
     let bench = bench("");
     let mut queue = bench.queue(8);
     bench.handle.plan().add(Rule::io(CRC, FAULT_READ).always());
-    assert_eq!(execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512))).0, Err(IoError::Transport));
+    assert_eq!(
+        execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512))).0,
+        Err(IoError::Transport)
+    );
     bench.handle.plan().clear();
     succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
 }
@@ -322,7 +373,10 @@ fn pio_meets_the_same_faults() {
     let bench = bench_with("", pio());
     let mut queue = bench.queue(4);
     bench.handle.plan().add(Rule::io(UNREADABLE, FAULT_WRITE));
-    assert_eq!(execute(&mut *queue, Request::write(1, 0, 8, bench.filled(4096, 1))).0, Err(IoError::Medium));
+    assert_eq!(
+        execute(&mut *queue, Request::write(1, 0, 8, bench.filled(4096, 1))).0,
+        Err(IoError::Medium)
+    );
     succeed(&mut *queue, Request::write(2, 0, 8, bench.filled(4096, 2)));
     bench.well_behaved();
 }
@@ -341,8 +395,15 @@ fn a_function_that_is_pulled_out_ends_all_requests_as_gone_and_gives_their_memor
     }
     for queue in &mut queues {
         let outcome = finish(&mut **queue);
-        let gone = outcome.completions.iter().filter(|completion| completion.result == Err(IoError::Gone)).count();
-        assert!(gone >= 3 && outcome.completions.iter().all(|completion| completion.data.len() == 512), "{gone}");
+        let gone = outcome
+            .completions
+            .iter()
+            .filter(|completion| completion.result == Err(IoError::Gone))
+            .count();
+        assert!(
+            gone >= 3 && outcome.completions.iter().all(|completion| completion.data.len() == 512),
+            "{gone}"
+        );
     }
     drop(queues);
     assert_eq!(bench.free(), free);
@@ -375,7 +436,8 @@ fn a_queue_that_is_dropped_with_a_command_that_never_ends_gives_its_memory_back(
 
 #[test]
 fn a_slow_reset_is_waited_for() {
-    let bench = bench_with(",ready=30ms", Options { ready_timeout: Duration::from_secs(10), ..short() });
+    let bench =
+        bench_with(",ready=30ms", Options { ready_timeout: Duration::from_secs(10), ..short() });
     let mut queue = bench.queue(8);
     bench.handle.plan().add(Rule::io(Action::Drop, FAULT_READ));
     succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));

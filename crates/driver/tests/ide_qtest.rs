@@ -1,5 +1,6 @@
-//! The IDE driver on QEMU's controllers, beyond what `ide_conformance.rs` shows: what is found and refused, drives that share a
-//! channel, bad blocks, memory out of reach, and a QEMU that is killed.
+//! The IDE driver on QEMU's controllers, beyond what `ide_conformance.rs` shows: what is found and
+//! refused, drives that share a channel, bad blocks, memory out of reach, and a QEMU that is
+//! killed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn device(uri: &str) -> Arc<Qtest> {
     let options = OpenOptions { arena: 16 << 20, below: 1 << 32, ..OpenOptions::default() };
-    Arc::new(qtest::open(&uri.parse::<Uri>().unwrap(), options).unwrap_or_else(|error| panic!("{error}")))
+    Arc::new(
+        qtest::open(&uri.parse::<Uri>().unwrap(), options)
+            .unwrap_or_else(|error| panic!("{error}")),
+    )
 }
 
 fn controller(uri: &str) -> Controller {
@@ -53,10 +57,19 @@ fn drives_are_named_by_their_places_and_an_optical_one_is_refused_as_what_it_is(
     let controller = controller("qtest:piix3-ide,disks=3,cdrom=on,null=on");
     let names: Vec<_> = controller.drives().iter().map(|drive| drive.name()).collect();
     let places = ["primary master", "primary slave", "secondary master"];
-    assert!(names.iter().zip(places).all(|(name, place)| name.ends_with(place)) && names.len() == 3, "{names:?}");
-    assert_eq!(controller.drives().iter().map(|drive| drive.place()).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0)]);
+    assert!(
+        names.iter().zip(places).all(|(name, place)| name.ends_with(place)) && names.len() == 3,
+        "{names:?}"
+    );
+    assert_eq!(
+        controller.drives().iter().map(|drive| drive.place()).collect::<Vec<_>>(),
+        [(0, 0), (0, 1), (1, 0)]
+    );
     let [(name, error)] = controller.refused() else { panic!("{:?}", controller.refused()) };
-    assert!(name.ends_with("secondary slave") && error.to_string().contains("ATAPI"), "{name}: {error}");
+    assert!(
+        name.ends_with("secondary slave") && error.to_string().contains("ATAPI"),
+        "{name}: {error}"
+    );
     assert_eq!(controller.interrupts(), Some(IrqKind::Intx));
 }
 
@@ -81,8 +94,11 @@ fn drives_and_chip_are_set_to_the_best_mode_that_both_have() {
 #[test]
 fn four_drives_in_four_threads_do_not_disturb_each_other() {
     for interrupts in [Interrupts::Auto, Interrupts::Polled] {
-        let controller =
-            Controller::open(device("qtest:piix4-ide,disks=4,size=16M"), Options { interrupts, ..Options::default() }).unwrap();
+        let controller = Controller::open(
+            device("qtest:piix4-ide,disks=4,size=16M"),
+            Options { interrupts, ..Options::default() },
+        )
+        .unwrap();
         std::thread::scope(|scope| {
             for drive in controller.drives() {
                 scope.spawn(move || churn(drive, 60));
@@ -105,7 +121,11 @@ fn a_slave_is_served_while_its_master_is_busy_with_many() {
     let buffer = slave.dma().arena().alloc_pages(512).unwrap();
     // The slave's owner alone moves the channel on.
     assert_eq!(execute(&mut *one, Request::read(1, 0, 1, buffer), soon()).unwrap().result, Ok(()));
-    assert!(master.stats().commands <= 3, "its turn came after {} commands", master.stats().commands);
+    assert!(
+        master.stats().commands <= 3,
+        "its turn came after {} commands",
+        master.stats().commands
+    );
 }
 
 #[test]
@@ -122,7 +142,8 @@ fn a_second_queue_is_refused_by_the_drives_name_until_the_first_is_closed() {
 #[test]
 fn a_bad_block_is_an_error_and_its_neighbours_are_read() {
     for options in [Options::default(), Options { level: Level::Pio, ..Options::default() }] {
-        let controller = Controller::open(device("qtest:piix3-ide,size=1M,bad=16:read"), options).unwrap();
+        let controller =
+            Controller::open(device("qtest:piix3-ide,size=1M,bad=16:read"), options).unwrap();
         let drive = &controller.drives()[0];
         let mut queue = drive.open_queue(4).unwrap();
         for (lba, good) in [(8, true), (16, false), (17, true), (15, true)] {
@@ -138,7 +159,10 @@ fn a_bad_block_is_an_error_and_its_neighbours_are_read() {
 #[test]
 fn the_function_masters_the_bus_only_while_its_controller_lives() {
     let device = device("qtest:piix3-ide,null=on");
-    let bus_master = || device.config_read(ring3_spec::pci::COMMAND, 2) as u16 & ring3_spec::pci::COMMAND_BUS_MASTER != 0;
+    let bus_master = || {
+        device.config_read(ring3_spec::pci::COMMAND, 2) as u16 & ring3_spec::pci::COMMAND_BUS_MASTER
+            != 0
+    };
     let controller = Controller::open(device.clone(), Options::default()).unwrap();
     let queue = controller.drives()[0].open_queue(4).unwrap();
     drop(controller);
@@ -165,8 +189,13 @@ fn finish(queue: &mut dyn Queue) -> Vec<Result<(), IoError>> {
 #[test]
 fn a_drive_that_takes_too_long_times_out_and_works_afterwards() {
     // One command a second passes at once; those that follow pay for it.
-    let options = Options { timeout: Duration::from_millis(400), ready_timeout: Duration::from_secs(5), ..Options::default() };
-    let controller = Controller::open(device("qtest:piix3-ide,null=on,commands=1"), options).unwrap();
+    let options = Options {
+        timeout: Duration::from_millis(400),
+        ready_timeout: Duration::from_secs(5),
+        ..Options::default()
+    };
+    let controller =
+        Controller::open(device("qtest:piix3-ide,null=on,commands=1"), options).unwrap();
     let drive = &controller.drives()[0];
     let mut queue = drive.open_queue(4).unwrap();
     for token in 0..2 {
@@ -182,10 +211,18 @@ fn a_drive_that_takes_too_long_times_out_and_works_afterwards() {
 fn requests_end_as_gone_when_qemu_is_killed() {
     let device = device("qtest:piix3-ide,disks=2,null=on");
     let process_id = device.process_id();
-    let controller = Controller::open(device, Options { timeout: Duration::from_millis(500), ..Options::default() }).unwrap();
-    let mut queues: Vec<_> = controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(process_id as i32).unwrap(), rustix::process::Signal::KILL)
-        .unwrap();
+    let controller = Controller::open(
+        device,
+        Options { timeout: Duration::from_millis(500), ..Options::default() },
+    )
+    .unwrap();
+    let mut queues: Vec<_> =
+        controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(process_id as i32).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
     for (queue, drive) in queues.iter_mut().zip(controller.drives()) {
         for token in 0..4 {
             let buffer = drive.dma().arena().alloc_pages(4096).unwrap();

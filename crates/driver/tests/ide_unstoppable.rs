@@ -1,4 +1,5 @@
-//! A bus master that does not stop when it is told to: what proves that it reaches no memory any more, and what happens without a proof.
+//! A bus master that does not stop when it is told to: what proves that it reaches no memory any
+//! more, and what happens without a proof.
 
 mod ide;
 
@@ -24,11 +25,13 @@ struct Scene {
     plan: Plan,
 }
 
-/// A function with a drive on each channel; the next read of the primary's never ends, and its bus master does not stop: `faults` says what of it.
+/// A function with a drive on each channel; the next read of the primary's never ends, and its bus
+/// master does not stop: `faults` says what of it.
 fn scene(faults: &[&str]) -> Scene {
     let (inner, plan) = (device(",disks=3"), Plan::default());
     let handle = inner.handle();
-    let controller = Controller::open(Arc::new(Fault::new(Arc::new(inner), plan.clone())), short()).unwrap();
+    let controller =
+        Controller::open(Arc::new(Fault::new(Arc::new(inner), plan.clone())), short()).unwrap();
     assert!(handle.poke(0, 0, &[0x5a; 512]));
     faults.iter().for_each(|fault| plan.add(fault).unwrap());
     handle.plan().add(Rule::io(Action::Drop, opcode::READ_DMA).on_queue(1));
@@ -80,11 +83,16 @@ fn memory_that_a_function_may_still_write_to_comes_back_to_nobody() {
     }
     let outcome = finish(&mut *queue);
     assert!((0..3).all(|token| outcome.of(token) == Err(IoError::Transport)));
-    let mut lent: Vec<_> = outcome.completions.iter().map(|completion| (completion.token, completion.data.len())).collect();
+    let mut lent: Vec<_> = outcome
+        .completions
+        .iter()
+        .map(|completion| (completion.token, completion.data.len()))
+        .collect();
     lent.sort();
     // The one that the device had is given up; those that had not begun are not.
     assert_eq!(lent, [(0, 0), (1, 512), (2, 512)]);
-    let beside = execute(&mut *other.open_queue(4).unwrap(), Request::read(2, 0, 1, scene.buffer()));
+    let beside =
+        execute(&mut *other.open_queue(4).unwrap(), Request::read(2, 0, 1, scene.buffer()));
     assert_eq!(beside.0, Ok(()), "the other channel's bus master obeys");
     drop((queue, outcome, beside));
     assert_eq!(arena.free_bytes(), free - 512);
@@ -96,7 +104,9 @@ fn memory_that_a_function_may_still_write_to_comes_back_to_nobody() {
 #[test]
 fn an_end_that_the_bus_master_does_not_hear_of_is_found_by_looking_and_counted() {
     let plan = Plan::default();
-    let controller = Controller::open(Arc::new(Fault::new(Arc::new(device("")), plan.clone())), short()).unwrap();
+    let controller =
+        Controller::open(Arc::new(Fault::new(Arc::new(device("")), plan.clone())), short())
+            .unwrap();
     let drive = &controller.drives()[0];
     let mut queue = drive.open_queue(4).unwrap();
     plan.add("clear/0x4:read#4@2:1:all").unwrap();

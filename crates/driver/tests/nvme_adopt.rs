@@ -52,7 +52,8 @@ fn victim_of(device: SimNvme, options: Options) -> Victim {
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
     let controller = Controller::open(device.clone(), options).unwrap();
-    let (record, arena) = (through_json(&controller.record().unwrap()), device.dma().arena().save());
+    let (record, arena) =
+        (through_json(&controller.record().unwrap()), device.dma().arena().save());
     Victim { device, handle, controller, record, arena }
 }
 
@@ -122,7 +123,9 @@ fn works(controller: &Controller) {
 
 #[test]
 fn a_killed_driver_is_followed_without_a_reset_and_nothing_of_its_commands_comes_later() {
-    for interrupts in [Interrupts::Auto, Interrupts::Polled, Interrupts::Only(ring3_device::irq::IrqKind::Intx)] {
+    for interrupts in
+        [Interrupts::Auto, Interrupts::Polled, Interrupts::Only(ring3_device::irq::IrqKind::Intx)]
+    {
         let victim = victim_with(",cache=on", Options { interrupts, ..Options::default() });
         let handle = victim.handle.clone();
         let (mut first, mut second) = (victim.queue(), victim.queue());
@@ -133,8 +136,11 @@ fn a_killed_driver_is_followed_without_a_reset_and_nothing_of_its_commands_comes
             let region = victim.device.dma().arena().regions().next().unwrap().region.clone();
             places.push((region, buffer.span().offset as usize));
             let queue = if token % 2 == 0 { &mut first } else { &mut second };
-            let request =
-                if token < 6 { Request::read(token, token, 1, buffer) } else { Request::write(token, token, 1, buffer) };
+            let request = if token < 6 {
+                Request::read(token, token, 1, buffer)
+            } else {
+                Request::write(token, token, 1, buffer)
+            };
             queue.submit(request).unwrap();
             if token < 9 {
                 queue.ring();
@@ -147,7 +153,9 @@ fn a_killed_driver_is_followed_without_a_reset_and_nothing_of_its_commands_comes
         let controller = orphan.adopt();
         assert_eq!(handle.held(), 0, "the controller has nothing of the dead driver");
         // Free memory, which somebody else uses now.
-        let paint = |byte: u8| move |place: &(Arc<Region>, usize)| place.0.write(place.1, &[byte; 512]).unwrap();
+        let paint = |byte: u8| {
+            move |place: &(Arc<Region>, usize)| place.0.write(place.1, &[byte; 512]).unwrap()
+        };
         places.iter().for_each(paint(0x5a));
         handle.set_timing(Timing::Inline);
         assert_eq!(handle.release(), 0);
@@ -159,7 +167,10 @@ fn a_killed_driver_is_followed_without_a_reset_and_nothing_of_its_commands_comes
         works(&controller);
         assert_eq!(handle.counters().enables, 1, "no reset");
         let mut block = [1; 512];
-        assert!(handle.peek(1, 11 * 512, &mut block) && block == [0; 512], "what was not rung is not written");
+        assert!(
+            handle.peek(1, 11 * 512, &mut block) && block == [0; 512],
+            "what was not rung is not written"
+        );
         assert_eq!(handle.complaints(), Vec::<String>::new());
         drop(controller);
         let arena = orphan.device.dma().arena();
@@ -172,14 +183,19 @@ fn a_driver_may_be_killed_many_times_in_a_row() {
     let mut victim = victim(",cache=on");
     for round in 0..70 {
         let queue = victim.queue();
-        victim.handle.event(AsyncEvent::new(AsyncEvent::HEALTH, AsyncEvent::TEMPERATURE, log::SMART));
+        victim.handle.event(AsyncEvent::new(
+            AsyncEvent::HEALTH,
+            AsyncEvent::TEMPERATURE,
+            log::SMART,
+        ));
         if round % 3 == 0 {
             victim.controller.events().unwrap();
         }
         let orphan = victim.kill(vec![queue]);
         let controller = orphan.adopt();
         works(&controller);
-        let (record, arena) = (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
+        let (record, arena) =
+            (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
         victim = Victim { device: orphan.device, handle: orphan.handle, controller, record, arena };
     }
     assert_eq!((victim.handle.counters().enables, victim.handle.complaints()), (1, Vec::new()));
@@ -193,9 +209,14 @@ fn wherever_a_driver_is_killed_it_is_adopted_as_it_was_or_not_at_all() {
         let handle = device.handle();
         let device: Arc<dyn Device> = Arc::new(device);
         let mortal = Mortal::new(device.clone());
-        let options = Options { interrupts: Interrupts::Polled, timeout: Duration::from_millis(50), ..Options::default() };
+        let options = Options {
+            interrupts: Interrupts::Polled,
+            timeout: Duration::from_millis(50),
+            ..Options::default()
+        };
         let controller = Controller::open(mortal.clone(), options).unwrap();
-        let (record, arena) = (through_json(&controller.record().unwrap()), device.dma().arena().save());
+        let (record, arena) =
+            (through_json(&controller.record().unwrap()), device.dma().arena().save());
         mortal.doom(accesses);
         live(&controller, &handle);
         if !mortal.bury() {
@@ -220,13 +241,18 @@ fn wherever_a_driver_is_killed_it_is_adopted_as_it_was_or_not_at_all() {
         };
         works(&controller);
         orphan.handle.event(AsyncEvent::new(AsyncEvent::HEALTH, AsyncEvent::SPARE, log::SMART));
-        assert_eq!(controller.events().unwrap().len(), 1, "killed at access {accesses}: events come");
+        assert_eq!(
+            controller.events().unwrap().len(),
+            1,
+            "killed at access {accesses}: events come"
+        );
         assert_eq!(orphan.handle.complaints(), Vec::<String>::new(), "killed at access {accesses}");
     }
     assert!(adopted > 5 && refused > 20, "{adopted} adopted, {refused} not");
 }
 
-/// What a driver does in its life: queues come and go, events happen, and at last the controller is reset.
+/// What a driver does in its life: queues come and go, events happen, and at last the controller is
+/// reset.
 fn live(controller: &Controller, handle: &NvmeHandle) {
     let disk = controller.disk(1).unwrap();
     let Ok(mut queue) = disk.open_queue(16) else { return };
@@ -252,7 +278,10 @@ fn an_event_that_nobody_has_read_is_reported_by_the_next_driver() {
     let orphan = victim.kill(Vec::new());
     orphan.handle.event(AsyncEvent::new(AsyncEvent::HEALTH, AsyncEvent::TEMPERATURE, log::SMART));
     let controller = orphan.adopt();
-    assert!(matches!(controller.events().unwrap()[..], [Event::Health { info: AsyncEvent::TEMPERATURE, .. }]));
+    assert!(matches!(
+        controller.events().unwrap()[..],
+        [Event::Health { info: AsyncEvent::TEMPERATURE, .. }]
+    ));
     orphan.handle.event(AsyncEvent::new(AsyncEvent::HEALTH, AsyncEvent::SPARE, log::SMART));
     assert_eq!(controller.events().unwrap().len(), 1);
 }
@@ -309,7 +338,9 @@ fn a_record_that_lies_is_refused_before_a_register_is_written() {
         state(|state| state["admin"]["checkpoint"] = serde_json::Value::Null),
         state(|state| state["admin"]["checkpoint"]["offset"] = 77.into()),
         state(|state| state["admin"]["submission"]["memory"] = state["admin"]["page"].clone()),
-        state(|state| state["admin"]["completion"]["memory"] = state["admin"]["submission"]["memory"].clone()),
+        state(|state| {
+            state["admin"]["completion"]["memory"] = state["admin"]["submission"]["memory"].clone()
+        }),
         state(|state| state["traits"]["page"] = 1.into()),
     ];
     for lie in lies {
@@ -326,7 +357,8 @@ fn a_record_that_lies_is_refused_before_a_register_is_written() {
 #[test]
 fn a_controller_with_another_serial_number_is_stopped() {
     let mut orphan = victim("").kill(Vec::new());
-    orphan.record = altered(&orphan.record, |state| state["traits"]["identity"]["serial"] = "another".into());
+    orphan.record =
+        altered(&orphan.record, |state| state["traits"]["identity"]["serial"] = "another".into());
     orphan.refuse("another");
 }
 
@@ -334,7 +366,8 @@ fn a_controller_with_another_serial_number_is_stopped() {
 fn a_checkpoint_that_is_damaged_or_says_nothing_is_not_believed() {
     for flip in [0, 1, 1 << 7, 1 << 40, u64::MAX] {
         let orphan = victim("").kill(Vec::new());
-        let span: Span = serde_json::from_value(orphan.record.state["admin"]["checkpoint"].clone()).unwrap();
+        let span: Span =
+            serde_json::from_value(orphan.record.state["admin"]["checkpoint"].clone()).unwrap();
         let word = Successor::of(&orphan.device).dma().arena().claim(span).unwrap();
         word.store(0, if flip == 0 { 0 } else { word.load(0) ^ flip });
         orphan.refuse("admin command was under way");
@@ -354,7 +387,8 @@ fn flush(queue: &mut dyn Queue) -> Result<(), IoError> {
 }
 
 #[test]
-fn what_a_killed_driver_had_written_and_not_flushed_is_lost_with_the_power_of_the_adopted_controller() {
+fn what_a_killed_driver_had_written_and_not_flushed_is_lost_with_the_power_of_the_adopted_controller()
+ {
     let victim = victim("");
     let mut queue = victim.queue();
     succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
@@ -368,7 +402,8 @@ fn what_a_killed_driver_had_written_and_not_flushed_is_lost_with_the_power_of_th
 }
 
 #[test]
-fn the_flush_of_a_driver_that_opens_the_controller_of_a_killed_one_fails_if_the_power_was_lost_in_between() {
+fn the_flush_of_a_driver_that_opens_the_controller_of_a_killed_one_fails_if_the_power_was_lost_in_between()
+ {
     let victim = victim("");
     let mut queue = victim.queue();
     succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
@@ -389,10 +424,13 @@ fn a_killed_drivers_controller_that_was_only_reset_has_what_was_written() {
 }
 
 #[test]
-fn of_a_controller_that_does_not_count_its_losses_of_power_only_the_fence_says_that_it_has_run_on() {
-    for (found, first) in
-        [(Found::Running, Ok(())), (Found::Disturbed, Err(IoError::Transport)), (Found::Unknown, Err(IoError::Transport))]
-    {
+fn of_a_controller_that_does_not_count_its_losses_of_power_only_the_fence_says_that_it_has_run_on()
+{
+    for (found, first) in [
+        (Found::Running, Ok(())),
+        (Found::Disturbed, Err(IoError::Transport)),
+        (Found::Unknown, Err(IoError::Transport)),
+    ] {
         let device = nvme::device("");
         device.handle().count_no_power();
         let victim = victim_of(device, Options::default());

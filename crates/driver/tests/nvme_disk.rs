@@ -45,8 +45,13 @@ fn every_length_up_to_the_limit_arrives_whole() {
         let pattern: Vec<u8> = (0..len).map(|i| (i / 512 + i) as u8).collect();
         let buffer = bench.buffer(len);
         buffer.write(0, &pattern).unwrap();
-        assert_eq!(execute(&mut *queue, Request::write(1, 1000, (len / 512) as u32, buffer)).0, Ok(()), "{len}");
-        let (end, data) = execute(&mut *queue, Request::read(2, 1000, (len / 512) as u32, bench.buffer(len)));
+        assert_eq!(
+            execute(&mut *queue, Request::write(1, 1000, (len / 512) as u32, buffer)).0,
+            Ok(()),
+            "{len}"
+        );
+        let (end, data) =
+            execute(&mut *queue, Request::read(2, 1000, (len / 512) as u32, bench.buffer(len)));
         assert_eq!(end, Ok(()), "{len}");
         assert_eq!(bytes(data), pattern, "{len}");
     }
@@ -85,12 +90,29 @@ fn requests_that_make_no_sense_are_rejected_before_the_device_sees_them() {
     let mut queue = bench.queue(4);
     let blocks = queue.info().blocks;
     let most = queue.info().max_transfer / 512;
-    let reject = |queue: &mut dyn ring3_class::block::Queue, request| queue.submit(request).unwrap_err().error;
-    assert_eq!(reject(&mut *queue, Request::read(1, 0, 0, bench.buffer(512))), Some(IoError::Invalid));
-    assert_eq!(reject(&mut *queue, Request::read(1, 0, most + 1, bench.buffer(1 << 20))), Some(IoError::Invalid));
-    assert_eq!(reject(&mut *queue, Request::read(1, 0, 16, bench.buffer(4096))), Some(IoError::Invalid));
-    assert_eq!(reject(&mut *queue, Request::read(1, blocks - 1, 2, bench.buffer(4096))), Some(IoError::OutOfRange));
-    assert_eq!(reject(&mut *queue, Request::write(1, u64::MAX, 1, bench.buffer(4096))), Some(IoError::OutOfRange));
+    let reject = |queue: &mut dyn ring3_class::block::Queue, request| {
+        queue.submit(request).unwrap_err().error
+    };
+    assert_eq!(
+        reject(&mut *queue, Request::read(1, 0, 0, bench.buffer(512))),
+        Some(IoError::Invalid)
+    );
+    assert_eq!(
+        reject(&mut *queue, Request::read(1, 0, most + 1, bench.buffer(1 << 20))),
+        Some(IoError::Invalid)
+    );
+    assert_eq!(
+        reject(&mut *queue, Request::read(1, 0, 16, bench.buffer(4096))),
+        Some(IoError::Invalid)
+    );
+    assert_eq!(
+        reject(&mut *queue, Request::read(1, blocks - 1, 2, bench.buffer(4096))),
+        Some(IoError::OutOfRange)
+    );
+    assert_eq!(
+        reject(&mut *queue, Request::write(1, u64::MAX, 1, bench.buffer(4096))),
+        Some(IoError::OutOfRange)
+    );
     assert_eq!(reject(&mut *queue, Request::discard(1, blocks, 1)), Some(IoError::OutOfRange));
     assert_eq!(bench.handle.counters().commands, 0);
 }
@@ -176,20 +198,28 @@ fn rings_wrap_around_many_times() {
             queue.submit(Request::read(round * 5 + token, token, 1, bench.buffer(512))).unwrap();
         }
         let outcome = finish(&mut *queue);
-        assert!(outcome.errors.is_empty() && outcome.completions.len() == 5, "round {round}: {:?}", outcome.errors);
+        assert!(
+            outcome.errors.is_empty() && outcome.completions.len() == 5,
+            "round {round}: {:?}",
+            outcome.errors
+        );
     }
 }
 
 #[test]
 fn four_namespaces_with_different_formats_are_told_apart() {
     let bench = bench(",namespaces=4,block=512+4096+512m8+65536,size=1M");
-    let ids: Vec<_> = bench.controller.namespaces().iter().map(|namespace| namespace.id()).collect();
+    let ids: Vec<_> =
+        bench.controller.namespaces().iter().map(|namespace| namespace.id()).collect();
     assert_eq!(ids, [1, 2]);
     for (id, block) in [(1, 512), (2, 4096)] {
         let disk = bench.controller.disk(id).unwrap();
         assert_eq!((disk.info().block_size, disk.info().capacity()), (block, 1 << 20));
         let mut queue = disk.open_queue(4).unwrap();
-        succeed(&mut *queue, Request::write(1, 0, 1, bench.filled(block as usize, id as u8)).with_fua());
+        succeed(
+            &mut *queue,
+            Request::write(1, 0, 1, bench.filled(block as usize, id as u8)).with_fua(),
+        );
         let mut medium = [0; 1];
         assert!(bench.handle.peek(id as usize, 0, &mut medium));
         assert_eq!(u32::from(medium[0]), id);
@@ -200,7 +230,10 @@ fn four_namespaces_with_different_formats_are_told_apart() {
 fn a_namespace_that_cannot_be_used_is_refused_with_the_reason() {
     let bench = bench(",namespaces=3,block=512+512m8+65536,size=1M");
     let metadata = bench.controller.disk(2).map(drop).unwrap_err().to_string();
-    assert!(metadata.contains("namespace 2") && metadata.contains("8 bytes of metadata"), "{metadata}");
+    assert!(
+        metadata.contains("namespace 2") && metadata.contains("8 bytes of metadata"),
+        "{metadata}"
+    );
     let block = bench.controller.disk(3).map(drop).unwrap_err().to_string();
     assert!(block.contains("512 and 4096"), "{block}");
     let missing = bench.controller.disk(7).map(drop).unwrap_err().to_string();
@@ -224,7 +257,9 @@ fn the_devices_transfer_limit_is_the_disks() {
 
 #[test]
 fn the_users_transfer_limit_counts_if_it_is_smaller() {
-    let limit = |bytes| bench_with("", Options { max_transfer: Some(bytes), ..short() }).disk().info().max_transfer;
+    let limit = |bytes| {
+        bench_with("", Options { max_transfer: Some(bytes), ..short() }).disk().info().max_transfer
+    };
     assert_eq!((limit(16384), limit(1 << 30)), (16384, 128 << 10));
 }
 
@@ -233,7 +268,11 @@ fn a_write_protected_namespace_takes_no_writes() {
     let bench = bench(",readonly=on");
     let mut queue = bench.queue(4);
     assert!(queue.info().read_only);
-    for request in [Request::write(1, 0, 1, bench.buffer(512)), Request::discard(1, 0, 1), Request::write_zeroes(1, 0, 1)] {
+    for request in [
+        Request::write(1, 0, 1, bench.buffer(512)),
+        Request::discard(1, 0, 1),
+        Request::write_zeroes(1, 0, 1),
+    ] {
         assert_eq!(queue.submit(request).unwrap_err().error, Some(IoError::ReadOnly));
     }
     assert_eq!(execute(&mut *queue, Request::read(2, 0, 1, bench.buffer(512))).0, Ok(()));
@@ -267,8 +306,12 @@ fn queues_work_side_by_side_in_their_threads() {
                 for round in 0..40 {
                     let lba = part * 1000 + round;
                     let byte = (part * 40 + round) as u8;
-                    assert_eq!(execute(&mut *queue, Request::write(1, lba, 1, bench.filled(512, byte))).0, Ok(()));
-                    let (end, data) = execute(&mut *queue, Request::read(2, lba, 1, bench.buffer(512)));
+                    assert_eq!(
+                        execute(&mut *queue, Request::write(1, lba, 1, bench.filled(512, byte))).0,
+                        Ok(())
+                    );
+                    let (end, data) =
+                        execute(&mut *queue, Request::read(2, lba, 1, bench.buffer(512)));
                     assert_eq!((end, bytes(data)[0]), (Ok(()), byte));
                 }
             });
@@ -320,15 +363,29 @@ fn dropping_a_queue_with_requests_in_flight_gives_all_its_memory_back() {
 
 #[test]
 fn each_kind_of_interrupt_wakes_its_owner() {
-    for (uri, kind) in [("", IrqKind::MsiX), (",vectors=0", IrqKind::Msi), (",vectors=0", IrqKind::Intx), ("", IrqKind::Intx)] {
-        let options = Options { interrupts: Interrupts::Only(kind), poll: Duration::ZERO, ..Options::default() };
+    for (uri, kind) in [
+        ("", IrqKind::MsiX),
+        (",vectors=0", IrqKind::Msi),
+        (",vectors=0", IrqKind::Intx),
+        ("", IrqKind::Intx),
+    ] {
+        let options = Options {
+            interrupts: Interrupts::Only(kind),
+            poll: Duration::ZERO,
+            ..Options::default()
+        };
         let bench = bench_with(&format!("{uri},delay=2ms"), options);
         assert_eq!(bench.controller.identity().interrupts, Some(kind));
-        let mut queues: Vec<_> = (0..bench.disk().max_queues().min(4)).map(|_| bench.queue(4)).collect();
+        let mut queues: Vec<_> =
+            (0..bench.disk().max_queues().min(4)).map(|_| bench.queue(4)).collect();
         for _ in 0..3 {
             for queue in &mut queues {
                 let (end, _) = execute(&mut **queue, Request::read(1, 0, 1, bench.buffer(512)));
-                assert_eq!((end, queue.irq().map(|irq| irq.kind())), (Ok(()), Some(kind)), "{uri} {kind:?}");
+                assert_eq!(
+                    (end, queue.irq().map(|irq| irq.kind())),
+                    (Ok(()), Some(kind)),
+                    "{uri} {kind:?}"
+                );
             }
         }
         for irq in queues.iter().filter_map(|queue| queue.irq()) {
@@ -344,7 +401,10 @@ fn the_best_interrupts_are_chosen_and_a_missing_kind_is_refused() {
     assert_eq!(bench("").controller.identity().interrupts, Some(IrqKind::MsiX));
     let polled = bench_with("", Options { interrupts: Interrupts::Polled, ..short() });
     assert_eq!(polled.controller.identity().interrupts, None);
-    assert_eq!(execute(&mut *polled.queue(4), Request::read(1, 0, 1, polled.buffer(512))).0, Ok(()));
+    assert_eq!(
+        execute(&mut *polled.queue(4), Request::read(1, 0, 1, polled.buffer(512))).0,
+        Ok(())
+    );
     let options = Options { interrupts: Interrupts::Only(IrqKind::MsiX), ..short() };
     let error = try_bench(",vectors=0", options).map(drop).unwrap_err();
     assert!(error.to_string().contains("no MsiX interrupts"), "{error}");
@@ -352,7 +412,11 @@ fn the_best_interrupts_are_chosen_and_a_missing_kind_is_refused() {
 
 #[test]
 fn queues_that_share_the_pin_all_wake_up() {
-    let options = Options { interrupts: Interrupts::Only(IrqKind::Intx), poll: Duration::ZERO, ..Options::default() };
+    let options = Options {
+        interrupts: Interrupts::Only(IrqKind::Intx),
+        poll: Duration::ZERO,
+        ..Options::default()
+    };
     let bench = bench_with(",delay=1ms", options);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -360,7 +424,10 @@ fn queues_that_share_the_pin_all_wake_up() {
             scope.spawn(move || {
                 let mut queue = disk.open_queue(4).unwrap();
                 for token in 0..30 {
-                    assert_eq!(execute(&mut *queue, Request::read(token, 0, 1, bench.buffer(512))).0, Ok(()));
+                    assert_eq!(
+                        execute(&mut *queue, Request::read(token, 0, 1, bench.buffer(512))).0,
+                        Ok(())
+                    );
                 }
             });
         }
@@ -399,7 +466,11 @@ fn events_are_decoded_and_can_come_again() {
     let bench = bench("");
     for _ in 0..10 {
         bench.handle.set_critical_warning(log::Smart::WARNING_TEMPERATURE);
-        bench.handle.event(AsyncEvent::new(AsyncEvent::HEALTH, AsyncEvent::TEMPERATURE, log::SMART));
+        bench.handle.event(AsyncEvent::new(
+            AsyncEvent::HEALTH,
+            AsyncEvent::TEMPERATURE,
+            log::SMART,
+        ));
         let events = bench.controller.events().unwrap();
         let warnings = Some(log::Smart::WARNING_TEMPERATURE);
         assert_eq!(events, [Event::Health { info: AsyncEvent::TEMPERATURE, warnings }]);
@@ -412,7 +483,11 @@ fn an_event_raises_the_controllers_interrupt() {
     let bench = bench("");
     let irq = bench.controller.irq().unwrap();
     irq.take().unwrap();
-    bench.handle.event(AsyncEvent::new(AsyncEvent::NOTICE, AsyncEvent::NAMESPACE_CHANGED, log::CHANGED_NAMESPACES));
+    bench.handle.event(AsyncEvent::new(
+        AsyncEvent::NOTICE,
+        AsyncEvent::NAMESPACE_CHANGED,
+        log::CHANGED_NAMESPACES,
+    ));
     assert_eq!(irq.take().unwrap(), 1);
     assert_eq!(bench.controller.events().unwrap(), [Event::NamespacesChanged]);
 }
@@ -474,7 +549,8 @@ fn an_arena_that_grows_under_a_running_controller_serves_all_its_disks_without_a
         assert_eq!(buffer.span().region, 1);
         buffer.fill(0x5a);
         succeed(&mut *queue, Request::write(1, 8, 8, buffer));
-        let read = succeed(&mut *queue, Request::read(2, 8, 8, dma.arena().alloc_pages(4096).unwrap()));
+        let read =
+            succeed(&mut *queue, Request::read(2, 8, 8, dma.arena().alloc_pages(4096).unwrap()));
         assert_eq!(bytes(read), [0x5a; 4096]);
     }
     assert_eq!((bench.handle.counters().enables, bench.handle.fault_count()), (1, 0));
@@ -488,11 +564,13 @@ fn a_controller_works_in_memory_that_somebody_gave() {
     let asked = OpenOptions { memory: Some(given), ..OpenOptions::default() };
     let device = Arc::new(ring3_model::nvme::open(&"sim:nvme".parse().unwrap(), asked).unwrap());
     let disk = Controller::open(device, short()).unwrap().disk(1).unwrap();
-    let (mut queue, buffer) = (disk.open_queue(4).unwrap(), disk.dma().arena().alloc_pages(4096).unwrap());
+    let (mut queue, buffer) =
+        (disk.open_queue(4).unwrap(), disk.dma().arena().alloc_pages(4096).unwrap());
     buffer.fill(0x5a);
     let offset = buffer.span().offset as usize;
     succeed(&mut *queue, Request::write(1, 0, 8, buffer));
-    let read = succeed(&mut *queue, Request::read(2, 0, 8, disk.dma().arena().alloc_pages(4096).unwrap()));
+    let read =
+        succeed(&mut *queue, Request::read(2, 0, 8, disk.dma().arena().alloc_pages(4096).unwrap()));
     assert_eq!(bytes(read), [0x5a; 4096]);
     let mut seen = [0; 4096];
     theirs.read((2 << 20) + offset, &mut seen).unwrap();

@@ -1,11 +1,15 @@
-//! What the user of a disk sees when its controller misbehaves: the table of docs/faults.md, one test for each line.
+//! What the user of a disk sees when its controller misbehaves: the table of docs/faults.md, one
+//! test for each line.
 
 mod nvme;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvme::{Outcome, PATIENCE, TIMEOUT, bench, bench_with, bytes, execute, finish, reap_all, short, succeed, try_bench};
+use nvme::{
+    Outcome, PATIENCE, TIMEOUT, bench, bench_with, bytes, execute, finish, reap_all, short,
+    succeed, try_bench,
+};
 use ring3_class::block::{Completion, IoError, Queue, Request};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error, Registers};
@@ -17,8 +21,9 @@ use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::{admin, nvm};
 use ring3_spec::nvme::registers::{AQA, Aqa, CC, Cc};
 
-/// A disk whose first read meets `action`, with block 8 filled with 0x5a. Reads it once with the fault and returns all that the
-/// owner of the queue saw, the data checked if there is any; then the queue is used once more and must work.
+/// A disk whose first read meets `action`, with block 8 filled with 0x5a. Reads it once with the
+/// fault and returns all that the owner of the queue saw, the data checked if there is any; then
+/// the queue is used once more and must work.
 fn read_with(action: Action) -> Outcome {
     let bench = bench("");
     assert!(bench.handle.poke(1, 8 * 512, &[0x5a; 512]));
@@ -40,7 +45,11 @@ fn read_with(action: Action) -> Outcome {
 
 /// The protocol errors among `outcome`'s; nothing else may have gone wrong.
 fn protocol_errors(outcome: &Outcome) -> usize {
-    assert!(outcome.errors.iter().all(|error| matches!(error, Error::Protocol(_))), "{:?}", outcome.errors);
+    assert!(
+        outcome.errors.iter().all(|error| matches!(error, Error::Protocol(_))),
+        "{:?}",
+        outcome.errors
+    );
     outcome.errors.len()
 }
 
@@ -83,7 +92,11 @@ fn a_read_that_hangs_ends_by_its_abort_without_a_reset() {
     let admin_commands = bench.handle.counters().admin_commands;
     bench.handle.plan().add(Rule::io(Action::Hang, nvm::READ));
     succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
-    assert_eq!(bench.handle.counters().admin_commands, admin_commands + 1, "the abort and nothing else");
+    assert_eq!(
+        bench.handle.counters().admin_commands,
+        admin_commands + 1,
+        "the abort and nothing else"
+    );
 }
 
 #[test]
@@ -160,7 +173,8 @@ fn a_read_that_the_device_interrupted_is_repeated_at_once() {
 }
 
 /// Statuses with which a device has tried and failed, and which do not forbid a repetition.
-const FAILED: [Status; 3] = [Status::INTERNAL, Status::UNRECOVERED_READ, Status::NAMESPACE_NOT_READY];
+const FAILED: [Status; 3] =
+    [Status::INTERNAL, Status::UNRECOVERED_READ, Status::NAMESPACE_NOT_READY];
 
 #[test]
 fn an_error_that_does_not_forbid_it_is_repeated_five_times() {
@@ -175,12 +189,18 @@ fn an_error_that_does_not_forbid_it_is_repeated_five_times() {
 
 #[test]
 fn an_error_that_stays_is_the_end_of_the_sixth_attempt() {
-    for (status, error) in FAILED.into_iter().zip([IoError::Transport, IoError::Medium, IoError::Transport]) {
+    for (status, error) in
+        FAILED.into_iter().zip([IoError::Transport, IoError::Medium, IoError::Transport])
+    {
         let bench = bench("");
         let mut queue = bench.queue(8);
         bench.handle.plan().add(Rule::io(Action::Status(status.0), nvm::READ).always());
         let (end, data) = execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
-        assert_eq!((end, data.len(), bench.handle.plan().fired()), (Err(error), 512, 6), "{status}");
+        assert_eq!(
+            (end, data.len(), bench.handle.plan().fired()),
+            (Err(error), 512, 6),
+            "{status}"
+        );
         bench.handle.plan().clear();
         succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
     }
@@ -191,14 +211,26 @@ fn a_pause_that_the_device_asks_for_is_kept_and_holds_no_other_request_up() {
     const PAUSE: Duration = Duration::from_millis(500);
     let bench = bench_with(",retry-delay=500ms", Options { timeout: PATIENCE, ..short() });
     let mut queue = bench.queue(8);
-    bench.handle.plan().add(Rule::io(Action::Status(Status::INTERNAL.with_retry_delay(1).0), nvm::READ));
+    bench
+        .handle
+        .plan()
+        .add(Rule::io(Action::Status(Status::INTERNAL.with_retry_delay(1).0), nvm::READ));
     let start = Instant::now();
     queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
     queue.submit(Request::read(2, 1, 1, bench.buffer(512))).unwrap();
     let outcome = finish(&mut *queue);
-    let order: Vec<_> = outcome.completions.iter().map(|completion| (completion.token, completion.result)).collect();
+    let order: Vec<_> = outcome
+        .completions
+        .iter()
+        .map(|completion| (completion.token, completion.result))
+        .collect();
     assert_eq!(order, [(2, Ok(())), (1, Ok(()))]);
-    assert!(start.elapsed() >= PAUSE && outcome.errors.is_empty(), "{:?} {:?}", start.elapsed(), outcome.errors);
+    assert!(
+        start.elapsed() >= PAUSE && outcome.errors.is_empty(),
+        "{:?} {:?}",
+        start.elapsed(),
+        outcome.errors
+    );
 }
 
 #[test]
@@ -226,9 +258,16 @@ fn a_controller_that_hangs_at_a_write_zeroes_gets_no_more_and_says_not_supported
         let bench = bench("");
         let mut queue = bench.queue(8);
         bench.handle.plan().add(Rule::io(action, nvm::WRITE_ZEROES).always());
-        assert_eq!(execute(&mut *queue, Request::write_zeroes(1, 0, 8)).0, Err(IoError::Unsupported), "{action:?}");
+        assert_eq!(
+            execute(&mut *queue, Request::write_zeroes(1, 0, 8)).0,
+            Err(IoError::Unsupported),
+            "{action:?}"
+        );
         for queue in [&mut queue, &mut bench.queue(8)] {
-            assert_eq!(queue.submit(Request::write_zeroes(2, 0, 8)).unwrap_err().error, Some(IoError::Unsupported));
+            assert_eq!(
+                queue.submit(Request::write_zeroes(2, 0, 8)).unwrap_err().error,
+                Some(IoError::Unsupported)
+            );
         }
         assert_eq!(bench.handle.plan().fired(), 1, "{action:?}");
         succeed(&mut *queue, Request::write(4, 0, 1, bench.filled(512, 0)));
@@ -285,7 +324,10 @@ fn queues_that_are_open_are_deleted_before_the_shutdown() {
 fn a_ready_bit_that_is_stuck_at_the_start_is_an_error_within_the_controllers_own_limit() {
     let start = Instant::now();
     let error = try_bench(",fault=stuck-ready:enable:1:all", short()).map(drop).unwrap_err();
-    assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains("CSTS.RDY"), "{error}");
+    assert!(
+        matches!(error, Error::Timeout { .. }) && error.to_string().contains("CSTS.RDY"),
+        "{error}"
+    );
     assert!(start.elapsed() < PATIENCE);
 }
 
@@ -309,7 +351,11 @@ fn a_controller_that_never_comes_back_from_a_reset_ends_requests_with_a_transpor
     queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
     let outcome = finish(&mut *queue);
     assert_eq!(outcome.of(1), Err(IoError::Transport));
-    assert!(outcome.errors.iter().any(|error| error.to_string().contains("open it again")), "{:?}", outcome.errors);
+    assert!(
+        outcome.errors.iter().any(|error| error.to_string().contains("open it again")),
+        "{:?}",
+        outcome.errors
+    );
     // The function was reset, so that the memory may go back.
     drop((queue, outcome));
     assert_eq!(bench.free(), before);
@@ -338,7 +384,8 @@ fn a_device_that_is_pulled_out_ends_all_requests_as_gone_and_gives_their_memory_
         assert_eq!(outcome.of(token), Err(IoError::Gone));
     }
     assert!(
-        outcome.errors.iter().all(|error| matches!(error, Error::Gone)) && !outcome.errors.is_empty(),
+        outcome.errors.iter().all(|error| matches!(error, Error::Gone))
+            && !outcome.errors.is_empty(),
         "{:?}",
         outcome.errors
     );
@@ -363,7 +410,11 @@ fn requests_to_a_device_that_is_gone_end_one_by_one_for_ever() {
 
 #[test]
 fn an_interrupt_storm_is_held_back_and_the_read_ends() {
-    let options = Options { interrupts: Interrupts::Only(IrqKind::MsiX), poll: Duration::ZERO, ..Options::default() };
+    let options = Options {
+        interrupts: Interrupts::Only(IrqKind::MsiX),
+        poll: Duration::ZERO,
+        ..Options::default()
+    };
     let bench = bench_with("", options);
     let mut queue = bench.queue(8);
     bench.handle.plan().add(Rule::io(Action::Storm(50_000), nvm::READ).always());
@@ -466,7 +517,9 @@ fn a_reset_repeats_every_request_in_flight_on_every_queue() {
     let mut queues = [bench.queue(8), bench.queue(8)];
     for queue in &mut queues {
         for token in 0..8 {
-            queue.submit(Request::write(token, token, 1, bench.filled(512, token as u8 + 1))).unwrap();
+            queue
+                .submit(Request::write(token, token, 1, bench.filled(512, token as u8 + 1)))
+                .unwrap();
         }
         queue.ring();
     }
@@ -475,7 +528,11 @@ fn a_reset_repeats_every_request_in_flight_on_every_queue() {
     bench.controller.reset().unwrap();
     for queue in &mut queues {
         let outcome = finish(&mut **queue);
-        assert!((0..8).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(), "{:?}", outcome.errors);
+        assert!(
+            (0..8).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(),
+            "{:?}",
+            outcome.errors
+        );
     }
 }
 
@@ -526,7 +583,8 @@ fn queues_that_fail_together_are_reset_once_each_round_and_all_recover() {
             scope.spawn(move || {
                 let mut queue = disk.open_queue(4).unwrap();
                 for token in 0..20 {
-                    let (end, _) = execute(&mut *queue, Request::read(token, 0, 1, bench.buffer(512)));
+                    let (end, _) =
+                        execute(&mut *queue, Request::read(token, 0, 1, bench.buffer(512)));
                     assert_eq!(end, Ok(()));
                 }
             });
@@ -538,7 +596,10 @@ fn queues_that_fail_together_are_reset_once_each_round_and_all_recover() {
 fn a_reset_that_finds_no_queues_to_create_gives_up_in_the_end() {
     let bench = bench("");
     let mut queue = bench.queue(4);
-    bench.handle.plan().add(Rule::admin(Action::Status(Status::INTERNAL.0), admin::CREATE_CQ).always());
+    bench
+        .handle
+        .plan()
+        .add(Rule::admin(Action::Status(Status::INTERNAL.0), admin::CREATE_CQ).always());
     queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
     bench.controller.reset().unwrap();
     assert_eq!(finish(&mut *queue).of(1), Err(IoError::Transport));
@@ -606,7 +667,8 @@ fn every_test_that_the_table_of_faults_names_exists() {
         include_str!("../../supervisor/src/policy/asleep.rs"),
     ]
     .concat();
-    let last_cell = |line: &'static str| line.strip_suffix("` |")?.rsplit_once("| ").map(|(_, cell)| cell);
+    let last_cell =
+        |line: &'static str| line.strip_suffix("` |")?.rsplit_once("| ").map(|(_, cell)| cell);
     // Names of tests are sentences; the table of fault hooks ends its lines with single words.
     let names = table.lines().filter_map(last_cell).flat_map(|cell| cell.split('`'));
     let named: Vec<_> = names.filter(|name| name.contains('_') && !name.contains(' ')).collect();

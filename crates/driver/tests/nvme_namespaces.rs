@@ -1,4 +1,5 @@
-//! The namespaces of simulated NVMe controllers: which become disks, which are refused, and lists that cannot be believed.
+//! The namespaces of simulated NVMe controllers: which become disks, which are refused, and lists
+//! that cannot be believed.
 
 mod nvme;
 
@@ -27,7 +28,9 @@ fn refused(bench: &Bench) -> Vec<(u32, String)> {
 fn with_identify_refused(uri: &str, nth: u64, status: Status) -> Result<Bench, Error> {
     let device = nvme::device(uri);
     let handle = device.handle();
-    handle.plan().add(Rule::admin(Action::Status(status.with_do_not_retry().0), admin::IDENTIFY).nth(nth));
+    handle
+        .plan()
+        .add(Rule::admin(Action::Status(status.with_do_not_retry().0), admin::IDENTIFY).nth(nth));
     Controller::open(Arc::new(device), short()).map(|controller| Bench { controller, handle })
 }
 
@@ -37,15 +40,21 @@ fn a_namespace_that_refuses_identify_is_refused_alone_and_by_name() {
     let bench = with_identify_refused(",namespaces=3", 5, Status::INTERNAL).unwrap();
     assert_eq!(ids(&bench), [1, 3]);
     let refused = refused(&bench);
-    assert!(refused.len() == 1 && refused[0].0 == 2 && refused[0].1.contains("internal error"), "{refused:?}");
+    assert!(
+        refused.len() == 1 && refused[0].0 == 2 && refused[0].1.contains("internal error"),
+        "{refused:?}"
+    );
     let error = bench.controller.disk(2).map(drop).unwrap_err().to_string();
     assert!(error.contains("namespace 2") && error.contains("internal error"), "{error}");
     succeed(&mut *bench.queue(4), Request::read(1, 0, 1, bench.buffer(512)));
 }
 
 #[test]
-fn a_namespace_is_told_by_its_number_and_unique_identifier_and_keeps_its_identity_with_the_next_driver() {
-    let identities = |controller: &Controller| controller.namespaces().iter().map(Disk::identity).collect::<Vec<_>>();
+fn a_namespace_is_told_by_its_number_and_unique_identifier_and_keeps_its_identity_with_the_next_driver()
+ {
+    let identities = |controller: &Controller| {
+        controller.namespaces().iter().map(Disk::identity).collect::<Vec<_>>()
+    };
     let Bench { controller, handle } = bench(",namespaces=2");
     let before = identities(&controller);
     assert_ne!(before[0], before[1]);
@@ -82,8 +91,13 @@ fn namespaces_of_other_command_sets_are_refused_by_name() {
     let bench = bench(",namespaces=4,sets=nvm+zoned+kv+0x30");
     assert_eq!(ids(&bench), [1]);
     let refused = refused(&bench);
-    for ((id, why), (expected, word)) in refused.iter().zip([(2, "zoned"), (3, "key value"), (4, "0x30")]) {
-        assert!(*id == expected && why.contains(word) && why.contains("the kernel's driver"), "{id}: {why}");
+    for ((id, why), (expected, word)) in
+        refused.iter().zip([(2, "zoned"), (3, "key value"), (4, "0x30")])
+    {
+        assert!(
+            *id == expected && why.contains(word) && why.contains("the kernel's driver"),
+            "{id}: {why}"
+        );
     }
     assert_eq!(refused.len(), 3);
     succeed(&mut *bench.queue(4), Request::write(1, 0, 1, bench.filled(512, 7)));
@@ -91,7 +105,8 @@ fn namespaces_of_other_command_sets_are_refused_by_name() {
 
 #[test]
 fn a_namespace_that_does_not_say_its_command_set_is_refused() {
-    let bench = with_identify_refused(",namespaces=3,sets=nvm+nvm+zoned", 4, Status::INTERNAL).unwrap();
+    let bench =
+        with_identify_refused(",namespaces=3,sets=nvm+nvm+zoned", 4, Status::INTERNAL).unwrap();
     assert_eq!(ids(&bench), [2]);
     assert_eq!(refused(&bench).iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
 }
@@ -112,7 +127,10 @@ fn an_id_beyond_the_greatest_that_the_controller_has_is_refused() {
     let bench = try_bench(",namespaces=2,fault=endless-list:identify:2:all", short()).unwrap();
     assert_eq!(ids(&bench), [1, 2]);
     let refused = refused(&bench);
-    assert!(refused.len() == 1 && refused[0].0 == 3 && refused[0].1.contains("(NN)"), "{refused:?}");
+    assert!(
+        refused.len() == 1 && refused[0].0 == 3 && refused[0].1.contains("(NN)"),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -125,7 +143,10 @@ fn disks_of_a_single_block_can_be_opened_read_and_written() {
         let last = info.blocks - 1;
         succeed(&mut *queue, Request::write(1, last, 1, bench.filled(block as usize, 0x42)));
         succeed(&mut *queue, Request::flush(2));
-        let (end, data) = execute(&mut *queue, Request::read(3, 0, info.blocks as u32, bench.buffer(size as usize)));
+        let (end, data) = execute(
+            &mut *queue,
+            Request::read(3, 0, info.blocks as u32, bench.buffer(size as usize)),
+        );
         assert_eq!((end, bytes(data)[size as usize - 1]), (Ok(()), 0x42), "{size} {block}");
     }
 }

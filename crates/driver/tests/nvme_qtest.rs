@@ -1,4 +1,5 @@
-//! The NVMe driver on QEMU's controller, beyond what `conformance.rs` shows: formats, limits, resets, and a QEMU that is killed.
+//! The NVMe driver on QEMU's controller, beyond what `conformance.rs` shows: formats, limits,
+//! resets, and a QEMU that is killed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,13 +15,19 @@ use ring3_driver::nvme::{Controller, Options};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn device(uri: &str) -> Arc<Qtest> {
-    Arc::new(qtest::open(&uri.parse::<Uri>().unwrap(), OpenOptions::default()).unwrap_or_else(|error| panic!("{error}")))
+    Arc::new(
+        qtest::open(&uri.parse::<Uri>().unwrap(), OpenOptions::default())
+            .unwrap_or_else(|error| panic!("{error}")),
+    )
 }
 
 fn conforms(uri: &str, options: Options) {
     let controller = Controller::open(device(uri), options).unwrap();
     for namespace in controller.namespaces() {
-        let report = conformance::run(namespace, &conformance::Options { requests: 500, ..conformance::Options::default() });
+        let report = conformance::run(
+            namespace,
+            &conformance::Options { requests: 500, ..conformance::Options::default() },
+        );
         assert!(report.passed(), "{}: {:#?}", report.subject, failures(&report));
     }
     controller.shutdown().unwrap();
@@ -32,7 +39,10 @@ fn failures(report: &Report) -> Vec<String> {
 
 #[test]
 fn the_disk_conforms_by_looking() {
-    conforms("qtest:nvme,size=64M", Options { interrupts: Interrupts::Polled, ..Options::default() });
+    conforms(
+        "qtest:nvme,size=64M",
+        Options { interrupts: Interrupts::Polled, ..Options::default() },
+    );
 }
 
 #[test]
@@ -42,11 +52,19 @@ fn four_namespaces_of_two_formats_conform() {
 
 #[test]
 fn a_zoned_namespace_is_refused_by_name_and_the_disk_beside_it_works() {
-    let controller = Controller::open(device("qtest:nvme,namespaces=3,zoned=0:1:0,size=256M"), Options::default()).unwrap();
+    let controller = Controller::open(
+        device("qtest:nvme,namespaces=3,zoned=0:1:0,size=256M"),
+        Options::default(),
+    )
+    .unwrap();
     let ids: Vec<_> = controller.namespaces().iter().map(|namespace| namespace.id()).collect();
-    let refused: Vec<_> = controller.refused().iter().map(|(id, why)| (*id, why.to_string())).collect();
+    let refused: Vec<_> =
+        controller.refused().iter().map(|(id, why)| (*id, why.to_string())).collect();
     assert_eq!(ids, [1, 3]);
-    assert!(refused.len() == 1 && refused[0].0 == 2 && refused[0].1.contains("zoned"), "{refused:?}");
+    assert!(
+        refused.len() == 1 && refused[0].0 == 2 && refused[0].1.contains("zoned"),
+        "{refused:?}"
+    );
     let disk = controller.disk(3).unwrap();
     let mut queue = disk.open_queue(8).unwrap();
     read(&*disk, &mut *queue, 1);
@@ -97,14 +115,21 @@ fn the_disk_works_again_after_a_reset_of_the_controller() {
 fn requests_end_with_an_error_when_qemu_is_killed() {
     let device = device("qtest:nvme,size=64M");
     let process_id = device.process_id();
-    let controller = Controller::open(device, Options { timeout: Duration::from_millis(500), ..Options::default() }).unwrap();
+    let controller = Controller::open(
+        device,
+        Options { timeout: Duration::from_millis(500), ..Options::default() },
+    )
+    .unwrap();
     let disk = controller.disk(1).unwrap();
     let mut queue = disk.open_queue(8).unwrap();
     read(&*disk, &mut *queue, 1);
     queue.ring();
     assert_eq!(finish(&mut *queue), [Ok(())]);
-    rustix::process::kill_process(rustix::process::Pid::from_raw(process_id as i32).unwrap(), rustix::process::Signal::KILL)
-        .unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(process_id as i32).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
     for token in 2..6 {
         read(&*disk, &mut *queue, token);
     }

@@ -1,4 +1,5 @@
-//! Resets of an NVMe controller that its driver did not ask for, and what every queue is told when there is no controller any more.
+//! Resets of an NVMe controller that its driver did not ask for, and what every queue is told when
+//! there is no controller any more.
 
 mod nvme;
 
@@ -13,7 +14,8 @@ use ring3_model::fault::{Action, Rule};
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::{admin, nvm};
 
-/// A part of the time-out of these tests' requests that no busy machine needs for a look at a register.
+/// A part of the time-out of these tests' requests that no busy machine needs for a look at a
+/// register.
 const SOON: Duration = Duration::from_secs(15);
 
 /// A controller whose requests have the usual 30 s.
@@ -41,7 +43,11 @@ fn a_reset_behind_the_drivers_back_is_seen_at_the_next_look_and_the_requests_are
     bench.handle.set_timing(Timing::Inline);
     bench.handle.reset_function();
     let outcome = finish(&mut *queue);
-    assert!((0..8).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(), "{:?}", outcome.errors);
+    assert!(
+        (0..8).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(),
+        "{:?}",
+        outcome.errors
+    );
     assert!(outcome.took < SOON, "{:?}", outcome.took);
 }
 
@@ -110,7 +116,8 @@ fn a_reset_of_the_function_without_a_loss_of_power_fails_no_flush() {
 }
 
 #[test]
-fn where_the_controller_does_not_count_its_losses_of_power_any_reset_behind_the_drivers_back_is_one() {
+fn where_the_controller_does_not_count_its_losses_of_power_any_reset_behind_the_drivers_back_is_one()
+ {
     for is_refused in [false, true] {
         let device = nvme::device("");
         if is_refused {
@@ -269,9 +276,17 @@ fn a_controller_that_is_given_up_says_so_to_each_queue_once() {
         for _ in 0..8 {
             reap_all(&mut **queue, &mut outcome);
         }
-        let fatal = outcome.errors.iter().filter(|error| matches!(error, Error::Fatal(what) if what.contains("open it again")));
+        let fatal = outcome
+            .errors
+            .iter()
+            .filter(|error| matches!(error, Error::Fatal(what) if what.contains("open it again")));
         assert_eq!((fatal.count(), outcome.errors.len()), (1, 1), "{:?}", outcome.errors);
-        assert!(outcome.completions.iter().all(|completion| completion.result == Err(IoError::Transport)));
+        assert!(
+            outcome
+                .completions
+                .iter()
+                .all(|completion| completion.result == Err(IoError::Transport))
+        );
     }
     let ends: Vec<_> = queues.iter().map(|queue| queue.in_flight()).collect();
     assert_eq!(ends, [0, 0, 0]);
@@ -284,7 +299,10 @@ fn a_tick_tells_that_the_controller_was_given_up_as_long_as_requests_wait() {
     let mut queue = bench.queue(4);
     queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
     queue.ring();
-    bench.handle.plan().add(Rule::admin(Action::Status(Status::INTERNAL.0), admin::CREATE_CQ).always());
+    bench
+        .handle
+        .plan()
+        .add(Rule::admin(Action::Status(Status::INTERNAL.0), admin::CREATE_CQ).always());
     let _ = bench.controller.reset();
     for _ in 0..3 {
         assert!(matches!(queue.tick(Instant::now()), Err(Error::Fatal(_))));

@@ -79,7 +79,8 @@ impl Left {
 
     fn refusal(&self, controller: &Saved) -> Error {
         let unclaimed = self.device.dma().arena().unclaimed();
-        let refused = Controller::resume(self.device.clone(), None, controller).err().expect("it is refused");
+        let refused =
+            Controller::resume(self.device.clone(), None, controller).err().expect("it is refused");
         assert_eq!(self.device.dma().arena().unclaimed(), unclaimed, "{refused}");
         refused
     }
@@ -108,10 +109,18 @@ fn what_waits_for_its_repetition_goes_on_in_the_next_process() {
 
 #[test]
 fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_disabled() {
-    for interrupts in [Interrupts::Auto, Interrupts::Polled, Interrupts::Only(IrqKind::Intx), Interrupts::Only(IrqKind::Msi)] {
+    for interrupts in [
+        Interrupts::Auto,
+        Interrupts::Polled,
+        Interrupts::Only(IrqKind::Intx),
+        Interrupts::Only(IrqKind::Msi),
+    ] {
         let first = first(",cache=on", Options { interrupts, ..Options::default() });
-        let (handle, info, free) =
-            (first.handle.clone(), first.controller.disk(1).unwrap().info().clone(), first.device.dma().arena().free_bytes());
+        let (handle, info, free) = (
+            first.handle.clone(),
+            first.controller.disk(1).unwrap().info().clone(),
+            first.device.dma().arena().free_bytes(),
+        );
         let mut queue = first.queue();
         handle.set_timing(Timing::Held);
         for token in 0..12 {
@@ -138,14 +147,24 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
         let outcome = finish(queue);
         assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
         for token in 0..12u64 {
-            let early = done.iter().filter(|end| end.token == token && matches!(end.data, Data::Buffer(_))).count();
-            let late = outcome.completions.iter().filter(|end| end.token == token && end.result == Ok(())).count();
+            let early = done
+                .iter()
+                .filter(|end| end.token == token && matches!(end.data, Data::Buffer(_)))
+                .count();
+            let late = outcome
+                .completions
+                .iter()
+                .filter(|end| end.token == token && end.result == Ok(()))
+                .count();
             assert_eq!(early + late, 1, "request {token}");
             let mut block = [0; 512];
             assert!(handle.peek(1, token * 512, &mut block) && block == [token as u8 + 1; 512]);
         }
         let after = handle.counters();
-        assert_eq!((after.commands - before.commands, after.enables, after.admin_commands), (12 - 9, 1, before.admin_commands));
+        assert_eq!(
+            (after.commands - before.commands, after.enables, after.admin_commands),
+            (12 - 9, 1, before.admin_commands)
+        );
         assert_eq!(controller.disk(1).unwrap().info(), &info);
         assert_eq!(handle.complaints(), Vec::<String>::new());
         // All memory comes back when the second process ends.
@@ -156,7 +175,8 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
 
 #[test]
 fn a_disk_that_was_resumed_conforms() {
-    let options = conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) };
+    let options =
+        conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) };
     let left = first(",namespaces=2", Options::default()).leave(Vec::new());
     let (controller, _) = left.resume();
     assert_eq!(controller.namespaces().len(), 2);
@@ -172,7 +192,9 @@ fn a_queue_changes_hands_many_times_and_its_rings_begin_many_laps() {
     let (disk, mut queue) = (first.controller.disk(1).unwrap(), first.queue());
     for round in 0..100u64 {
         for token in 0..7 {
-            queue.submit(Request::write(token, token, 1, first.buffer((round + token) as u8))).unwrap();
+            queue
+                .submit(Request::write(token, token, 1, first.buffer((round + token) as u8)))
+                .unwrap();
         }
         queue.ring();
         let saved = through_json(&queue.detach().unwrap());
@@ -208,7 +230,8 @@ fn a_request_that_never_ends_is_aborted_by_the_next_process() {
 }
 
 #[test]
-fn a_controller_that_was_reset_while_nobody_was_there_is_started_anew_and_repeats_what_was_in_flight() {
+fn a_controller_that_was_reset_while_nobody_was_there_is_started_anew_and_repeats_what_was_in_flight()
+ {
     let first = first(",cache=on", short());
     let (handle, mut queue) = (first.handle.clone(), first.queue());
     succeed(&mut *queue, Request::write(0, 0, 1, first.buffer(1)));
@@ -231,7 +254,10 @@ fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
     let mut first = first("", Options::default());
     let mut queue = first.queue();
     let error = first.controller.detach().unwrap_err();
-    assert!(matches!(&error, Error::Busy(_)) && error.to_string().contains("queue 1 is open"), "{error}");
+    assert!(
+        matches!(&error, Error::Busy(_)) && error.to_string().contains("queue 1 is open"),
+        "{error}"
+    );
     succeed(&mut *queue, Request::read(1, 0, 1, first.buffer(0)));
 }
 
@@ -262,9 +288,14 @@ fn what_was_copied_ends_before_a_queue_is_left_and_what_follows_is_resumed() {
     queue.submit(Request::read(2, 8, 1, first.buffer(0))).unwrap();
     queue.ring();
     let error = queue.detach().unwrap_err();
-    assert!(matches!(&error, Error::Busy(_)) && error.to_string().contains("cut or copied"), "{error}");
+    assert!(
+        matches!(&error, Error::Busy(_)) && error.to_string().contains("cut or copied"),
+        "{error}"
+    );
     // It gives up at the deadline, and the queue goes on.
-    assert!(detach(&mut queue, &mut Vec::new(), Deadline::after(Duration::from_millis(20))).is_err());
+    assert!(
+        detach(&mut queue, &mut Vec::new(), Deadline::after(Duration::from_millis(20))).is_err()
+    );
     let mut ended = Vec::new();
     handle.release_one();
     let saved = through_json(&detach(&mut queue, &mut ended, Deadline::after(PATIENCE)).unwrap());
@@ -274,7 +305,13 @@ fn what_was_copied_ends_before_a_queue_is_left_and_what_follows_is_resumed() {
     handle.set_timing(Timing::Inline);
     handle.release();
     assert_eq!(finish(&mut queue).of(2), Ok(()));
-    assert_eq!(bytes(succeed(&mut queue, Request::read(3, 0, 8, disk.dma().arena().alloc_pages(4096).unwrap()))), [7; 4096]);
+    assert_eq!(
+        bytes(succeed(
+            &mut queue,
+            Request::read(3, 0, 8, disk.dma().arena().alloc_pages(4096).unwrap())
+        )),
+        [7; 4096]
+    );
 }
 
 #[test]
@@ -282,9 +319,11 @@ fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
     let mut first = first("", Options::default());
     let disk = first.controller.disk(1).unwrap();
     first.controller.detach().unwrap();
-    for error in
-        [disk.open_queue(4).err().unwrap(), first.controller.reset().unwrap_err(), first.controller.detach().unwrap_err()]
-    {
+    for error in [
+        disk.open_queue(4).err().unwrap(),
+        first.controller.reset().unwrap_err(),
+        first.controller.detach().unwrap_err(),
+    ] {
         assert!(error.to_string().contains("it was detached"), "{error}");
     }
     let before = first.handle.counters();
@@ -300,10 +339,14 @@ fn the_registry_leaves_and_resumes_a_controller_of_any_kind() {
     let mut opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
     let saved = through_json(&opened.controller.detach().unwrap());
     drop(opened);
-    let registry::Opened { offers, .. } = Driver::resume(Successor::of(&device), &Settings::default(), &saved).unwrap();
+    let registry::Opened { offers, .. } =
+        Driver::resume(Successor::of(&device), &Settings::default(), &saved).unwrap();
     let [Offer::Disk(disk)] = &offers[..] else { panic!("one disk") };
     let buffer = disk.dma().arena().alloc_pages(512).unwrap();
-    assert_eq!(bytes(succeed(&mut *disk.open_queue(4).unwrap(), Request::read(0, 0, 1, buffer))), [0; 512]);
+    assert_eq!(
+        bytes(succeed(&mut *disk.open_queue(4).unwrap(), Request::read(0, 0, 1, buffer))),
+        [0; 512]
+    );
     assert_eq!(handle.counters().enables, 1);
 }
 
@@ -333,13 +376,20 @@ fn a_state_that_is_not_the_controllers_is_refused_and_changes_nothing() {
         |state: &mut serde_json::Value| state["admin"]["page"]["region"] = 9.into(),
         |state: &mut serde_json::Value| state["admin"]["next_id"] = 0xffff.into(),
         |state: &mut serde_json::Value| state["admin"]["submission"]["state"]["size"] = 16.into(),
-        |state: &mut serde_json::Value| state["admin"]["submission"]["state"]["committed"] = 77.into(),
-        |state: &mut serde_json::Value| state["admin"]["completion"]["memory"] = state["admin"]["page"].clone(),
+        |state: &mut serde_json::Value| {
+            state["admin"]["submission"]["state"]["committed"] = 77.into()
+        },
+        |state: &mut serde_json::Value| {
+            state["admin"]["completion"]["memory"] = state["admin"]["page"].clone()
+        },
         |state: &mut serde_json::Value| state["namespaces"][0]["info"]["block_size"] = 0.into(),
         |state: &mut serde_json::Value| drop(state["traits"].take()),
-        // Found by `ring3 faults hunt --only saved`: the next flush, or write, went beyond the end of its numbers.
+        // Found by `ring3 faults hunt --only saved`: the next flush, or write, went beyond the end
+        // of its numbers.
         |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["begun"] = u64::MAX.into(),
-        |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["covering"] = u64::MAX.into(),
+        |state: &mut serde_json::Value| {
+            state["namespaces"][0]["cache"]["covering"] = u64::MAX.into()
+        },
         |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["flushed"] = 77.into(),
         |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["failed"] = 77.into(),
     ] {

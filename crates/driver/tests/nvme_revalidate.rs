@@ -39,7 +39,10 @@ fn is_untouched(bench: &Bench) -> bool {
 fn nothing_is_repeated_on_another_controller_that_has_come_back() {
     let bench = patient("");
     let mut queue = bench.queue(4);
-    assert_eq!(write_over(&bench, &mut *queue, |handle| handle.replace("ANOTHER")).of(1), Err(IoError::Transport));
+    assert_eq!(
+        write_over(&bench, &mut *queue, |handle| handle.replace("ANOTHER")).of(1),
+        Err(IoError::Transport)
+    );
     assert!(is_untouched(&bench));
     let error = bench.controller.smart().map(drop).unwrap_err().to_string();
     assert!(error.contains("ANOTHER") && error.contains("another controller"), "{error}");
@@ -59,7 +62,11 @@ fn nothing_is_repeated_on_a_namespace_that_is_another_one() {
         device.handle().change(1, Change::Unique([1; 24]));
         let bench = nvme::bench_of(device, Options::default());
         let mut queue = bench.queue(4);
-        assert_eq!(write_over(&bench, &mut *queue, |handle| handle.change(1, change)).of(1), Err(IoError::Gone), "{change:?}");
+        assert_eq!(
+            write_over(&bench, &mut *queue, |handle| handle.change(1, change)).of(1),
+            Err(IoError::Gone),
+            "{change:?}"
+        );
         assert!(is_untouched(&bench), "{change:?}");
         for request in [Request::read(2, 0, 1, bench.buffer(512)), Request::flush(2)] {
             let rejected = queue.submit(request).unwrap_err();
@@ -79,7 +86,8 @@ fn a_namespace_that_is_gone_ends_and_leaves_the_others_alone() {
     succeed(&mut *other, Request::write(1, 0, 1, bench.filled(512, 0x22)));
     // Whoever sees the request to its end may have heard of it, or hears of it by the next tick.
     let ticks = [(); 2].map(|()| queue.tick(std::time::Instant::now()).map(drop));
-    let told: Vec<_> = outcome.errors.into_iter().chain(ticks.into_iter().filter_map(Result::err)).collect();
+    let told: Vec<_> =
+        outcome.errors.into_iter().chain(ticks.into_iter().filter_map(Result::err)).collect();
     assert_eq!(told.len(), 1, "it is told once: {told:?}");
     let error = told[0].to_string();
     assert!(error.contains("namespace 1") && error.contains("gone"), "{error}");
@@ -89,7 +97,11 @@ fn a_namespace_that_is_gone_ends_and_leaves_the_others_alone() {
 fn a_namespace_that_has_grown_is_written_on() {
     let bench = patient("");
     let mut queue = bench.queue(4);
-    assert_eq!(write_over(&bench, &mut *queue, |handle| handle.change(1, Change::Resized(128 << 20))).of(1), Ok(()));
+    assert_eq!(
+        write_over(&bench, &mut *queue, |handle| handle.change(1, Change::Resized(128 << 20)))
+            .of(1),
+        Ok(())
+    );
     assert_eq!(execute(&mut *queue, Request::flush(2)).0, Ok(()));
 }
 
@@ -116,12 +128,18 @@ fn a_notice_of_changed_namespaces_says_what_has_become_of_each() {
     bench.handle.change(4, Change::Attached(shape(64 << 20, 9)));
     let events = bench.controller.events().unwrap();
     // Each reading of the log lets another notice come.
-    let (notices, found): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| *event == Event::NamespacesChanged);
-    let expected =
-        [Event::NamespaceGrown { id: 1, blocks: 262_144 }, Event::NamespaceOver { id: 2 }, Event::NamespaceNew { id: 4 }];
+    let (notices, found): (Vec<_>, Vec<_>) =
+        events.into_iter().partition(|event| *event == Event::NamespacesChanged);
+    let expected = [
+        Event::NamespaceGrown { id: 1, blocks: 262_144 },
+        Event::NamespaceOver { id: 2 },
+        Event::NamespaceNew { id: 4 },
+    ];
     assert!(!notices.is_empty());
     assert_eq!(found, expected);
-    let mut write = |index: usize| execute(&mut *queues[index], Request::write(1, 0, 1, bench.filled(512, 0x11))).0;
+    let mut write = |index: usize| {
+        execute(&mut *queues[index], Request::write(1, 0, 1, bench.filled(512, 0x11))).0
+    };
     assert_eq!([write(0), write(2)], [Ok(()); 2]);
     assert_eq!(write(1), Err(IoError::Gone));
 }

@@ -1,4 +1,5 @@
-//! Queues of several disks in one reactor: an application with a thread for all of them, without any export.
+//! Queues of several disks in one reactor: an application with a thread for all of them, without
+//! any export.
 
 #[allow(clippy::duplicate_mod, reason = "both have the same owner")]
 mod ahci;
@@ -61,16 +62,26 @@ impl Reader {
     }
 }
 
-/// Turns `reactor` until all is read; `sleep` is done before each turn, and says how long the turn may take.
-fn read_all(reactor: &mut Reactor, readers: &mut [Reader], mut sleep: impl FnMut() -> Option<Duration>) {
+/// Turns `reactor` until all is read; `sleep` is done before each turn, and says how long the turn
+/// may take.
+fn read_all(
+    reactor: &mut Reactor,
+    readers: &mut [Reader],
+    mut sleep: impl FnMut() -> Option<Duration>,
+) {
     let start = Instant::now();
     let mut limit = Some(Duration::ZERO);
     while readers.iter().any(|reader| reader.left > 0) {
-        assert!(start.elapsed() < LONG, "{:?} reads never ended", readers.iter().map(|reader| reader.left).collect::<Vec<_>>());
+        assert!(
+            start.elapsed() < LONG,
+            "{:?} reads never ended",
+            readers.iter().map(|reader| reader.left).collect::<Vec<_>>()
+        );
         readers.iter_mut().for_each(|reader| reader.drive(reactor));
         let busy = readers.iter_mut().filter(|reader| reader.queue.in_flight() > 0);
-        let mut sources: Vec<Registered<'_>> =
-            busy.map(|Reader { queue, registration, .. }| (&*registration, &mut **queue as _)).collect();
+        let mut sources: Vec<Registered<'_>> = busy
+            .map(|Reader { queue, registration, .. }| (&*registration, &mut **queue as _))
+            .collect();
         if sources.is_empty() {
             return;
         }
@@ -88,8 +99,16 @@ fn read_all(reactor: &mut Reactor, readers: &mut [Reader], mut sleep: impl FnMut
 }
 
 fn disks(delay: &str) -> (nvme::Bench, ahci::Bench) {
-    let options = Options { poll: Duration::ZERO, interrupts: Interrupts::Only(IrqKind::MsiX), ..Options::default() };
-    let second = ata::Options { poll: Duration::ZERO, interrupts: Interrupts::Only(IrqKind::Msi), ..ata::Options::default() };
+    let options = Options {
+        poll: Duration::ZERO,
+        interrupts: Interrupts::Only(IrqKind::MsiX),
+        ..Options::default()
+    };
+    let second = ata::Options {
+        poll: Duration::ZERO,
+        interrupts: Interrupts::Only(IrqKind::Msi),
+        ..ata::Options::default()
+    };
     (nvme::bench_with(delay, options), ahci::bench_with(delay, second))
 }
 
@@ -98,7 +117,10 @@ fn two_queues_of_two_disks_share_one_thread() {
     for poll in [Duration::ZERO, Duration::from_micros(50)] {
         let (first, second) = disks("");
         let mut reactor = Reactor::new(8, poll).unwrap();
-        let mut readers = [Reader::new(&mut reactor, &*first.disk(), 2000, 8), Reader::new(&mut reactor, second.disk(), 1000, 4)];
+        let mut readers = [
+            Reader::new(&mut reactor, &*first.disk(), 2000, 8),
+            Reader::new(&mut reactor, second.disk(), 1000, 4),
+        ];
         read_all(&mut reactor, &mut readers, || None);
         assert!(readers.iter().all(|reader| reader.left == 0 && reader.queue.in_flight() == 0));
     }
@@ -109,7 +131,10 @@ fn the_same_in_a_loop_of_another_kind_by_the_reactors_descriptor() {
     let (first, second) = disks(",delay=1ms");
     let mut reactor = Reactor::nested(8, Duration::ZERO).unwrap();
     let bell = reactor.descriptor().try_clone_to_owned().unwrap();
-    let mut readers = [Reader::new(&mut reactor, &*first.disk(), 40, 4), Reader::new(&mut reactor, second.disk(), 20, 2)];
+    let mut readers = [
+        Reader::new(&mut reactor, &*first.disk(), 40, 4),
+        Reader::new(&mut reactor, second.disk(), 20, 2),
+    ];
     let mut late = 0;
     let sleep = || {
         let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -143,9 +168,15 @@ fn a_queue_with_nothing_in_flight_has_no_timer_and_costs_no_cpu() {
     // What the kernel's one timer was set for is over.
     reactor.step(Some(Duration::from_millis(200))).unwrap();
     while reactor.next_event().is_some() {}
-    let clock = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap();
+    let clock = || {
+        Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+            .unwrap()
+    };
     let before = clock();
     let turn = reactor.step(Some(Duration::from_millis(300))).unwrap();
     let used = clock() - before;
-    assert!(turn.slept && reactor.next_event().is_none() && used < Duration::from_millis(5), "{used:?}");
+    assert!(
+        turn.slept && reactor.next_event().is_none() && used < Duration::from_millis(5),
+        "{used:?}"
+    );
 }

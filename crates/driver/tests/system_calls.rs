@@ -1,4 +1,5 @@
-//! A driver that runs needs no system call that its manifest, its backend's or the loop's does not list: the kernel ends the process at any other.
+//! A driver that runs needs no system call that its manifest, its backend's or the loop's does not
+//! list: the kernel ends the process at any other.
 
 mod owner;
 mod served;
@@ -15,10 +16,12 @@ use ring3_driver::registry::{Driver, Offer, Opened, Settings};
 use ring3_reactor::{Reactor, Registration};
 use seccompiler::{apply_filter, compile_from_json};
 
-/// Says to this program what to do behind the filter: the backend, the model, and a system call to leave out.
+/// Says to this program what to do behind the filter: the backend, the model, and a system call to
+/// leave out.
 const CHILD: &str = "RING3_TEST_FILTERED";
 
-/// What the process around the driver calls: its end, and the standard library's check of each descriptor that is closed in a build like this.
+/// What the process around the driver calls: its end, and the standard library's check of each
+/// descriptor that is closed in a build like this.
 const PROCESS: [&str; 2] = ["exit_group", "fcntl"];
 
 fn calls(manifest: &str) -> Vec<String> {
@@ -34,7 +37,8 @@ fn confine(calls: &[String]) {
         "{{\"it\": {{\"mismatch_action\": \"kill_process\", \"match_action\": \"allow\", \"filter\": [{}]}}}}",
         allowed.join(",")
     );
-    let filters = compile_from_json(json.as_bytes(), std::env::consts::ARCH.try_into().unwrap()).unwrap();
+    let filters =
+        compile_from_json(json.as_bytes(), std::env::consts::ARCH.try_into().unwrap()).unwrap();
     apply_filter(&filters["it"]).unwrap();
 }
 
@@ -50,14 +54,17 @@ fn fill(queue: &mut dyn Queue, device: &Arc<dyn Device>, write: bool) {
     }
 }
 
-/// Requests that are found by polling and by interrupt, alone and in a loop, time that passes, and a good end.
+/// Requests that are found by polling and by interrupt, alone and in a loop, time that passes, and
+/// a good end.
 fn work(Opened { offers, controller, .. }: Opened, device: &Arc<dyn Device>, mut reactor: Reactor) {
     let Some(Offer::Disk(disk)) = offers.first() else { panic!("no disk") };
     let mut queue = disk.open_queue(4).unwrap();
     for round in 0..100 {
         fill(&mut *queue, device, round % 2 == 0);
         let outcome = owner::finish(&mut *queue);
-        assert!(outcome.completions.iter().all(|completion| completion.result == Ok::<(), IoError>(())));
+        assert!(
+            outcome.completions.iter().all(|completion| completion.result == Ok::<(), IoError>(()))
+        );
     }
     assert!(!queue.wait(Deadline::after(Duration::from_millis(30))).unwrap());
     let registration = Registration::new(&mut reactor, &queue).unwrap();
@@ -106,34 +113,57 @@ fn filtered(backend: &str, model: &str, without: &str) {
     });
 }
 
-/// How this program ends, started anew with `test` alone, behind a filter `without` one of the calls.
+/// How this program ends, started anew with `test` alone, behind a filter `without` one of the
+/// calls.
 fn ending(test: &str, device: &str, without: &str) -> ExitStatus {
     let program = std::env::current_exe().unwrap();
-    let child = Command::new(program).args(["--exact", test, "--nocapture"]).env(CHILD, format!("{device} {without}")).output();
+    let child = Command::new(program)
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, format!("{device} {without}"))
+        .output();
     let output = child.unwrap();
-    println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     output.status
 }
 
 /// `device` is a backend and a model.
 fn lives_behind_its_filter(test: &str, device: &str) {
     if let Ok(words) = std::env::var(CHILD) {
-        let [backend, model, without] = words.split(' ').collect::<Vec<_>>()[..] else { panic!("{words}") };
+        let [backend, model, without] = words.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{words}")
+        };
         return filtered(backend, model, without);
     }
-    assert!(ending(test, device, "").success(), "it needs a call that no manifest lists: the kernel's log has its number");
+    assert!(
+        ending(test, device, "").success(),
+        "it needs a call that no manifest lists: the kernel's log has its number"
+    );
     let without_registers = ending(test, device, "sendmsg");
-    assert_eq!(without_registers.signal(), Some(rustix::process::Signal::SYS.as_raw()), "the filter lets everything pass");
+    assert_eq!(
+        without_registers.signal(),
+        Some(rustix::process::Signal::SYS.as_raw()),
+        "the filter lets everything pass"
+    );
 }
 
 #[test]
 fn nvme_runs_with_the_calls_of_the_manifests_alone() {
-    lives_behind_its_filter("nvme_runs_with_the_calls_of_the_manifests_alone", "vfio-user sim:nvme");
+    lives_behind_its_filter(
+        "nvme_runs_with_the_calls_of_the_manifests_alone",
+        "vfio-user sim:nvme",
+    );
 }
 
 #[test]
 fn ahci_runs_with_the_calls_of_the_manifests_alone() {
-    lives_behind_its_filter("ahci_runs_with_the_calls_of_the_manifests_alone", "vfio-user sim:ahci");
+    lives_behind_its_filter(
+        "ahci_runs_with_the_calls_of_the_manifests_alone",
+        "vfio-user sim:ahci",
+    );
 }
 
 #[test]
@@ -143,10 +173,16 @@ fn ide_runs_with_the_calls_of_the_manifests_alone() {
 
 #[test]
 fn virtio_disks_run_with_the_calls_of_the_manifests_alone() {
-    lives_behind_its_filter("virtio_disks_run_with_the_calls_of_the_manifests_alone", "vfio-user sim:virtio-blk");
+    lives_behind_its_filter(
+        "virtio_disks_run_with_the_calls_of_the_manifests_alone",
+        "vfio-user sim:virtio-blk",
+    );
 }
 
 #[test]
 fn nvme_runs_over_a_lease_with_the_calls_of_the_manifests_alone() {
-    lives_behind_its_filter("nvme_runs_over_a_lease_with_the_calls_of_the_manifests_alone", "lease sim:nvme");
+    lives_behind_its_filter(
+        "nvme_runs_over_a_lease_with_the_calls_of_the_manifests_alone",
+        "lease sim:nvme",
+    );
 }

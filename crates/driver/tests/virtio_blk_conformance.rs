@@ -1,4 +1,5 @@
-//! The suite that every disk passes, on the driver of virtio disks over each backend that needs no guest, with both layouts of virtqueues.
+//! The suite that every disk passes, on the driver of virtio disks over each backend that needs no
+//! guest, with both layouts of virtqueues.
 
 mod served;
 
@@ -60,7 +61,12 @@ fn disks_of_other_shapes_conform() {
     conforms("sim:virtio-blk,cache=off,segments=1,entries=16", Options::default(), 500);
     conforms("sim:virtio-blk,structures=apart,queues=1,vectors=0", Options::default(), 500);
     conforms("sim:virtio-blk,delay=100us,ready=1ms,packed=on", Options::default(), 500);
-    let short = Options { max_transfer: Some(8192), max_queues: 1, poll: Duration::ZERO, ..Options::default() };
+    let short = Options {
+        max_transfer: Some(8192),
+        max_queues: 1,
+        poll: Duration::ZERO,
+        ..Options::default()
+    };
     conforms("sim:virtio-blk", short, 500);
 }
 
@@ -85,15 +91,27 @@ fn the_model_behind_a_socket_and_over_a_lease_conforms() {
 fn qemus_disk_conforms_with_both_layouts() {
     conforms("qtest:virtio-blk-pci,size=64M", Options::default(), 200);
     conforms("qtest:virtio-blk-pci,size=64M,packed=on", Options::default(), 200);
-    conforms("qtest:virtio-blk-pci,size=64M,packed=on", Options { layout: Layout::Split, ..polled() }, 100);
+    conforms(
+        "qtest:virtio-blk-pci,size=64M,packed=on",
+        Options { layout: Layout::Split, ..polled() },
+        100,
+    );
 }
 
 #[test]
 fn qemus_disk_conforms_without_tables_with_blocks_of_4096_bytes_and_without_a_cache() {
     for layout in ["off", "on"] {
-        conforms(&format!("qtest:virtio-blk-pci,size=64M,indirect_desc=off,packed={layout}"), Options::default(), 100);
+        conforms(
+            &format!("qtest:virtio-blk-pci,size=64M,indirect_desc=off,packed={layout}"),
+            Options::default(),
+            100,
+        );
     }
-    conforms("qtest:virtio-blk-pci,size=64M,logical_block_size=4096,physical_block_size=4096", polled(), 100);
+    conforms(
+        "qtest:virtio-blk-pci,size=64M,logical_block_size=4096,physical_block_size=4096",
+        polled(),
+        100,
+    );
     conforms("qtest:virtio-blk-pci,size=64M,write-cache=off", polled(), 100);
 }
 

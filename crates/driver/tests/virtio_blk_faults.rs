@@ -1,4 +1,5 @@
-//! The driver of virtio disks and a disk that misbehaves, with both layouts of virtqueues. Whatever it says is an error value, and nothing panics or hangs.
+//! The driver of virtio disks and a disk that misbehaves, with both layouts of virtqueues. Whatever
+//! it says is an error value, and nothing panics or hangs.
 
 mod owner;
 
@@ -27,9 +28,11 @@ struct Bench {
 }
 
 fn bench(options: &str) -> Bench {
-    let device = open(&format!("sim:virtio-blk{options}").parse().unwrap(), OpenOptions::default()).unwrap();
+    let device =
+        open(&format!("sim:virtio-blk{options}").parse().unwrap(), OpenOptions::default()).unwrap();
     let handle = device.handle();
-    let disk = Disk::open(Arc::new(device), Options { timeout: TIMEOUT, ..Options::default() }).unwrap();
+    let disk =
+        Disk::open(Arc::new(device), Options { timeout: TIMEOUT, ..Options::default() }).unwrap();
     Bench { disk, handle }
 }
 
@@ -75,7 +78,10 @@ fn an_end_that_does_not_come_is_found_by_its_time_and_the_request_repeated_with_
             let bench = bench(layout);
             let mut queue = bench.queue();
             let outcome = four_reads(&bench, &mut *queue, action);
-            assert!((1..5).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(), "{layout} {action:?}");
+            assert!(
+                (1..5).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(),
+                "{layout} {action:?}"
+            );
             assert!(outcome.took >= TIMEOUT, "{layout} {:?}", outcome.took);
             assert_eq!(bench.handle.counters().starts, 2, "{layout}");
             bench.is_well(&mut *queue);
@@ -111,8 +117,13 @@ fn ends_of_nothing_in_flight_are_errors_and_the_queue_lives() {
         let mut queue = bench.queue();
         let outcome = four_reads(&bench, &mut *queue, action);
         assert!((1..5).all(|token| outcome.of(token) == Ok(())), "{layout} {action:?}");
-        let strays = outcome.errors.iter().filter(|error| matches!(error, Error::Protocol(_))).count();
-        assert!(strays >= 1 && strays == outcome.errors.len(), "{layout} {action:?}: {:?}", outcome.errors);
+        let strays =
+            outcome.errors.iter().filter(|error| matches!(error, Error::Protocol(_))).count();
+        assert!(
+            strays >= 1 && strays == outcome.errors.len(),
+            "{layout} {action:?}: {:?}",
+            outcome.errors
+        );
         bench.is_well(&mut *queue);
     }
 }
@@ -130,12 +141,23 @@ fn packed_descriptors_that_come_back_twice_cost_a_reset_and_no_request() {
 
 #[test]
 fn what_the_disk_says_of_a_request_is_the_requests_error() {
-    let says = [(1, IoError::Medium), (2, IoError::Unsupported), (3, IoError::Transport), (0x80, IoError::Transport)];
-    for (layout, (status, error)) in LAYOUTS.into_iter().flat_map(|layout| says.map(|end| (layout, end))) {
+    let says = [
+        (1, IoError::Medium),
+        (2, IoError::Unsupported),
+        (3, IoError::Transport),
+        (0x80, IoError::Transport),
+    ];
+    for (layout, (status, error)) in
+        LAYOUTS.into_iter().flat_map(|layout| says.map(|end| (layout, end)))
+    {
         let bench = bench(layout);
         let mut queue = bench.queue();
         let outcome = four_reads(&bench, &mut *queue, Action::Status(status));
-        assert_eq!([1, 2, 3, 4].map(|token| outcome.of(token)), [Ok(()), Err(error), Ok(()), Ok(())], "{layout} {status}");
+        assert_eq!(
+            [1, 2, 3, 4].map(|token| outcome.of(token)),
+            [Ok(()), Err(error), Ok(()), Ok(())],
+            "{layout} {status}"
+        );
         assert!(outcome.errors.is_empty());
         bench.is_well(&mut *queue);
     }
@@ -143,11 +165,18 @@ fn what_the_disk_says_of_a_request_is_the_requests_error() {
 
 #[test]
 fn lengths_that_cannot_be_are_the_requests_errors() {
-    for (layout, lie) in LAYOUTS.into_iter().flat_map(|layout| [(layout, Lie::WritesTooMuch), (layout, Lie::WritesTooLittle)]) {
+    for (layout, lie) in LAYOUTS
+        .into_iter()
+        .flat_map(|layout| [(layout, Lie::WritesTooMuch), (layout, Lie::WritesTooLittle)])
+    {
         let bench = bench(layout);
         let mut queue = bench.queue();
         bench.handle.lie(Some(lie));
-        assert_eq!(execute(&mut *queue, bench.read(1)).0, Err(IoError::Transport), "{layout} {lie:?}");
+        assert_eq!(
+            execute(&mut *queue, bench.read(1)).0,
+            Err(IoError::Transport),
+            "{layout} {lie:?}"
+        );
         bench.is_well(&mut *queue);
     }
 }
@@ -160,8 +189,17 @@ fn a_request_that_is_used_without_a_status_keeps_its_memory_until_a_reset() {
         bench.handle.lie(Some(Lie::NoStatus));
         queue.submit(bench.read(1)).unwrap();
         let outcome = finish(&mut *queue);
-        assert_eq!((outcome.of(1), outcome.errors.len()), (Err(IoError::Timeout), 3), "{layout} {:?}", outcome.errors);
-        assert!(outcome.errors.iter().all(|error| error.to_string().contains("has no status")), "{:?}", outcome.errors);
+        assert_eq!(
+            (outcome.of(1), outcome.errors.len()),
+            (Err(IoError::Timeout), 3),
+            "{layout} {:?}",
+            outcome.errors
+        );
+        assert!(
+            outcome.errors.iter().all(|error| error.to_string().contains("has no status")),
+            "{:?}",
+            outcome.errors
+        );
         bench.is_well(&mut *queue);
     }
 }
@@ -214,7 +252,11 @@ fn a_reset_by_somebody_else_fails_the_next_flush_if_writes_may_be_lost_and_no_ot
         let asked = Rule::io(Action::Drop, WRITE);
         bench.handle.plan().add(asked);
         succeed(&mut *queue, Request::write(5, 0, 8, bench.buffer(1)));
-        assert_eq!(execute(&mut *queue, Request::flush(6)).0, Ok(()), "the driver's own reset loses nothing");
+        assert_eq!(
+            execute(&mut *queue, Request::flush(6)).0,
+            Ok(()),
+            "the driver's own reset loses nothing"
+        );
     }
 }
 
@@ -226,7 +268,11 @@ fn a_disk_that_is_pulled_out_ends_everything_as_gone() {
     bench.handle.remove();
     let outcome = finish(&mut *queue);
     assert_eq!(outcome.of(1), Err(IoError::Gone));
-    assert!(outcome.errors.iter().any(|error| matches!(error, Error::Gone)), "{:?}", outcome.errors);
+    assert!(
+        outcome.errors.iter().any(|error| matches!(error, Error::Gone)),
+        "{:?}",
+        outcome.errors
+    );
     assert!(bench.disk.open_queue(1).is_err());
 }
 
@@ -260,7 +306,11 @@ fn requests_in_flight_are_lost_with_their_queue_and_nothing_is_written_afterward
         queue.ring();
         assert_eq!(bench.handle.held(), 4);
         drop(queue);
-        assert_eq!((bench.handle.held(), bench.disk.dma().arena().free_bytes()), (0, free), "{layout}");
+        assert_eq!(
+            (bench.handle.held(), bench.disk.dma().arena().free_bytes()),
+            (0, free),
+            "{layout}"
+        );
         bench.handle.plan().clear();
         bench.is_well(&mut *bench.queue());
     }
@@ -285,7 +335,11 @@ fn a_batch_is_one_doorbell() {
         let outcome = finish(&mut *queue);
         assert!((1..9).all(|token| outcome.of(token) == Ok(())));
         let after = bench.handle.counters();
-        assert_eq!((after.doorbells - before.doorbells, after.requests - before.requests), (1, 8), "{layout}");
+        assert_eq!(
+            (after.doorbells - before.doorbells, after.requests - before.requests),
+            (1, 8),
+            "{layout}"
+        );
     }
 }
 
@@ -309,17 +363,25 @@ fn writes_are_in_the_cache_until_a_flush_and_cannot_be_durable_one_by_one() {
 #[test]
 fn a_disk_that_says_nonsense_of_itself_or_nothing_in_time_is_opened_or_refused() {
     let open_with = |options: &str, action: Action| {
-        let device = open(&format!("sim:virtio-blk{options}").parse().unwrap(), OpenOptions::default()).unwrap();
+        let device =
+            open(&format!("sim:virtio-blk{options}").parse().unwrap(), OpenOptions::default())
+                .unwrap();
         device.handle().plan().add(Rule::io(action, blk::GET_ID as u8));
         Disk::open(Arc::new(device), Options::default())
     };
     for action in [Action::Status(1), Action::Hang, Action::WrongId(0x55)] {
-        assert_eq!(open_with("", action).unwrap().info().serial, if action == Action::WrongId(0x55) { "RING3" } else { "" });
+        assert_eq!(
+            open_with("", action).unwrap().info().serial,
+            if action == Action::WrongId(0x55) { "RING3" } else { "" }
+        );
     }
     let device = open(&"sim:virtio-blk".parse().unwrap(), OpenOptions::default()).unwrap();
     device.handle().lie(Some(Lie::ShortQueue));
     let short = Disk::open(Arc::new(device), Options::default()).err().unwrap();
-    assert!(matches!(&short, Error::Protocol(why) if why.contains("queue 3 has 2 entries")), "{short}");
+    assert!(
+        matches!(&short, Error::Protocol(why) if why.contains("queue 3 has 2 entries")),
+        "{short}"
+    );
     let gone = open_with("", Action::Remove).err().unwrap();
     assert!(matches!(gone, Error::Gone), "{gone}");
 }
@@ -352,7 +414,11 @@ fn one_fault_after_the_other_ends_every_request_exactly_once() {
         }
         drop(queue);
         let given_back = bench.disk.dma().arena().free_bytes();
-        assert_eq!((given_back, bench.handle.faults(), bench.handle.complaints()), (free, vec![], vec![]), "{layout}");
+        assert_eq!(
+            (given_back, bench.handle.faults(), bench.handle.complaints()),
+            (free, vec![], vec![]),
+            "{layout}"
+        );
     }
 }
 
@@ -363,8 +429,11 @@ fn garbage_anywhere_in_what_it_shares_with_the_disk_ends_each_request_once_and_t
         let mut queue = bench.queue();
         let arena = bench.disk.dma().arena();
         for round in 0..24 {
-            let places: Vec<u64> =
-                arena.taken().into_iter().flat_map(|(_, offset, len)| (offset..offset + len.min(8192)).step_by(64)).collect();
+            let places: Vec<u64> = arena
+                .taken()
+                .into_iter()
+                .flat_map(|(_, offset, len)| (offset..offset + len.min(8192)).step_by(64))
+                .collect();
             let place = arena.iova() + places[round * 37 % places.len()];
             bench.handle.plan().clear();
             bench.handle.plan().add(Rule::io(Action::StrayDma(place), READ).nth(2));
@@ -379,12 +448,20 @@ fn garbage_anywhere_in_what_it_shares_with_the_disk_ends_each_request_once_and_t
         queue.submit(bench.read(1)).unwrap();
         finish(&mut *queue);
         succeed(&mut *queue, Request::write(1, 7, 8, bench.buffer(0x5a)));
-        assert_eq!(bytes(succeed(&mut *queue, Request::read(2, 7, 8, bench.buffer(0)))), [0x5a; 4096], "{layout}");
+        assert_eq!(
+            bytes(succeed(&mut *queue, Request::read(2, 7, 8, bench.buffer(0)))),
+            [0x5a; 4096],
+            "{layout}"
+        );
     }
 }
 
 /// Changes the disk and has it reset while a write is in flight; how that ends.
-fn write_over(bench: &Bench, queue: &mut dyn Queue, change: impl FnOnce(&VirtioBlkHandle)) -> Result<(), IoError> {
+fn write_over(
+    bench: &Bench,
+    queue: &mut dyn Queue,
+    change: impl FnOnce(&VirtioBlkHandle),
+) -> Result<(), IoError> {
     bench.handle.set_timing(ring3_model::Timing::Held);
     queue.submit(Request::write(1, 0, 1, bench.buffer(0x11))).unwrap();
     queue.ring();
@@ -396,8 +473,11 @@ fn write_over(bench: &Bench, queue: &mut dyn Queue, change: impl FnOnce(&VirtioB
 
 #[test]
 fn nothing_is_repeated_on_another_disk_that_has_come_back() {
-    let changes: [fn(&VirtioBlkHandle); 3] =
-        [|handle| handle.replace("ANOTHER"), |handle| handle.reshape(32 << 20, 9), |handle| handle.reshape(64 << 20, 12)];
+    let changes: [fn(&VirtioBlkHandle); 3] = [
+        |handle| handle.replace("ANOTHER"),
+        |handle| handle.reshape(32 << 20, 9),
+        |handle| handle.reshape(64 << 20, 12),
+    ];
     for change in changes {
         let bench = bench("");
         let mut queue = bench.queue();

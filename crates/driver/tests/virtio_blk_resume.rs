@@ -36,17 +36,21 @@ fn filled(device: &dyn Device, byte: u8) -> DmaBuffer {
 
 /// A queue with three writes that the disk has, and has not done.
 fn left(options: &str) -> Left {
-    let device = open(&format!("sim:virtio-blk{options}").parse().unwrap(), OpenOptions::default()).unwrap();
+    let device =
+        open(&format!("sim:virtio-blk{options}").parse().unwrap(), OpenOptions::default()).unwrap();
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
     let disk = Disk::open(device.clone(), Options::default()).unwrap();
     let mut queue = disk.open_queue(8).unwrap();
     succeed(&mut *queue, Request::write(1, 1, 1, filled(&*device, 1)));
     handle.set_timing(Timing::Held);
-    (2..5).for_each(|token| queue.submit(Request::write(token, token, 1, filled(&*device, token as u8))).unwrap());
+    (2..5).for_each(|token| {
+        queue.submit(Request::write(token, token, 1, filled(&*device, token as u8))).unwrap()
+    });
     queue.ring();
     assert!(matches!(disk.detach(), Err(Error::Busy(_))), "a disk was left whose queue is open");
-    let queue = through_json(&detach(&mut *queue, &mut Vec::new(), Deadline::after(PATIENCE)).unwrap());
+    let queue =
+        through_json(&detach(&mut *queue, &mut Vec::new(), Deadline::after(PATIENCE)).unwrap());
     let saved = through_json(&disk.detach().unwrap());
     assert!(disk.open_queue(8).is_err(), "a disk that was left still answers");
     drop(disk);
@@ -67,11 +71,18 @@ fn a_disk_goes_on_in_the_next_process_with_what_was_in_flight_and_is_never_reset
         let opened = Driver::resume(left.device.clone(), &Settings::default(), &left.disk).unwrap();
         let disk = disk_of(&opened);
         let mut queue = disk.resume_queue(&left.queue).unwrap();
-        assert_eq!((left.device.dma().arena().unclaimed(), queue.in_flight()), (vec![], 3), "{layout}");
+        assert_eq!(
+            (left.device.dma().arena().unclaimed(), queue.in_flight()),
+            (vec![], 3),
+            "{layout}"
+        );
         left.handle.set_timing(Timing::Inline);
         left.handle.release();
         let outcome = finish(&mut *queue);
-        assert!((2..5).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(), "{layout}");
+        assert!(
+            (2..5).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(),
+            "{layout}"
+        );
         for token in 1..5 {
             let read = Request::read(token, token, 1, filled(&*left.device, 0));
             assert_eq!(bytes(succeed(&mut *queue, read))[..512], [token as u8; 512], "{layout}");
@@ -80,7 +91,11 @@ fn a_disk_goes_on_in_the_next_process_with_what_was_in_flight_and_is_never_reset
         // The queues that nobody had change hands, too.
         let mut other = disk.open_queue(8).unwrap();
         succeed(&mut *other, Request::read(9, 1, 1, filled(&*left.device, 0)));
-        assert_eq!((left.handle.counters().starts, left.handle.complaints()), (starts, vec![]), "{layout}");
+        assert_eq!(
+            (left.handle.counters().starts, left.handle.complaints()),
+            (starts, vec![]),
+            "{layout}"
+        );
     }
 }
 
@@ -88,13 +103,16 @@ fn a_disk_goes_on_in_the_next_process_with_what_was_in_flight_and_is_never_reset
 fn a_disk_changes_hands_again_and_again() {
     let mut left = left(",packed=on");
     for _ in 0..20 {
-        let mut opened = Driver::resume(left.device.clone(), &Settings::default(), &left.disk).unwrap();
+        let mut opened =
+            Driver::resume(left.device.clone(), &Settings::default(), &left.disk).unwrap();
         let mut queue = disk_of(&opened).resume_queue(&left.queue).unwrap();
         left.handle.set_timing(Timing::Inline);
         left.handle.release();
         assert!(finish(&mut *queue).errors.is_empty());
         left.handle.set_timing(Timing::Held);
-        (2..9).for_each(|token| queue.submit(Request::write(token, token, 1, filled(&*left.device, 7))).unwrap());
+        (2..9).for_each(|token| {
+            queue.submit(Request::write(token, token, 1, filled(&*left.device, 7))).unwrap()
+        });
         queue.ring();
         left.queue = through_json(&queue.detach().unwrap());
         left.disk = through_json(&opened.controller.detach().unwrap());
@@ -120,7 +138,8 @@ fn a_disk_that_was_reset_meanwhile_is_started_anew_and_repeats_what_was_in_fligh
 fn a_queue_that_was_detached_before_a_reset_finds_its_new_virtqueue_in_the_next_process() {
     for layout in LAYOUTS {
         let left = left(layout);
-        let mut opened = Driver::resume(left.device.clone(), &Settings::default(), &left.disk).unwrap();
+        let mut opened =
+            Driver::resume(left.device.clone(), &Settings::default(), &left.disk).unwrap();
         let other = disk_of(&opened).open_queue(8).unwrap();
         // Its reset makes a virtqueue for each queue, and for that which nobody has resumed.
         left.handle.reset_function();
@@ -138,7 +157,11 @@ fn a_queue_that_was_detached_before_a_reset_finds_its_new_virtqueue_in_the_next_
         let mut queue = disk.resume_queue(&left.queue).unwrap();
         let outcome = finish(&mut *queue);
         assert!((2..5).all(|token| outcome.of(token) == Ok(())), "{layout}");
-        assert_eq!((left.handle.counters().starts, device.dma().arena().unclaimed()), (starts, vec![]), "{layout}");
+        assert_eq!(
+            (left.handle.counters().starts, device.dma().arena().unclaimed()),
+            (starts, vec![]),
+            "{layout}"
+        );
     }
 }
 
@@ -148,9 +171,14 @@ fn a_disk_that_was_reset_has_no_more_queues_than_the_device() {
     left.handle.reset_function();
     let unclaimed = left.device.dma().arena().unclaimed();
     for count in [5, 65535, 65536, 65541] {
-        let many = altered(&left.disk, |state| state["seats"] = vec![state["seats"][0].clone(); count].into());
+        let many = altered(&left.disk, |state| {
+            state["seats"] = vec![state["seats"][0].clone(); count].into()
+        });
         let error = Disk::resume(left.device.clone(), None, &many).err().expect("it is refused");
-        assert!(matches!(&error, Error::Invalid(_)) && error.to_string().contains("queues"), "{count}: {error}");
+        assert!(
+            matches!(&error, Error::Invalid(_)) && error.to_string().contains("queues"),
+            "{count}: {error}"
+        );
         assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{count}");
     }
     Disk::resume(left.device.clone(), None, &left.disk).unwrap();
@@ -162,7 +190,10 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     let disk = Disk::resume(left.device.clone(), None, &left.disk).unwrap();
     let unclaimed = left.device.dma().arena().unclaimed();
     let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        let error = disk.resume_queue(&altered(&left.queue, change)).err().unwrap_or_else(|| panic!("{what} was taken"));
+        let error = disk
+            .resume_queue(&altered(&left.queue, change))
+            .err()
+            .unwrap_or_else(|| panic!("{what} was taken"));
         assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
         assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
     };
@@ -173,12 +204,20 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     refused("a queue that was not detached", &|state| state["number"] = json!(1));
     refused("more requests than entries", &|state| state["slots"] = json!(60000));
     refused("no requests", &|state| state["slots"] = json!(0));
-    refused("a ring that cannot be", &|state| state["queue"]["state"]["split"]["offered"] = json!(4000));
+    refused("a ring that cannot be", &|state| {
+        state["queue"]["state"]["split"]["offered"] = json!(4000)
+    });
     refused("a request beyond the slots", &|state| state["held"][0]["number"] = json!(100));
-    refused("a request twice", &|state| state["held"][0]["number"] = state["held"][1]["number"].clone());
+    refused("a request twice", &|state| {
+        state["held"][0]["number"] = state["held"][1]["number"].clone()
+    });
     refused("a write that is a flush", &|state| state["held"][0]["flush"] = json!(1));
-    refused("a write by which the disk writes to memory", &|state| state["held"][0]["writable"] = json!(513));
-    refused("a read of which the disk writes nothing", &|state| state["held"][0]["request"]["operation"] = json!("read"));
+    refused("a write by which the disk writes to memory", &|state| {
+        state["held"][0]["writable"] = json!(513)
+    });
+    refused("a read of which the disk writes nothing", &|state| {
+        state["held"][0]["request"]["operation"] = json!("read")
+    });
     for number in [0, 1, u64::MAX] {
         refused("a flush that was not begun", &|state| {
             let data = json!([]);
@@ -188,8 +227,12 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
             state["held"][0]["flush"] = json!(number);
         });
     }
-    refused("a request beyond the disk", &|state| state["held"][0]["request"]["lba"] = json!(1u64 << 40));
-    refused("the memory of somebody else", &|state| state["requests"] = state["queue"]["memory"][0].clone());
+    refused("a request beyond the disk", &|state| {
+        state["held"][0]["request"]["lba"] = json!(1u64 << 40)
+    });
+    refused("the memory of somebody else", &|state| {
+        state["requests"] = state["queue"]["memory"][0].clone()
+    });
     disk.resume_queue(&left.queue).unwrap();
 }
 
@@ -206,7 +249,8 @@ fn a_state_that_is_another_disks_is_refused() {
     refused("another size", &|state| state["info"]["blocks"] = json!(7));
     refused("features that it has not", &|state| state["features"] = json!(u64::MAX));
     refused("fewer features than were agreed upon", &|state| {
-        state["features"] = json!(state["features"].as_u64().unwrap() & !ring3_spec::virtio::EVENT_IDX);
+        state["features"] =
+            json!(state["features"].as_u64().unwrap() & !ring3_spec::virtio::EVENT_IDX);
     });
     refused("another shape", &|state| state["shape"]["pieces"] = json!(3));
     refused("other interrupts", &|state| state["vectors"] = json!(1));

@@ -10,7 +10,8 @@ use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_driver::virtio::net::{Card, Options};
 use ring3_model::virtio::net::{Misbehaviour, SimVirtioNet, VirtioNetHandle, open};
 
-const SETTINGS: QueueSettings = QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
+const SETTINGS: QueueSettings =
+    QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
 
 /// Both layouts of virtqueues.
 const LAYOUTS: [&str; 2] = ["", ",packed=on"];
@@ -71,19 +72,29 @@ fn the_registry_opens_it_by_its_ids() {
     let opened = Driver::open(Arc::new(device("")), None, &Settings::default()).unwrap();
     let [Offer::Nic(nic)] = &opened.offers[..] else { panic!("one card") };
     let info = nic.info();
-    assert_eq!((info.mac.to_string().as_str(), info.mtu, info.max_queues), ("52:54:00:12:34:56", (68, 9000), 1));
-    assert!(info.offloads.tx_checksum && info.offloads.tso4 && !info.offloads.tso6 && info.receives_pieces);
+    assert_eq!(
+        (info.mac.to_string().as_str(), info.mtu, info.max_queues),
+        ("52:54:00:12:34:56", (68, 9000), 1)
+    );
+    assert!(
+        info.offloads.tx_checksum
+            && info.offloads.tso4
+            && !info.offloads.tso6
+            && info.receives_pieces
+    );
 }
 
 #[test]
 fn descriptors_that_the_card_does_not_have_are_an_error_and_the_queue_lives() {
-    for (how, layout) in
-        [Misbehaviour::UsesWhatIsNot, Misbehaviour::UsesTwice].into_iter().flat_map(|how| LAYOUTS.map(|layout| (how, layout)))
+    for (how, layout) in [Misbehaviour::UsesWhatIsNot, Misbehaviour::UsesTwice]
+        .into_iter()
+        .flat_map(|how| LAYOUTS.map(|layout| (how, layout)))
     {
         let mut rig = rig_of(layout);
         rig.handle.misbehave(Some(how));
         rig.handle.send(&frame(&rig.card, 60));
-        let errors = (0..3).filter(|_| matches!(receive(&mut rig), Err(Error::Protocol(_)))).count();
+        let errors =
+            (0..3).filter(|_| matches!(receive(&mut rig), Err(Error::Protocol(_)))).count();
         assert_eq!(errors, 1, "{how:?} {layout}");
         // A card that gives a packed descriptor back twice has written over its next one.
         if (how, layout) != (Misbehaviour::UsesTwice, ",packed=on") {
@@ -107,7 +118,8 @@ fn a_packet_that_the_card_never_had_does_not_come_back_and_the_queue_lives() {
         };
         let (returned, held) = send(Some(Misbehaviour::UsesOneMore));
         assert!(matches!(returned[0], Ok(1)) && held == 0, "{layout}: {returned:?}, {held}");
-        // Of packed descriptors, one that nobody has is not looked at; and the card has written over its next one.
+        // Of packed descriptors, one that nobody has is not looked at; and the card has written
+        // over its next one.
         if layout.is_empty() {
             assert!(matches!(returned[1], Err(Error::Protocol(_))), "{returned:?}");
             assert!(matches!(send(None), (returned, 0) if matches!(returned[0], Ok(1))));
@@ -133,8 +145,12 @@ fn buffers_that_come_back_out_of_order_are_the_right_ones_and_so_are_those_that_
         assert_eq!(rig.queue.rx_provide(&mut more).count, 12);
         let send = |rig: &Rig, len| rig.handle.send(&frame(&rig.card, len));
         (60..63).for_each(|len| send(&rig, len));
-        assert_eq!((0..3).map(|_| received(&mut rig)).collect::<Vec<_>>(), [(60, 0), (61, 0), (62, 0)]);
-        // The fourth is overtaken by all others, and stays the card's while they come again and again.
+        assert_eq!(
+            (0..3).map(|_| received(&mut rig)).collect::<Vec<_>>(),
+            [(60, 0), (61, 0), (62, 0)]
+        );
+        // The fourth is overtaken by all others, and stays the card's while they come again and
+        // again.
         rig.handle.misbehave(Some(Misbehaviour::UsesOutOfOrder));
         for lap in 0..40_u32 {
             send(&rig, 64 + lap as usize);
@@ -163,7 +179,8 @@ fn packets_that_come_back_out_of_order_come_back_once_each_among_whole_ones_and_
         for lap in 0..30_u32 {
             let how = (lap % 3 == 1).then_some(Misbehaviour::UsesOutOfOrder);
             rig.handle.misbehave(how);
-            let mut batch: Vec<_> = (0..1 + lap % 7).map(|token| Packet { token, ..buffer(&rig.card) }).collect();
+            let mut batch: Vec<_> =
+                (0..1 + lap % 7).map(|token| Packet { token, ..buffer(&rig.card) }).collect();
             let count = batch.len();
             for (index, packet) in batch.iter_mut().enumerate() {
                 packet.fill(&frame(&rig.card, 100 + index)).unwrap();
@@ -177,7 +194,11 @@ fn packets_that_come_back_out_of_order_come_back_once_each_among_whole_ones_and_
                 assert!(more > 0, "{layout} {lap}: {returned} of {count}");
                 returned += more;
             }
-            let mut tokens: Vec<_> = back.iter().filter(|packet| packet.buffer.is_some()).map(|packet| packet.token).collect();
+            let mut tokens: Vec<_> = back
+                .iter()
+                .filter(|packet| packet.buffer.is_some())
+                .map(|packet| packet.token)
+                .collect();
             tokens.sort_unstable();
             assert!(tokens.into_iter().eq(0..count as u32), "{layout} {lap}");
             let sent: usize = rig.handle.sent().iter().map(Vec::len).sum();
@@ -187,14 +208,17 @@ fn packets_that_come_back_out_of_order_come_back_once_each_among_whole_ones_and_
 }
 
 #[test]
-fn an_index_that_leaps_is_an_error_until_the_card_is_given_up_and_a_queue_that_is_opened_anew_works() {
+fn an_index_that_leaps_is_an_error_until_the_card_is_given_up_and_a_queue_that_is_opened_anew_works()
+ {
     let mut rig = rig();
     rig.handle.misbehave(Some(Misbehaviour::LeapsAhead));
     rig.handle.send(&frame(&rig.card, 60));
     for _ in 0..3 {
         assert!(matches!(receive(&mut rig), Err(Error::Protocol(why)) if why.contains("1001")));
     }
-    assert!(matches!(rig.queue.tick(Instant::now()), Err(Error::Fatal(why)) if why.contains("damaged a virtqueue")));
+    assert!(
+        matches!(rig.queue.tick(Instant::now()), Err(Error::Fatal(why)) if why.contains("damaged a virtqueue"))
+    );
     assert!(matches!(receive(&mut rig), Err(Error::Fatal(_))));
     let Rig { card, handle, queue } = rig;
     drop(queue);
@@ -206,8 +230,18 @@ fn an_index_that_leaps_is_an_error_until_the_card_is_given_up_and_a_queue_that_i
 #[test]
 fn what_cannot_be_said_of_a_packet_is_counted_and_its_buffer_lent_again() {
     use Misbehaviour as M;
-    let lies = [M::WritesTooMuch, M::WritesTooLittle, M::CountsNoBuffers, M::CountsManyBuffers, M::LiesAboutChecksums];
-    for (how, layout) in lies.into_iter().chain([M::LiesAboutSegments]).flat_map(|how| LAYOUTS.map(|layout| (how, layout))) {
+    let lies = [
+        M::WritesTooMuch,
+        M::WritesTooLittle,
+        M::CountsNoBuffers,
+        M::CountsManyBuffers,
+        M::LiesAboutChecksums,
+    ];
+    for (how, layout) in lies
+        .into_iter()
+        .chain([M::LiesAboutSegments])
+        .flat_map(|how| LAYOUTS.map(|layout| (how, layout)))
+    {
         let mut rig = rig_of(layout);
         rig.handle.misbehave(Some(how));
         rig.handle.send(&frame(&rig.card, 60));
@@ -235,7 +269,9 @@ fn a_lost_interrupt_is_found_at_the_deadline() {
 fn a_card_that_needs_a_reset_is_given_up_and_opened_anew() {
     let mut rig = rig();
     rig.handle.need_reset();
-    assert!(matches!(rig.queue.tick(Instant::now()), Err(Error::Fatal(why)) if why.contains("DEVICE_NEEDS_RESET")));
+    assert!(
+        matches!(rig.queue.tick(Instant::now()), Err(Error::Fatal(why)) if why.contains("DEVICE_NEEDS_RESET"))
+    );
     assert!(matches!(receive(&mut rig), Err(Error::Fatal(_))) && rig.queue.pending());
     let Rig { card, handle, queue } = rig;
     drop(queue);
@@ -260,7 +296,13 @@ fn a_wire_that_takes_nothing_for_a_minute_is_no_fault_and_what_waited_is_sent_wh
     assert_eq!((rig.queue.held().1, rig.handle.sent().len()), (1, 0));
     receives(&mut rig);
     a_minute_after_a_packet(&mut rig).unwrap();
-    assert_eq!((rig.queue.tx_return(&mut [Packet::default(), Packet::default()]).unwrap(), rig.handle.sent().len()), (2, 2));
+    assert_eq!(
+        (
+            rig.queue.tx_return(&mut [Packet::default(), Packet::default()]).unwrap(),
+            rig.handle.sent().len()
+        ),
+        (2, 2)
+    );
 }
 
 #[test]
@@ -326,14 +368,19 @@ fn a_dropped_card_is_left_reset() {
 fn a_device_without_virtio_structures_is_refused() {
     let other = ring3_model::edu::open(&"sim:edu".parse().unwrap(), Default::default()).unwrap();
     let error = Card::open(Arc::new(other) as Arc<dyn Device>, Options::default()).err().unwrap();
-    assert!(matches!(&error, Error::Unsupported(why) if why.contains("disable-legacy=on")), "{error}");
+    assert!(
+        matches!(&error, Error::Unsupported(why) if why.contains("disable-legacy=on")),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_card_has_the_address_that_its_user_gives_it_and_no_address_of_a_group() {
     let card = Card::open(Arc::new(device(",mac=02:00:00:00:00:07")), Options::default()).unwrap();
     assert_eq!(card.info().mac.to_string(), "02:00:00:00:00:07");
-    assert!(open(&"sim:virtio-net,mac=01:00:00:00:00:07".parse().unwrap(), Default::default()).is_err());
+    assert!(
+        open(&"sim:virtio-net,mac=01:00:00:00:00:07".parse().unwrap(), Default::default()).is_err()
+    );
 }
 
 #[test]
@@ -344,7 +391,10 @@ fn a_short_frame_is_filled_up_on_the_wire() {
     let mut batch = [Packet { len: 20, ..buffer }];
     assert_eq!(rig.queue.tx_provide(&mut batch).count, 1);
     let [sent] = &rig.handle.sent()[..] else { panic!("one frame") };
-    assert_eq!((sent.len(), &sent[..20], &sent[20..]), (60, &frame(&rig.card, 20)[..], &[0; 40][..]));
+    assert_eq!(
+        (sent.len(), &sent[..20], &sent[20..]),
+        (60, &frame(&rig.card, 20)[..], &[0; 40][..])
+    );
 }
 
 /// A device behind an IOMMU that it might go around.
@@ -364,6 +414,11 @@ fn a_card_that_may_go_around_its_iommu_is_refused() {
     let device = device("");
     let iommu = StaticIommu { range: 0..=u64::MAX, bypassable: true };
     let dma = Dma::new(device.dma().arena().clone(), Arc::new(iommu));
-    let refused = Card::open(Arc::new(Translated(device, dma)), Options::default()).err().map(|error| error.to_string());
-    assert!(refused.as_ref().is_some_and(|refused| refused.contains("iommu_platform=on")), "{refused:?}");
+    let refused = Card::open(Arc::new(Translated(device, dma)), Options::default())
+        .err()
+        .map(|error| error.to_string());
+    assert!(
+        refused.as_ref().is_some_and(|refused| refused.contains("iommu_platform=on")),
+        "{refused:?}"
+    );
 }

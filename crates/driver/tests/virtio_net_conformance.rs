@@ -1,4 +1,5 @@
-//! The suite that every network card passes, on the driver of virtio cards over each backend that needs no guest, with both layouts of virtqueues.
+//! The suite that every network card passes, on the driver of virtio cards over each backend that
+//! needs no guest, with both layouts of virtqueues.
 
 mod served;
 
@@ -20,10 +21,15 @@ use ring3_driver::virtio::net::{Card, Options};
 use ring3_lease::Quiesce;
 use ring3_model::virtio::net::{VirtioNetHandle, open};
 
-const MEMORY: OpenOptions = OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
+const MEMORY: OpenOptions =
+    OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
 
 fn suite(packets: u32) -> conformance::Options {
-    conformance::Options { packets, silence: Duration::from_millis(2), ..conformance::Options::default() }
+    conformance::Options {
+        packets,
+        silence: Duration::from_millis(2),
+        ..conformance::Options::default()
+    }
 }
 
 fn passes(report: &Report) {
@@ -106,7 +112,10 @@ const WITHOUT: [(&str, usize); 10] = [
 #[test]
 fn a_card_that_lacks_any_one_feature_conforms_with_one_pair_of_queues_and_with_four() {
     for (feature, skipped) in WITHOUT {
-        for more in ["", ",packed=on", ",queues=4"].into_iter().filter(|more| feature != "packed" || !more.contains("packed")) {
+        for more in ["", ",packed=on", ",queues=4"]
+            .into_iter()
+            .filter(|more| feature != "packed" || !more.contains("packed"))
+        {
             println!("{feature}=off{more}");
             conforms_but(&format!(",{feature}=off{more}"), Options::default(), skipped);
         }
@@ -116,7 +125,10 @@ fn a_card_that_lacks_any_one_feature_conforms_with_one_pair_of_queues_and_with_f
 #[test]
 fn packed_virtqueues_conform_and_are_left_alone_if_nobody_wants_them() {
     conforms(",packed=on", Options::default());
-    conforms(",packed=on", Options { layout: Layout::Split, interrupts: Interrupts::Polled, ..Options::default() });
+    conforms(
+        ",packed=on",
+        Options { layout: Layout::Split, interrupts: Interrupts::Polled, ..Options::default() },
+    );
 }
 
 #[test]
@@ -141,7 +153,9 @@ fn a_card_behind_a_socket_conforms_with_another_one_at_its_cable() {
     for packed in ["off", "on"] {
         let name = format!("sim:virtio-net,wire=cable/virtio-{packed},packed={packed}");
         served::served(&name, |uri| {
-            let peer = Arc::new(open(&format!("{name},mac=52:54:00:12:34:57").parse().unwrap(), MEMORY).unwrap());
+            let peer = Arc::new(
+                open(&format!("{name},mac=52:54:00:12:34:57").parse().unwrap(), MEMORY).unwrap(),
+            );
             let peer = Card::open(peer, Options::default()).unwrap();
             let card = ring3_backend::open(&uri.parse().unwrap(), MEMORY).unwrap();
             let card = Card::open(card, Options::default()).unwrap();
@@ -152,8 +166,14 @@ fn a_card_behind_a_socket_conforms_with_another_one_at_its_cable() {
 
 #[test]
 fn a_card_and_one_of_another_kind_on_one_cable_conform_either_way() {
-    let e1000 = ring3_model::e1000::open(&"sim:e1000,wire=cable/mixed,mac=02:00:00:00:00:01".parse().unwrap(), MEMORY).unwrap();
-    let virtio = open(&"sim:virtio-net,wire=cable/mixed,mac=02:00:00:00:00:02".parse().unwrap(), MEMORY).unwrap();
+    let e1000 = ring3_model::e1000::open(
+        &"sim:e1000,wire=cable/mixed,mac=02:00:00:00:00:01".parse().unwrap(),
+        MEMORY,
+    )
+    .unwrap();
+    let virtio =
+        open(&"sim:virtio-net,wire=cable/mixed,mac=02:00:00:00:00:02".parse().unwrap(), MEMORY)
+            .unwrap();
     let e1000 = E1000::open(Arc::new(e1000) as Arc<dyn Device>, Default::default()).unwrap();
     let virtio = Card::open(Arc::new(virtio), Options::default()).unwrap();
     passes(&conformance::run(&virtio, &mut Peer::new(&e1000, None).unwrap(), &suite(300)));
@@ -164,7 +184,8 @@ fn a_card_and_one_of_another_kind_on_one_cable_conform_either_way() {
 fn two_cards_on_a_cable_hear_of_each_others_end() {
     let end = |mac: &str| {
         let uri = format!("sim:virtio-net,wire=cable/ends,mac={mac}");
-        Card::open(Arc::new(open(&uri.parse().unwrap(), MEMORY).unwrap()), Options::default()).unwrap()
+        Card::open(Arc::new(open(&uri.parse().unwrap(), MEMORY).unwrap()), Options::default())
+            .unwrap()
     };
     let (card, other) = (end("02:00:00:00:00:01"), end("02:00:00:00:00:02"));
     let mut watch = card.link_watch().unwrap();
@@ -174,7 +195,8 @@ fn two_cards_on_a_cable_hear_of_each_others_end() {
     assert!(!card.link().unwrap().up);
 }
 
-/// The end of the wire of a card of QEMU's, which waits while the socket is full: a thread takes what comes at once.
+/// The end of the wire of a card of QEMU's, which waits while the socket is full: a thread takes
+/// what comes at once.
 struct Socket {
     socket: UnixDatagram,
     card: PathBuf,
@@ -188,7 +210,11 @@ impl Socket {
         let (reader, (sender, came)) = (socket.try_clone().unwrap(), mpsc::channel());
         std::thread::spawn(move || {
             let mut frame = vec![0; 65536];
-            while reader.recv(&mut frame).is_ok_and(|len| len > 0 && sender.send(frame[..len].to_vec()).is_ok()) {}
+            while reader
+                .recv(&mut frame)
+                .is_ok_and(|len| len > 0 && sender.send(frame[..len].to_vec()).is_ok())
+            {
+            }
         });
         Self { socket, card: path.with_extension("card"), came }
     }
@@ -207,7 +233,8 @@ impl Wire for Socket {
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
-        // QEMU leaves frames in the socket while its card has no buffers: what does not fit there is lost on the wire.
+        // QEMU leaves frames in the socket while its card has no buffers: what does not fit there
+        // is lost on the wire.
         match self.socket.send_to(frame, &self.card) {
             Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
                 Err(Error::Invalid(format!("sending to QEMU's card: {error}")))
@@ -228,7 +255,11 @@ fn qemus_card_conforms_with_both_layouts_and_without_merged_buffers_and_filters(
         let path = folder.path().join("w");
         let mut wire = Socket::new(&path);
         let uri = format!("qtest:virtio-net-pci,{more},wire={}", path.display());
-        let card = Card::open(ring3_backend::open(&uri.parse().unwrap(), MEMORY).unwrap(), Options::default()).unwrap();
+        let card = Card::open(
+            ring3_backend::open(&uri.parse().unwrap(), MEMORY).unwrap(),
+            Options::default(),
+        )
+        .unwrap();
         let options = conformance::Options { patience: Duration::from_secs(5), ..suite(100) };
         passes(&conformance::run(&card, &mut wire, &options));
     }
@@ -252,7 +283,9 @@ fn the_fence_resets_a_card_wherever_its_structures_lie() {
 
 #[test]
 fn a_transitional_card_is_refused_with_what_to_do() {
-    let device = ring3_backend::open(&"qtest:virtio-net-pci,disable-legacy=off".parse().unwrap(), MEMORY).unwrap();
+    let device =
+        ring3_backend::open(&"qtest:virtio-net-pci,disable-legacy=off".parse().unwrap(), MEMORY)
+            .unwrap();
     let error = Driver::open(device, None, &Settings::default()).err().unwrap().to_string();
     assert!(error.contains("1af4:1000") && error.contains("disable-legacy=on"), "{error}");
 }

@@ -13,7 +13,8 @@ use ring3_driver::virtio::net::{Card, Options};
 use ring3_model::virtio::net::{Misbehaviour, SimVirtioNet, VirtioNetHandle, open};
 use successor::Successor;
 
-const SETTINGS: QueueSettings = QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
+const SETTINGS: QueueSettings =
+    QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
 const LAYOUTS: [&str; 2] = ["off", "on"];
 
 fn device(options: &str) -> SimVirtioNet {
@@ -84,7 +85,11 @@ fn each_answer_comes_to_the_pair_whose_flow_has_asked_and_the_card_counts_all_of
         let pending: Vec<_> = queues.iter().map(|queue| queue.pending()).collect();
         assert_eq!((pending, came(&mut queues)), (vec![true; 4], vec![1, 2, 1, 3]), "{packed}");
         let counters = card.counters().unwrap();
-        assert_eq!((counters.rx_packets, counters.tx_packets, handle.fault_count()), (7, 4, 0), "{packed}");
+        assert_eq!(
+            (counters.rx_packets, counters.tx_packets, handle.fault_count()),
+            (7, 4, 0),
+            "{packed}"
+        );
     }
 }
 
@@ -121,7 +126,10 @@ fn what_comes_for_a_pair_that_has_ended_hurts_nobody_and_its_memory_returns_with
         let mut bytes = vec![0; 1600];
         for other in &others {
             other.read(0, &mut bytes).unwrap();
-            assert!(bytes.iter().all(|byte| *byte == 0x55), "{packed}: the card has written into memory that was given back");
+            assert!(
+                bytes.iter().all(|byte| *byte == 0x55),
+                "{packed}: the card has written into memory that was given back"
+            );
         }
         send(&card, &mut *queues[0], 1);
         handle.send(&datagram(&card, 1, false));
@@ -156,11 +164,21 @@ fn all_pairs_change_hands_together_and_go_on_each_with_its_own() {
         drop((queues, card));
         let status = handle.status();
         let card = Card::resume(Successor::of(&device), None, &left).unwrap();
-        assert!(card.resume_queues(&saved[..2]).is_err(), "{packed}: two of three pairs were resumed");
+        assert!(
+            card.resume_queues(&saved[..2]).is_err(),
+            "{packed}: two of three pairs were resumed"
+        );
         let swapped: Vec<_> = [1, 0, 2].map(|at: usize| saved[at].clone()).into();
-        assert!(card.resume_queues(&swapped).is_err(), "{packed}: pairs were resumed in another order");
+        assert!(
+            card.resume_queues(&swapped).is_err(),
+            "{packed}: pairs were resumed in another order"
+        );
         let mut queues = card.resume_queues(&saved).unwrap();
-        assert_eq!((queues.len(), handle.status(), came(&mut queues)), (3, status, vec![1, 1, 1]), "{packed}");
+        assert_eq!(
+            (queues.len(), handle.status(), came(&mut queues)),
+            (3, status, vec![1, 1, 1]),
+            "{packed}"
+        );
         for (flow, queue) in (0..3).zip(&mut queues) {
             let mut back = [Packet::default()];
             assert_eq!((queue.tx_return(&mut back).unwrap(), back[0].token), (1, flow), "{packed}");

@@ -17,8 +17,10 @@ use ring3_spec::virtio::net;
 use serde_json::json;
 use successor::{Successor, altered, through_json};
 
-const MEMORY: OpenOptions = OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
-const SETTINGS: QueueSettings = QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
+const MEMORY: OpenOptions =
+    OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
+const SETTINGS: QueueSettings =
+    QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
 const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 7];
 
 /// What the first process has left: the device, its memory, and what it has written down.
@@ -39,7 +41,8 @@ fn buffer(nic: &dyn Nic) -> Packet {
     Packet::new(nic.dma().arena().alloc(1600, 64).unwrap(), 64)
 }
 
-/// A queue with 16 buffers to receive into, one packet that has come, and one that was sent and not returned.
+/// A queue with 16 buffers to receive into, one packet that has come, and one that was sent and not
+/// returned.
 fn left(options: &str) -> Left {
     left_after(options, |_, _, _| {})
 }
@@ -127,7 +130,8 @@ fn filters_are_set_by_the_control_queue_that_was_left() {
 fn a_card_whose_address_was_set_changes_hands_and_has_its_own_back_when_it_is_opened_anew() {
     let set = Mac([2, 0, 0, 0, 0, 0x77]);
     let left = left_after("", |nic, _, _| nic.set_filter(&Filter::own(set)).unwrap());
-    let another = altered(&left.card, |state| state["filter"]["address"] = json!("02:00:00:00:00:78"));
+    let another =
+        altered(&left.card, |state| state["filter"]["address"] = json!("02:00:00:00:00:78"));
     assert!(
         matches!(Card::resume(left.device.clone(), None, &another), Err(Error::Invalid(_))),
         "an address that nobody has set"
@@ -180,12 +184,24 @@ fn links_that_no_packets_have_are_refused() {
         };
         let held = left.queue.state["transmit"]["held"].as_array().unwrap();
         assert_eq!((held.len(), &held[next]["number"]), (next + 1, &json!(3)), "{held:?}");
-        refused("a piece that follows itself", &|state| state["transmit"]["held"][next - 1]["next"] = json!(2));
-        refused("pieces in a circle", &|state| state["transmit"]["held"][next - 1]["next"] = json!(1));
-        refused("a piece of two packets", &|state| state["transmit"]["held"][next]["next"] = json!(2));
-        refused("a piece of no packet", &|state| state["transmit"]["held"][next - 2]["next"] = json!(65535));
-        refused("a packet behind another", &|state| state["transmit"]["held"][next - 1]["next"] = json!(3));
-        refused("a packet that the card has, as one that came back", &|state| state["sent"] = json!(3));
+        refused("a piece that follows itself", &|state| {
+            state["transmit"]["held"][next - 1]["next"] = json!(2)
+        });
+        refused("pieces in a circle", &|state| {
+            state["transmit"]["held"][next - 1]["next"] = json!(1)
+        });
+        refused("a piece of two packets", &|state| {
+            state["transmit"]["held"][next]["next"] = json!(2)
+        });
+        refused("a piece of no packet", &|state| {
+            state["transmit"]["held"][next - 2]["next"] = json!(65535)
+        });
+        refused("a packet behind another", &|state| {
+            state["transmit"]["held"][next - 1]["next"] = json!(3)
+        });
+        refused("a packet that the card has, as one that came back", &|state| {
+            state["sent"] = json!(3)
+        });
         refused("a packet that came back within another", &|state| state["sent"] = json!(2));
         refused("a packet that came back, without its first piece", &|state| {
             state["transmit"]["held"][next]["later"] = json!(true);
@@ -242,24 +258,37 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     let unclaimed = left.device.dma().arena().unclaimed();
     let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
         let queue = altered(&left.queue, change);
-        let error = nic.resume_queues(from_ref(&queue)).err().unwrap_or_else(|| panic!("{what} was taken"));
+        let error =
+            nic.resume_queues(from_ref(&queue)).err().unwrap_or_else(|| panic!("{what} was taken"));
         assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
         assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
     };
     refused("another card's", &|state| state["mac"] = json!("02:00:00:00:00:01"));
-    refused("smaller buffers than the card was told", &|state| state["settings"]["rx_room"] = json!(4096));
-    refused("a ring that cannot be", &|state| state["receive"]["queue"]["state"]["split"]["offered"] = json!(4000));
+    refused("smaller buffers than the card was told", &|state| {
+        state["settings"]["rx_room"] = json!(4096)
+    });
+    refused("a ring that cannot be", &|state| {
+        state["receive"]["queue"]["state"]["split"]["offered"] = json!(4000)
+    });
     refused("a ring of another layout", &|state| {
         state["receive"]["queue"]["state"] =
             json!({ "packed": { "size": 16, "next": [0, true], "seen": [0, true], "chains": [] } });
     });
-    refused("a slot that is not in a row", &|state| state["transmit"]["held"][0]["number"] = json!(7));
-    refused("a slot beyond the ring", &|state| state["receive"]["held"][0]["number"] = json!(60000));
-    refused("a slot twice", &|state| state["receive"]["held"][0] = state["receive"]["held"][1].clone());
+    refused("a slot that is not in a row", &|state| {
+        state["transmit"]["held"][0]["number"] = json!(7)
+    });
+    refused("a slot beyond the ring", &|state| {
+        state["receive"]["held"][0]["number"] = json!(60000)
+    });
+    refused("a slot twice", &|state| {
+        state["receive"]["held"][0] = state["receive"]["held"][1].clone()
+    });
     refused("a next piece that is none", &|state| state["transmit"]["held"][0]["next"] = json!(3));
     refused("a next descriptor beyond the ring", &|state| state["receive"]["next"] = json!(16));
     refused("a piece to be returned that is none", &|state| state["sent"] = json!(9));
-    refused("a packet beyond its buffer", &|state| state["transmit"]["held"][0]["packet"]["len"] = json!(4096));
+    refused("a packet beyond its buffer", &|state| {
+        state["transmit"]["held"][0]["packet"]["len"] = json!(4096)
+    });
     refused("the ring of somebody else", &|state| {
         state["transmit"]["queue"]["memory"] = state["receive"]["queue"]["memory"].clone();
     });
@@ -301,7 +330,8 @@ fn a_state_that_is_another_cards_is_refused() {
 
 #[test]
 fn a_control_queue_that_is_not_where_the_card_has_it_is_refused() {
-    // What either side wishes to be told has the same size, so that a queue can be made of them the other way round.
+    // What either side wishes to be told has the same size, so that a queue can be made of them the
+    // other way round.
     let left = left(",packed=on");
     let unclaimed = left.device.dma().arena().unclaimed();
     let swapped = altered(&left.card, |state| {

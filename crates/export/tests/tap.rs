@@ -1,6 +1,8 @@
-//! Cards as interfaces, in network namespaces that each test makes: two cards on a cable, an interface of the kernel on each, and programs that use them by sockets.
-//! Without /dev/net/tun, iproute2 or the right to make a namespace they are skipped, and say so. `RING3_TEST_ENGINE=vhost` has all of them done by vhost-net; a test of its own does
-//! so in a guest.
+//! Cards as interfaces, in network namespaces that each test makes: two cards on a cable, an
+//! interface of the kernel on each, and programs that use them by sockets. Without /dev/net/tun,
+//! iproute2 or the right to make a namespace they are skipped, and say so.
+//! `RING3_TEST_ENGINE=vhost` has all of them done by vhost-net; a test of its own does so in a
+//! guest.
 
 mod namespace;
 
@@ -14,7 +16,9 @@ use namespace::Namespace;
 use ring3_backend::OpenOptions;
 use ring3_class::net::{Cable, Link, Nic};
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
-use ring3_export::tap::{Engine, Error, Export, Interface, Limits, Options, Shape, Stats, arena_bytes};
+use ring3_export::tap::{
+    Engine, Error, Export, Interface, Limits, Options, Shape, Stats, arena_bytes,
+};
 use ring3_lab::{Cache, Guest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -61,7 +65,8 @@ impl Side {
     }
 
     fn udp(&self, port: u16) -> UdpSocket {
-        let socket = self.namespace.within(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))).unwrap();
+        let socket =
+            self.namespace.within(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         socket
     }
@@ -100,8 +105,17 @@ fn ends() -> (Cable, [Arc<dyn Nic>; 2]) {
 /// Two models on a cable of that name, with their drivers.
 fn cards(model: &str, cable: &str) -> [Arc<dyn Nic>; 2] {
     [(); 2].map(|()| {
-        let options = OpenOptions { arena: arena_bytes(1), below: u64::MAX, unprotected: false, memory: None };
-        let device = ring3_backend::open(&format!("sim:{model},wire=cable/{cable}").parse().unwrap(), options).unwrap();
+        let options = OpenOptions {
+            arena: arena_bytes(1),
+            below: u64::MAX,
+            unprotected: false,
+            memory: None,
+        };
+        let device = ring3_backend::open(
+            &format!("sim:{model},wire=cable/{cable}").parse().unwrap(),
+            options,
+        )
+        .unwrap();
         let Opened { offers, .. } = Driver::open(device, None, &Settings::default()).unwrap();
         match offers.into_iter().next() {
             Some(Offer::Nic(nic)) => nic,
@@ -158,7 +172,8 @@ fn stream_to(sides: &[Side; 2], to: SocketAddr, bytes: usize) {
     let byte = |at: usize| (at / 251) as u8;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut stream = sides[0].namespace.within(|| TcpStream::connect_timeout(&to, LONG)).unwrap();
+            let mut stream =
+                sides[0].namespace.within(|| TcpStream::connect_timeout(&to, LONG)).unwrap();
             let data: Vec<u8> = (0..bytes).map(byte).collect();
             stream.set_write_timeout(Some(LONG)).unwrap();
             stream.write_all(&data).unwrap();
@@ -185,7 +200,9 @@ fn a_ping_and_its_answer_go_through_two_cards() {
 
 /// The data of the answer to an echo request. [RFC 792]
 fn ping(to: Ipv4Addr) -> Vec<u8> {
-    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket};
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket,
+    };
     let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).unwrap();
     let mut request = [&[8, 0, 0, 0, 1, 2, 0, 1][..], b"are you there?"].concat();
     let sum = !ring3_class::net::sum(&request);
@@ -193,7 +210,11 @@ fn ping(to: Ipv4Addr) -> Vec<u8> {
     sendto(&socket, &request, SendFlags::empty(), &SocketAddr::from((to, 0))).unwrap();
     loop {
         let limit = Timespec::try_from(LONG).unwrap();
-        assert_eq!(poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&limit)), Ok(1), "no answer");
+        assert_eq!(
+            poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&limit)),
+            Ok(1),
+            "no answer"
+        );
         let mut bytes = [0; 256];
         let (count, _) = recv(&socket, &mut bytes, RecvFlags::empty()).unwrap();
         // The IPv4 header is 20 bytes; an answer is of type 0.
@@ -205,13 +226,17 @@ fn ping(to: Ipv4Addr) -> Vec<u8> {
 
 #[test]
 fn datagrams_of_any_length_come_as_they_were_sent() {
-    on(ends().1, |sides| [1, 18, 1472, 1473, 30_000].into_iter().for_each(|bytes| echo(sides, bytes)));
+    on(ends().1, |sides| {
+        [1, 18, 1472, 1473, 30_000].into_iter().for_each(|bytes| echo(sides, bytes))
+    });
 }
 
 #[test]
 fn datagrams_go_through_the_driver_of_each_card() {
     for model in ["e1000", "virtio-net"] {
-        on(cards(model, &format!("udp-{model}")), |sides| [18, 1472, 4000].into_iter().for_each(|bytes| echo(sides, bytes)));
+        on(cards(model, &format!("udp-{model}")), |sides| {
+            [18, 1472, 4000].into_iter().for_each(|bytes| echo(sides, bytes))
+        });
     }
 }
 
@@ -226,7 +251,10 @@ fn a_card_that_cuts_is_handed_packets_of_many_frames() {
         on(cards(model, &format!("tcp-{model}")), |sides| {
             stream(sides, 4 << 20);
             let stats = sides[0].stats();
-            assert!(stats.tx_bytes > 4 << 20 && stats.tx_bytes / stats.tx_packets > 2000, "{stats:?}");
+            assert!(
+                stats.tx_bytes > 4 << 20 && stats.tx_bytes / stats.tx_packets > 2000,
+                "{stats:?}"
+            );
             assert_eq!(stats.tx_dropped, 0, "{stats:?}");
         });
     }
@@ -256,7 +284,9 @@ fn a_stream_over_ipv6_and_one_in_a_vlan_are_put_together_and_arrive_whole() {
     });
     on(cards("e1000", "joined-vlan"), |sides| {
         for (number, side) in sides.iter().enumerate() {
-            if let Err(error) = side.namespace.try_ip("link add link card name tagged type vlan id 7") {
+            if let Err(error) =
+                side.namespace.try_ip("link add link card name tagged type vlan id 7")
+            {
                 return println!("skipped: {error}");
             }
             side.namespace.ip("link set tagged up");
@@ -294,11 +324,13 @@ fn an_interface_that_was_renamed_says_its_speed_and_another_one_of_its_old_name_
         Ok(namespace) => namespace,
         Err(why) => return println!("skipped: {why}"),
     };
-    let shape = |name: &str| Shape { name: Some(name.into()), queues: 1, owner: None, persist: false };
+    let shape =
+        |name: &str| Shape { name: Some(name.into()), queues: 1, owner: None, persist: false };
     let own = namespace.within(|| Interface::open(&shape("card"))).unwrap();
     namespace.ip("link set card name other");
     let _foreign = namespace.within(|| Interface::open(&shape("card"))).unwrap();
-    namespace.within(|| own.set_speed(&Link { up: true, speed: Some(2500), full_duplex: Some(true) }));
+    namespace
+        .within(|| own.set_speed(&Link { up: true, speed: Some(2500), full_duplex: Some(true) }));
     namespace.ip("link set other up");
     namespace.ip("link set card up");
     assert_eq!(speed(&namespace, "other"), "2500\n");
@@ -306,7 +338,8 @@ fn an_interface_that_was_renamed_says_its_speed_and_another_one_of_its_old_name_
 }
 
 #[test]
-fn an_interface_that_was_moved_to_another_namespace_is_served_on_and_what_its_users_want_there_is_heard() {
+fn an_interface_that_was_moved_to_another_namespace_is_served_on_and_what_its_users_want_there_is_heard()
+ {
     let (cable, nics) = ends();
     on(nics, |sides| {
         let there = Namespace::new().unwrap();
@@ -320,11 +353,17 @@ fn an_interface_that_was_moved_to_another_namespace_is_served_on_and_what_its_us
         sides[1].namespace.ip("link set moved promisc on");
         eventually("everything", || gets_through(sides, b"not for anybody"));
         sides[1].namespace.ip("link set moved mtu 20000");
-        eventually("its MTU set back", || sides[1].namespace.ip("-o link show moved").contains("mtu 1500"));
+        eventually("its MTU set back", || {
+            sides[1].namespace.ip("-o link show moved").contains("mtu 1500")
+        });
         cable.plug(false);
-        eventually("no carrier", || sides[1].namespace.ip("-o link show moved").contains("NO-CARRIER"));
+        eventually("no carrier", || {
+            sides[1].namespace.ip("-o link show moved").contains("NO-CARRIER")
+        });
         cable.plug(true);
-        eventually("a carrier", || sides[1].namespace.ip("-o link show moved").contains("LOWER_UP"));
+        eventually("a carrier", || {
+            sides[1].namespace.ip("-o link show moved").contains("LOWER_UP")
+        });
         echo(sides, 100);
         assert!(!poll_ended(&sides[1]), "the export has ended");
         sides[1].namespace.ip("link delete moved");
@@ -342,7 +381,8 @@ fn poll_ended(side: &Side) -> bool {
 /// What the kernel says of an interface; another namespace's are in a sysfs of its own.
 fn speed(namespace: &Namespace, name: &str) -> String {
     let script = format!("mount -t sysfs sysfs /sys && cat /sys/class/net/{name}/speed");
-    let output = namespace.within(|| Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap());
+    let output = namespace
+        .within(|| Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap());
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -385,7 +425,8 @@ fn an_address_that_is_set_is_the_cards() {
     });
 }
 
-/// Whether a datagram of the first side to 239.1.2.3 gets through the card of the second, whoever wants it there.
+/// Whether a datagram of the first side to 239.1.2.3 gets through the card of the second, whoever
+/// wants it there.
 fn gets_through(sides: &[Side; 2], word: &[u8]) -> bool {
     sides[0].namespace.ip("route replace 239.0.0.0/8 dev card");
     gets_to(sides, word, "239.1.2.3:77")
@@ -396,7 +437,10 @@ fn gets_to(sides: &[Side; 2], word: &[u8], to: &str) -> bool {
     use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
     // All frames, in network order, and without asking the card for more. [packet(7)]
     let all = Protocol::from_raw(std::num::NonZeroU32::new(0x0300).unwrap());
-    let frames = sides[1].namespace.within(|| socket(AddressFamily::PACKET, SocketType::RAW, Some(all))).unwrap();
+    let frames = sides[1]
+        .namespace
+        .within(|| socket(AddressFamily::PACKET, SocketType::RAW, Some(all)))
+        .unwrap();
     let here = sides[0].udp(0);
     here.send_to(word, to).unwrap();
     let end = Instant::now() + Duration::from_millis(300);
@@ -418,9 +462,13 @@ fn a_group_comes_through_the_cards_filter_once_somebody_has_joined_it() {
     on(ends().1, |sides| {
         assert!(!gets_through(sides, b"nobody wants this"));
         let member = sides[1].udp(77);
-        member.join_multicast_v4(&Ipv4Addr::new(239, 1, 2, 3), &Ipv4Addr::new(10, 9, 8, 2)).unwrap();
+        member
+            .join_multicast_v4(&Ipv4Addr::new(239, 1, 2, 3), &Ipv4Addr::new(10, 9, 8, 2))
+            .unwrap();
         eventually("the group", || gets_through(sides, b"this is wanted"));
-        member.leave_multicast_v4(&Ipv4Addr::new(239, 1, 2, 3), &Ipv4Addr::new(10, 9, 8, 2)).unwrap();
+        member
+            .leave_multicast_v4(&Ipv4Addr::new(239, 1, 2, 3), &Ipv4Addr::new(10, 9, 8, 2))
+            .unwrap();
         eventually("the group's end", || !gets_through(sides, b"this is not wanted any more"));
     });
 }
@@ -441,7 +489,10 @@ fn the_address_of_what_is_stacked_on_the_interface_comes_through_the_cards_filte
         let (other, to) = ("02:00:00:00:00:99", "10.9.8.9:77");
         sides[0].namespace.ip(&format!("neighbour replace 10.9.8.9 lladdr {other} dev card"));
         assert!(!gets_to(sides, b"for nobody", to));
-        if let Err(error) = sides[1].namespace.try_ip(&format!("link add link card name upper address {other} type macvlan")) {
+        if let Err(error) = sides[1]
+            .namespace
+            .try_ip(&format!("link add link card name upper address {other} type macvlan"))
+        {
             return println!("skipped: {error}");
         }
         sides[1].namespace.ip("link set upper up");
@@ -479,9 +530,16 @@ fn an_interface_that_is_deleted_ends_its_export_with_its_name() {
 #[test]
 fn an_interface_goes_with_its_export_and_stays_without_a_carrier_if_that_is_wished() {
     let (_cable, [one, other]) = ends();
-    let Ok(namespace) = Namespace::new().inspect_err(|why| println!("skipped: {why}")) else { return };
+    let Ok(namespace) = Namespace::new().inspect_err(|why| println!("skipped: {why}")) else {
+        return;
+    };
     let start = |nic: &Arc<dyn Nic>, persist| {
-        let options = Options { name: Some("card".into()), persist, owner: Some(54321), ..Options::default() };
+        let options = Options {
+            name: Some("card".into()),
+            persist,
+            owner: Some(54321),
+            ..Options::default()
+        };
         namespace.within(|| Export::start(nic.clone(), &options))
     };
     start(&one, false).unwrap().stop().unwrap();
@@ -501,7 +559,9 @@ fn an_interface_goes_with_its_export_and_stays_without_a_carrier_if_that_is_wish
 #[test]
 fn an_mtu_that_the_card_does_not_take_is_refused_before_there_is_an_interface() {
     let (_cable, [one, _]) = ends();
-    let Err(error) = Export::start(one, &Options { mtu: Some(9001), ..Options::default() }) else { panic!("started") };
+    let Err(error) = Export::start(one, &Options { mtu: Some(9001), ..Options::default() }) else {
+        panic!("started")
+    };
     assert!(error.to_string().contains("68 to 9000"), "{error}");
 }
 
@@ -510,7 +570,8 @@ fn under_load_packets_go_by_vhost_net_and_afterwards_by_calls_again_and_none_is_
     if !std::path::Path::new("/dev/vhost-net").exists() {
         return println!("skipped: /dev/vhost-net is missing");
     }
-    // Any packets are enough, however little that is to do and however few come together, which is the machine's doing: an echo is a smaller load than a stream.
+    // Any packets are enough, however little that is to do and however few come together, which is
+    // the machine's doing: an echo is a smaller load than a stream.
     let limits = Limits { busy: 0, together: 1, ..Limits::default() };
     let (_cable, [one, other]) = ends();
     let options = Options { engine: Engine::Auto, limits, ..Options::default() };
@@ -542,7 +603,9 @@ fn everything_here_holds_by_vhost_net_in_a_guest() {
     let program = std::env::current_exe().unwrap();
     let name = program.file_name().unwrap().to_str().unwrap().to_owned();
     let run = format!("RING3_TEST_ENGINE=vhost {name} --test-threads=1 2>&1");
-    let mut guest = ["tun", "vhost_net", "8021q", "macvlan"].into_iter().fold(Guest::new("vhost"), Guest::module);
+    let mut guest = ["tun", "vhost_net", "8021q", "macvlan"]
+        .into_iter()
+        .fold(Guest::new("vhost"), Guest::module);
     guest = guest.program(&program).program(std::path::Path::new("/bin/ip")).step("suite", &run);
     guest.time_limit = Duration::from_secs(900);
     if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {

@@ -1,4 +1,5 @@
-//! Who has the disk: it knows what each block may hold, and lives in another process than the driver.
+//! Who has the disk: it knows what each block may hold, and lives in another process than the
+//! driver.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +39,9 @@ pub enum Found {
     Right,
     /// The block holds neither what was acknowledged nor what was submitted last.
     Wrong,
-    /// The same, of a block of which no write was acknowledged, and which was not read and right, since a driver or a device was [wrong itself](Application::doubt): that one may have written there.
+    /// The same, of a block of which no write was acknowledged, and which was not read and right,
+    /// since a driver or a device was [wrong itself](Application::doubt): that one may have written
+    /// there.
     Stale,
     /// The driver says that it has failed.
     Failed,
@@ -87,14 +90,17 @@ impl Application {
         }
     }
 
-    /// A new driver is there: nothing is under way, and what must be read before anything is written is chosen.
+    /// A new driver is there: nothing is under way, and what must be read before anything is
+    /// written is chosen.
     pub fn begin(&mut self) {
         self.life += 1;
         self.count = 0;
         self.busy.fill(None);
         let all = self.life % ALL == 1;
-        let chosen =
-            |block: &u64| all || self.dirty.contains(block) || random(self.seed ^ self.life, *block).is_multiple_of(SAMPLE);
+        let chosen = |block: &u64| {
+            all || self.dirty.contains(block)
+                || random(self.seed ^ self.life, *block).is_multiple_of(SAMPLE)
+        };
         self.unchecked = (0..CANARIES.end).filter(chosen).collect();
     }
 
@@ -118,7 +124,8 @@ impl Application {
         self.busy.iter().all(Option::is_none)
     }
 
-    /// The next request for a disk with blocks of `size` bytes, if there can be one more: a read that is owed, or else work.
+    /// The next request for a disk with blocks of `size` bytes, if there can be one more: a read
+    /// that is owed, or else work.
     pub fn next(&mut self, size: usize) -> Option<Packet> {
         let tag = self.busy.iter().position(Option::is_none)?;
         if let Some(block) = self.unchecked.pop() {
@@ -133,7 +140,8 @@ impl Application {
         let word = random(self.seed ^ self.life << 32, self.count);
         let block = self.choose(word)?;
         // Two writes for each read.
-        let write = !word.is_multiple_of(3) || self.entries[block as usize].unknown || block >= BLOCKS;
+        let write =
+            !word.is_multiple_of(3) || self.entries[block as usize].unknown || block >= BLOCKS;
         self.busy[tag] = Some((block, write));
         if !write {
             return Some(Packet { verb: Verb::Read, tag: tag as u16, block, data: Vec::new() });
@@ -150,17 +158,29 @@ impl Application {
     fn choose(&self, word: u64) -> Option<u64> {
         let is_busy = |block: u64| self.busy.iter().flatten().any(|(busy, _)| *busy == block);
         let mut canaries = CANARIES;
-        let canary = canaries.find(|block| self.entries[*block as usize].acknowledged == 0 && !is_busy(*block));
-        canary.or_else(|| (0..BLOCKS).map(|step| (word / 3 + step) % BLOCKS).find(|block| !is_busy(*block)))
+        let canary = canaries
+            .find(|block| self.entries[*block as usize].acknowledged == 0 && !is_busy(*block));
+        canary.or_else(|| {
+            (0..BLOCKS).map(|step| (word / 3 + step) % BLOCKS).find(|block| !is_busy(*block))
+        })
     }
 
     /// A request has ended.
     pub fn end(&mut self, packet: &Packet) -> Found {
-        let Some((block, write)) = self.busy.get_mut(usize::from(packet.tag)).and_then(Option::take) else { return Found::Stray };
+        let Some((block, write)) =
+            self.busy.get_mut(usize::from(packet.tag)).and_then(Option::take)
+        else {
+            return Found::Stray;
+        };
         let entry = &mut self.entries[block as usize];
         match packet.verb {
             Verb::Write if write => {
-                *entry = Entry { acknowledged: entry.submitted, unknown: false, known: self.life, ..*entry };
+                *entry = Entry {
+                    acknowledged: entry.submitted,
+                    unknown: false,
+                    known: self.life,
+                    ..*entry
+                };
                 self.writes += 1;
                 Found::Right
             }
@@ -212,22 +232,28 @@ impl Application {
         let Entry { submitted, acknowledged, known, .. } = entry;
         let (first, rest) = data.split_at(data.len().min(stamp::SECTOR));
         let len = data.len() as u64;
-        let numbers =
-            (self.life.saturating_sub(LIVES)..=self.life).flat_map(|life| (1..=WRITES).map(move |count| life << 32 | count));
-        let mut all = numbers.flat_map(|number| (0..CANARIES.end).map(move |block| (number, block)));
+        let numbers = (self.life.saturating_sub(LIVES)..=self.life)
+            .flat_map(|life| (1..=WRITES).map(move |count| life << 32 | count));
+        let mut all =
+            numbers.flat_map(|number| (0..CANARIES.end).map(move |block| (number, block)));
         let found = match data.iter().all(|&byte| byte == 0) {
             true => "zeros".into(),
             false => match all.find(|&(number, block)| stamp::check(first, block * len, number)) {
-                Some((number, of)) if stamp::check(rest, of * len + stamp::SECTOR as u64, number) => {
+                Some((number, of))
+                    if stamp::check(rest, of * len + stamp::SECTOR as u64, number) =>
+                {
                     format!("{} to block {of}", write(number))
                 }
                 Some((number, of)) => format!("a part of {} to block {of}", write(number)),
                 None => format!("{:02x?}...", &data[..data.len().min(16)]),
             },
         };
-        let doubted = self.doubted.map_or(String::new(), |life| format!(", the last that was wrong itself was {life}"));
+        let doubted = self
+            .doubted
+            .map_or(String::new(), |life| format!(", the last that was wrong itself was {life}"));
         format!(
-            "in life {} block {block} holds {found}; {} was acknowledged last, {} submitted, and life {known} knew it{doubted}",
+            "in life {} block {block} holds {found}; {} was acknowledged last, {} submitted, and \
+            life {known} knew it{doubted}",
             self.life,
             write(acknowledged),
             write(submitted)
@@ -250,12 +276,19 @@ mod tests {
             if packet.verb == Verb::Write {
                 self.0.insert(packet.block, packet.data.clone());
             }
-            Packet { data: self.0.get(&packet.block).cloned().unwrap_or_else(|| vec![0; SIZE]), ..packet }
+            Packet {
+                data: self.0.get(&packet.block).cloned().unwrap_or_else(|| vec![0; SIZE]),
+                ..packet
+            }
         }
     }
 
     /// One life of `requests`; what was found that was not right, and what was still under way.
-    fn live(application: &mut Application, disk: &mut Disk, requests: usize) -> (usize, Vec<Packet>) {
+    fn live(
+        application: &mut Application,
+        disk: &mut Disk,
+        requests: usize,
+    ) -> (usize, Vec<Packet>) {
         application.begin();
         let (mut wrong, mut left) = (0, Vec::new());
         for number in 0..requests {
@@ -284,28 +317,41 @@ mod tests {
     fn an_acknowledged_write_that_is_lost_is_found_once_in_the_next_life() {
         let (mut application, mut disk) = (Application::new(1, 8), Disk::default());
         live(&mut application, &mut disk, 700);
-        let block =
-            application.dirty.iter().copied().find(|block| application.entries[*block as usize].acknowledged > 0).unwrap();
+        let block = application
+            .dirty
+            .iter()
+            .copied()
+            .find(|block| application.entries[*block as usize].acknowledged > 0)
+            .unwrap();
         disk.0.get_mut(&block).unwrap()[5] ^= 1;
         assert_eq!(live(&mut application, &mut disk, 700).0, 1);
         assert_eq!(live(&mut application, &mut disk, 700).0, 0);
     }
 
     #[test]
-    fn a_wrong_block_that_nobody_has_touched_since_a_driver_was_wrong_is_not_of_those_that_came_after() {
+    fn a_wrong_block_that_nobody_has_touched_since_a_driver_was_wrong_is_not_of_those_that_came_after()
+     {
         let (mut application, mut disk) = (Application::new(1, 8), Disk::default());
         live(&mut application, &mut disk, 700);
         application.doubt();
         application.begin();
         let held = |entry: &Entry| entry.acknowledged > 0 && entry.submitted == entry.acknowledged;
-        let blocks: Vec<_> = (0..BLOCKS).filter(|block| held(&application.entries[*block as usize])).take(2).collect();
-        let read = |application: &mut Application, block: u64| application.check(block, &[0xff; SIZE]);
+        let blocks: Vec<_> = (0..BLOCKS)
+            .filter(|block| held(&application.entries[*block as usize]))
+            .take(2)
+            .collect();
+        let read =
+            |application: &mut Application, block: u64| application.check(block, &[0xff; SIZE]);
         assert_eq!(read(&mut application, blocks[0]), Found::Stale);
         let right = disk.0[&blocks[1]].clone();
         assert_eq!(application.check(blocks[1], &right), Found::Right);
         assert_eq!(read(&mut application, blocks[1]), Found::Wrong);
         let (block, evidence) = (blocks[1], &application.evidence);
-        assert!(evidence.contains(&format!("block {block} holds [ff, ff")) && evidence.contains("knew it"), "{evidence}");
+        assert!(
+            evidence.contains(&format!("block {block} holds [ff, ff"))
+                && evidence.contains("knew it"),
+            "{evidence}"
+        );
     }
 
     #[test]

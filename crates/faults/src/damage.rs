@@ -3,12 +3,25 @@
 use serde_json::{Number, Value};
 
 /// Numbers at which something ends.
-const LIMITS: [u64; 12] =
-    [0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX];
+const LIMITS: [u64; 12] = [
+    0,
+    1,
+    0x7f,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0xffff_ffff,
+    1 << 40,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX,
+];
 /// Of a list or a text that has grown.
 const MANY: usize = 300;
 
-/// Changes one of the values in `root`, each as likely as any other: which and how follows from `random`.
+/// Changes one of the values in `root`, each as likely as any other: which and how follows from
+/// `random`.
 pub fn value(root: &mut Value, mut random: impl FnMut() -> u64) {
     let mut left = random() % nodes(root);
     change(nth(root, &mut left).unwrap_or(&mut Value::Null), &mut random);
@@ -108,7 +121,10 @@ mod tests {
             })
             .collect();
         for pointer in ["/a", "/a/0", "/a/2", "/a/2/b", "/c"] {
-            assert!(damaged.iter().any(|value| value.pointer(pointer) != whole.pointer(pointer)), "{pointer}");
+            assert!(
+                damaged.iter().any(|value| value.pointer(pointer) != whole.pointer(pointer)),
+                "{pointer}"
+            );
         }
         let same = damaged.iter().filter(|value| **value == whole).count();
         assert!(same < 300, "{same}: a list that is reversed, or grows by what is not there");

@@ -1,6 +1,7 @@
 //! What a fault does to a process: to this one, or to another one from outside.
 //!
-//! Memory and code are changed through `/proc/PID/mem`, which reaches pages whatever their protection is: the process's own pages, and no others.
+//! Memory and code are changed through `/proc/PID/mem`, which reaches pages whatever their
+//! protection is: the process's own pages, and no others.
 
 use std::fs::{self, File};
 use std::io;
@@ -36,7 +37,8 @@ type Range = std::ops::Range<u64>;
 pub struct Victim(Option<Pid>);
 
 impl Victim {
-    /// This process. Never by its number, which in a namespace of its own is somebody else's in `/proc`: 1 is the machine's init there.
+    /// This process. Never by its number, which in a namespace of its own is somebody else's in
+    /// `/proc`: 1 is the machine's init there.
     pub fn own() -> Self {
         Self(None)
     }
@@ -59,7 +61,10 @@ impl Victim {
 
     /// Its mappings, and what its program is called among them.
     fn maps(self) -> io::Result<(String, String)> {
-        Ok((fs::read_to_string(self.file("maps"))?, fs::read_link(self.file("exe"))?.display().to_string()))
+        Ok((
+            fs::read_to_string(self.file("maps"))?,
+            fs::read_link(self.file("exe"))?.display().to_string(),
+        ))
     }
 }
 
@@ -95,21 +100,26 @@ fn writable(line: &str, program: &str) -> Option<Range> {
 fn word_in_use(memory: &File, ranges: &[Range], spec: &Spec, number: u64) -> Option<u64> {
     let range = ranges.get(spec.word(2000 + number).checked_rem(ranges.len() as u64)? as usize)?;
     (0..TRIES).find_map(|attempt| {
-        let at = range.start + spec.word((number + 1) << 32 | attempt) % (range.end - range.start) / 8 * 8;
+        let at = range.start
+            + spec.word((number + 1) << 32 | attempt) % (range.end - range.start) / 8 * 8;
         let mut bytes = [0; 8];
         let read = memory.read_exact_at(&mut bytes, at);
         (read.is_ok() && bytes != [0; 8]).then_some(at)
     })
 }
 
-/// Changes bytes at the addresses of the victim's code that `addresses` gives, as its program's file numbers them.
+/// Changes bytes at the addresses of the victim's code that `addresses` gives, as its program's
+/// file numbers them.
 pub fn code(victim: Victim, spec: &Spec, addresses: &[u64]) -> io::Result<()> {
     let (maps, program) = victim.maps()?;
-    let base = maps.lines().find(|line| line.ends_with(&program)).and_then(|line| line.split('-').next());
+    let base =
+        maps.lines().find(|line| line.ends_with(&program)).and_then(|line| line.split('-').next());
     let base = base.and_then(|start| u64::from_str_radix(start, 16).ok());
     let base = base.ok_or_else(|| io::Error::other("the program is not where it should be"))?;
     let memory = victim.memory()?;
-    (0..).zip(addresses).try_for_each(|(number, at)| change(&memory, base + at, 1, spec.word(3000 + number)))
+    (0..)
+        .zip(addresses)
+        .try_for_each(|(number, at)| change(&memory, base + at, 1, spec.word(3000 + number)))
 }
 
 /// How many addresses [`code`] wants.
@@ -190,7 +200,8 @@ fn lies(spec: &Spec) -> Vec<Vec<u8>> {
     vec![packet; 1 + (word >> 40 & 3) as usize]
 }
 
-/// Tells them over `socket`. If they are questions there, an answer that comes is taken: the driver would take it for that to its next question, and lie to its user.
+/// Tells them over `socket`. If they are questions there, an answer that comes is taken: the driver
+/// would take it for that to its next question, and lie to its user.
 pub fn lie(socket: impl AsFd, spec: &Spec, is_asked: bool) {
     for packet in lies(spec) {
         // An end that is closed takes no more lies.
@@ -209,13 +220,18 @@ mod tests {
     #[test]
     fn what_a_driver_writes_is_found_among_its_mappings() {
         let find = |line| writable(line, "/x/ring3");
-        assert_eq!(find("7f00-8f00 rw-s 00000000 00:01 7 /memfd:ring3-dma (deleted)"), Some(0x7f00..0x8f00));
+        assert_eq!(
+            find("7f00-8f00 rw-s 00000000 00:01 7 /memfd:ring3-dma (deleted)"),
+            Some(0x7f00..0x8f00)
+        );
         assert_eq!(find("7f00-8f00 rw-p 00000000 00:00 0 [heap]"), Some(0x7f00..0x8f00));
         assert_eq!(find("7f00-8f00 rw-p 00000000 00:00 0"), Some(0x7f00..0x8f00));
         assert_eq!(find("7f00-8f00 rw-p 00000000 08:01 9 /x/ring3"), Some(0x7f00..0x8f00));
-        for not in
-            ["7f00-8f00 r--p 00000000 08:01 9 /x/ring3", "7f00-8f00 rw-s 0 00:01 7 /memfd:ring3-stats (deleted)", "nonsense"]
-        {
+        for not in [
+            "7f00-8f00 r--p 00000000 08:01 9 /x/ring3",
+            "7f00-8f00 rw-s 0 00:01 7 /memfd:ring3-stats (deleted)",
+            "nonsense",
+        ] {
             assert_eq!(find(not), None, "{not}");
         }
     }
@@ -234,8 +250,15 @@ mod tests {
         let limits = fs::read_to_string(victim.file("limits")).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        let limit =
-            |name: &str| limits.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().nth(3).map(str::to_owned);
+        let limit = |name: &str| {
+            limits
+                .lines()
+                .find(|line| line.starts_with(name))
+                .unwrap()
+                .split_whitespace()
+                .nth(3)
+                .map(str::to_owned)
+        };
         assert!(limit("Max open files").unwrap().parse::<u64>().unwrap() < 64, "{limits}");
         assert!(limit("Max address space").unwrap().parse::<u64>().unwrap() < 1 << 30, "{limits}");
         assert!(getrlimit(Resource::Nofile).current.is_none_or(|own| own >= 64));

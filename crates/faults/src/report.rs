@@ -39,7 +39,12 @@ impl Share {
         let p = count as f64 / n;
         let (middle, scale) = (p + z * z / (2.0 * n), 1.0 + z * z / n);
         let width = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-        Self { count, of, low: ((middle - width) / scale).max(0.0), high: ((middle + width) / scale).min(1.0) }
+        Self {
+            count,
+            of,
+            low: ((middle - width) / scale).max(0.0),
+            high: ((middle + width) / scale).min(1.0),
+        }
     }
 }
 
@@ -48,7 +53,8 @@ impl Share {
 pub struct Tally {
     /// Faults.
     pub injected: u64,
-    /// By what each was seen first: `signal`, `exit`, `panic`, `heartbeat`, `progress`, `protocol`, `error`, `device`, `stamp`; `nothing` if it had no effect that could be seen.
+    /// By what each was seen first: `signal`, `exit`, `panic`, `heartbeat`, `progress`, `protocol`,
+    /// `error`, `device`, `stamp`; `nothing` if it had no effect that could be seen.
     pub detected: BTreeMap<String, u64>,
     /// Faults after which the next driver has worked.
     pub recovered: u64,
@@ -71,7 +77,10 @@ pub struct Tally {
 impl Tally {
     fn add(&mut self, other: &Self) {
         self.injected += other.injected;
-        other.detected.iter().for_each(|(by, count)| *self.detected.entry(by.clone()).or_default() += count);
+        other
+            .detected
+            .iter()
+            .for_each(|(by, count)| *self.detected.entry(by.clone()).or_default() += count);
         self.recovered += other.recovered;
         self.mismatches += other.mismatches;
         self.silent += other.silent;
@@ -114,7 +123,8 @@ pub struct Report {
     pub only: Option<Kind>,
     /// Into how many shards it is cut.
     pub shards: u64,
-    /// Of each shard that is in here, by its number from 1: how many faults each of its lanes is done with.
+    /// Of each shard that is in here, by its number from 1: how many faults each of its lanes is
+    /// done with.
     pub done: BTreeMap<u64, Vec<u64>>,
     /// The kernel of the guest that it ran in, as its user named it; `None` if it ran on models.
     #[serde(default)]
@@ -155,14 +165,19 @@ impl Report {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = fs::read(path).map_err(|error| Error::File(name.clone(), error))?;
-        let report: Self = serde_json::from_slice(&text).map_err(|error| Error::Content(name.clone(), error.to_string()))?;
+        let report: Self = serde_json::from_slice(&text)
+            .map_err(|error| Error::Content(name.clone(), error.to_string()))?;
         if report.version != VERSION {
-            return Err(Error::Content(name, format!("its version is {}, and {VERSION} is known", report.version)));
+            return Err(Error::Content(
+                name,
+                format!("its version is {}, and {VERSION} is known", report.version),
+            ));
         }
         Ok(report)
     }
 
-    /// Puts it into the file at `path`, which is there as it was before or as it is now, whatever happens.
+    /// Puts it into the file at `path`, which is there as it was before or as it is now, whatever
+    /// happens.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let (name, new) = (path.display().to_string(), path.with_extension("new"));
         let written = serde_json::to_vec(self).map_err(io::Error::other).and_then(|text| {
@@ -190,7 +205,9 @@ impl Report {
     pub fn merge(&mut self, other: &Self, name: &str) -> Result<(), Error> {
         let refuse = |why: &str| Err(Error::Other(name.into(), why.into()));
         if !self.is_of(other) {
-            return refuse("seed, count, kind, number of shards, guest and drivers must be the same");
+            return refuse(
+                "seed, count, kind, number of shards, guest and drivers must be the same",
+            );
         }
         if let Some(shard) = other.done.keys().find(|shard| self.done.contains_key(shard)) {
             return refuse(&format!("shard {shard} is there twice"));
@@ -202,8 +219,16 @@ impl Report {
 
     /// Whether both are of one campaign.
     pub fn is_of(&self, other: &Self) -> bool {
-        let identity =
-            |report: &Self| (report.seed, report.count, report.only, report.shards, report.guest.clone(), report.hosted);
+        let identity = |report: &Self| {
+            (
+                report.seed,
+                report.count,
+                report.only,
+                report.shards,
+                report.guest.clone(),
+                report.hosted,
+            )
+        };
         identity(self) == identity(other)
     }
 
@@ -254,7 +279,8 @@ mod tests {
         let mut report = Report::new(7, 100, None, 2);
         report.done.insert(number, vec![25, 25]);
         let tally = report.of(Kind::Kill);
-        (tally.injected, tally.recovered, tally.outages_us) = (50, 50, vec![1000 * number as u32, 3000]);
+        (tally.injected, tally.recovered, tally.outages_us) =
+            (50, 50, vec![1000 * number as u32, 3000]);
         tally.detected.insert("signal".into(), 50);
         report
     }
@@ -264,8 +290,13 @@ mod tests {
         let mut one = shard(1);
         one.merge(&shard(2), "b").unwrap();
         let total = one.total();
-        assert_eq!((total.injected, total.detected["signal"], total.outage_ms()), (100, 100, [2.0, 3.0, 3.0]));
-        assert!(one.merge(&shard(2), "b").unwrap_err().to_string().contains("shard 2 is there twice"));
+        assert_eq!(
+            (total.injected, total.detected["signal"], total.outage_ms()),
+            (100, 100, [2.0, 3.0, 3.0])
+        );
+        assert!(
+            one.merge(&shard(2), "b").unwrap_err().to_string().contains("shard 2 is there twice")
+        );
         let other = Report { seed: 8, ..shard(2) };
         assert!(shard(1).merge(&other, "c").unwrap_err().to_string().contains("seed"));
     }

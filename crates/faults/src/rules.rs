@@ -1,8 +1,10 @@
-//! What a fault of a device is, in the words of those who make it: rules for its registers (`ring3_decorator::plan`) and for its commands (`ring3_model::fault`).
+//! What a fault of a device is, in the words of those who make it: rules for its registers
+//! (`ring3_decorator::plan`) and for its commands (`ring3_model::fault`).
 
 use crate::spec::{Kind, Model, Spec};
 
-/// The option of a device by which it goes wrong as `spec` says, from the `first`th access or command at the earliest; `None` for a fault that is none of the device's.
+/// The option of a device by which it goes wrong as `spec` says, from the `first`th access or
+/// command at the earliest; `None` for a fault that is none of the device's.
 pub fn option(spec: &Spec, spread: u64) -> Option<String> {
     match spec.kind {
         Kind::Registers | Kind::Dma => Some(format!("registers={}", registers(spec, spread))),
@@ -11,7 +13,8 @@ pub fn option(spec: &Spec, spread: u64) -> Option<String> {
     }
 }
 
-/// Rules for registers, and for memory that is written by what a register starts. The first comes within `spread` accesses.
+/// Rules for registers, and for memory that is written by what a register starts. The first comes
+/// within `spread` accesses.
 pub fn registers(spec: &Spec, spread: u64) -> String {
     let nth = 1 + spec.word(2) % spread;
     if spec.kind == Kind::Dma {
@@ -41,7 +44,8 @@ pub fn registers(spec: &Spec, spread: u64) -> String {
     }
 }
 
-/// Rules for commands after which the device still works once it was fenced; none of them forgets what was acknowledged. The first comes within `spread` commands.
+/// Rules for commands after which the device still works once it was fenced; none of them forgets
+/// what was acknowledged. The first comes within `spread` commands.
 pub fn commands(spec: &Spec, spread: u64) -> String {
     let bits = 1u16 << (spec.word(1) % 16);
     let delay = format!("delay/{}us", spec.word(1) % 20_000);

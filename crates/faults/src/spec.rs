@@ -20,7 +20,8 @@ pub enum Kind {
     Code,
     /// Registers read wrong: flipped and stuck bits, all ones.
     Registers,
-    /// Words of memory change when the device has written there: completions, what the device says of itself, data.
+    /// Words of memory change when the device has written there: completions, what the device says
+    /// of itself, data.
     Dma,
     /// The device lies in memory or does not do what it should: completions, answers, interrupts.
     Device,
@@ -47,12 +48,14 @@ impl Kind {
         (Self::Protocol, 4),
     ];
 
-    /// Whether driver and device do nothing wrong as long as the driver lives, so that nothing may be lost.
+    /// Whether driver and device do nothing wrong as long as the driver lives, so that nothing may
+    /// be lost.
     pub fn is_promised(self) -> bool {
         !matches!(self, Self::Memory | Self::Code | Self::Registers | Self::Dma | Self::Device)
     }
 
-    /// Whether somebody beside the driver can do it to one that is as it always is, on a device that is no model of ours.
+    /// Whether somebody beside the driver can do it to one that is as it always is, on a device
+    /// that is no model of ours.
     pub fn is_outer(self) -> bool {
         !matches!(self, Self::Registers | Self::Dma | Self::Device)
     }
@@ -84,7 +87,11 @@ impl FromStr for Kind {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let names = || Self::ALL.map(|(kind, _)| kind.name()).join(", ");
-        Self::ALL.iter().map(|(kind, _)| *kind).find(|kind| kind.name() == text).ok_or_else(|| format!("one of {}", names()))
+        Self::ALL
+            .iter()
+            .map(|(kind, _)| *kind)
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| format!("one of {}", names()))
     }
 }
 
@@ -126,7 +133,8 @@ pub struct Spec {
 
 /// The `number`th random word that follows from `seed`.
 pub fn random(seed: u64, number: u64) -> u64 {
-    mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(number.wrapping_mul(0xd134_2543_de82_ef95)))
+    mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15))
+        .wrapping_add(number.wrapping_mul(0xd134_2543_de82_ef95)))
 }
 
 /// A kind that follows from `word`, among those that `fits` takes.
@@ -156,11 +164,13 @@ impl Spec {
             Kind::NoMemory | Kind::NoDescriptors | Kind::Registers | Kind::Dma => 2,
             _ => u64::MAX,
         };
-        let at = (!word(2).is_multiple_of(early) || early == u64::MAX).then(|| (word(3) % REQUESTS) as u32);
+        let at = (!word(2).is_multiple_of(early) || early == u64::MAX)
+            .then(|| (word(3) % REQUESTS) as u32);
         Self { seed, index, kind, model, at, random: word(4) }
     }
 
-    /// The same of a campaign in a guest: of a kind that is [done from outside](Kind::is_outer), to a device that a guest has by VFIO.
+    /// The same of a campaign in a guest: of a kind that is [done from outside](Kind::is_outer), to
+    /// a device that a guest has by VFIO.
     pub fn in_guest(seed: u64, index: u64, only: Option<Kind>) -> Self {
         let word = |number| random(random(seed, index), number);
         let spec = Self::of(seed, index, only.or(drawn(word(0), Kind::is_outer)));
@@ -177,7 +187,9 @@ impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let model = format!("{:?}", self.model).to_lowercase();
         match self.at {
-            Some(at) => write!(f, "{}:{} {} of {model} at request {at}", self.seed, self.index, self.kind),
+            Some(at) => {
+                write!(f, "{}:{} {} of {model} at request {at}", self.seed, self.index, self.kind)
+            }
             None => write!(f, "{}:{} {} of {model} at its start", self.seed, self.index, self.kind),
         }
     }
@@ -197,7 +209,11 @@ mod tests {
     #[test]
     fn in_a_guest_no_device_lies_and_every_other_kind_comes() {
         let specs: Vec<_> = (0..1000).map(|index| Spec::in_guest(1, index, None)).collect();
-        assert!(specs.iter().all(|spec| spec.kind.is_outer() && [Model::Nvme, Model::Ahci].contains(&spec.model)));
+        assert!(
+            specs.iter().all(
+                |spec| spec.kind.is_outer() && [Model::Nvme, Model::Ahci].contains(&spec.model)
+            )
+        );
         for (kind, _) in Kind::ALL.into_iter().filter(|(kind, _)| kind.is_outer()) {
             assert!(specs.iter().any(|spec| spec.kind == kind), "{kind}");
         }
@@ -208,7 +224,8 @@ mod tests {
     fn every_kind_comes_as_often_as_its_share() {
         assert_eq!(Kind::ALL.iter().map(|(_, weight)| weight).sum::<u64>(), 100);
         for (kind, weight) in Kind::ALL {
-            let count = (0..10_000).filter(|index| Spec::of(1, *index, None).kind == kind).count() as u64;
+            let count =
+                (0..10_000).filter(|index| Spec::of(1, *index, None).kind == kind).count() as u64;
             assert!(count.abs_diff(weight * 100) < 200, "{kind}: {count}");
             assert_eq!(kind.name().parse(), Ok(kind));
         }

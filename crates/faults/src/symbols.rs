@@ -39,22 +39,29 @@ impl Symbols {
 fn functions(file: &[u8], part: &str) -> Option<Vec<(u64, u64)>> {
     let word = |at: usize| Some(u64::from_le_bytes(file.get(at..at + 8)?.try_into().ok()?));
     let half = |at: usize| Some(u32::from_le_bytes(file.get(at..at + 4)?.try_into().ok()?));
-    let short = |at: usize| Some(u16::from_le_bytes(file.get(at..at + 2)?.try_into().ok()?) as usize);
+    let short =
+        |at: usize| Some(u16::from_le_bytes(file.get(at..at + 2)?.try_into().ok()?) as usize);
     if file.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }
     let (sections, size, count) = (word(0x28)? as usize, short(0x3a)?, short(0x3c)?);
     let section = |index: usize| sections.checked_add(index.checked_mul(size)?);
     let table = (0..count).filter_map(section).find(|at| half(at + 4) == Some(SYMBOLS))?;
-    let (start, len, names) = (word(table + 0x18)? as usize, word(table + 0x20)? as usize, half(table + 0x28)? as usize);
+    let (start, len, names) =
+        (word(table + 0x18)? as usize, word(table + 0x20)? as usize, half(table + 0x28)? as usize);
     let names = word(section(names)? + 0x18)? as usize;
     let mut found = Vec::new();
     for symbol in file.get(start..start.checked_add(len)?)?.chunks_exact(24) {
         let name = names + u32::from_le_bytes(symbol[..4].try_into().ok()?) as usize;
-        let (address, len) =
-            (u64::from_le_bytes(symbol[8..16].try_into().ok()?), u64::from_le_bytes(symbol[16..].try_into().ok()?));
+        let (address, len) = (
+            u64::from_le_bytes(symbol[8..16].try_into().ok()?),
+            u64::from_le_bytes(symbol[16..].try_into().ok()?),
+        );
         let text = file.get(name..).and_then(|rest| rest.split(|&byte| byte == 0).next());
-        if symbol[4] & 15 == FUNCTION && len > 0 && text.is_some_and(|text| contains(text, part.as_bytes())) {
+        if symbol[4] & 15 == FUNCTION
+            && len > 0
+            && text.is_some_and(|text| contains(text, part.as_bytes()))
+        {
             found.push((address, len));
         }
     }

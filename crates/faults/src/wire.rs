@@ -1,9 +1,12 @@
-//! Requests from an application to the process of a driver, and their ends: what stands for the kernel's block device in a campaign.
+//! Requests from an application to the process of a driver, and their ends: what stands for the
+//! kernel's block device in a campaign.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 
 /// Bytes of a block, at most.
 pub const LARGEST_BLOCK: usize = 4096;
@@ -42,7 +45,8 @@ pub struct Wire(OwnedFd);
 impl Wire {
     /// Both.
     pub fn pair() -> Result<(Self, OwnedFd), Errno> {
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self(one), other))
     }
 
@@ -56,7 +60,8 @@ impl Wire {
         send(&self.0, &bytes, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// The next packet, if one is there; [`Errno::PIPE`] when the other end is gone. What is no packet counts as none.
+    /// The next packet, if one is there; [`Errno::PIPE`] when the other end is gone. What is no
+    /// packet counts as none.
     pub fn receive(&self) -> Result<Option<Packet>, Errno> {
         let mut bytes = [0; HEAD + LARGEST_BLOCK];
         let got = match recv(&self.0, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -66,9 +71,14 @@ impl Wire {
             Err(Errno::CONNRESET) => return Err(Errno::PIPE),
             Err(error) => return Err(error),
         };
-        let verb = [Verb::Ready, Verb::Read, Verb::Write, Verb::Failed].into_iter().find(|verb| *verb as u8 == bytes[0]);
+        let verb = [Verb::Ready, Verb::Read, Verb::Write, Verb::Failed]
+            .into_iter()
+            .find(|verb| *verb as u8 == bytes[0]);
         let Some(verb) = verb.filter(|_| got >= HEAD) else { return Ok(None) };
-        let (tag, block) = (u16::from_le_bytes([bytes[2], bytes[3]]), bytes[8..16].try_into().map_or(0, u64::from_le_bytes));
+        let (tag, block) = (
+            u16::from_le_bytes([bytes[2], bytes[3]]),
+            bytes[8..16].try_into().map_or(0, u64::from_le_bytes),
+        );
         Ok(Some(Packet { verb, tag, block, data: bytes[HEAD..got].to_vec() }))
     }
 }

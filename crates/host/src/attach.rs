@@ -32,14 +32,24 @@ impl Source {
     }
 }
 
-/// Claims the device and starts its driver, with room in its arena for exports of all its disks with `options`, and for `more` bytes.
+/// Claims the device and starts its driver, with room in its arena for exports of all its disks
+/// with `options`, and for `more` bytes.
 pub fn attach(source: &Source, options: &ublk::Options, more: usize) -> Result<Attached, Error> {
     match source {
         Source::Null { bytes, block_size } => {
+            let disk = Null::new(
+                *block_size,
+                bytes.checked_div(u64::from(*block_size)).unwrap_or(0),
+                options.buffer_bytes() + more,
+            );
             let disk =
-                Null::new(*block_size, bytes.checked_div(u64::from(*block_size)).unwrap_or(0), options.buffer_bytes() + more);
-            let disk = disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
-            Ok(Attached { disks: vec![Arc::new(disk)], driven: None, nics: Vec::new(), refused: Vec::new() })
+                disk.map_err(|error| Error::Device { device: source.name(), source: error })?;
+            Ok(Attached {
+                disks: vec![Arc::new(disk)],
+                driven: None,
+                nics: Vec::new(),
+                refused: Vec::new(),
+            })
         }
         Source::Device(claim) => {
             let attached = with_room(|needs| claim.start(needs), options, more)?;
@@ -52,7 +62,8 @@ pub fn attach(source: &Source, options: &ublk::Options, more: usize) -> Result<A
     }
 }
 
-/// Disks that get as many queues as they want though nobody has counted them yet. A queue that is not used costs its interrupt.
+/// Disks that get as many queues as they want though nobody has counted them yet. A queue that is
+/// not used costs its interrupt.
 pub(crate) const EXPECTED: usize = 8;
 
 /// Opens a device with room for exports of all its disks, which only the opened device counts.
@@ -75,7 +86,8 @@ fn with_room(
     let missing = (options.arena_bytes(disks) + more).saturating_sub(dma.arena().len());
     match if missing > 0 { dma.grow(missing) } else { Ok(()) } {
         Ok(()) if disks <= EXPECTED => Ok(attached),
-        // More queues, and more memory where it can only be mapped at the start, take another start.
+        // More queues, and more memory where it can only be mapped at the start, take another
+        // start.
         Ok(()) | Err(ring3_device::Error::Unsupported(_)) => {
             drop(attached);
             open(&needs(queues(disks), disks))
@@ -90,7 +102,11 @@ mod tests {
 
     use super::*;
 
-    fn attach_sim(uri: &str, namespace: Option<u32>, options: &ublk::Options) -> Result<Attached, Error> {
+    fn attach_sim(
+        uri: &str,
+        namespace: Option<u32>,
+        options: &ublk::Options,
+    ) -> Result<Attached, Error> {
         let mut claim = Claim::new(uri.parse().unwrap());
         claim.settings.part = namespace;
         let source = Source::Device(claim);
@@ -102,16 +118,19 @@ mod tests {
         let options = ublk::Options { queues: 2, depth: 128, ..ublk::Options::default() };
         let attached = attach_sim("sim:nvme", None, &options).unwrap();
         let disk = &attached.disks[0];
-        let _queues: Vec<_> = (0..options.queues).map(|_| disk.open_queue(options.depth).unwrap()).collect();
+        let _queues: Vec<_> =
+            (0..options.queues).map(|_| disk.open_queue(options.depth).unwrap()).collect();
         let bytes = options.max_bytes as usize;
-        let buffers: Result<Vec<_>, _> =
-            (0..options.queues * options.depth).map(|_| disk.dma().arena().alloc_pages(bytes)).collect();
+        let buffers: Result<Vec<_>, _> = (0..options.queues * options.depth)
+            .map(|_| disk.dma().arena().alloc_pages(bytes))
+            .collect();
         assert!(buffers.is_ok());
     }
 
     /// What comes of `sim:nvme` with `shape`, and how often it was opened for that.
     fn opened(shape: &str, options: &ublk::Options) -> (Attached, u32) {
-        let (claim, times) = (Claim::new(format!("sim:nvme,{shape}").parse().unwrap()), Cell::new(0));
+        let (claim, times) =
+            (Claim::new(format!("sim:nvme,{shape}").parse().unwrap()), Cell::new(0));
         let open = |needs: &Requirements| {
             times.set(times.get() + 1);
             claim.start(needs)
@@ -122,8 +141,10 @@ mod tests {
     fn check_room(attached: &Attached, options: &ublk::Options) {
         let mut held = Vec::new();
         for disk in &attached.disks {
-            let queues: Vec<_> = (0..options.queues).map(|_| disk.open_queue(options.depth).unwrap()).collect();
-            let buffers = (0..options.queues * options.depth).map(|_| disk.dma().arena().alloc_pages(options.max_bytes as usize));
+            let queues: Vec<_> =
+                (0..options.queues).map(|_| disk.open_queue(options.depth).unwrap()).collect();
+            let buffers = (0..options.queues * options.depth)
+                .map(|_| disk.dma().arena().alloc_pages(options.max_bytes as usize));
             held.push((queues, buffers.collect::<Result<Vec<_>, _>>().unwrap()));
         }
     }
@@ -146,13 +167,16 @@ mod tests {
 
     #[test]
     fn a_namespace_that_is_not_there_is_refused_with_those_that_are() {
-        let error = attach_sim("sim:nvme", Some(9), &ublk::Options::default()).err().unwrap().to_string();
+        let error =
+            attach_sim("sim:nvme", Some(9), &ublk::Options::default()).err().unwrap().to_string();
         assert!(error.contains("sim:nvme has no namespace 9; there are: 1"), "{error}");
     }
 
     #[test]
     fn the_driver_is_the_one_for_the_devices_class() {
-        for (uri, name) in [("sim:nvme", "namespace 1"), ("sim:ahci", "port 0"), ("sim:ide", "primary master")] {
+        for (uri, name) in
+            [("sim:nvme", "namespace 1"), ("sim:ahci", "port 0"), ("sim:ide", "primary master")]
+        {
             let attached = attach_sim(uri, None, &ublk::Options::default()).unwrap();
             assert!(attached.disks[0].name().ends_with(name), "{}", attached.disks[0].name());
         }
@@ -160,7 +184,10 @@ mod tests {
 
     #[test]
     fn a_drive_that_is_not_there_is_refused_with_those_that_are() {
-        let error = attach_sim("sim:ahci,disks=2", Some(9), &ublk::Options::default()).err().unwrap().to_string();
+        let error = attach_sim("sim:ahci,disks=2", Some(9), &ublk::Options::default())
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("no drive 9; there are: 0, 1"), "{error}");
     }
 
@@ -173,7 +200,8 @@ mod tests {
 
     #[test]
     fn a_device_that_no_backend_has_is_an_error_with_its_name() {
-        let error = attach_sim("sim:toaster", None, &ublk::Options::default()).err().unwrap().to_string();
+        let error =
+            attach_sim("sim:toaster", None, &ublk::Options::default()).err().unwrap().to_string();
         assert!(error.contains("sim:toaster"), "{error}");
     }
 }

@@ -19,7 +19,8 @@ pub enum Way {
     /// ublk's block devices.
     #[default]
     Ublk,
-    /// VDUSE's virtio disks, by devices of that name; `NAME-1` and so on from the second on. Without one, of whatever names are free.
+    /// VDUSE's virtio disks, by devices of that name; `NAME-1` and so on from the second on.
+    /// Without one, of whatever names are free.
     Vduse(Option<String>),
 }
 
@@ -69,8 +70,12 @@ impl Export {
         before: &mut Before<'_>,
     ) -> Result<Self, ublk::Error> {
         match way {
-            Way::Ublk => ublk::Export::start_with(disk, options, before).map(Box::new).map(Self::Ublk),
-            Way::Vduse(_) => vduse::Export::start(disk, way.name(place).as_deref(), options).map(Box::new).map(Self::Vduse),
+            Way::Ublk => {
+                ublk::Export::start_with(disk, options, before).map(Box::new).map(Self::Ublk)
+            }
+            Way::Vduse(_) => vduse::Export::start(disk, way.name(place).as_deref(), options)
+                .map(Box::new)
+                .map(Self::Vduse),
         }
     }
 
@@ -135,8 +140,9 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Exports each disk; if one fails, those before it are stopped. With an id, disks get consecutive ones. They share the device's
-    /// queues evenly. `since` is when the process began to claim the device.
+    /// Exports each disk; if one fails, those before it are stopped. With an id, disks get
+    /// consecutive ones. They share the device's queues evenly. `since` is when the process began
+    /// to claim the device.
     pub fn export(
         disks: Vec<Arc<dyn Disk>>,
         (way, options): (&Way, &ublk::Options),
@@ -164,7 +170,11 @@ impl Disks {
 
     /// Each becomes readable when an export has ended that was not stopped.
     pub fn ended(&self) -> Vec<BorrowedFd<'_>> {
-        self.served.iter().filter(|served| served.export.is_running()).map(|served| served.export.ended()).collect()
+        self.served
+            .iter()
+            .filter(|served| served.export.is_running())
+            .map(|served| served.export.ended())
+            .collect()
     }
 
     /// Whether any is served.
@@ -177,11 +187,15 @@ impl Disks {
         self.served.iter_mut().find_map(|served| served.export.failure()).map(Error::from)
     }
 
-    /// Takes those away that have ended by themselves, or whose driver has lost its device; and why they have, unless somebody else
-    /// has stopped them.
+    /// Takes those away that have ended by themselves, or whose driver has lost its device; and why
+    /// they have, unless somebody else has stopped them.
     pub fn take_ended(&mut self) -> Result<Vec<Error>, Error> {
         let mut failures = Vec::new();
-        for served in self.served.iter_mut().filter(|served| served.export.is_running() && has_ended(&served.export)) {
+        for served in self
+            .served
+            .iter_mut()
+            .filter(|served| served.export.is_running() && has_ended(&served.export))
+        {
             let failure = served.export.failure();
             let stopped = served.export.stop(true);
             if served.export.is_running() {
@@ -195,15 +209,22 @@ impl Disks {
 
     /// What each has done so far, and when it began to start.
     pub fn stats(&self) -> Vec<(Exported, Duration, Stats)> {
-        self.served.iter().map(|served| (served.exported.clone(), served.began, served.export.stats())).collect()
+        self.served
+            .iter()
+            .map(|served| (served.exported.clone(), served.began, served.export.stats()))
+            .collect()
     }
 
-    /// Stops those that nobody uses, or all by `force`. [`ublk::Error::Busy`] is of one that is still there, and then it can be tried
-    /// again; any other error is said when all are stopped. The stopped ones are kept for their figures.
+    /// Stops those that nobody uses, or all by `force`. [`ublk::Error::Busy`] is of one that is
+    /// still there, and then it can be tried again; any other error is said when all are stopped.
+    /// The stopped ones are kept for their figures.
     pub fn stop(&mut self, force: bool) -> Result<(), Error> {
         if force {
             // All at once, so that their users' time runs out at once.
-            self.served.iter_mut().filter(|served| served.export.is_running()).for_each(|served| served.export.refuse());
+            self.served
+                .iter_mut()
+                .filter(|served| served.export.is_running())
+                .for_each(|served| served.export.refuse());
         }
         let mut busy = Ok(());
         for served in self.served.iter_mut().filter(|served| served.export.is_running()) {

@@ -27,7 +27,8 @@ pub enum Error {
     Interface(#[from] ring3_export::tap::Error),
     /// The device is no network card.
     #[error(
-        "{device}: it is no network card that ring3 drives; ring3 devices lists what there is, ring3 run --help what is run how"
+        "{device}: it is no network card that ring3 drives; ring3 devices lists what there is, \
+        ring3 run --help what is run how"
     )]
     NoNic {
         /// As the user named it.
@@ -35,7 +36,8 @@ pub enum Error {
     },
     /// The device has no disk that can be shared, or several.
     #[error(
-        "{device} has {count} disks, and one is served: choose it with --namespace or --drive; ring3 blk info --device {device} lists them"
+        "{device} has {count} disks, and one is served: choose it with --namespace or --drive; \
+        ring3 blk info --device {device} lists them"
     )]
     OneDisk {
         /// As the user named it.
@@ -45,7 +47,8 @@ pub enum Error {
     },
     /// The device has nothing to export.
     #[error(
-        "{device} has no disk that can be used; ring3 nvme id or ring3 ata id --device {device} says what it has, and why not"
+        "{device} has no disk that can be used; ring3 nvme id or ring3 ata id --device {device} \
+        says what it has, and why not"
     )]
     NoDisk {
         /// As the user named it.
@@ -65,7 +68,8 @@ pub enum Error {
     Sandbox(#[from] ring3_sandbox::Error),
     /// What a supervisor and its driver process say to each other makes no sense.
     #[error(
-        "the supervisor and this driver process do not understand each other: {reason}; restart ring3d, so that both are of one release"
+        "the supervisor and this driver process do not understand each other: {reason}; restart \
+        ring3d, so that both are of one release"
     )]
     Protocol {
         /// What was wrong.
@@ -96,7 +100,8 @@ impl From<ring3_process::Error> for Error {
 }
 
 impl Error {
-    /// Whether a disk or a card that was served is lost: its driver cannot get the device back, and only a new start can.
+    /// Whether a disk or a card that was served is lost: its driver cannot get the device back, and
+    /// only a new start can.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::Export(error) => matches!(error, ring3_export::ublk::Error::Queue { .. }),
@@ -115,7 +120,9 @@ impl Error {
             Self::Bus { .. }
                 | Self::Interface(Interface::Driver { cause: Gone, .. })
                 | Self::Device { source: Gone, .. }
-                | Self::Export(Export::Driver { cause: Gone, .. } | Export::Queue { gone: true, .. })
+                | Self::Export(
+                    Export::Driver { cause: Gone, .. } | Export::Queue { gone: true, .. }
+                )
         )
     }
 

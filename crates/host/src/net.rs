@@ -86,7 +86,12 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
     options.stats.as_deref().map_or(Ok(()), check_report)?;
     let since = Instant::now();
     let queues = options.tap.queues;
-    let needs = Requirements { queues, arena: arena_bytes(queues), max_transfer: None, poll: Some(options.tap.poll) };
+    let needs = Requirements {
+        queues,
+        arena: arena_bytes(queues),
+        max_transfer: None,
+        poll: Some(options.tap.poll),
+    };
     let Attached { nics, driven, .. } = claim.open(&needs)?;
     let device = claim.device.to_string();
     let [nic] = &nics[..] else { return Err(Error::NoNic { device }) };
@@ -132,10 +137,14 @@ impl Host {
     /// Says that the interface is there.
     fn announce(&self, json: bool, ready: Option<Ready>) -> Result<(), Error> {
         let Exported { interface, device, model, mac, link, .. } = &self.exported;
-        let mut object = serde_json::to_string(&self.exported).map_err(|error| Error::os("writing JSON", error))?;
+        let mut object = serde_json::to_string(&self.exported)
+            .map_err(|error| Error::os("writing JSON", error))?;
         object.push('\n');
         let link = if *link { "link up" } else { "no link" };
-        let text = format!("{interface} is {device} ({model}, {mac}, {link}); set it up with: ip link set {interface} up\n");
+        let text = format!(
+            "{interface} is {device} ({model}, {mac}, {link}); set it up with: ip link set \
+            {interface} up\n"
+        );
         say(if json { object.clone() } else { text })?;
         if let Some(Err(error)) = ready.map(|ready| ready.tell(&object, crate::run::ANNOUNCE)) {
             tracing::warn!(%error, "nobody was told that the interface is there; it is");
@@ -143,15 +152,28 @@ impl Host {
         Ok(())
     }
 
-    /// Serves until a signal, the removal of the card, or the end of the export, which says itself why.
-    fn serve(&self, export: &Export, driven: Option<&Driven>, signals: &Signals) -> Result<Ending, Error> {
+    /// Serves until a signal, the removal of the card, or the end of the export, which says itself
+    /// why.
+    fn serve(
+        &self,
+        export: &Export,
+        driven: Option<&Driven>,
+        signals: &Signals,
+    ) -> Result<Ending, Error> {
         let device = driven.map(Driven::device);
         let mut looked = Instant::now();
         loop {
-            let calls = device.iter().flat_map(|device| [device.removal(), device.bus_errors()]).flatten();
-            let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::from_borrowed_fd(export.ended(), PollFlags::IN)];
+            let calls =
+                device.iter().flat_map(|device| [device.removal(), device.bus_errors()]).flatten();
+            let mut fds = vec![
+                PollFd::new(signals, PollFlags::IN),
+                PollFd::from_borrowed_fd(export.ended(), PollFlags::IN),
+            ];
             fds.extend(calls.map(|irq| PollFd::new(irq, PollFlags::IN)));
-            let timeout = Timespec::try_from(LOOK.saturating_sub(looked.elapsed()).max(Duration::from_millis(1))).ok();
+            let timeout = Timespec::try_from(
+                LOOK.saturating_sub(looked.elapsed()).max(Duration::from_millis(1)),
+            )
+            .ok();
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(source) => return Err(Error::os("waiting for signals", source)),
@@ -182,7 +204,8 @@ impl Host {
     /// Writes the figures, if the user wants some.
     fn report(&self, export: &Export) -> Result<(), Error> {
         let Some(path) = &self.stats else { return Ok(()) };
-        let report = Report { exported: &self.exported, ready_ms: self.ready_ms, stats: export.stats() };
+        let report =
+            Report { exported: &self.exported, ready_ms: self.ready_ms, stats: export.stats() };
         let written = serde_json::to_vec_pretty(&report).map_err(io::Error::from);
         let written = written.and_then(|text| std::fs::write(path as &Path, text));
         written.map_err(|source| Error::os(format!("--stats {}", path.display()), source))

@@ -22,7 +22,8 @@ pub struct Claim {
     pub unprotected: bool,
     /// The family of drivers that the user named; the driver for the device's class if `None`.
     pub family: Option<&'static str>,
-    /// How to drive it. What the user of its offers will do with them comes on top, by [`Requirements`].
+    /// How to drive it. What the user of its offers will do with them comes on top, by
+    /// [`Requirements`].
     pub settings: Settings,
 }
 
@@ -45,7 +46,8 @@ pub struct Attached {
     pub disks: Vec<Arc<dyn Disk>>,
     /// Its network cards.
     pub nics: Vec<Arc<dyn Nic>>,
-    /// The device and its driver; `None` for disks and cards without one. It is given back when this and the last of the disks are dropped.
+    /// The device and its driver; `None` for disks and cards without one. It is given back when
+    /// this and the last of the disks are dropped.
     pub driven: Option<Driven>,
     /// What of it cannot be used, and why.
     pub(crate) refused: Vec<String>,
@@ -61,7 +63,9 @@ impl Driven {
     /// Logs what the device has reported since the last call.
     pub fn log_events(&self) {
         match self.controller.poll_events() {
-            Ok(events) => events.iter().for_each(|event| tracing::warn!("the controller reports: {event}")),
+            Ok(events) => {
+                events.iter().for_each(|event| tracing::warn!("the controller reports: {event}"))
+            }
             Err(error) => tracing::warn!(%error, "the controller does not say how it is"),
         }
     }
@@ -99,11 +103,13 @@ impl Claim {
             return self.connect(needs).map_err(failed);
         }
         let below = Driver::dma_limit(class_of(&self.device), self.family);
-        let memory = OpenOptions { arena: needs.arena, unprotected: self.unprotected, below, memory: None };
+        let memory =
+            OpenOptions { arena: needs.arena, unprotected: self.unprotected, below, memory: None };
         let device = ring3_backend::open(&self.device, memory).map_err(failed)?;
         let Requirements { queues, max_transfer, poll, .. } = *needs;
         let settings = Settings { queues, max_transfer, poll, ..self.settings.clone() };
-        let Opened { offers, refused, controller } = Driver::open(device.clone(), self.family, &settings).map_err(failed)?;
+        let Opened { offers, refused, controller } =
+            Driver::open(device.clone(), self.family, &settings).map_err(failed)?;
         let (mut disks, mut nics) = (Vec::new(), Vec::new());
         for offer in offers {
             match offer {
@@ -118,14 +124,17 @@ impl Claim {
     fn connect(&self, needs: &Requirements) -> Result<Attached, ring3_device::Error> {
         self.device.only(&[])?;
         if let Some(family) = self.family {
-            return Err(ring3_device::Error::Unsupported(format!("driving it by {family}: its server's process drives it")));
+            return Err(ring3_device::Error::Unsupported(format!(
+                "driving it by {family}: its server's process drives it"
+            )));
         }
         if self.settings.throttle.is_some() {
             return Err(ring3_device::Error::Unsupported(
                 "--throttle: its server's process was told how often it interrupts".into(),
             ));
         }
-        let mut attached = Attached { disks: Vec::new(), nics: Vec::new(), driven: None, refused: Vec::new() };
+        let mut attached =
+            Attached { disks: Vec::new(), nics: Vec::new(), driven: None, refused: Vec::new() };
         match Remote::connect(Path::new(&self.device.target), needs.arena)? {
             Remote::Disk(disk) => attached.disks.push(Arc::new(disk)),
             Remote::Card(card) => attached.nics.push(Arc::new(card)),

@@ -33,7 +33,8 @@ const CALLS: [&str; 23] = [
     "exit_group",
 ];
 
-/// Reads the table of the disk that is the standard input, whose logical blocks have `block` bytes, and says on the standard output what it is. It gives up all other rights first.
+/// Reads the table of the disk that is the standard input, whose logical blocks have `block` bytes,
+/// and says on the standard output what it is. It gives up all other rights first.
 pub fn run(block: u32) -> io::Result<()> {
     let mut disk = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut sandbox = Sandbox::of(CALLS);

@@ -13,33 +13,44 @@ use crate::Error;
 pub struct Ready(OwnedFd);
 
 impl Ready {
-    /// Takes descriptor `fd`, by whose number this process was started; refused if it is not open, or one of the standard three.
+    /// Takes descriptor `fd`, by whose number this process was started; refused if it is not open,
+    /// or one of the standard three.
     ///
     /// # Safety
-    /// Nothing in this process owns descriptor `fd`, as is so of one that was inherited: call it before the process opens files of
-    /// its own, which could have got that number if nothing was inherited, and once for each number.
+    /// Nothing in this process owns descriptor `fd`, as is so of one that was inherited: call it
+    /// before the process opens files of its own, which could have got that number if nothing was
+    /// inherited, and once for each number.
     pub unsafe fn inherit(fd: RawFd) -> Result<Self, Error> {
-        let refused = |source: std::io::Error| Error::os(format!("--ready-fd {fd}: it must be open, and above 2"), source);
+        let refused = |source: std::io::Error| {
+            Error::os(format!("--ready-fd {fd}: it must be open, and above 2"), source)
+        };
         if fd <= 2 {
             return Err(refused(std::io::ErrorKind::InvalidInput.into()));
         }
         // SAFETY: open or not, it is used for one query, which fails if it is not.
-        rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) }).map_err(|error| refused(error.into()))?;
+        rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) })
+            .map_err(|error| refused(error.into()))?;
         // SAFETY: it is open, and the caller promises that nobody else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Writes `text` and closes. If that has not happened within `limit`, it is an error, and goes on: a reader that is slow still gets
-    /// the text.
+    /// Writes `text` and closes. If that has not happened within `limit`, it is an error, and goes
+    /// on: a reader that is slow still gets the text.
     pub fn tell(self, text: &str, limit: Duration) -> Result<(), Error> {
-        write_within(self.0, text.into(), limit).map_err(|source| Error::os("telling --ready-fd", source))
+        write_within(self.0, text.into(), limit)
+            .map_err(|source| Error::os("telling --ready-fd", source))
     }
 }
 
 /// Writes all of `text` to `to` and drops it; an error if that takes longer than `limit`.
 ///
-/// A thread does it, because a pipe that nobody reads takes it for ever, and this process must not wait for that.
-pub(crate) fn write_within(to: impl AsFd + Send + 'static, text: String, limit: Duration) -> io::Result<()> {
+/// A thread does it, because a pipe that nobody reads takes it for ever, and this process must not
+/// wait for that.
+pub(crate) fn write_within(
+    to: impl AsFd + Send + 'static,
+    text: String,
+    limit: Duration,
+) -> io::Result<()> {
     let (done, written) = sync_channel(1);
     let write = move || {
         let mut rest = text.as_bytes();

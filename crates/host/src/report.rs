@@ -68,14 +68,19 @@ pub struct Milestones {
 impl Report {
     /// The report of now. Each export stands with its description and with when it began to start.
     pub fn new(device: String, times: Milestones, exports: &[(Exported, Duration, Stats)]) -> Self {
-        let first = |(_, began, stats): &(_, Duration, Stats)| Some(*began + Duration::from_nanos(stats.first_request_ns?));
+        let first = |(_, began, stats): &(_, Duration, Stats)| {
+            Some(*began + Duration::from_nanos(stats.first_request_ns?))
+        };
         Self {
             device,
             attach_ms: milliseconds(times.attached),
             ready_ms: times.ready.map(milliseconds),
             first_request_ms: exports.iter().filter_map(first).min().map(milliseconds),
             peak_memory_bytes: ring3_process::peak_memory(),
-            exports: exports.iter().map(|(exported, _, stats)| Figures { exported: exported.clone(), stats: *stats }).collect(),
+            exports: exports
+                .iter()
+                .map(|(exported, _, stats)| Figures { exported: exported.clone(), stats: *stats })
+                .collect(),
         }
     }
 }

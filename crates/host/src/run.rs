@@ -31,7 +31,8 @@ const STATUS: Duration = Duration::from_secs(1);
 /// How often the device is asked what it has to report.
 pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
-/// How long it may take to say that the disks are there, on standard output and to who waits for it.
+/// How long it may take to say that the disks are there, on standard output and to who waits for
+/// it.
 pub(crate) const ANNOUNCE: Duration = Duration::from_secs(10);
 
 /// How to run a driver.
@@ -78,7 +79,8 @@ enum Stop {
 }
 
 impl Stop {
-    /// Only who can have read the refusal can insist; a terminal that is closed and a session that ends do not.
+    /// Only who can have read the refusal can insist; a terminal that is closed and a session that
+    /// ends do not.
     fn heed(self, wishes: Wishes) -> Self {
         match self {
             Self::No if wishes.stop || wishes.hang_up => Self::Asked,
@@ -100,16 +102,25 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     if options.ublk.batches && !ublk::Control::open()?.features().batches {
         return Err(ublk::Error::NoBatches.into());
     }
-    let sockets = options.sockets.iter().map(|access| &access.path).chain(options.share.iter().map(|share| &share.path));
+    let sockets = options
+        .sockets
+        .iter()
+        .map(|access| &access.path)
+        .chain(options.share.iter().map(|share| &share.path));
     let keep: Vec<_> = options.stats.iter().chain(sockets).map(PathBuf::as_path).collect();
     let doubts = ring3_process::prepare(&keep)?;
     let since = Instant::now();
-    let exports =
-        ublk::Options { queues: options.ublk.queues.min(processors()), shared_memory: options.share.is_some(), ..options.ublk };
+    let exports = ublk::Options {
+        queues: options.ublk.queues.min(processors()),
+        shared_memory: options.share.is_some(),
+        ..options.ublk
+    };
     let mut exports = exports.recovering()?;
-    let mut opening = options.share.as_ref().map(|share| Opening::new(share, source, &exports)).transpose()?;
+    let mut opening =
+        options.share.as_ref().map(|share| Opening::new(share, source, &exports)).transpose()?;
     let served = !options.sockets.is_empty();
-    let Attached { disks, driven, .. } = attach(source, &exports, if served { SHARED_ARENA } else { 0 })?;
+    let Attached { disks, driven, .. } =
+        attach(source, &exports, if served { SHARED_ARENA } else { 0 })?;
     let bind = || Bound::new(&disks, source.name(), options.sockets.clone(), exports.poll);
     let bound = served.then(bind).transpose()?;
     if bound.is_some() {
@@ -124,7 +135,18 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let serving = bound.map(Bound::serve).transpose()?;
     let times = Milestones { attached, ready: Some(since.elapsed()) };
     let stop = Stop::No;
-    let mut host = Host { name: source.name(), disks, sharing, serving, driven, times, signals, options, stop, failure: None };
+    let mut host = Host {
+        name: source.name(),
+        disks,
+        sharing,
+        serving,
+        driven,
+        times,
+        signals,
+        options,
+        stop,
+        failure: None,
+    };
     host.announce(shared)?;
     doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     let ending = host.serve();
@@ -144,7 +166,8 @@ pub(crate) fn check_report(path: &Path) -> Result<(), Error> {
     file.map(drop).map_err(|source| Error::os(format!("--stats {}", path.display()), source))
 }
 
-/// Writes `text` to standard output. Who closed the pipe does not want to know, and the disks are there all the same.
+/// Writes `text` to standard output. Who closed the pipe does not want to know, and the disks are
+/// there all the same.
 pub(crate) fn say(text: String) -> Result<(), Error> {
     let refused = |source| Error::os("saying on standard output what is there", source);
     // Without the standard library's lock, which the end of the process would wait for.
@@ -191,10 +214,14 @@ impl Host {
         let mut text = String::new();
         for exported in self.disks.exported() {
             let line = Line { exported, ways: shared.as_ref().map(|shared| &shared.ways) };
-            json += &serde_json::to_string(&line).map_err(|error| Error::os("writing JSON", error))?;
+            json +=
+                &serde_json::to_string(&line).map_err(|error| Error::os("writing JSON", error))?;
             json.push('\n');
             let size = exported.bytes as f64 / f64::from(1 << 20);
-            text += &format!("{} is {} ({size:.0} MiB, blocks of {})\n", exported.device, exported.disk, exported.block_size);
+            text += &format!(
+                "{} is {} ({size:.0} MiB, blocks of {})\n",
+                exported.device, exported.disk, exported.block_size
+            );
         }
         text += &shared.map(|shared| shared.words(std::process::id(), false)).unwrap_or_default();
         say(if self.options.json { json.clone() } else { text })?;
@@ -226,7 +253,10 @@ impl Host {
                 return Err(Error::Bus { device: self.name.clone() });
             }
             if woken.wanted_back {
-                log::notice(format_args!("ring3: {}: the system wants the device back; its disks are taken away", self.name));
+                log::notice(format_args!(
+                    "ring3: {}: the system wants the device back; its disks are taken away",
+                    self.name
+                ));
                 return self.disks.stop(true).map(|()| Ending::Forced);
             }
             if woken.signalled {
@@ -277,11 +307,14 @@ impl Host {
         }
     }
 
-    /// Takes disks away that have ended by themselves; false if none is left. The others are served on.
+    /// Takes disks away that have ended by themselves; false if none is left. The others are served
+    /// on.
     fn take_ended(&mut self) -> Result<bool, Error> {
         for failure in self.disks.take_ended()? {
             if self.disks.is_running() {
-                log::notice(format_args!("ring3: {failure}; it is taken away, the other disks are served"));
+                log::notice(format_args!(
+                    "ring3: {failure}; it is taken away, the other disks are served"
+                ));
             }
             self.failure.get_or_insert(failure);
         }
@@ -308,7 +341,11 @@ impl Host {
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (exports, removal) = fds[1..].split_at(ended.len());
-        Ok(Woken { signalled: is_ready(&fds[0]), ended: exports.iter().any(is_ready), wanted_back: removal.iter().any(is_ready) })
+        Ok(Woken {
+            signalled: is_ready(&fds[0]),
+            ended: exports.iter().any(is_ready),
+            wanted_back: removal.iter().any(is_ready),
+        })
     }
 
     /// Whether the bus has reported an error of the device that it cannot correct.
@@ -324,10 +361,15 @@ impl Host {
             moved += stats.bytes;
             errors += stats.errors;
         }
-        log::status(format_args!("{}: {requests} requests, {} MiB, {errors} errors", self.name, moved >> 20));
+        log::status(format_args!(
+            "{}: {requests} requests, {} MiB, {errors} errors",
+            self.name,
+            moved >> 20
+        ));
     }
 
-    /// Parts with those who share memory, and with the disks before. What did not end well may have left requests in flight: then the guard waits for the end of this process.
+    /// Parts with those who share memory, and with the disks before. What did not end well may have
+    /// left requests in flight: then the guard waits for the end of this process.
     fn part(self, well: bool) {
         let Self { disks, sharing, serving, driven, .. } = self;
         drop(disks);
@@ -342,7 +384,9 @@ impl Host {
     fn report(&self) -> Result<(), Error> {
         let Some(path) = &self.options.stats else { return Ok(()) };
         let report = Report::new(self.name.clone(), self.times, &self.disks.stats());
-        let written = serde_json::to_vec_pretty(&report).map_err(io::Error::from).and_then(|text| fs::write(path, text));
+        let written = serde_json::to_vec_pretty(&report)
+            .map_err(io::Error::from)
+            .and_then(|text| fs::write(path, text));
         written.map_err(|source| Error::os(format!("--stats {}", path.display()), source))
     }
 }

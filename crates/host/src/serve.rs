@@ -1,4 +1,5 @@
-//! A disk or a network card that several processes share, by sockets: device, driver, broker, and the signals that end it.
+//! A disk or a network card that several processes share, by sockets: device, driver, broker, and
+//! the signals that end it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -86,12 +87,20 @@ impl Shared {
         let Self { name, mut facts, ways: Ways { sockets, mapped } } = self;
         if json {
             if let Some(facts) = facts.as_object_mut() {
-                facts.extend([("sockets".into(), json!(sockets)), ("mapped".into(), mapped.into()), ("pid".into(), pid.into())]);
+                facts.extend([
+                    ("sockets".into(), json!(sockets)),
+                    ("mapped".into(), mapped.into()),
+                    ("pid".into(), pid.into()),
+                ]);
             }
             return format!("{facts}\n");
         }
-        let way = if mapped { "the device reaches clients' memory" } else { "clients' bytes are copied" };
-        sockets.iter().map(|socket| format!("{name} is there for many: --device remote:{socket} ({way})\n")).collect()
+        let way =
+            if mapped { "the device reaches clients' memory" } else { "clients' bytes are copied" };
+        sockets
+            .iter()
+            .map(|socket| format!("{name} is there for many: --device remote:{socket} ({way})\n"))
+            .collect()
     }
 }
 
@@ -105,7 +114,12 @@ enum Server {
 pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
     let signals = Signals::take().map_err(|source| Error::os("taking signals", source))?;
     raise_files();
-    let needs = Requirements { queues: 1, arena: SHARED_ARENA, max_transfer: None, poll: Some(options.poll) };
+    let needs = Requirements {
+        queues: 1,
+        arena: SHARED_ARENA,
+        max_transfer: None,
+        poll: Some(options.poll),
+    };
     let mut attached = claim.open(&needs)?;
     let device = claim.device.to_string();
     let (server, shared) = bind(&mut attached, &device, &options)?;
@@ -119,9 +133,12 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
         if wishes.stop || wishes.hang_up {
             return true;
         }
-        let wanted_back = removal.is_some_and(|removal| removal.take().is_ok_and(|count| count > 0));
+        let wanted_back =
+            removal.is_some_and(|removal| removal.take().is_ok_and(|count| count > 0));
         if wanted_back {
-            log::notice(format_args!("ring3: {device}: the system wants the device back; its clients lose it"));
+            log::notice(format_args!(
+                "ring3: {device}: the system wants the device back; its clients lose it"
+            ));
             ending = Ending::Forced;
         }
         wanted_back
@@ -135,7 +152,11 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
 }
 
 /// Listens. What is served is the server's alone from now on, so that it goes with that.
-fn bind(attached: &mut Attached, device: &str, options: &Options) -> Result<(Server, Shared), Error> {
+fn bind(
+    attached: &mut Attached,
+    device: &str,
+    options: &Options,
+) -> Result<(Server, Shared), Error> {
     let failed = |source| Error::Device { device: device.into(), source };
     let (disks, nics) = (std::mem::take(&mut attached.disks), std::mem::take(&mut attached.nics));
     let &Options { ref shares, poll, copy, .. } = options;
@@ -147,9 +168,13 @@ fn bind(attached: &mut Attached, device: &str, options: &Options) -> Result<(Ser
         }
         Shares::Card { accesses } => {
             let [nic] = &nics[..] else { return Err(Error::NoNic { device: device.into() }) };
-            let server = card::Server::bind(nic.clone(), accesses.clone(), card::Options { poll, copy }).map_err(failed)?;
-            let (sockets, addresses): (Vec<_>, Vec<_>) =
-                server.sockets().map(|(path, addresses)| (path.display().to_string(), addresses.to_vec())).unzip();
+            let server =
+                card::Server::bind(nic.clone(), accesses.clone(), card::Options { poll, copy })
+                    .map_err(failed)?;
+            let (sockets, addresses): (Vec<_>, Vec<_>) = server
+                .sockets()
+                .map(|(path, addresses)| (path.display().to_string(), addresses.to_vec()))
+                .unzip();
             let (name, info) = (nic.name(), nic.info());
             let facts = Shared::card(&name, &info.model, info.mac, &addresses);
             let mapped = server.is_mapped();
@@ -164,7 +189,9 @@ fn bind_disk(
     accesses: Vec<server::Access>,
     terms: server::Options,
 ) -> Result<(server::Server, Shared), Error> {
-    let [disk] = disks else { return Err(Error::OneDisk { device: device.into(), count: disks.len() }) };
+    let [disk] = disks else {
+        return Err(Error::OneDisk { device: device.into(), count: disks.len() });
+    };
     let server = server::Server::bind(disk.clone(), accesses, terms);
     let server = server.map_err(|source| Error::Device { device: device.into(), source })?;
     let sockets = server.paths().map(|path| path.display().to_string()).collect();
@@ -190,7 +217,8 @@ impl Bound {
         poll: Duration,
     ) -> Result<Self, Error> {
         raise_files();
-        let (server, shared) = bind_disk(disks, &device, accesses, server::Options { poll, ..Default::default() })?;
+        let (server, shared) =
+            bind_disk(disks, &device, accesses, server::Options { poll, ..Default::default() })?;
         if disks.iter().any(|disk| disk.max_queues() < 2) {
             let source = ring3_device::Error::Unsupported(
                 "--socket needs a queue beside that of the block device, and the disk has one: ring3 serve disk has no block device".into(),
@@ -204,19 +232,22 @@ impl Bound {
     pub(crate) fn serve(self) -> Result<Serving, Error> {
         let failed = |source: std::io::Error| Error::os("serving a disk at sockets", source);
         let Self { device, server, .. } = self;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| failed(error.into()))?;
         let call = stop.try_clone().map_err(failed)?;
         let serve = move || {
             if let Err(error) = server.run(&[call.as_fd()], || true) {
                 tracing::error!("{device}: it is not served at its sockets any more: {error}");
             }
         };
-        let thread = thread::Builder::new().name("ring3-serve".into()).spawn(serve).map_err(failed)?;
+        let thread =
+            thread::Builder::new().name("ring3-serve".into()).spawn(serve).map_err(failed)?;
         Ok(Serving { stop, thread: Some(thread) })
     }
 }
 
-/// A disk that is served beside its export. Dropping it parts with the clients, when what they have in flight has ended.
+/// A disk that is served beside its export. Dropping it parts with the clients, when what they have
+/// in flight has ended.
 pub(crate) struct Serving {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -275,8 +306,12 @@ mod tests {
         here.lend(memory.region()).unwrap();
         there.lend(memory.region()).unwrap();
         memory.region().write(0, &[0x6b; 4096]).unwrap();
-        let mut queues = [here, &there].map(|disk| open(disk, 4, ForeignAccess::default()).unwrap());
-        let requests = [Request::write(1, 8, 8, memory.piece(0, 4096)), Request::read(2, 8, 8, memory.piece(8192, 4096))];
+        let mut queues =
+            [here, &there].map(|disk| open(disk, 4, ForeignAccess::default()).unwrap());
+        let requests = [
+            Request::write(1, 8, 8, memory.piece(0, 4096)),
+            Request::read(2, 8, 8, memory.piece(8192, 4096)),
+        ];
         for (queue, request) in queues.iter_mut().zip(requests) {
             assert_eq!(queue.execute(request, Deadline::after(SOON)).unwrap().result, Ok(()));
             assert_eq!((queue.stream_stats().mapped, queue.stream_stats().copied), (1, 0));
@@ -290,7 +325,9 @@ mod tests {
 
     #[test]
     fn a_disk_with_one_queue_and_one_of_several_disks_are_not_served_beside_their_export() {
-        for (uri, says) in [("sim:ahci,size=8M", "has one"), ("sim:nvme,size=8M,namespaces=2", "2 disks")] {
+        for (uri, says) in
+            [("sim:ahci,size=8M", "has one"), ("sim:nvme,size=8M,namespaces=2", "2 disks")]
+        {
             let (attached, _folder, path) = attached(uri);
             let error = bound(&attached, &path).err().unwrap().to_string();
             assert!(error.contains(says) && !path.exists(), "{error}");

@@ -1,4 +1,5 @@
-//! A driver process under a supervisor that this test plays: everything but the kernel's half of the export.
+//! A driver process under a supervisor that this test plays: everything but the kernel's half of
+//! the export.
 
 use std::io::stdin;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,9 +37,18 @@ impl Process {
     fn start(name: &str) -> Self {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", name]).env(ROLE, "1").stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["--exact", name])
+            .env(ROLE, "1")
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let control = Channel::new(ours, SOON, true).unwrap();
-        Self { child: command.spawn().unwrap(), control: Some(control), stats: Segment::create(128).unwrap() }
+        Self {
+            child: command.spawn().unwrap(),
+            control: Some(control),
+            stats: Segment::create(128).unwrap(),
+        }
     }
 
     /// One that waits for a lease.
@@ -57,7 +67,10 @@ impl Process {
     }
 
     fn drive(&self, claim: &Claim) -> Vec<DiskFacts> {
-        self.order(&Order::Drive { resume: false, adopt: false }, &[OwnedFd::from(claim.lease().unwrap()).as_fd()]);
+        self.order(
+            &Order::Drive { resume: false, adopt: false },
+            &[OwnedFd::from(claim.lease().unwrap()).as_fd()],
+        );
         self.offers()
     }
 
@@ -127,7 +140,15 @@ fn prepare() -> Prepare {
 }
 
 fn serve(disk: u16) -> Serve {
-    Serve { disk, id: 0, queues: 2, depth: 64, buffer: 1 << 16, cpus: vec![vec![0], vec![0]], encoded: true }
+    Serve {
+        disk,
+        id: 0,
+        queues: 2,
+        depth: 64,
+        buffer: 1 << 16,
+        cpus: vec![vec![0], vec![0]],
+        encoded: true,
+    }
 }
 
 fn claimed(uri: &str, arena: usize) -> Claim {
@@ -141,9 +162,11 @@ fn null() -> std::fs::File {
 #[test]
 fn what_a_device_offers_is_told_and_a_stop_ends_it() {
     supervised("what_a_device_offers_is_told_and_a_stop_ends_it", |start| {
-        for (uri, name) in
-            [("sim:nvme,size=64M", "namespace 1"), ("sim:ahci,size=64M", "port 0"), ("sim:ide,size=64M", "primary master")]
-        {
+        for (uri, name) in [
+            ("sim:nvme,size=64M", "namespace 1"),
+            ("sim:ahci,size=64M", "port 0"),
+            ("sim:ide,size=64M", "primary master"),
+        ] {
             let (process, claim) = (start().standby(), claimed(uri, 64 << 20));
             let disks = process.drive(&claim);
             assert!(disks[0].name.ends_with(name), "{disks:?}");
@@ -157,7 +180,10 @@ fn what_a_device_offers_is_told_and_a_stop_ends_it() {
 fn a_device_that_was_left_is_resumed_by_the_next_process() {
     supervised("a_device_that_was_left_is_resumed_by_the_next_process", |start| {
         // The second arena grows by the lease: it has no room for three disks.
-        for (uri, arena) in [("sim:ahci,size=64M,disks=2", 80 << 20), ("sim:nvme,size=64M,namespaces=3,queues=16", 8 << 20)] {
+        for (uri, arena) in [
+            ("sim:ahci,size=64M,disks=2", 80 << 20),
+            ("sim:nvme,size=64M,namespaces=3,queues=16", 8 << 20),
+        ] {
             let claim = claimed(uri, arena);
             let mut process = start().standby();
             let disks = process.drive(&claim);
@@ -165,7 +191,10 @@ fn a_device_that_was_left_is_resumed_by_the_next_process() {
                 let saved = process.left();
                 process = start().standby();
                 let lease = OwnedFd::from(claim.hand_over().unwrap());
-                process.order(&Order::Drive { resume: true, adopt: false }, &[lease.as_fd(), saved.as_fd()]);
+                process.order(
+                    &Order::Drive { resume: true, adopt: false },
+                    &[lease.as_fd(), saved.as_fd()],
+                );
                 assert_eq!(process.offers(), disks);
             }
             process.stopped();
@@ -176,13 +205,15 @@ fn a_device_that_was_left_is_resumed_by_the_next_process() {
 #[test]
 fn what_was_saved_of_one_device_is_refused_for_another() {
     supervised("what_was_saved_of_one_device_is_refused_for_another", |start| {
-        let (one, other) = (claimed("sim:nvme,size=64M", 64 << 20), claimed("sim:ahci,size=64M", 64 << 20));
+        let (one, other) =
+            (claimed("sim:nvme,size=64M", 64 << 20), claimed("sim:ahci,size=64M", 64 << 20));
         let process = start().standby();
         process.drive(&one);
         let saved = process.left();
         let process = start().standby();
         let lease = OwnedFd::from(other.lease().unwrap());
-        process.order(&Order::Drive { resume: true, adopt: false }, &[lease.as_fd(), saved.as_fd()]);
+        process
+            .order(&Order::Drive { resume: true, adopt: false }, &[lease.as_fd(), saved.as_fd()]);
         let (error, gone) = process.failed();
         assert!(error.contains("nvme controller") && !gone, "{error}");
     });
@@ -214,7 +245,10 @@ fn a_driver_that_was_killed_is_followed_by_one_that_opens_the_device_anew() {
 fn a_device_without_a_driver_is_reported_with_its_name() {
     supervised("a_device_without_a_driver_is_reported_with_its_name", |start| {
         let (process, claim) = (start().standby(), claimed("sim:edu", 1 << 20));
-        process.order(&Order::Drive { resume: false, adopt: false }, &[OwnedFd::from(claim.lease().unwrap()).as_fd()]);
+        process.order(
+            &Order::Drive { resume: false, adopt: false },
+            &[OwnedFd::from(claim.lease().unwrap()).as_fd()],
+        );
         let (error, gone) = process.failed();
         assert!(error.contains("sim:edu") && !gone, "{error}");
     });
@@ -223,13 +257,20 @@ fn a_device_without_a_driver_is_reported_with_its_name() {
 #[test]
 fn orders_in_a_wrong_order_end_the_process_with_an_error() {
     supervised("orders_in_a_wrong_order_end_the_process_with_an_error", |start| {
-        for order in [Order::Drive { resume: false, adopt: false }, Order::Serve(serve(0)), Order::Leave, Order::Stop] {
+        for order in [
+            Order::Drive { resume: false, adopt: false },
+            Order::Serve(serve(0)),
+            Order::Leave,
+            Order::Stop,
+        ] {
             let process = start();
             process.order(&order, &[]);
             assert!(process.failed().0.contains("makes no sense now"), "{order:?}");
         }
         let claim = claimed("sim:nvme,size=64M", 64 << 20);
-        for order in [Order::Drive { resume: false, adopt: false }, Order::Prepare(Box::new(prepare()))] {
+        for order in
+            [Order::Drive { resume: false, adopt: false }, Order::Prepare(Box::new(prepare()))]
+        {
             let process = start().standby();
             process.drive(&claim);
             process.order(&order, &[]);
@@ -244,7 +285,10 @@ fn what_is_missing_or_something_else_beside_an_order_is_an_error() {
     supervised("what_is_missing_or_something_else_beside_an_order_is_an_error", |start| {
         let file = null();
         let process = start();
-        process.order(&Order::Prepare(Box::new(Prepare { version: 9, ..prepare() })), &[process.stats.as_fd()]);
+        process.order(
+            &Order::Prepare(Box::new(Prepare { version: 9, ..prepare() })),
+            &[process.stats.as_fd()],
+        );
         assert!(process.failed().0.contains("version 9"));
         let process = start();
         process.order(&Order::Prepare(Box::new(prepare())), &[file.as_fd()]);

@@ -16,7 +16,9 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 2);
 #[test]
 fn one_stack_pings_another_has_a_datagram_echoed_and_gets_a_page_over_two_kinds_of_cards() {
     for (server, client) in [("e1000", "virtio-net"), ("virtio-net", "e1000")] {
-        let card = |model: &str, last: u8| open(&format!("sim:{model},wire=cable/stack,mac=52:54:00:00:00:0{last}")).unwrap();
+        let card = |model: &str, last: u8| {
+            open(&format!("sim:{model},wire=cable/stack,mac=52:54:00:00:00:0{last}")).unwrap()
+        };
         let mut server = Stack::new(card(server, 1), SERVER).unwrap();
         let mut client = Stack::new(card(client, 2), CLIENT).unwrap();
         let stop = AtomicBool::new(false);
@@ -25,13 +27,18 @@ fn one_stack_pings_another_has_a_datagram_echoed_and_gets_a_page_over_two_kinds_
             let pings: Vec<_> = (1..=4).map(|number| client.ping(SERVER, number).is_ok()).collect();
             let bytes: Vec<u8> = (0..1400).map(|at| at as u8).collect();
             let echoed = client.echo(SERVER, &bytes).map_err(|error| error.to_string());
-            let pages: Vec<_> = (0..2).map(|_| client.get(SERVER, "/").map_err(|error| error.to_string())).collect();
+            let pages: Vec<_> = (0..2)
+                .map(|_| client.get(SERVER, "/").map_err(|error| error.to_string()))
+                .collect();
             stop.store(true, Ordering::Relaxed);
             assert_eq!((serving.join().unwrap(), pings), (Ok(()), vec![true; 4]));
             assert_eq!(echoed, Ok(bytes));
             for page in pages {
                 let page = page.unwrap();
-                assert!(page.starts_with("HTTP/1.0 200 OK") && page.ends_with("out of the kernel\n"), "{page}");
+                assert!(
+                    page.starts_with("HTTP/1.0 200 OK") && page.ends_with("out of the kernel\n"),
+                    "{page}"
+                );
             }
         });
     }

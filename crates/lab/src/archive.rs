@@ -1,4 +1,5 @@
-//! Archives in cpio's "newc" form: the kernel's initramfs, and how files travel between host and guest.
+//! Archives in cpio's "newc" form: the kernel's initramfs, and how files travel between host and
+//! guest.
 
 use crate::error::Error;
 use cpio::newc::{self, Builder, ModeFileType};
@@ -24,7 +25,10 @@ impl Writer {
     /// A file with `mode` (permission bits). `path` is absolute in the guest.
     pub(crate) fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<(), Error> {
         if content.len() > FILE_LIMIT {
-            return Err(Error::Format { what: path.into(), why: "larger than an initramfs can hold (4 GiB)".into() });
+            return Err(Error::Format {
+                what: path.into(),
+                why: "larger than an initramfs can hold (4 GiB)".into(),
+            });
         }
         self.entry(path, ModeFileType::Regular, mode, content, (0, 0));
         Ok(())
@@ -51,21 +55,31 @@ impl Writer {
     /// Ends the archive.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let _ = newc::trailer(&mut self.bytes);
-        // The kernel reads the next archive at a four-byte boundary; whole sectors keep every reader happy.
+        // The kernel reads the next archive at a four-byte boundary; whole sectors keep every
+        // reader happy.
         let length = self.bytes.len().next_multiple_of(512);
         self.bytes.resize(length, 0);
         self.bytes
     }
 
-    fn entry(&mut self, path: &str, kind: ModeFileType, mode: u32, content: &[u8], (major, minor): (u32, u32)) {
+    fn entry(
+        &mut self,
+        path: &str,
+        kind: ModeFileType,
+        mode: u32,
+        content: &[u8],
+        (major, minor): (u32, u32),
+    ) {
         let path = path.trim_start_matches('/');
         if let Some((above, _)) = path.rsplit_once('/') {
             self.folder(above);
         }
         self.inodes += 1;
         // Times stay zero, so that equal content is an equal archive.
-        let header = Builder::new(path).ino(self.inodes).mode(mode).set_mode_file_type(kind).nlink(1);
-        let mut entry = header.rdev_major(major).rdev_minor(minor).write(&mut self.bytes, content.len() as u32);
+        let header =
+            Builder::new(path).ino(self.inodes).mode(mode).set_mode_file_type(kind).nlink(1);
+        let mut entry =
+            header.rdev_major(major).rdev_minor(minor).write(&mut self.bytes, content.len() as u32);
         // A vector takes whatever there is.
         let _ = entry.write_all(content).and_then(|()| entry.finish().map(drop));
     }
@@ -78,7 +92,8 @@ pub(crate) struct Entry {
     pub(crate) content: Vec<u8>,
 }
 
-/// The regular files of an archive that a guest wrote. Paths that are absolute or climb out are an error.
+/// The regular files of an archive that a guest wrote. Paths that are absolute or climb out are an
+/// error.
 pub(crate) fn files(mut archive: &[u8]) -> Result<Vec<Entry>, Error> {
     let mut entries = Vec::new();
     loop {
@@ -125,7 +140,8 @@ mod tests {
     fn what_was_written_is_read_back() {
         let bytes = archive();
         let files = files(&bytes).unwrap();
-        let entry = |path: &str, content: &[u8]| Entry { path: path.into(), content: content.into() };
+        let entry =
+            |path: &str, content: &[u8]| Entry { path: path.into(), content: content.into() };
         assert_eq!(files, [entry("a/b/one", b"first"), entry("a/b/three", b"")]);
     }
 

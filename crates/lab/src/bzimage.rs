@@ -1,19 +1,21 @@
 //! The kernel proper out of a bzImage, and decompression of what kernels come packed in.
 //!
-//! QEMU boots an uncompressed ELF kernel through its PVH entry point, which spares the guest the decompression: under
-//! emulation that is most of a second.
+//! QEMU boots an uncompressed ELF kernel through its PVH entry point, which spares the guest the
+//! decompression: under emulation that is most of a second.
 //!
 //! References: [BOOT] Linux/x86 boot protocol, Documentation/arch/x86/boot.rst, version 2.15.
 
 use crate::error::Error;
 use std::io::Read;
 
-/// Largest kernel or module we take out of a compressed stream. A stream that claims more is damaged.
+/// Largest kernel or module we take out of a compressed stream. A stream that claims more is
+/// damaged.
 const LIMIT: u64 = 512 << 20;
 
 const SECTOR: usize = 512;
 
-/// The ELF kernel in a bzImage. [BOOT "Details of header fields": setup_sects, payload_offset, payload_length]
+/// The ELF kernel in a bzImage. [BOOT "Details of header fields": setup_sects, payload_offset,
+/// payload_length]
 pub(crate) fn vmlinux(image: &[u8]) -> Result<Vec<u8>, Error> {
     let wrong = |why: &str| Error::Format { what: "kernel image".into(), why: why.into() };
     if image.get(0x202..0x206) != Some(b"HdrS") {
@@ -38,17 +40,21 @@ pub(crate) fn vmlinux(image: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(kernel)
 }
 
-/// `bytes` decompressed, if they are xz or zstd; as they are when they look like neither. What follows the stream (a
-/// kernel's payload carries its size there) is ignored.
+/// `bytes` decompressed, if they are xz or zstd; as they are when they look like neither. What
+/// follows the stream (a kernel's payload carries its size there) is ignored.
 pub(crate) fn unpack(bytes: &[u8], what: &str) -> Result<Vec<u8>, Error> {
     let wrong = |why: String| Error::Format { what: what.into(), why };
     let mut plain = Vec::new();
     match bytes {
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
-            liblzma::read::XzDecoder::new(bytes).take(LIMIT).read_to_end(&mut plain).map_err(|e| wrong(format!("xz: {e}")))?;
+            liblzma::read::XzDecoder::new(bytes)
+                .take(LIMIT)
+                .read_to_end(&mut plain)
+                .map_err(|e| wrong(format!("xz: {e}")))?;
         }
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            let stream = ruzstd::decoding::StreamingDecoder::new(bytes).map_err(|e| wrong(format!("zstd: {e}")))?;
+            let stream = ruzstd::decoding::StreamingDecoder::new(bytes)
+                .map_err(|e| wrong(format!("zstd: {e}")))?;
             stream.take(LIMIT).read_to_end(&mut plain).map_err(|e| wrong(format!("zstd: {e}")))?;
         }
         [0x1f, 0x8b, ..] | [b'B', b'Z', b'h', ..] | [0x02, 0x21, 0x4c, 0x18, ..] => {
@@ -81,7 +87,8 @@ mod tests {
         ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
-    /// A bzImage of one setup sector with `payload`, followed by its size as the kernel build appends it.
+    /// A bzImage of one setup sector with `payload`, followed by its size as the kernel build
+    /// appends it.
     fn image(payload: &[u8]) -> Vec<u8> {
         let mut image = vec![0; 2 * SECTOR + 64];
         image[0x1f1] = 1;

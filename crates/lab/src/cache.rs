@@ -1,7 +1,7 @@
 //! The cache folder: what was fetched and built, shared by every run on this machine.
 //!
-//! Entries appear by rename, so a reader sees a whole file or none. Builders of one entry exclude each other by a
-//! lock file; the second one then finds the entry there.
+//! Entries appear by rename, so a reader sees a whole file or none. Builders of one entry exclude
+//! each other by a lock file; the second one then finds the entry there.
 
 use crate::error::{Doing, Error};
 use crate::setup::PREPARE;
@@ -18,18 +18,21 @@ use std::time::{Duration, Instant};
 const LOCK_LIMIT: Duration = Duration::from_secs(600);
 
 /// Folders with what is built and with what runs leave, as opposed to what was fetched.
-const BUILT: [&str; 8] = ["dde", "initramfs", "locks", "logs", "runs", "snapshots", "stripped", "vmlinux"];
+const BUILT: [&str; 8] =
+    ["dde", "initramfs", "locks", "logs", "runs", "snapshots", "stripped", "vmlinux"];
 
 /// The cache folder.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
-    /// Where this user writes: the same folder, or a place of his own beside a cache of somebody else.
+    /// Where this user writes: the same folder, or a place of his own beside a cache of somebody
+    /// else.
     own: PathBuf,
 }
 
 impl Cache {
-    /// Opens the cache of this user: `$RING3_CACHE`, or `ring3` under `$XDG_CACHE_HOME` or `~/.cache`.
+    /// Opens the cache of this user: `$RING3_CACHE`, or `ring3` under `$XDG_CACHE_HOME` or
+    /// `~/.cache`.
     pub fn open() -> Result<Self, Error> {
         let root = named("RING3_CACHE")
             .or_else(usual)
@@ -37,11 +40,14 @@ impl Cache {
         Self::at(&root)
     }
 
-    /// Opens the cache at `root`, which is created when it is missing. Where this user may not write there, what runs write goes to
-    /// a folder of his own: his usual cache, or `ring3-UID` in the folder for temporary files.
+    /// Opens the cache at `root`, which is created when it is missing. Where this user may not
+    /// write there, what runs write goes to a folder of his own: his usual cache, or `ring3-UID` in
+    /// the folder for temporary files.
     pub fn at(root: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(root).doing("creating the cache folder (RING3_CACHE chooses another)", root)?;
-        let root = fs::canonicalize(root).doing("opening the cache folder (RING3_CACHE chooses another)", root)?;
+        fs::create_dir_all(root)
+            .doing("creating the cache folder (RING3_CACHE chooses another)", root)?;
+        let root = fs::canonicalize(root)
+            .doing("opening the cache folder (RING3_CACHE chooses another)", root)?;
         let own = if is_ours(&root) { root.clone() } else { own_place(&root)? };
         Ok(Self { root, own })
     }
@@ -62,7 +68,10 @@ impl Cache {
         if self.own == self.root {
             return format!("{PREPARE} ({what})");
         }
-        format!("{PREPARE} by the owner of {} ({what}), or set RING3_CACHE to a folder of yours", self.root.display())
+        format!(
+            "{PREPARE} by the owner of {} ({what}), or set RING3_CACHE to a folder of yours",
+            self.root.display()
+        )
     }
 
     /// A path in the cache, which need not exist.
@@ -76,17 +85,31 @@ impl Cache {
     }
 
     /// The file `name`, written by `write` if it is not there yet.
-    pub(crate) fn file(&self, name: &Path, write: impl FnOnce(&mut File) -> Result<(), Error>) -> Result<PathBuf, Error> {
+    pub(crate) fn file(
+        &self,
+        name: &Path,
+        write: impl FnOnce(&mut File) -> Result<(), Error>,
+    ) -> Result<PathBuf, Error> {
         self.entry(name, |path| {
             let mut file = File::create(path).doing("creating a file in the cache", path)?;
             write(&mut file)
         })
     }
 
-    /// The file `name`, built by `build` at the path it is given if it is not there yet, or no longer as long as it was built. A
-    /// build that fails, for example because the disk is full, leaves nothing behind.
-    pub(crate) fn entry(&self, name: &Path, build: impl FnOnce(&Path) -> Result<(), Error>) -> Result<PathBuf, Error> {
-        let built = || [&self.root, &self.own].into_iter().map(|place| place.join(name)).find(|path| is_whole(path));
+    /// The file `name`, built by `build` at the path it is given if it is not there yet, or no
+    /// longer as long as it was built. A build that fails, for example because the disk is full,
+    /// leaves nothing behind.
+    pub(crate) fn entry(
+        &self,
+        name: &Path,
+        build: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<PathBuf, Error> {
+        let built = || {
+            [&self.root, &self.own]
+                .into_iter()
+                .map(|place| place.join(name))
+                .find(|path| is_whole(path))
+        };
         if let Some(path) = built() {
             return Ok(path);
         }
@@ -97,15 +120,18 @@ impl Cache {
         if let Some(path) = built() {
             return Ok(path);
         }
-        let fresh = tempfile::NamedTempFile::new_in(&folder).doing("creating a file in the cache", &folder)?;
+        let fresh = tempfile::NamedTempFile::new_in(&folder)
+            .doing("creating a file in the cache", &folder)?;
         // Other users of the machine may use what is built here, unless `build` knows better.
-        fs::set_permissions(fresh.path(), Permissions::from_mode(0o644)).doing("sharing a file of the cache", fresh.path())?;
+        fs::set_permissions(fresh.path(), Permissions::from_mode(0o644))
+            .doing("sharing a file of the cache", fresh.path())?;
         build(fresh.path())?;
         let length = fs::metadata(fresh.path()).doing("looking at", fresh.path())?.len();
         fresh.persist(&path).map_err(|e| e.error).doing("putting into the cache", &path)?;
         let note = length_note(&path);
         fs::write(&note, length.to_string()).doing("writing into the cache", &note)?;
-        fs::set_permissions(&note, Permissions::from_mode(0o644)).doing("sharing a file of the cache", &note)?;
+        fs::set_permissions(&note, Permissions::from_mode(0o644))
+            .doing("sharing a file of the cache", &note)?;
         Ok(path)
     }
 
@@ -115,11 +141,15 @@ impl Cache {
         shared_folder(&locks)?;
         let path = locks.join(name.to_string_lossy().replace('/', "+"));
         // To lock is to have it open, in whatever way: it may be another user's.
-        let file = File::open(&path).or_else(|_| File::create(&path)).doing("creating a lock", &path)?;
+        let file =
+            File::open(&path).or_else(|_| File::create(&path)).doing("creating a lock", &path)?;
         let until = Instant::now() + LOCK_LIMIT;
         while file.try_lock().is_err() {
             if Instant::now() > until {
-                return Err(Error::Request(format!("{}: another process has held this lock for {LOCK_LIMIT:?}", path.display())));
+                return Err(Error::Request(format!(
+                    "{}: another process has held this lock for {LOCK_LIMIT:?}",
+                    path.display()
+                )));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -133,32 +163,44 @@ fn named(variable: &str) -> Option<PathBuf> {
 
 /// The cache of a user who names none.
 fn usual() -> Option<PathBuf> {
-    named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache"))).map(|folder| folder.join("ring3"))
+    named("XDG_CACHE_HOME")
+        .or_else(|| named("HOME").map(|home| home.join(".cache")))
+        .map(|folder| folder.join("ring3"))
 }
 
 /// Whether this user may write into the cache at `root`, as in all that runs made there.
 fn is_ours(root: &Path) -> bool {
     let writable = |path: &Path| access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-    writable(root) && BUILT.iter().map(|name| root.join(name)).all(|path| !path.exists() || writable(&path))
+    writable(root)
+        && BUILT.iter().map(|name| root.join(name)).all(|path| !path.exists() || writable(&path))
 }
 
 /// A folder of this user's for what runs beside the cache at `root` write.
 fn own_place(root: &Path) -> Result<PathBuf, Error> {
     let usual = usual().filter(|path| path != root && fs::create_dir_all(path).is_ok());
-    if let Some(path) = usual.and_then(|path| fs::canonicalize(path).ok()).filter(|path| path != root && is_ours(path)) {
+    if let Some(path) = usual
+        .and_then(|path| fs::canonicalize(path).ok())
+        .filter(|path| path != root && is_ours(path))
+    {
         return Ok(path);
     }
     let path = std::env::temp_dir().join(format!("ring3-{}", geteuid().as_raw()));
     match fs::DirBuilder::new().mode(0o700).create(&path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(error).doing("creating a folder for what runs write (HOME or TMPDIR choose another)", &path);
+            return Err(error).doing(
+                "creating a folder for what runs write (HOME or TMPDIR choose another)",
+                &path,
+            );
         }
         _ => {}
     }
     // Anybody could have made it.
     let found = fs::symlink_metadata(&path).doing("looking at", &path)?;
     if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        let why = format!("{} is no folder that you alone write to; next: remove it, or set TMPDIR", path.display());
+        let why = format!(
+            "{} is no folder that you alone write to; next: remove it, or set TMPDIR",
+            path.display()
+        );
         return Err(Error::Request(why));
     }
     Ok(path)
@@ -170,7 +212,8 @@ pub(crate) fn shared_folder(folder: &Path) -> Result<(), Error> {
         return Ok(());
     }
     fs::create_dir_all(folder).doing("creating a cache folder", folder)?;
-    fs::set_permissions(folder, Permissions::from_mode(0o755)).doing("sharing a cache folder", folder)
+    fs::set_permissions(folder, Permissions::from_mode(0o755))
+        .doing("sharing a cache folder", folder)
 }
 
 /// The file beside `path` that says how long that was when it was built.
@@ -218,7 +261,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path()).unwrap();
         let build = |text: &'static str| {
-            cache.file(Path::new("sub/x"), |f| f.write_all(text.as_bytes()).doing("writing", Path::new("x")))
+            cache.file(Path::new("sub/x"), |f| {
+                f.write_all(text.as_bytes()).doing("writing", Path::new("x"))
+            })
         };
         build("first").unwrap();
         let path = build("second").unwrap();
@@ -229,7 +274,13 @@ mod tests {
     fn a_file_that_was_cut_short_is_built_again() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path()).unwrap();
-        let build = || cache.file(Path::new("sub/x"), |f| f.write_all(b"whole").doing("writing", Path::new("x"))).unwrap();
+        let build = || {
+            cache
+                .file(Path::new("sub/x"), |f| {
+                    f.write_all(b"whole").doing("writing", Path::new("x"))
+                })
+                .unwrap()
+        };
         fs::write(build(), "who").unwrap();
         assert_eq!(fs::read_to_string(build()).unwrap(), "whole");
     }

@@ -1,4 +1,5 @@
-//! Network and sound cards: what stands behind them, and how long the kernel's own drivers are awaited.
+//! Network and sound cards: what stands behind them, and how long the kernel's own drivers are
+//! awaited.
 
 use crate::device::Device;
 use crate::error::Error;
@@ -48,16 +49,21 @@ pub(crate) fn is_network(model: &str) -> bool {
     CARDS.iter().any(|card| card.model == model && card.sign.contains("net/"))
 }
 
-/// What appears at the place of a card of `model` in /sys once its driver, if that is one of `modules`, is done with it.
+/// What appears at the place of a card of `model` in /sys once its driver, if that is one of
+/// `modules`, is done with it.
 pub(crate) fn sign(model: &str, modules: &[&str]) -> Option<&'static str> {
     let same = |one: &str, other: &str| one.replace('-', "_") == other.replace('-', "_");
-    let card = CARDS.iter().find(|card| card.model == model && modules.iter().any(|module| same(module, card.module)))?;
+    let card = CARDS.iter().find(|card| {
+        card.model == model && modules.iter().any(|module| same(module, card.module))
+    })?;
     Some(card.sign)
 }
 
 /// Says what is wrong with what stands behind `device`.
 pub(crate) fn check(device: &Device) -> Result<(), String> {
-    if device.audio.is_none() && CARDS.iter().any(|card| card.model == device.model && card.sign.starts_with("sound/")) {
+    if device.audio.is_none()
+        && CARDS.iter().any(|card| card.model == device.model && card.sign.starts_with("sound/"))
+    {
         return Err("a sound card needs something to play to: audio = \"none\"".into());
     }
     Ok(())
@@ -71,7 +77,11 @@ pub(crate) fn network(node: &str, net: &Value) -> Result<Value, Error> {
         // Frames go from card to card inside QEMU, and nowhere else.
         Value::String(word) if word == "hub" => json!({ "type": "hubport", "hubid": 0 }),
         Value::Object(_) => net.clone(),
-        _ => return Err(Error::Request("netdev is \"user\", \"hub\" or a table such as { type = \"user\" }".into())),
+        _ => {
+            return Err(Error::Request(
+                "netdev is \"user\", \"hub\" or a table such as { type = \"user\" }".into(),
+            ));
+        }
     };
     value["id"] = json!(node);
     Ok(value)
@@ -82,7 +92,12 @@ pub(crate) fn audio(node: &str, audio: &Value) -> Result<Value, Error> {
     let mut value = match audio {
         Value::String(word) if word == "none" => json!({ "driver": "none" }),
         Value::Object(_) => audio.clone(),
-        _ => return Err(Error::Request("audio is \"none\" or a table such as { driver = \"wav\", path = \"out.wav\" }".into())),
+        _ => {
+            return Err(Error::Request(
+                "audio is \"none\" or a table such as { driver = \"wav\", path = \"out.wav\" }"
+                    .into(),
+            ));
+        }
     };
     value["id"] = json!(node);
     Ok(value)
@@ -90,10 +105,9 @@ pub(crate) fn audio(node: &str, audio: &Value) -> Result<Value, Error> {
 
 /// The codec of a High Definition Audio controller, on its link; other cards are whole without.
 pub(crate) fn codec(device: &Device, node: &str) -> Option<Value> {
-    device
-        .model
-        .ends_with("intel-hda")
-        .then(|| json!({ "driver": "hda-duplex", "bus": format!("{}.0", device.id), "audiodev": node }))
+    device.model.ends_with("intel-hda").then(
+        || json!({ "driver": "hda-duplex", "bus": format!("{}.0", device.id), "audiodev": node }),
+    )
 }
 
 #[cfg(test)]
@@ -111,7 +125,8 @@ mod tests {
 
     #[test]
     fn cards_on_the_hub_share_one_wire() {
-        let (one, other) = (network("a", &json!("hub")).unwrap(), network("b", &json!("hub")).unwrap());
+        let (one, other) =
+            (network("a", &json!("hub")).unwrap(), network("b", &json!("hub")).unwrap());
         assert_eq!((&one["type"], &one["hubid"]), (&other["type"], &other["hubid"]));
         assert_eq!(one["id"], "a");
     }
@@ -125,17 +140,31 @@ mod tests {
     #[test]
     fn a_card_plays_itself_and_a_controller_has_a_codec_that_does() {
         let parts = |device: &Device| {
-            device.parts(&crate::machine::Machine::Q35.place(device, 0), &crate::folder::Folder::scratch()).unwrap()
+            device
+                .parts(
+                    &crate::machine::Machine::Q35.place(device, 0),
+                    &crate::folder::Folder::scratch(),
+                )
+                .unwrap()
         };
         let (card, controller) = (parts(&with_audio("ES1370")), parts(&with_audio("intel-hda")));
         assert_eq!(card.devices[0]["audiodev"], card.audios[0]["id"]);
         assert_eq!(controller.devices[0]["audiodev"], Value::Null);
-        assert_eq!((&controller.devices[1]["bus"], &controller.devices[1]["audiodev"]), (&json!("s.0"), &json!("s-audio")));
+        assert_eq!(
+            (&controller.devices[1]["bus"], &controller.devices[1]["audiodev"]),
+            (&json!("s.0"), &json!("s-audio"))
+        );
     }
 
     #[test]
     fn a_sound_card_that_plays_to_nothing_is_refused() {
-        assert!(Device::new("s", "ES1370").check().unwrap_err().to_string().contains("audio = \"none\""));
+        assert!(
+            Device::new("s", "ES1370")
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("audio = \"none\"")
+        );
         assert!(with_audio("ES1370").check().is_ok());
     }
 

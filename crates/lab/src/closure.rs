@@ -10,8 +10,13 @@ use std::process::Command;
 /// Where the dynamic linker looks without being told, on Debian.
 const LIBRARIES: &str = "/lib/x86_64-linux-gnu";
 
-/// Guest path to host file, for all libraries that `program` needs, looked for in `folders` first. A static program needs none.
-pub(crate) fn libraries(cache: &Cache, folders: &[PathBuf], program: &Path) -> Result<BTreeMap<String, PathBuf>, Error> {
+/// Guest path to host file, for all libraries that `program` needs, looked for in `folders` first.
+/// A static program needs none.
+pub(crate) fn libraries(
+    cache: &Cache,
+    folders: &[PathBuf],
+    program: &Path,
+) -> Result<BTreeMap<String, PathBuf>, Error> {
     let head = fs::read(program).doing("reading a program for the guest", program)?;
     if !head.starts_with(b"\x7fELF") {
         return Ok(BTreeMap::new());
@@ -33,9 +38,14 @@ fn search(cache: &Cache, folders: &[PathBuf]) -> String {
 
 /// Folders of the cache with libraries, as the dynamic linker wants them.
 pub(crate) fn library_path(cache: &Cache) -> String {
-    let folders =
-        ["tools", "btrfs", "network"].map(|part| ["usr/lib", "lib"].map(|dir| format!("{part}/{dir}/x86_64-linux-gnu")));
-    folders.as_flattened().iter().map(|dir| cache.path(dir).display().to_string()).collect::<Vec<_>>().join(":")
+    let folders = ["tools", "btrfs", "network"]
+        .map(|part| ["usr/lib", "lib"].map(|dir| format!("{part}/{dir}/x86_64-linux-gnu")));
+    folders
+        .as_flattened()
+        .iter()
+        .map(|dir| cache.path(dir).display().to_string())
+        .collect::<Vec<_>>()
+        .join(":")
 }
 
 fn parse(program: &Path, ldd: &str) -> Result<BTreeMap<String, PathBuf>, Error> {
@@ -46,7 +56,9 @@ fn parse(program: &Path, ldd: &str) -> Result<BTreeMap<String, PathBuf>, Error> 
                 let why = format!("needs the library {name}, which this machine does not have");
                 return Err(Error::Format { what: program.display().to_string(), why });
             }
-            [name, "=>", path, _] => found.insert(format!("{LIBRARIES}/{name}"), PathBuf::from(path)),
+            [name, "=>", path, _] => {
+                found.insert(format!("{LIBRARIES}/{name}"), PathBuf::from(path))
+            }
             // The interpreter keeps its absolute path, which stands in the program.
             [path, _] if path.starts_with('/') => found.insert(path.into(), PathBuf::from(path)),
             _ => None,
@@ -63,7 +75,8 @@ mod tests {
     fn libraries_go_where_the_guest_looks_and_the_interpreter_stays() {
         let text = "\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /usr/lib/libc.so.6 (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n";
         let found = parse(Path::new("x"), text).unwrap();
-        let pairs: Vec<_> = found.iter().map(|(guest, host)| (guest.as_str(), host.to_str().unwrap())).collect();
+        let pairs: Vec<_> =
+            found.iter().map(|(guest, host)| (guest.as_str(), host.to_str().unwrap())).collect();
         assert_eq!(
             pairs,
             [
@@ -80,7 +93,8 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_an_error_that_names_both() {
-        let error = parse(Path::new("/bin/x"), "\tlibfoo.so.1 => not found\n").unwrap_err().to_string();
+        let error =
+            parse(Path::new("/bin/x"), "\tlibfoo.so.1 => not found\n").unwrap_err().to_string();
         assert!(error.contains("/bin/x") && error.contains("libfoo.so.1"), "{error}");
     }
 }

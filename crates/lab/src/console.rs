@@ -51,7 +51,8 @@ impl Console {
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
-    /// Writes it into the cache's logs and says where. A log that cannot be kept is not worth a second error.
+    /// Writes it into the cache's logs and says where. A log that cannot be kept is not worth a
+    /// second error.
     pub(crate) fn keep(&self, cache: &Cache, run: &str) -> Option<PathBuf> {
         let logs = cache.own().join("logs");
         shared_folder(&logs).ok()?;
@@ -63,8 +64,10 @@ impl Console {
 
 fn forget_oldest(logs: &std::path::Path) {
     let Ok(entries) = fs::read_dir(logs) else { return };
-    let mut files: Vec<_> =
-        entries.flatten().filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    let mut files: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
     files.sort();
     for (_, path) in files.iter().rev().skip(KEPT - 1) {
         let _ = fs::remove_file(path);

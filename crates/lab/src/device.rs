@@ -10,14 +10,16 @@ use crate::machine::Place;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// One device. Any model that QEMU has; disks and network cards get what stands behind them from here.
+/// One device. Any model that QEMU has; disks and network cards get what stands behind them from
+/// here.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// Name in QEMU, serial number of a disk; in the guest, the variable of this name in capitals is its PCI address.
+    /// Name in QEMU, serial number of a disk; in the guest, the variable of this name in capitals
+    /// is its PCI address.
     pub id: String,
-    /// QEMU's name of the model: `nvme`, `ahci`, `edu`, `e1000`, ... On machine pc, `piix3-ide` and `piix4-ide` are the machine's own
-    /// controller.
+    /// QEMU's name of the model: `nvme`, `ahci`, `edu`, `e1000`, ... On machine pc, `piix3-ide` and
+    /// `piix4-ide` are the machine's own controller.
     pub model: String,
     /// Driver that it is bound to before the steps run, for example `vfio-pci`.
     pub bind: Option<String>,
@@ -43,17 +45,19 @@ pub struct Device {
     /// Drives of an AHCI or IDE controller.
     #[serde(default, rename = "drive")]
     pub drives: Vec<Disk>,
-    /// Network behind it: `"user"` is a network of this guest alone, `"hub"` joins all cards of the guest that say so; or a table for
-    /// QEMU's -netdev.
+    /// Network behind it: `"user"` is a network of this guest alone, `"hub"` joins all cards of the
+    /// guest that say so; or a table for QEMU's -netdev.
     pub netdev: Option<Value>,
-    /// What a sound card plays to: `"none"` takes it at its pace and records silence; or a table for QEMU's -audiodev.
+    /// What a sound card plays to: `"none"` takes it at its pace and records silence; or a table
+    /// for QEMU's -audiodev.
     pub audio: Option<Value>,
     /// Further properties of the model, as QEMU names them.
     #[serde(default)]
     pub options: Map<String, Value>,
 }
 
-/// What QEMU is told about one device, in JSON: good for the command line and for plugging it in later.
+/// What QEMU is told about one device, in JSON: good for the command line and for plugging it in
+/// later.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     /// -object
@@ -107,7 +111,10 @@ impl Device {
 
     /// Whether it can be plugged into a running guest.
     pub(crate) fn can_be_plugged(&self) -> bool {
-        self.namespaces.is_empty() && self.drives.is_empty() && self.addr.is_none() && self.audio.is_none()
+        self.namespaces.is_empty()
+            && self.drives.is_empty()
+            && self.addr.is_none()
+            && self.audio.is_none()
     }
 
     /// All its disks.
@@ -119,7 +126,10 @@ impl Device {
             block_size: self.block_size,
             ..Disk::new(size, self.backing.clone())
         });
-        own.into_iter().chain(self.namespaces.iter().cloned()).chain(self.drives.iter().cloned()).collect()
+        own.into_iter()
+            .chain(self.namespaces.iter().cloned())
+            .chain(self.drives.iter().cloned())
+            .collect()
     }
 
     /// Checks names before they reach QEMU or the guest's shell.
@@ -136,20 +146,25 @@ impl Device {
             return wrong(format!("'{driver}' is no name of a driver"));
         }
         if !self.namespaces.is_empty() && (self.model != "nvme" || self.size.is_some()) {
-            return wrong("[[device.namespace]] is for model = \"nvme\" and stands instead of size".into());
+            return wrong(
+                "[[device.namespace]] is for model = \"nvme\" and stands instead of size".into(),
+            );
         }
-        if self.size.is_none() && (self.rate.is_some() || self.commands.is_some() || !self.bad.is_empty()) {
+        if self.size.is_none()
+            && (self.rate.is_some() || self.commands.is_some() || !self.bad.is_empty())
+        {
             return wrong(
                 "rate, commands and bad are for a disk: give it a size, or write them into its namespace or drive".into(),
             );
         }
         let disks = || self.disks().iter().try_for_each(limits::check_disk);
-        if let Err(why) = drive::check(self).and_then(|()| card::check(self)).and_then(|()| disks()) {
+        if let Err(why) = drive::check(self).and_then(|()| card::check(self)).and_then(|()| disks())
+        {
             return wrong(why);
         }
-        if let Some(addr) =
-            self.addr.as_deref().filter(|addr| !u8::from_str_radix(addr, 16).is_ok_and(|slot| (1..0x1f).contains(&slot)))
-        {
+        if let Some(addr) = self.addr.as_deref().filter(|addr| {
+            !u8::from_str_radix(addr, 16).is_ok_and(|slot| (1..0x1f).contains(&slot))
+        }) {
             return wrong(format!("addr '{addr}' is not a slot from 1 to 1e"));
         }
         Ok(())
@@ -164,8 +179,11 @@ impl Device {
         }
         let single = usize::from(self.size.is_some());
         for (index, disk) in self.disks().iter().enumerate() {
-            let node =
-                if index < single { format!("{}-disk", self.id) } else { format!("{}-disk{}", self.id, index + 1 - single) };
+            let node = if index < single {
+                format!("{}-disk", self.id)
+            } else {
+                format!("{}-disk{}", self.id, index + 1 - single)
+            };
             let nodes = disk.nodes(&node, folder)?;
             parts.objects.extend(nodes.objects);
             parts.blocks.extend(nodes.blocks);
@@ -191,14 +209,17 @@ impl Device {
         merge(&mut device, &self.options);
         // The machine's own controller is there already.
         parts.devices.extend((!place.onboard).then_some(device));
-        parts.devices.extend(self.namespaces.iter().enumerate().map(|(index, space)| self.namespace(index, space)));
+        parts.devices.extend(
+            self.namespaces.iter().enumerate().map(|(index, space)| self.namespace(index, space)),
+        );
         parts.devices.extend(drive::devices(self, place).into_iter().chain(codec));
         Ok(parts)
     }
 
     fn namespace(&self, index: usize, space: &Disk) -> Value {
         let node = format!("{}-disk{}", self.id, index + 1);
-        let mut device = json!({ "driver": "nvme-ns", "bus": self.id, "drive": node, "nsid": index + 1 });
+        let mut device =
+            json!({ "driver": "nvme-ns", "bus": self.id, "drive": node, "nsid": index + 1 });
         set_block_size(&mut device, space.block_size);
         merge(&mut device, &space.options);
         device
@@ -230,7 +251,8 @@ mod tests {
     #[test]
     fn namespaces_hang_on_their_controller_in_order() {
         let space = |block_size| Disk { block_size, ..Disk::new(Size(1 << 20), Backing::Null) };
-        let device = Device { namespaces: vec![space(None), space(Some(4096))], ..Device::new("d", "nvme") };
+        let device =
+            Device { namespaces: vec![space(None), space(Some(4096))], ..Device::new("d", "nvme") };
         let parts = parts(&device);
         assert_eq!(parts.devices.len(), 3);
         assert_eq!(parts.devices[2]["bus"], "d");
@@ -240,7 +262,11 @@ mod tests {
 
     #[test]
     fn options_win_over_what_the_lab_would_set() {
-        let parts = parts(&Device::nvme("d", Size(512), Backing::Null).option("serial", "OTHER").option("mdts", 3));
+        let parts = parts(
+            &Device::nvme("d", Size(512), Backing::Null)
+                .option("serial", "OTHER")
+                .option("mdts", 3),
+        );
         assert_eq!(parts.devices[0]["serial"], "OTHER");
         assert_eq!(parts.devices[0]["mdts"], 3);
     }

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// One disk behind a controller: a namespace of an NVMe controller, or a drive of an AHCI or IDE controller.
+/// One disk behind a controller: a namespace of an NVMe controller, or a drive of an AHCI or IDE
+/// controller.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
@@ -16,7 +17,8 @@ pub struct Disk {
     /// What holds its data.
     #[serde(default)]
     pub backing: Backing,
-    /// Bytes of a logical block of a namespace: 512 (without it) or 4096. Those of a drive have 512.
+    /// Bytes of a logical block of a namespace: 512 (without it) or 4096. Those of a drive have
+    /// 512.
     pub block_size: Option<u32>,
     /// Logical blocks at which every transfer is a medium error.
     #[serde(default)]
@@ -25,10 +27,12 @@ pub struct Disk {
     pub rate: Option<Size>,
     /// Commands that it does in a second of the host's clock; a tenth of it may come at once.
     pub commands: Option<u64>,
-    /// Port of a drive: of an AHCI controller 0 to 5; of an IDE controller 0 and 1 for master and slave of the primary channel, 2
-    /// and 3 for the secondary's. Without it, the one after the drive before.
+    /// Port of a drive: of an AHCI controller 0 to 5; of an IDE controller 0 and 1 for master and
+    /// slave of the primary channel, 2 and 3 for the secondary's. Without it, the one after the
+    /// drive before.
     pub port: Option<u8>,
-    /// Further properties of QEMU's nvme-ns or ide-hd, for example `ms` for metadata, `rotation_rate`, `physical_block_size`.
+    /// Further properties of QEMU's nvme-ns or ide-hd, for example `ms` for metadata,
+    /// `rotation_rate`, `physical_block_size`.
     #[serde(default)]
     pub options: Map<String, Value>,
 }
@@ -136,7 +140,11 @@ impl std::str::FromStr for Size {
             _ => (text, 0),
         };
         let number: u64 = digits.parse().map_err(|_| wrong())?;
-        number.checked_shl(shift).filter(|bytes| bytes >> shift == number).map(Self).ok_or_else(wrong)
+        number
+            .checked_shl(shift)
+            .filter(|bytes| bytes >> shift == number)
+            .map(Self)
+            .ok_or_else(wrong)
     }
 }
 
@@ -165,7 +173,8 @@ impl Disk {
         self.rate.is_some() || self.commands.is_some()
     }
 
-    /// The nodes of this disk, of which the last is called `name`. Files of the run are created in `folder`.
+    /// The nodes of this disk, of which the last is called `name`. Files of the run are created in
+    /// `folder`.
     pub(crate) fn nodes(&self, name: &str, folder: &Folder) -> Result<Nodes, Error> {
         let mut nodes = Nodes::default();
         // What each does, and its word for the node that it stands on.
@@ -174,7 +183,9 @@ impl Disk {
             let group = format!("{name}-pace");
             // Zero is no limit.
             let limits = json!({ "bps-total": self.rate.unwrap_or_default().0, "iops-total": self.commands.unwrap_or(0) });
-            nodes.objects.push(json!({ "qom-type": "throttle-group", "id": group, "limits": limits }));
+            nodes
+                .objects
+                .push(json!({ "qom-type": "throttle-group", "id": group, "limits": limits }));
             filters.push((json!({ "driver": "throttle", "throttle-group": group }), "file"));
         }
         if !self.bad.is_empty() {
@@ -183,7 +194,8 @@ impl Disk {
             filters.push((json!({ "driver": "blkdebug", "inject-error": rules }), "image"));
         }
         let top = filters.len();
-        let node = |layer: usize| if layer == top { name.to_string() } else { format!("{name}-{layer}") };
+        let node =
+            |layer: usize| if layer == top { name.to_string() } else { format!("{name}-{layer}") };
         nodes.blocks.push(data(&node(0), self.size, &self.backing, folder)?);
         for (layer, (mut filter, below)) in filters.into_iter().enumerate() {
             filter["node-name"] = json!(node(layer + 1));
@@ -252,22 +264,32 @@ mod tests {
     #[test]
     fn a_disk_of_nothing_reads_as_zeroes() {
         let nodes = nodes(&Disk::new(Size(1 << 30), Backing::Null));
-        assert_eq!((&nodes.blocks[0]["read-zeroes"], &nodes.blocks[0]["node-name"]), (&json!(true), &json!("d")));
+        assert_eq!(
+            (&nodes.blocks[0]["read-zeroes"], &nodes.blocks[0]["node-name"]),
+            (&json!(true), &json!("d"))
+        );
     }
 
     #[test]
     fn the_controller_sees_the_topmost_layer() {
-        let disk =
-            Disk { bad: vec![Bad { block: 8, on: None }], rate: Some(Size(1 << 20)), ..Disk::new(Size(512), Backing::Null) };
+        let disk = Disk {
+            bad: vec![Bad { block: 8, on: None }],
+            rate: Some(Size(1 << 20)),
+            ..Disk::new(Size(512), Backing::Null)
+        };
         let blocks = nodes(&disk).blocks;
-        let names: Vec<_> = blocks.iter().map(|block| block["node-name"].as_str().unwrap()).collect();
+        let names: Vec<_> =
+            blocks.iter().map(|block| block["node-name"].as_str().unwrap()).collect();
         assert_eq!(names, ["d-0", "d-1", "d"]);
         assert_eq!((&blocks[1]["file"], &blocks[2]["image"]), (&json!("d-0"), &json!("d-1")));
     }
 
     #[test]
     fn a_bad_block_lies_where_the_disks_blocks_have_it() {
-        let disk: Disk = toml::from_str("size = 65536\nblock_size = 4096\nbad = [1, { block = 2, on = 'write' }]").unwrap();
+        let disk: Disk = toml::from_str(
+            "size = 65536\nblock_size = 4096\nbad = [1, { block = 2, on = 'write' }]",
+        )
+        .unwrap();
         let rules = &nodes(&disk).blocks[1]["inject-error"];
         assert_eq!((&rules[0]["sector"], &rules[0]["iotype"]), (&json!(8), &Value::Null));
         assert_eq!((&rules[1]["sector"], &rules[1]["iotype"]), (&json!(16), &json!("write")));

@@ -30,7 +30,8 @@ pub(crate) fn qemu_model(model: &str) -> &str {
     if model == "ahci" { "ich9-ahci" } else { model }
 }
 
-/// The port of each of `device`'s drives: the one that was asked for, or the one after the drive before.
+/// The port of each of `device`'s drives: the one that was asked for, or the one after the drive
+/// before.
 fn ports(device: &Device) -> Vec<u8> {
     let mut next = 0;
     let mut take = |asked: Option<u8>| {
@@ -53,18 +54,24 @@ pub(crate) fn check(device: &Device) -> Result<(), String> {
         };
     };
     if device.size.is_some() {
-        return Err(format!("{} is a controller: its disks are [[device.drive]] tables", device.model));
+        return Err(format!(
+            "{} is a controller: its disks are [[device.drive]] tables",
+            device.model
+        ));
     }
     if device.drives.iter().any(|drive| drive.block_size.is_some()) {
-        return Err(
-            "the logical blocks of an ATA drive have 512 bytes; options = { physical_block_size = 4096 } is for the others"
-                .into(),
-        );
+        return Err("the logical blocks of an ATA drive have 512 bytes; options = \
+            { physical_block_size = 4096 } is for the others"
+            .into());
     }
     let ports = ports(device);
     for (index, port) in ports.iter().enumerate() {
         if *port >= controller.ports {
-            return Err(format!("a drive at port {port}, and {} has ports 0 to {}", device.model, controller.ports - 1));
+            return Err(format!(
+                "a drive at port {port}, and {} has ports 0 to {}",
+                device.model,
+                controller.ports - 1
+            ));
         }
         if ports[..index].contains(port) {
             return Err(format!("two drives at port {port}"));
@@ -95,25 +102,35 @@ mod tests {
     use crate::machine::Machine;
 
     fn controller(model: &str, ports: &[Option<u8>]) -> Device {
-        let drive = |port: &Option<u8>| Disk { port: *port, ..Disk::new(Size(1 << 20), Backing::Null) };
+        let drive =
+            |port: &Option<u8>| Disk { port: *port, ..Disk::new(Size(1 << 20), Backing::Null) };
         Device { drives: ports.iter().map(drive).collect(), ..Device::new("d", model) }
     }
 
     fn places(device: &Device, machine: Machine) -> Vec<(String, u64)> {
         let words = devices(device, &machine.place(device, 0));
-        words.iter().map(|words| (words["bus"].as_str().unwrap().into(), words["unit"].as_u64().unwrap())).collect()
+        words
+            .iter()
+            .map(|words| (words["bus"].as_str().unwrap().into(), words["unit"].as_u64().unwrap()))
+            .collect()
     }
 
     #[test]
     fn ahci_drives_have_a_port_each() {
         let device = controller("ahci", &[None, Some(3), None]);
-        assert_eq!(places(&device, Machine::Q35), [("d.0".into(), 0), ("d.3".into(), 0), ("d.4".into(), 0)]);
+        assert_eq!(
+            places(&device, Machine::Q35),
+            [("d.0".into(), 0), ("d.3".into(), 0), ("d.4".into(), 0)]
+        );
     }
 
     #[test]
     fn ide_drives_of_machine_pc_hang_on_its_own_controller() {
         let device = controller("piix3-ide", &[None, None, None]);
-        assert_eq!(places(&device, Machine::Pc), [("ide.0".into(), 0), ("ide.0".into(), 1), ("ide.1".into(), 0)]);
+        assert_eq!(
+            places(&device, Machine::Pc),
+            [("ide.0".into(), 0), ("ide.0".into(), 1), ("ide.1".into(), 0)]
+        );
     }
 
     #[test]
@@ -122,7 +139,10 @@ mod tests {
         assert!(error(&controller("ahci", &[Some(6)])).contains("ports 0 to 5"));
         assert!(error(&controller("piix3-ide", &[None, Some(0)])).contains("two drives at port 0"));
         assert!(error(&controller("nvme", &[None])).contains("[[device.drive]] is for"));
-        assert!(error(&Device { size: Some(Size(512)), ..controller("ahci", &[]) }).contains("is a controller"));
+        assert!(
+            error(&Device { size: Some(Size(512)), ..controller("ahci", &[]) })
+                .contains("is a controller")
+        );
         assert!(controller("ahci", &[None, Some(5)]).check().is_ok());
     }
 }

@@ -66,7 +66,10 @@ pub enum Error {
         why: String,
     },
     /// The guest stopped without a verdict: it panicked, powered off or could not boot.
-    #[error("the guest ended without a verdict ({how}); the console's end:\n{console}{}", kept(log))]
+    #[error(
+        "the guest ended without a verdict ({how}); the console's end:\n{console}{}",
+        kept(log)
+    )]
     Died {
         /// What was seen last.
         how: String,
@@ -77,7 +80,8 @@ pub enum Error {
     },
     /// The time limit of the run passed.
     #[error(
-        "time limit of {limit:?} passed {when}; the console's end:\n{console}{}\nnext: raise the scenario's time_limit, or look with `ring3 lab shell`",
+        "time limit of {limit:?} passed {when}; the console's end:\n{console}{}\nnext: raise the \
+        scenario's time_limit, or look with `ring3 lab shell`",
         kept(log)
     )]
     TimeLimit {
@@ -93,8 +97,12 @@ pub enum Error {
 }
 
 /// What QEMU says when its own libraries or firmware are missing.
-const QEMU_LACKS: [&str; 4] =
-    ["error while loading shared libraries", "could not load PC BIOS", "failed to find romfile", "Failed to open module"];
+const QEMU_LACKS: [&str; 4] = [
+    "error while loading shared libraries",
+    "could not load PC BIOS",
+    "failed to find romfile",
+    "Failed to open module",
+];
 
 impl Error {
     /// The same, with what mends it when the reason lies in the cache.
@@ -103,12 +111,17 @@ impl Error {
         let room = |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
         let next = match &self {
             Self::File { path, source, .. } if within(path) && room(source.kind()) => {
-                "make room on the disk of that folder, or set RING3_CACHE to a folder on another; then the same command again"
+                "make room on the disk of that folder, or set RING3_CACHE to a folder on another; \
+                then the same command again"
                     .into()
             }
             Self::File { path, .. } if within(path) => cache.mend(),
             Self::Format { what, .. } if within(Path::new(what)) => cache.mend(),
-            Self::Qemu { message, .. } if QEMU_LACKS.iter().any(|words| message.contains(words)) => cache.mend(),
+            Self::Qemu { message, .. }
+                if QEMU_LACKS.iter().any(|words| message.contains(words)) =>
+            {
+                cache.mend()
+            }
             _ => return self,
         };
         Self::Cache { why: self.to_string(), next }
@@ -145,18 +158,28 @@ mod tests {
         let advice = |error: Error| error.advise(&cache).to_string();
         let file = || cache.path("kernels/6.12/vmlinuz");
         assert!(advice(failed(file(), ErrorKind::NotFound)).contains("next: ring3 lab prepare"));
-        assert!(advice(failed(file(), ErrorKind::PermissionDenied)).contains("next: ring3 lab prepare"));
+        assert!(
+            advice(failed(file(), ErrorKind::PermissionDenied)).contains("next: ring3 lab prepare")
+        );
         assert!(advice(failed(file(), ErrorKind::StorageFull)).contains("next: make room"));
         let cut = Error::Format { what: file().display().to_string(), why: "cut short".into() };
         assert!(advice(cut).contains("next: ring3 lab prepare"));
         let library = "libz.so.1: error while loading shared libraries".to_string();
-        assert!(advice(Error::Qemu { status: "exit status: 127".into(), message: library }).contains("next: ring3 lab prepare"));
+        assert!(
+            advice(Error::Qemu { status: "exit status: 127".into(), message: library })
+                .contains("next: ring3 lab prepare")
+        );
     }
 
     #[test]
     fn a_file_of_the_users_is_not_the_caches_matter() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path()).unwrap();
-        assert!(!failed("/nonsense".into(), ErrorKind::NotFound).advise(&cache).to_string().contains("prepare"));
+        assert!(
+            !failed("/nonsense".into(), ErrorKind::NotFound)
+                .advise(&cache)
+                .to_string()
+                .contains("prepare")
+        );
     }
 }

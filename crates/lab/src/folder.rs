@@ -1,4 +1,5 @@
-//! A run's own folder, and its disks in memory: gone when the run is over, the folder with the next run when this one was killed.
+//! A run's own folder, and its disks in memory: gone when the run is over, the folder with the next
+//! run when this one was killed.
 
 use crate::cache::{Cache, shared_folder};
 use crate::error::{Doing, Error};
@@ -73,18 +74,20 @@ fn open_folders() -> MutexGuard<'static, Vec<PathBuf>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes what the runs of this process have in the file system, for a process that is about to end: after an interrupt, no
-/// owner is dropped. Their QEMUs die with the process.
+/// Removes what the runs of this process have in the file system, for a process that is about to
+/// end: after an interrupt, no owner is dropped. Their QEMUs die with the process.
 pub fn abandon() {
     for path in open_folders().drain(..) {
         let _ = fs::remove_dir_all(&path);
     }
 }
 
-/// Removes the folders in `runs` whose lock nobody holds. Those without a lock file are not ours to judge.
+/// Removes the folders in `runs` whose lock nobody holds. Those without a lock file are not ours to
+/// judge.
 fn clear_abandoned(runs: &Path) {
     for entry in fs::read_dir(runs).into_iter().flatten().flatten() {
-        let abandoned = File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());
+        let abandoned =
+            File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());
         if abandoned {
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -100,7 +103,9 @@ mod tests {
         let folder = Folder::scratch();
         let disk = folder.memory("disk", 1 << 20).unwrap();
         // A link of this process's to a file without a name: nothing that could be left behind.
-        let is_there = || fs::read_link(&disk).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:disk"));
+        let is_there = || {
+            fs::read_link(&disk).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:disk"))
+        };
         assert_eq!((fs::metadata(&disk).unwrap().len(), is_there()), (1 << 20, true));
         drop(folder);
         assert!(!is_there());

@@ -33,7 +33,8 @@ pub enum Mode {
     /// Real time, two processors on threads of their own.
     #[default]
     Wall,
-    /// Instruction time: one processor (of more, if there are, one runs at a time), one instruction is one nanosecond, runs repeat to about 1 %.
+    /// Instruction time: one processor (of more, if there are, one runs at a time), one instruction
+    /// is one nanosecond, runs repeat to about 1 %.
     Instructions,
 }
 
@@ -44,8 +45,9 @@ pub enum Boot {
     /// By booting, about 2 s.
     #[default]
     Plain,
-    /// From a snapshot of the booted machine, taken at the first time, with its devices plugged in: about 0.5 s. For
-    /// the wall clock, and up to four devices without namespaces, sound or an address of their own.
+    /// From a snapshot of the booted machine, taken at the first time, with its devices plugged in:
+    /// about 0.5 s. For the wall clock, and up to four devices without namespaces, sound or an
+    /// address of their own.
     Snapshot,
 }
 
@@ -103,11 +105,11 @@ pub struct Guest {
     pub kernel_arguments: Vec<String>,
     /// More arguments for QEMU.
     pub qemu_arguments: Vec<String>,
-    /// An idle processor spins, so that instruction time is not warped to the next timer while a device works.
-    /// When not said: for instruction time with disks or network cards.
+    /// An idle processor spins, so that instruction time is not warped to the next timer while a
+    /// device works. When not said: for instruction time with disks or network cards.
     pub idle_poll: Option<bool>,
-    /// In instruction time, an instruction is 2^N ns, and the clock follows the host's while the guest sleeps: for disks with a pace.
-    /// When not said, it is 1 ns, and sleep is skipped.
+    /// In instruction time, an instruction is 2^N ns, and the clock follows the host's while the
+    /// guest sleeps: for disks with a pace. When not said, it is 1 ns, and sleep is skipped.
     pub instruction_shift: Option<u32>,
     /// Time after which the run is given up, on the host's clock.
     pub time_limit: Duration,
@@ -180,9 +182,16 @@ impl Guest {
     /// Adds the programs of [`Need::Network`], so far as the cache has them.
     pub fn network_programs(self, cache: &Cache) -> Self {
         let folders = ["usr/bin", "bin", "usr/sbin", "sbin"];
-        let find =
-            |name| folders.map(|folder| cache.path(format!("network/{folder}/{name}"))).into_iter().find(|path| path.is_file());
-        ["iperf3", "curl", "ip", "ethtool"].into_iter().filter_map(find).fold(self, |guest, path| guest.program(&path))
+        let find = |name| {
+            folders
+                .map(|folder| cache.path(format!("network/{folder}/{name}")))
+                .into_iter()
+                .find(|path| path.is_file())
+        };
+        ["iperf3", "curl", "ip", "ethtool"]
+            .into_iter()
+            .filter_map(find)
+            .fold(self, |guest, path| guest.program(&path))
     }
 
     /// Adds a host file at an absolute path in the guest.
@@ -207,21 +216,24 @@ impl Guest {
         vec![Need::Tools, Need::Kernel(self.kernel.clone())]
     }
 
-    /// What this guest can boot without. Most jobs do without fio, and it is the one thing that wants a compiler; who makes a
-    /// btrfs loads its module.
+    /// What this guest can boot without. Most jobs do without fio, and it is the one thing that
+    /// wants a compiler; who makes a btrfs loads its module.
     fn extras(&self) -> Vec<Need> {
         let makes_btrfs = self.modules.iter().any(|module| module == "btrfs");
         [Need::Fio].into_iter().chain(makes_btrfs.then_some(Need::Btrfs)).collect()
     }
 
-    /// Fetches what is missing, boots, runs the steps and brings back what they left. Ends at the time limit, in any case.
+    /// Fetches what is missing, boots, runs the steps and brings back what they left. Ends at the
+    /// time limit, in any case.
     ///
     /// A step that fails is no error: see [`Outcome::exit`].
     ///
-    /// QEMU 10.0 sometimes aborts (`iotlb_to_section: Assertion`), when one processor changes the memory map while another walks it,
-    /// and with several processors it sometimes loses the timer of one, so that the guest stands still. Neither says anything about
-    /// the job, and a guest keeps nothing: it is run again, three times at most, from its first step, with fresh disks. `watch` and
-    /// [`Outcome::retried`] are told. Not if one of its disks is an image, in which a job that began may have written.
+    /// QEMU 10.0 sometimes aborts (`iotlb_to_section: Assertion`), when one processor changes the
+    /// memory map while another walks it, and with several processors it sometimes loses the timer
+    /// of one, so that the guest stands still. Neither says anything about the job, and a guest
+    /// keeps nothing: it is run again, three times at most, from its first step, with fresh disks.
+    /// `watch` and [`Outcome::retried`] are told. Not if one of its disks is an image, in which a
+    /// job that began may have written.
     pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
         let (mut began, mut left, mut retried) = (false, RETRIES, None);
         let outcome = loop {
@@ -230,7 +242,10 @@ impl Guest {
                 watch(event);
             });
             let may_retry = left > 0 && !(began && self.writes_images());
-            let Some(fault) = outcome.as_ref().err().and_then(emulator_fault).filter(|_| may_retry) else { break outcome };
+            let Some(fault) = outcome.as_ref().err().and_then(emulator_fault).filter(|_| may_retry)
+            else {
+                break outcome;
+            };
             watch(Event::Progress(&format!("{fault}; the guest is run again, from the start")));
             left -= 1;
             retried = Some(fault);
@@ -240,17 +255,25 @@ impl Guest {
     }
 
     fn writes_images(&self) -> bool {
-        self.devices.iter().flat_map(Device::disks).any(|disk| matches!(disk.backing, Backing::Image(_)))
+        self.devices
+            .iter()
+            .flat_map(Device::disks)
+            .any(|disk| matches!(disk.backing, Backing::Image(_)))
     }
 
     fn attempt(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
         if let (Boot::Snapshot, Some(why)) = (self.boot, snapshot::objection(self)) {
-            return Err(Error::Request(format!("{} cannot start from a snapshot: {why}", self.name)));
+            return Err(Error::Request(format!(
+                "{} cannot start from a snapshot: {why}",
+                self.name
+            )));
         }
         let prepared = self.prepare(cache, watch)?;
         let saved = match self.boot {
             Boot::Plain => None,
-            Boot::Snapshot => Some(Snapshot::of(&prepared.qemu, cache, &prepared.kernel, prepared.iommu)?),
+            Boot::Snapshot => {
+                Some(Snapshot::of(&prepared.qemu, cache, &prepared.kernel, prepared.iommu)?)
+            }
         };
         let names: Vec<String> = self.steps.iter().map(|step| step.name.clone()).collect();
         let run = Run { cache, limit: self.time_limit, started: Instant::now(), steps: &names };
@@ -263,9 +286,13 @@ impl Guest {
         Ok(self.judge(Outcome { kernel, qemu, ..outcome }))
     }
 
-    /// Boots to an interactive shell on this terminal, with devices and modules as the steps would find them.
+    /// Boots to an interactive shell on this terminal, with devices and modules as the steps would
+    /// find them.
     pub fn shell(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
-        let guest = Self { variables: [self.variables.clone(), vec![("LAB_SHELL".into(), "1".into())]].concat(), ..self.clone() };
+        let guest = Self {
+            variables: [self.variables.clone(), vec![("LAB_SHELL".into(), "1".into())]].concat(),
+            ..self.clone()
+        };
         let start = |watch| guest.prepare(cache, watch)?.start(cache, Start::Terminal);
         let mut session = start(watch).map_err(|error| error.advise(cache))?;
         let run = Run { cache, limit: Duration::MAX, started: Instant::now(), steps: &[] };
@@ -295,7 +322,8 @@ impl Guest {
     /// Compares the output with what was expected.
     fn judge(&self, mut outcome: Outcome) -> Outcome {
         for (step, done) in self.steps.iter().zip(&mut outcome.steps) {
-            done.missed = step.expect.iter().filter(|text| !done.output.contains(*text)).cloned().collect();
+            done.missed =
+                step.expect.iter().filter(|text| !done.output.contains(*text)).cloned().collect();
             if !done.missed.is_empty() && outcome.exit == 0 {
                 outcome.exit = 1;
             }
@@ -308,7 +336,9 @@ impl Guest {
 fn emulator_fault(error: &Error) -> Option<String> {
     let aborted = |text: &str| text.contains("SIGABRT") && text.contains(LOST_MAP);
     match error {
-        Error::Qemu { status, message } if aborted(&format!("{status} {message}")) => Some(format!("QEMU aborted ({LOST_MAP})")),
+        Error::Qemu { status, message } if aborted(&format!("{status} {message}")) => {
+            Some(format!("QEMU aborted ({LOST_MAP})"))
+        }
         Error::Died { how, .. } if aborted(how) => {
             let when = how.split(", QEMU's").next().unwrap_or_default();
             Some(format!("QEMU aborted {when} ({LOST_MAP})"))
@@ -333,7 +363,11 @@ impl Prepared {
     /// Boots with the job in the initramfs.
     fn start(self, cache: &Cache, start: Start) -> Result<Session, Error> {
         let initrd = self.folder.path().join("initrd");
-        job::join(&initramfs::base(cache)?, &[&job::boot_archive(&self.kernel, self.iommu)?, &self.job], &initrd)?;
+        job::join(
+            &initramfs::base(cache)?,
+            &[&job::boot_archive(&self.kernel, self.iommu)?, &self.job],
+            &initrd,
+        )?;
         Session::start(&self.qemu.arguments(&initrd, start)?, self.folder, start == Start::Terminal)
     }
 }
@@ -354,9 +388,17 @@ mod tests {
         let abort = "signal: 6 (SIGABRT) (core dumped) physmem.c:2419: iotlb_to_section: Assertion `x' failed.";
         let fault = emulator_fault(&died(&format!("in step 'load', QEMU's {abort}")));
         assert_eq!(fault.unwrap(), "QEMU aborted in step 'load' (iotlb_to_section)");
-        let early = Error::Qemu { status: "signal: 6 (SIGABRT)".into(), message: "iotlb_to_section: Assertion".into() };
+        let early = Error::Qemu {
+            status: "signal: 6 (SIGABRT)".into(),
+            message: "iotlb_to_section: Assertion".into(),
+        };
         assert!(emulator_fault(&early).is_some());
-        assert!(emulator_fault(&died("in step 'load', QEMU's signal: 6 (SIGABRT) nvme_map_prp: Assertion")).is_none());
+        assert!(
+            emulator_fault(&died(
+                "in step 'load', QEMU's signal: 6 (SIGABRT) nvme_map_prp: Assertion"
+            ))
+            .is_none()
+        );
         assert!(emulator_fault(&died("in step 'load', QEMU's exit status: 0")).is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! The guest's root file system: one archive of everything that does not change between runs, built once.
+//! The guest's root file system: one archive of everything that does not change between runs, built
+//! once.
 //!
 //! It is not compressed: unpacking under emulation costs more than reading.
 
@@ -16,7 +17,8 @@ use std::process::Command;
 const INIT: &str = include_str!("../../../lab/guest/init");
 const NODE_CONSOLE: (u32, u32) = (5, 1);
 
-/// Programs of the cache that every guest has, with the names that they answer to. Absent ones are left out.
+/// Programs of the cache that every guest has, with the names that they answer to. Absent ones are
+/// left out.
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("fio/fio", &["fio"]),
     ("btrfs/sbin/mkfs.btrfs", &["mkfs.btrfs"]),
@@ -62,7 +64,11 @@ fn build(busybox: &Path, files: &BTreeMap<String, PathBuf>) -> Result<Vec<u8>, E
     // The kernel opens it for /init before anything is mounted.
     archive.node("/dev/console", NODE_CONSOLE.0, NODE_CONSOLE.1);
     archive.file("/init", 0o755, INIT.as_bytes())?;
-    archive.file("/etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")?;
+    archive.file(
+        "/etc/passwd",
+        0o644,
+        b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+    )?;
     archive.file("/etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n")?;
     archive.file("/bin/busybox", 0o755, &read(busybox)?)?;
     for applet in applets(busybox)? {
@@ -106,5 +112,9 @@ fn busybox(cache: &Cache) -> Result<PathBuf, Error> {
 fn applets(busybox: &Path) -> Result<Vec<String>, Error> {
     let output = Command::new(busybox).arg("--list").output().doing("running", busybox)?;
     let names = String::from_utf8_lossy(&output.stdout);
-    Ok(names.lines().filter(|name| *name != "busybox" && !name.is_empty()).map(String::from).collect())
+    Ok(names
+        .lines()
+        .filter(|name| *name != "busybox" && !name.is_empty())
+        .map(String::from)
+        .collect())
 }

@@ -21,7 +21,8 @@ use std::time::SystemTime;
 
 /// Modules that a driver which a device is bound to needs beyond itself.
 const BINDERS: &[(&str, &[&str])] = &[("vfio-pci", &["vfio-pci", "vfio_iommu_type1"])];
-/// What vfio wants to be told where interrupts are not remapped: that a device which writes interrupt messages at will is accepted.
+/// What vfio wants to be told where interrupts are not remapped: that a device which writes
+/// interrupt messages at will is accepted.
 const UNSAFE_INTERRUPTS: &str = "vfio_iommu_type1 allow_unsafe_interrupts=1";
 
 /// Disks of an ATA controller, from its place in /sys on.
@@ -47,13 +48,19 @@ impl<'a> Job<'a> {
     /// The job as an archive, to follow the base archive or to be sent to a guest that waits.
     pub(crate) fn archive(&self, cache: &Cache, kernel: &Kernel) -> Result<Vec<u8>, Error> {
         let mut archive = Writer::new();
-        let mut text = |name: &str, content: String| archive.file(&format!("/job/{name}"), 0o644, content.as_bytes());
+        let mut text = |name: &str, content: String| {
+            archive.file(&format!("/job/{name}"), 0o644, content.as_bytes())
+        };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         text("time", format!("@{}\n", now.as_secs()))?;
         text("env", self.environment())?;
         text(
             "bind",
-            self.bound().map(|(device, place)| format!("{} {}\n", place.address, device.bind.as_deref().unwrap_or(""))).collect(),
+            self.bound()
+                .map(|(device, place)| {
+                    format!("{} {}\n", place.address, device.bind.as_deref().unwrap_or(""))
+                })
+                .collect(),
         )?;
         text("settle", self.settle().collect())?;
         text("steps", (0..self.guest.steps.len()).map(|n| format!("{n}\n")).collect())?;
@@ -74,29 +81,40 @@ impl<'a> Job<'a> {
 
     /// Variables: those asked for, and each device's address under its name in capitals.
     fn environment(&self) -> String {
-        let devices =
-            self.guest.devices.iter().zip(&self.places).map(|(device, place)| (device.variable(), place.address.clone()));
+        let devices = self
+            .guest
+            .devices
+            .iter()
+            .zip(&self.places)
+            .map(|(device, place)| (device.variable(), place.address.clone()));
         let all = devices.chain(self.guest.variables.iter().cloned());
         all.map(|(name, value)| format!("{name}={}\n", quoted(&value))).collect()
     }
 
-    /// What appears in /sys when the kernel's own driver is done with a device, for the models that take their time.
+    /// What appears in /sys when the kernel's own driver is done with a device, for the models that
+    /// take their time.
     fn settle(&self) -> impl Iterator<Item = String> {
-        let modules: Vec<_> = self.guest.modules.iter().filter_map(|entry| entry.split(' ').next()).collect();
-        self.guest.devices.iter().zip(&self.places).filter(|(device, _)| device.bind.is_none()).filter_map(
-            move |(device, place)| {
+        let modules: Vec<_> =
+            self.guest.modules.iter().filter_map(|entry| entry.split(' ').next()).collect();
+        self.guest
+            .devices
+            .iter()
+            .zip(&self.places)
+            .filter(|(device, _)| device.bind.is_none())
+            .filter_map(move |(device, place)| {
                 let ata = match device.model.as_str() {
                     "piix3-ide" | "piix4-ide" => modules.contains(&"ata_piix"),
                     _ => device.is_ahci() && modules.contains(&"ahci"),
                 };
                 let (count, sign) = match device.model.as_str() {
                     _ if ata && modules.contains(&"sd_mod") => (device.drives.len(), SCSI_DISKS),
-                    "nvme" if modules.contains(&"nvme") => (device.namespaces.len().max(1), "nvme/nvme*/nvme*n*"),
+                    "nvme" if modules.contains(&"nvme") => {
+                        (device.namespaces.len().max(1), "nvme/nvme*/nvme*n*")
+                    }
                     model => (1, card::sign(model, &modules)?),
                 };
                 Some(format!("{count} /sys/bus/pci/devices/{}/{sign}\n", place.address))
-            },
-        )
+            })
     }
 
     /// Modules in two groups: what bound devices need, and the rest once they are bound.
@@ -109,7 +127,10 @@ impl<'a> Job<'a> {
             })
             .collect();
         if self.guest.iommu() == Iommu::Virtio {
-            early.iter_mut().filter(|name| *name == "vfio_iommu_type1").for_each(|name| *name = UNSAFE_INTERRUPTS.into());
+            early
+                .iter_mut()
+                .filter(|name| *name == "vfio_iommu_type1")
+                .for_each(|name| *name = UNSAFE_INTERRUPTS.into());
         }
         let tables = kernel.modules()?;
         add_modules(archive, "/job/early", &tables, &early)?;
@@ -120,9 +141,14 @@ impl<'a> Job<'a> {
         let mut libraries = BTreeMap::new();
         for program in &self.guest.programs {
             let name = program.file_name().map(|name| name.to_string_lossy().into_owned());
-            let name = name.ok_or_else(|| Error::Request(format!("{} is no program", program.display())))?;
+            let name =
+                name.ok_or_else(|| Error::Request(format!("{} is no program", program.display())))?;
             libraries.extend(closure::libraries(cache, &self.guest.libraries, program)?);
-            archive.file(&format!("/usr/local/bin/{name}"), 0o755, &read(&stripped(cache, program)?)?)?;
+            archive.file(
+                &format!("/usr/local/bin/{name}"),
+                0o755,
+                &read(&stripped(cache, program)?)?,
+            )?;
         }
         libraries.iter().try_for_each(|(guest, host)| {
             // Those of this machine have no debug sections, and others have many.
@@ -136,21 +162,37 @@ impl<'a> Job<'a> {
 /// What a guest on `kernel` needs before it can take a job.
 pub(crate) fn boot_archive(kernel: &Kernel, iommu: Iommu) -> Result<Vec<u8>, Error> {
     let mut archive = Writer::new();
-    // The kernel gives no device behind this IOMMU to a driver, the job port included, before the IOMMU has its own.
+    // The kernel gives no device behind this IOMMU to a driver, the job port included, before the
+    // IOMMU has its own.
     let iommu = (iommu == Iommu::Virtio).then_some("virtio-iommu");
-    let modules: Vec<String> = ["virtio_pci"].into_iter().chain(iommu).chain(["virtio_console"]).map(String::from).collect();
+    let modules: Vec<String> = ["virtio_pci"]
+        .into_iter()
+        .chain(iommu)
+        .chain(["virtio_console"])
+        .map(String::from)
+        .collect();
     add_modules(&mut archive, "/boot", &kernel.modules()?, &modules)?;
     Ok(archive.finish())
 }
 
-/// `wanted` modules (parameters after the name) and what they need, in `folder`, with the order of loading.
-fn add_modules(archive: &mut Writer, folder: &str, tables: &Modules, wanted: &[String]) -> Result<(), Error> {
-    let parameters: BTreeMap<_, _> = wanted.iter().filter_map(|entry| entry.split_once(' ')).collect();
-    let names: Vec<String> = wanted.iter().map(|entry| entry.split(' ').next().unwrap_or(entry).to_string()).collect();
+/// `wanted` modules (parameters after the name) and what they need, in `folder`, with the order of
+/// loading.
+fn add_modules(
+    archive: &mut Writer,
+    folder: &str,
+    tables: &Modules,
+    wanted: &[String],
+) -> Result<(), Error> {
+    let parameters: BTreeMap<_, _> =
+        wanted.iter().filter_map(|entry| entry.split_once(' ')).collect();
+    let names: Vec<String> =
+        wanted.iter().map(|entry| entry.split(' ').next().unwrap_or(entry).to_string()).collect();
     let closure = tables.closure(&names)?;
     let order: String = closure.iter().map(|module| module_line(module, &parameters)).collect();
     archive.file(&format!("{folder}/order"), 0o644, order.as_bytes())?;
-    closure.iter().try_for_each(|module| archive.file(&format!("{folder}/{}.ko", module.name), 0o644, &module.read()?))
+    closure.iter().try_for_each(|module| {
+        archive.file(&format!("{folder}/{}.ko", module.name), 0o644, &module.read()?)
+    })
 }
 
 fn module_line(module: &Module, parameters: &BTreeMap<&str, &str>) -> String {
@@ -167,7 +209,8 @@ fn script(step: &Step) -> String {
 }
 
 fn is_variable(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// `text` as one word of the shell.
@@ -180,20 +223,27 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 fn mode_of(path: &Path) -> Result<u32, Error> {
-    Ok(fs::metadata(path).doing("looking at a file for the guest", path)?.permissions().mode() & 0o777)
+    Ok(fs::metadata(path).doing("looking at a file for the guest", path)?.permissions().mode()
+        & 0o777)
 }
 
-/// `program` without its debug sections, which are most of it and would have to pass through the guest's memory. As it
-/// is when this machine has no `strip`.
+/// `program` without its debug sections, which are most of it and would have to pass through the
+/// guest's memory. As it is when this machine has no `strip`.
 fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf, Error> {
     let name = format!("stripped/{}", Fingerprint::new().add(identity(program)?).hex());
     let made = cache.entry(Path::new(&name), |path| {
-        let strip = Command::new("strip").arg("-o").arg(path).arg(program).output().doing("running strip on", program)?;
+        let strip = Command::new("strip")
+            .arg("-o")
+            .arg(path)
+            .arg(program)
+            .output()
+            .doing("running strip on", program)?;
         if !strip.status.success() {
             return Err(Error::Request(format!("strip refuses {}", program.display())));
         }
         // A program that is its owner's alone stays so.
-        fs::set_permissions(path, fs::Permissions::from_mode(mode_of(program)?)).doing("setting the mode of", path)
+        fs::set_permissions(path, fs::Permissions::from_mode(mode_of(program)?))
+            .doing("setting the mode of", path)
     });
     match made {
         Err(Error::File { what: "running strip on", .. } | Error::Request(_)) => Ok(program.into()),
@@ -201,7 +251,8 @@ fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// The base archive and what goes on top of it, one after the other, as the kernel wants its initramfs.
+/// The base archive and what goes on top of it, one after the other, as the kernel wants its
+/// initramfs.
 pub(crate) fn join(base: &Path, layers: &[&[u8]], path: &Path) -> Result<(), Error> {
     fs::copy(base, path).doing("copying the base initramfs to", path)?;
     let mut file = File::options().append(true).open(path).doing("opening", path)?;
@@ -215,7 +266,10 @@ mod tests {
 
     #[test]
     fn steps_find_their_devices_by_name() {
-        let guest = Guest::new("t").device(Device::new("disk-a", "nvme")).device(Device::new("b", "edu")).variable("X", "it's");
+        let guest = Guest::new("t")
+            .device(Device::new("disk-a", "nvme"))
+            .device(Device::new("b", "edu"))
+            .variable("X", "it's");
         let env = Job::new(&guest).unwrap().environment();
         assert_eq!(env, "DISK_A='0000:01:00.0'\nB='0000:02:00.0'\nX='it'\\''s'\n");
     }
@@ -229,7 +283,10 @@ mod tests {
     #[test]
     fn parameters_go_to_their_module() {
         let module = Module { name: "nvme_core".into(), path: "x".into() };
-        assert_eq!(module_line(&module, &BTreeMap::from([("nvme-core", "multipath=0")])), "nvme_core.ko multipath=0\n");
+        assert_eq!(
+            module_line(&module, &BTreeMap::from([("nvme-core", "multipath=0")])),
+            "nvme_core.ko multipath=0\n"
+        );
         assert_eq!(module_line(&module, &BTreeMap::new()), "nvme_core.ko \n");
     }
 }

@@ -23,18 +23,26 @@ pub struct Kernel {
 
 impl Kernel {
     /// The kernel `version` (a prefix such as `6.12`), fetched when the cache has none.
-    pub fn get(cache: &Cache, version: &str, progress: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+    pub fn get(
+        cache: &Cache,
+        version: &str,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self, Error> {
         prepare(cache, &[Need::Kernel(version.into())], progress)?;
         let folder = cache.path("kernels").join(version);
         let file = folder.join("release");
         let release = fs::read_to_string(&file).doing("reading", &file)?.trim().to_string();
         let image = folder.join("vmlinuz");
-        let unpacked = format!("vmlinux/{release}-{}", Fingerprint::new().add(identity(&image)?).hex());
+        let unpacked =
+            format!("vmlinux/{release}-{}", Fingerprint::new().add(identity(&image)?).hex());
         let unpacked = Path::new(&unpacked);
         let vmlinux = cache.file(unpacked, |out| {
             let packed = fs::read(&image).doing("reading the kernel image", &image)?;
             let unpacking = bzimage::vmlinux(&packed).map_err(|error| match error {
-                Error::Format { what, why } => Error::Format { what: image.display().to_string(), why: format!("{what}: {why}") },
+                Error::Format { what, why } => Error::Format {
+                    what: image.display().to_string(),
+                    why: format!("{what}: {why}"),
+                },
                 error => error,
             });
             out.write_all(&unpacking?).doing("writing the unpacked kernel", unpacked)

@@ -1,21 +1,25 @@
-//! The lab: a guest machine under QEMU with the devices that a driver writer asks for, on the distribution's kernels,
-//! without root, without KVM and without touching the host.
+//! The lab: a guest machine under QEMU with the devices that a driver writer asks for, on the
+//! distribution's kernels, without root, without KVM and without touching the host.
 //!
-//! A [`Guest`] names a kernel, a clock, devices and steps; [`Guest::run`] boots it, streams what the steps print and
-//! gives back an [`Outcome`]: exit code, files, JSON. A [`Scenario`] is the same as a TOML file.
+//! A [`Guest`] names a kernel, a clock, devices and steps; [`Guest::run`] boots it, streams what
+//! the steps print and gives back an [`Outcome`]: exit code, files, JSON. A [`Scenario`] is the
+//! same as a TOML file.
 //!
 //! # Shape
 //!
-//! [`Cache`] holds what was fetched and built; `initramfs` puts a root file system together; `qemu` writes the command
-//! line; `session` owns the running process and the one port that job and results go through.
+//! [`Cache`] holds what was fetched and built; `initramfs` puts a root file system together; `qemu`
+//! writes the command line; `session` owns the running process and the one port that job and
+//! results go through.
 //!
 //! # Waiting
 //!
-//! A run ends at its time limit, whatever the guest does: QEMU is killed and the console's end is in the error.
+//! A run ends at its time limit, whatever the guest does: QEMU is killed and the console's end is
+//! in the error.
 //!
 //! # Trust
 //!
-//! What comes out of the guest is input: sizes and names are checked, nothing is written outside the place asked for.
+//! What comes out of the guest is input: sizes and names are checked, nothing is written outside
+//! the place asked for.
 #![deny(unsafe_code)]
 
 mod archive;

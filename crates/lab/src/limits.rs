@@ -1,5 +1,5 @@
-//! What a guest may ask for, checked before anything is fetched, built or started: QEMU's own answers to nonsense range from a word
-//! to a crash.
+//! What a guest may ask for, checked before anything is fetched, built or started: QEMU's own
+//! answers to nonsense range from a word to a crash.
 
 use crate::device::Device;
 use crate::disk::{Disk, SECTOR};
@@ -34,19 +34,28 @@ pub(crate) fn check(guest: &Guest) -> Result<(), Error> {
 /// Memory of this machine in MiB.
 fn host_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok())?;
+    let kib = text.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    })?;
     Some(kib >> 10)
 }
 
 fn memory(guest: &Guest, host: Option<u64>) -> Option<String> {
     let (memory, huge) = (u64::from(guest.memory_mib), u64::from(guest.hugepages) * HUGE_PAGE);
     match host {
-        _ if memory < LEAST_MEMORY => Some(format!("memory is {memory} MiB, and a guest needs {LEAST_MEMORY}M at least")),
-        Some(host) if memory > host => Some(format!("memory is {memory} MiB, and this machine has {host}: ask for less")),
+        _ if memory < LEAST_MEMORY => {
+            Some(format!("memory is {memory} MiB, and a guest needs {LEAST_MEMORY}M at least"))
+        }
+        Some(host) if memory > host => {
+            Some(format!("memory is {memory} MiB, and this machine has {host}: ask for less"))
+        }
         _ if huge + LEAST_MEMORY > memory => {
             let pages = guest.hugepages;
             let wanted = huge + LEAST_MEMORY;
-            Some(format!("hugepages = {pages} are {huge} MiB of a memory of {memory}: ask for {wanted}M of memory, or for fewer"))
+            Some(format!(
+                "hugepages = {pages} are {huge} MiB of a memory of {memory}: ask for {wanted}M of \
+                memory, or for fewer"
+            ))
         }
         _ => None,
     }
@@ -54,20 +63,38 @@ fn memory(guest: &Guest, host: Option<u64>) -> Option<String> {
 
 fn numbers(guest: &Guest) -> Option<String> {
     if let Some(vcpus) = guest.vcpus.filter(|vcpus| !VCPUS.contains(vcpus)) {
-        return Some(format!("vcpus is {vcpus}, and a guest has {} to {}", VCPUS.start(), VCPUS.end()));
+        return Some(format!(
+            "vcpus is {vcpus}, and a guest has {} to {}",
+            VCPUS.start(),
+            VCPUS.end()
+        ));
     }
     if guest.time_limit.is_zero() || guest.time_limit > LONGEST {
-        return Some(format!("time_limit is {} s, and must be from 1 to {}", guest.time_limit.as_secs(), LONGEST.as_secs()));
+        return Some(format!(
+            "time_limit is {} s, and must be from 1 to {}",
+            guest.time_limit.as_secs(),
+            LONGEST.as_secs()
+        ));
     }
     if let Some(step) = guest.steps.iter().find(|step| step.time_limit == Some(0)) {
-        return Some(format!("step '{}' has a time_limit of 0: leave it out, or give it seconds", step.name));
+        return Some(format!(
+            "step '{}' has a time_limit of 0: leave it out, or give it seconds",
+            step.name
+        ));
     }
     if let Some(shift) = guest.instruction_shift.filter(|shift| !SHIFTS.contains(shift)) {
-        return Some(format!("instruction_shift is {shift}, and must be from {} to {}", SHIFTS.start(), SHIFTS.end()));
+        return Some(format!(
+            "instruction_shift is {shift}, and must be from {} to {}",
+            SHIFTS.start(),
+            SHIFTS.end()
+        ));
     }
     let skips_sleep = guest.mode == Mode::Instructions && guest.instruction_shift.is_none();
     if skips_sleep && guest.devices.iter().flat_map(Device::disks).any(|disk| disk.is_paced()) {
-        return Some("rate and commands go by the host's clock: a disk with them needs mode = \"wall\"".into());
+        return Some(
+            "rate and commands go by the host's clock: a disk with them needs mode = \"wall\""
+                .into(),
+        );
     }
     None
 }
@@ -76,7 +103,9 @@ fn numbers(guest: &Guest) -> Option<String> {
 fn names(guest: &Guest) -> Option<String> {
     let mut seen = BTreeSet::new();
     let devices = guest.devices.iter().map(|device| device.variable());
-    let twice = devices.chain(guest.variables.iter().map(|(name, _)| name.clone())).find(|name| !seen.insert(name.clone()))?;
+    let twice = devices
+        .chain(guest.variables.iter().map(|(name, _)| name.clone()))
+        .find(|name| !seen.insert(name.clone()))?;
     Some(format!("two devices or variables are ${twice} in the steps: give one another name"))
 }
 
@@ -84,18 +113,26 @@ fn names(guest: &Guest) -> Option<String> {
 pub(crate) fn check_disk(disk: &Disk) -> Result<(), String> {
     let (size, block) = (disk.size.0, u64::from(disk.block_size.unwrap_or(0)).max(SECTOR));
     if !block.is_power_of_two() || disk.block_size.is_some_and(|bytes| u64::from(bytes) < SECTOR) {
-        return Err(format!("block_size is {}, and must be a power of two from {SECTOR} on", disk.block_size.unwrap_or(0)));
+        return Err(format!(
+            "block_size is {}, and must be a power of two from {SECTOR} on",
+            disk.block_size.unwrap_or(0)
+        ));
     }
     if size == 0 || !size.is_multiple_of(block) || size > LARGEST_DISK {
         return Err(format!(
-            "a disk of {size} bytes: it must be a multiple of its block of {block} bytes, less than 8 EiB and not 0"
+            "a disk of {size} bytes: it must be a multiple of its block of {block} bytes, less \
+            than 8 EiB and not 0"
         ));
     }
     if disk.rate.is_some_and(|rate| rate.0 == 0) || disk.commands == Some(0) {
         return Err("rate and commands cannot be 0: leave them out for no limit".into());
     }
     match disk.bad.iter().find(|bad| bad.block >= size / block) {
-        Some(bad) => Err(format!("block {} is to be bad, and the last of the disk is {}", bad.block, size / block - 1)),
+        Some(bad) => Err(format!(
+            "block {} is to be bad, and the last of the disk is {}",
+            bad.block,
+            size / block - 1
+        )),
         None => Ok(()),
     }
 }
@@ -152,7 +189,10 @@ mod tests {
         assert!(wrong(Disk { block_size: Some(1000), ..disk() }).contains("power of two"));
         assert!(wrong(Disk { size: Size(1 << 63), ..disk() }).contains("8 EiB"));
         assert!(wrong(Disk { rate: Some(Size(0)), ..disk() }).contains("leave them out"));
-        assert!(wrong(Disk { bad: vec![Bad { block: 2048, on: None }], ..disk() }).contains("the last of the disk is 2047"));
+        assert!(
+            wrong(Disk { bad: vec![Bad { block: 2048, on: None }], ..disk() })
+                .contains("the last of the disk is 2047")
+        );
         assert_eq!(check_disk(&disk()), Ok(()));
     }
 }

@@ -37,7 +37,8 @@ pub(crate) struct Place {
     pub(crate) slot: String,
     /// The address in the guest.
     pub(crate) address: String,
-    /// Whether it is the machine's own; then `bus` is what its drives hang on, and nothing is to be plugged in.
+    /// Whether it is the machine's own; then `bus` is what its drives hang on, and nothing is to be
+    /// plugged in.
     pub(crate) onboard: bool,
 }
 
@@ -54,7 +55,8 @@ const ROOT_PORTS: usize = 12;
 impl Machine {
     /// What QEMU is told to be, with `devices` of its own.
     pub(crate) fn words(self, devices: &[Device]) -> &'static str {
-        let newer = devices.iter().any(|device| device.model == "piix4-ide" && self.has_onboard(device));
+        let newer =
+            devices.iter().any(|device| device.model == "piix4-ide" && self.has_onboard(device));
         match self {
             Self::Q35 => "q35",
             Self::Pc if newer => "pc,x-south-bridge=piix4-isa",
@@ -64,7 +66,9 @@ impl Machine {
 
     /// Whether `device` is the machine's own.
     fn has_onboard(self, device: &Device) -> bool {
-        self == Self::Pc && device.addr.is_none() && ["piix3-ide", "piix4-ide"].contains(&device.model.as_str())
+        self == Self::Pc
+            && device.addr.is_none()
+            && ["piix3-ide", "piix4-ide"].contains(&device.model.as_str())
     }
 
     /// The IOMMU that this machine has when nothing is said.
@@ -85,15 +89,31 @@ impl Machine {
     /// The place of `device`, the `index`th without an address of its own.
     pub(crate) fn place(self, device: &Device, index: usize) -> Place {
         if self.has_onboard(device) {
-            return Place { bus: "ide".into(), slot: String::new(), address: ONBOARD_IDE.into(), onboard: true };
+            return Place {
+                bus: "ide".into(),
+                slot: String::new(),
+                address: ONBOARD_IDE.into(),
+                onboard: true,
+            };
         }
-        let place = |bus: String, slot: String, address: String| Place { bus, slot, address, onboard: false };
-        let on_root = |slot: u8| place(self.root_bus().into(), format!("{slot:x}"), format!("0000:00:{slot:02x}.0"));
+        let place = |bus: String, slot: String, address: String| Place {
+            bus,
+            slot,
+            address,
+            onboard: false,
+        };
+        let on_root = |slot: u8| {
+            place(self.root_bus().into(), format!("{slot:x}"), format!("0000:00:{slot:02x}.0"))
+        };
         match (device.addr.as_deref().and_then(|text| u8::from_str_radix(text, 16).ok()), self) {
             (Some(slot), _) => on_root(slot),
             (None, Self::Pc) => on_root(FIRST_ROOT_PORT + index as u8),
             // The firmware numbers the buses behind the root ports in the order of their slots.
-            (None, Self::Q35) => place(format!("port{}", index + 1), "0".into(), format!("0000:{:02x}:00.0", index + 1)),
+            (None, Self::Q35) => place(
+                format!("port{}", index + 1),
+                "0".into(),
+                format!("0000:{:02x}:00.0", index + 1),
+            ),
         }
     }
 
@@ -101,11 +121,15 @@ impl Machine {
     pub(crate) fn places(self, devices: &[Device]) -> Result<Vec<Place>, Error> {
         let placed = |device: &Device| device.addr.is_some() || self.has_onboard(device);
         if devices.iter().filter(|device| self.has_onboard(device)).count() > 1 {
-            return Err(Error::Request("machine pc has one IDE controller of its own: give the other one an addr".into()));
+            return Err(Error::Request(
+                "machine pc has one IDE controller of its own: give the other one an addr".into(),
+            ));
         }
         let free = devices.iter().filter(|device| !placed(device)).count();
         if free > ROOT_PORTS {
-            return Err(Error::Request(format!("{free} devices, and room for {ROOT_PORTS}: give some an addr")));
+            return Err(Error::Request(format!(
+                "{free} devices, and room for {ROOT_PORTS}: give some an addr"
+            )));
         }
         let mut index = 0;
         let places = devices.iter().map(|device| {
@@ -116,14 +140,19 @@ impl Machine {
         Ok(places.collect())
     }
 
-    /// Devices of the machine itself: the IOMMU first, as QEMU wants it, then `ports` root ports and the job port.
+    /// Devices of the machine itself: the IOMMU first, as QEMU wants it, then `ports` root ports
+    /// and the job port.
     pub(crate) fn fixtures(self, iommu: Iommu, ports: usize) -> Result<Vec<Value>, Error> {
         let mut devices = match (iommu, self) {
             (Iommu::Intel, Self::Q35) => vec![json!({ "driver": "intel-iommu", "intremap": "on" })],
             (Iommu::Intel, Self::Pc) => {
-                return Err(Error::Request("machine pc has no intel IOMMU: say iommu = \"virtio\" or \"none\"".into()));
+                return Err(Error::Request(
+                    "machine pc has no intel IOMMU: say iommu = \"virtio\" or \"none\"".into(),
+                ));
             }
-            (Iommu::Virtio, _) => vec![json!({ "driver": "virtio-iommu-pci", "bus": self.root_bus(), "addr": "2" })],
+            (Iommu::Virtio, _) => {
+                vec![json!({ "driver": "virtio-iommu-pci", "bus": self.root_bus(), "addr": "2" })]
+            }
             (Iommu::None, _) => vec![],
         };
         for index in 0..if self == Self::Q35 { ports } else { 0 } {
@@ -134,7 +163,9 @@ impl Machine {
         devices.push(
             json!({ "driver": "virtio-serial-pci", "id": "ports", "bus": self.root_bus(), "addr": format!("{PORT_SLOT:x}") }),
         );
-        devices.push(json!({ "driver": "virtserialport", "bus": "ports.0", "nr": 1, "chardev": "job" }));
+        devices.push(
+            json!({ "driver": "virtserialport", "bus": "ports.0", "nr": 1, "chardev": "job" }),
+        );
         devices.push(json!({ "driver": "isa-debug-exit", "iobase": 0x501, "iosize": 1 }));
         Ok(devices)
     }
@@ -149,7 +180,8 @@ mod tests {
         let mut fixed = Device::new("b", "edu");
         fixed.addr = Some("5".into());
         let devices = [Device::new("a", "edu"), fixed, Device::new("c", "edu")];
-        let addresses: Vec<_> = Machine::Q35.places(&devices).unwrap().into_iter().map(|p| p.address).collect();
+        let addresses: Vec<_> =
+            Machine::Q35.places(&devices).unwrap().into_iter().map(|p| p.address).collect();
         assert_eq!(addresses, ["0000:01:00.0", "0000:00:05.0", "0000:02:00.0"]);
     }
 

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What depmod found out about one kernel's modules. Names are kept with underscores: `nvme-core` is `nvme_core`.
+/// What depmod found out about one kernel's modules. Names are kept with underscores: `nvme-core`
+/// is `nvme_core`.
 pub(crate) struct Modules {
     folder: PathBuf,
     /// Name to file and files that it depends on, as `modules.dep` has them.
@@ -27,10 +28,17 @@ impl Modules {
     /// Reads the tables in `folder` (`lib/modules/RELEASE`).
     pub(crate) fn open(folder: &Path) -> Result<Self, Error> {
         let table = |name: &str| fs::read_to_string(folder.join(name));
-        let dep = table("modules.dep").doing("reading the module dependencies", &folder.join("modules.dep"))?;
+        let dep = table("modules.dep")
+            .doing("reading the module dependencies", &folder.join("modules.dep"))?;
         // Tables that a small kernel may not have.
         let optional = |name| table(name).unwrap_or_default();
-        Ok(Self::parse(folder, &dep, &optional("modules.builtin"), &optional("modules.softdep"), &optional("modules.alias")))
+        Ok(Self::parse(
+            folder,
+            &dep,
+            &optional("modules.builtin"),
+            &optional("modules.softdep"),
+            &optional("modules.alias"),
+        ))
     }
 
     fn parse(folder: &Path, dep: &str, built_in: &str, soft: &str, alias: &str) -> Self {
@@ -53,14 +61,18 @@ impl Modules {
         }
     }
 
-    /// Files of `names` and of everything that they need, in loading order, each once. Built-in modules have none.
+    /// Files of `names` and of everything that they need, in loading order, each once. Built-in
+    /// modules have none.
     pub(crate) fn closure(&self, names: &[String]) -> Result<Vec<Module>, Error> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();
         for name in names {
             let name = normal(name);
             if !self.known(&name) {
-                return Err(Error::Request(format!("kernel module '{name}' is not in {}", self.folder.display())));
+                return Err(Error::Request(format!(
+                    "kernel module '{name}' is not in {}",
+                    self.folder.display()
+                )));
             }
             self.visit(&name, &mut seen, &mut order);
         }
@@ -68,7 +80,9 @@ impl Modules {
     }
 
     fn known(&self, name: &str) -> bool {
-        self.files.contains_key(name) || self.built_in.contains(name) || self.aliases.contains_key(name)
+        self.files.contains_key(name)
+            || self.built_in.contains(name)
+            || self.aliases.contains_key(name)
     }
 
     /// Wishes that this kernel cannot fulfil are left out.
@@ -84,7 +98,9 @@ impl Modules {
             needs.iter().rev().for_each(|need| self.visit(&name_of(need), seen, order));
             order.push(Module { name: name.into(), path: self.folder.join(file) });
             after.iter().for_each(|wish| self.visit(wish, seen, order));
-        } else if let Some(modules) = self.aliases.get(name).filter(|_| !self.built_in.contains(name)) {
+        } else if let Some(modules) =
+            self.aliases.get(name).filter(|_| !self.built_in.contains(name))
+        {
             modules.iter().for_each(|module| self.visit(module, seen, order));
         }
     }
@@ -151,8 +167,13 @@ kernel/c/crc32c_generic.ko:
     const SOFT: &str = "# comment\nsoftdep ext4 pre: crypto-crc32c\nsoftdep vfio post: vfio_iommu_type1 vfio_iommu_spapr_tce\n";
 
     fn order(names: &[&str]) -> Result<Vec<String>, Error> {
-        let modules =
-            Modules::parse(Path::new("/m"), DEP, "kernel/v/virtio_pci.ko\n", SOFT, "alias crypto-crc32c crc32c_generic\n");
+        let modules = Modules::parse(
+            Path::new("/m"),
+            DEP,
+            "kernel/v/virtio_pci.ko\n",
+            SOFT,
+            "alias crypto-crc32c crc32c_generic\n",
+        );
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         Ok(modules.closure(&names)?.into_iter().map(|module| module.name).collect())
     }

@@ -52,9 +52,14 @@ impl<'a> Monitor<'a> {
             match state["status"].as_str() {
                 Some("completed") => return Ok(()),
                 Some("failed" | "cancelled") => {
-                    return Err(failed("migration", state["error-desc"].as_str().unwrap_or("failed without a reason")));
+                    return Err(failed(
+                        "migration",
+                        state["error-desc"].as_str().unwrap_or("failed without a reason"),
+                    ));
                 }
-                _ if Instant::now() > until => return Err(failed("migration", &format!("not over after {limit:?}"))),
+                _ if Instant::now() > until => {
+                    return Err(failed("migration", &format!("not over after {limit:?}")));
+                }
                 _ => std::thread::sleep(Duration::from_millis(2)),
             }
         }
@@ -80,7 +85,9 @@ mod tests {
     use std::thread;
 
     /// A monitor whose other side greets and then gives `answers`, one per question.
-    fn monitor_with(answers: &'static [&'static str]) -> (UnixStream, thread::JoinHandle<Vec<String>>) {
+    fn monitor_with(
+        answers: &'static [&'static str],
+    ) -> (UnixStream, thread::JoinHandle<Vec<String>>) {
         let (here, there) = UnixStream::pair().unwrap();
         let other = thread::spawn(move || {
             let mut questions = Vec::new();
@@ -119,7 +126,9 @@ mod tests {
 
     #[test]
     fn a_failed_migration_says_why() {
-        let (stream, _other) = monitor_with(&["{\"return\": {\"status\": \"failed\", \"error-desc\": \"disk full\"}}"]);
+        let (stream, _other) = monitor_with(&[
+            "{\"return\": {\"status\": \"failed\", \"error-desc\": \"disk full\"}}",
+        ]);
         let error = Monitor::greet(&stream).unwrap().migrated(LIMIT).unwrap_err();
         assert!(error.to_string().contains("disk full"), "{error}");
     }

@@ -1,4 +1,5 @@
-//! What comes back from a guest: a stream of marked lines and bytes, read into events and an outcome.
+//! What comes back from a guest: a stream of marked lines and bytes, read into events and an
+//! outcome.
 
 use crate::archive;
 use crate::error::Error;
@@ -47,7 +48,8 @@ pub struct StepOutcome {
 /// The end of a run that reached its verdict.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// The job's exit code: of the first step that failed, or 0. 125: a module or a device did not come up.
+    /// The job's exit code: of the first step that failed, or 0. 125: a module or a device did not
+    /// come up.
     pub exit: i32,
     /// The steps that ran.
     pub steps: Vec<StepOutcome>,
@@ -76,9 +78,13 @@ impl Outcome {
     /// A file from `$OUT` as JSON.
     pub fn json(&self, name: &str) -> Result<serde_json::Value, Error> {
         let there = || self.files.keys().cloned().collect::<Vec<_>>().join(", ");
-        let bytes =
-            self.files.get(name).ok_or_else(|| Error::Request(format!("the guest left no file {name}; it left: {}", there())))?;
-        serde_json::from_slice(bytes).map_err(|e| Error::Format { what: format!("{name} from the guest"), why: e.to_string() })
+        let bytes = self.files.get(name).ok_or_else(|| {
+            Error::Request(format!("the guest left no file {name}; it left: {}", there()))
+        })?;
+        serde_json::from_slice(bytes).map_err(|e| Error::Format {
+            what: format!("{name} from the guest"),
+            why: e.to_string(),
+        })
     }
 
     /// What the step `name` printed; `None` if there was none such.
@@ -138,7 +144,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes the next bytes and tells `watch` what they mean.
-    pub(crate) fn take(&mut self, mut bytes: &[u8], watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+    pub(crate) fn take(
+        &mut self,
+        mut bytes: &[u8],
+        watch: &mut dyn FnMut(Event),
+    ) -> Result<(), Error> {
         while let Some(&first) = bytes.first() {
             if let State::Files(size, content) = &mut self.state {
                 let part = bytes.len().min(*size - content.len());
@@ -195,7 +205,10 @@ impl<'a> Reader<'a> {
         let line = std::mem::take(&mut self.line);
         let line = String::from_utf8_lossy(&line).into_owned();
         self.state = State::Text;
-        let wrong = || Error::Format { what: "the guest's report".into(), why: format!("'{line}' means nothing") };
+        let wrong = || Error::Format {
+            what: "the guest's report".into(),
+            why: format!("'{line}' means nothing"),
+        };
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["ready"] => self.ready = true,
             ["start", _] => watch(Event::Started),
@@ -205,7 +218,9 @@ impl<'a> Reader<'a> {
                 let name = self.names.get(index).ok_or_else(wrong)?;
                 self.began = seconds.parse().map_err(|_| wrong())?;
                 watch(Event::Step(name));
-                self.outcome.steps.push(StepOutcome { name: name.clone(), ..StepOutcome::default() });
+                self.outcome
+                    .steps
+                    .push(StepOutcome { name: name.clone(), ..StepOutcome::default() });
             }
             ["done", _, exit, seconds] => {
                 let step = self.outcome.steps.last_mut().ok_or_else(wrong)?;
@@ -215,7 +230,8 @@ impl<'a> Reader<'a> {
                 watch(Event::Done(step));
             }
             ["files", size] => {
-                let size = size.parse().ok().filter(|size| *size <= FILES_LIMIT).ok_or_else(wrong)?;
+                let size =
+                    size.parse().ok().filter(|size| *size <= FILES_LIMIT).ok_or_else(wrong)?;
                 self.state = State::Files(size, Vec::new());
                 self.end_of_files()?;
             }
@@ -234,7 +250,8 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         if *size > 0 {
-            self.outcome.files = archive::files(content)?.into_iter().map(|f| (f.path, f.content)).collect();
+            self.outcome.files =
+                archive::files(content)?.into_iter().map(|f| (f.path, f.content)).collect();
         }
         self.state = State::Text;
         Ok(())
@@ -281,14 +298,24 @@ mod tests {
         let names = names();
         let mut seen = Vec::new();
         let mut reader = Reader::new(&names);
-        reader.take(b"\x01step 0 0\none\ntw", &mut |event| seen.push(format!("{event:?}"))).unwrap();
+        reader
+            .take(b"\x01step 0 0\none\ntw", &mut |event| seen.push(format!("{event:?}")))
+            .unwrap();
         assert_eq!(seen, ["Step(\"first\")", "Line(\"one\")"]);
     }
 
     #[test]
     fn a_report_that_makes_no_sense_is_an_error_and_no_panic() {
-        for wrong in ["step 9 0", "step x 0", "done 0 0 0", "files -1", "files 99999999999999", "exit", "nonsense", "step 0 zero"]
-        {
+        for wrong in [
+            "step 9 0",
+            "step x 0",
+            "done 0 0 0",
+            "files -1",
+            "files 99999999999999",
+            "exit",
+            "nonsense",
+            "step 0 zero",
+        ] {
             let names = names();
             let result = Reader::new(&names).take(format!("\x01{wrong}\n").as_bytes(), &mut |_| {});
             assert!(result.is_err(), "{wrong}");
@@ -297,7 +324,10 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_an_error_that_lists_what_is_there() {
-        let outcome = Outcome { files: BTreeMap::from([("a.json".to_string(), vec![])]), ..Outcome::default() };
+        let outcome = Outcome {
+            files: BTreeMap::from([("a.json".to_string(), vec![])]),
+            ..Outcome::default()
+        };
         assert!(outcome.json("b.json").unwrap_err().to_string().contains("a.json"));
     }
 }

@@ -87,7 +87,8 @@ pub struct Scenario {
     /// Host programs for the guest; relative paths count from the scenario file.
     #[serde(default)]
     pub programs: Vec<PathBuf>,
-    /// Drivers of Linux, as `ring3 dde list` has them, whose programs the guest is to have: `ring3 lab` builds them.
+    /// Drivers of Linux, as `ring3 dde list` has them, whose programs the guest is to have:
+    /// `ring3 lab` builds them.
     #[serde(default)]
     pub hosted: Vec<String>,
     /// Host files: path in the guest = path on the host.
@@ -117,8 +118,8 @@ fn default_limit() -> u64 {
 }
 
 impl Scenario {
-    /// The scenario called `name`: a path to a file, or one that comes with ring3. `settings` are pairs from `--set`:
-    /// a variable of the scenario, or one of its simple keys.
+    /// The scenario called `name`: a path to a file, or one that comes with ring3. `settings` are
+    /// pairs from `--set`: a variable of the scenario, or one of its simple keys.
     pub fn load(name: &str, settings: &[(String, String)]) -> Result<Self, Error> {
         let path = Path::new(name);
         if name.ends_with(".toml") || name.contains('/') {
@@ -195,8 +196,18 @@ fn names() -> Vec<&'static str> {
 }
 
 /// Keys of a scenario that `--set` may change.
-const SIMPLE: &[&str] =
-    &["kernel", "mode", "boot", "machine", "iommu", "vcpus", "memory", "hugepages", "time_limit", "idle_poll"];
+const SIMPLE: &[&str] = &[
+    "kernel",
+    "mode",
+    "boot",
+    "machine",
+    "iommu",
+    "vcpus",
+    "memory",
+    "hugepages",
+    "time_limit",
+    "idle_poll",
+];
 
 fn set(table: &mut Table, scenario: &str, key: &str, value: &str) -> Result<(), Error> {
     let variables = table.get_mut("variables").and_then(Value::as_table_mut);
@@ -206,15 +217,24 @@ fn set(table: &mut Table, scenario: &str, key: &str, value: &str) -> Result<(), 
         return Ok(());
     }
     if !SIMPLE.contains(&key) {
-        let keys = known.iter().map(String::as_str).chain(SIMPLE.iter().copied()).collect::<Vec<_>>().join(", ");
-        return Err(Error::Request(format!("scenario {scenario} has nothing called '{key}' to set; there are {keys}")));
+        let keys = known
+            .iter()
+            .map(String::as_str)
+            .chain(SIMPLE.iter().copied())
+            .collect::<Vec<_>>()
+            .join(", ");
+        return Err(Error::Request(format!(
+            "scenario {scenario} has nothing called '{key}' to set; there are {keys}"
+        )));
     }
     let value = match key {
         "vcpus" | "hugepages" | "time_limit" => value.parse().map(Value::Integer).ok(),
         "idle_poll" => value.parse().map(Value::Boolean).ok(),
         _ => Some(Value::String(value.into())),
     };
-    let value = value.ok_or_else(|| Error::Request(format!("'{key}' takes a number, or true or false for idle_poll")))?;
+    let value = value.ok_or_else(|| {
+        Error::Request(format!("'{key}' takes a number, or true or false for idle_poll"))
+    })?;
     table.insert(key.into(), value);
     Ok(())
 }
@@ -240,7 +260,8 @@ mod tests {
     "#;
 
     fn error(text: &str, settings: &[(&str, &str)]) -> String {
-        let settings: Vec<_> = settings.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let settings: Vec<_> =
+            settings.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         Scenario::parse("t", text, &settings).unwrap_err().to_string()
     }
 
@@ -264,7 +285,10 @@ mod tests {
     #[test]
     fn a_wrong_key_is_an_error_with_its_line_and_the_valid_keys() {
         let error = error("about = 'x'\nkernal = '6.12'\n", &[]);
-        assert!(error.contains("kernal") && error.contains("`kernel`") && error.contains("line 2"), "{error}");
+        assert!(
+            error.contains("kernal") && error.contains("`kernel`") && error.contains("line 2"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -275,11 +299,16 @@ mod tests {
 
     #[test]
     fn set_changes_variables_and_simple_keys() {
-        let settings = [("WORKLOAD", "write"), ("memory", "1G"), ("mode", "instructions"), ("vcpus", "1")];
-        let settings: Vec<_> = settings.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let settings =
+            [("WORKLOAD", "write"), ("memory", "1G"), ("mode", "instructions"), ("vcpus", "1")];
+        let settings: Vec<_> =
+            settings.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         let guest = Scenario::parse("t", TEXT, &settings).unwrap().guest();
         assert_eq!(guest.variables, [("WORKLOAD".to_string(), "write".to_string())]);
-        assert_eq!((guest.memory_mib, guest.mode, guest.vcpus), (1024, Mode::Instructions, Some(1)));
+        assert_eq!(
+            (guest.memory_mib, guest.mode, guest.vcpus),
+            (1024, Mode::Instructions, Some(1))
+        );
     }
 
     #[test]

@@ -36,7 +36,9 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Time left; `None` when there is no limit.
     fn left(&self) -> Option<Duration> {
-        self.started.checked_add(self.limit).map(|end| end.saturating_duration_since(Instant::now()))
+        self.started
+            .checked_add(self.limit)
+            .map(|end| end.saturating_duration_since(Instant::now()))
     }
 }
 
@@ -55,10 +57,13 @@ impl Session {
     pub(crate) fn start(line: &[String], folder: Folder, terminal: bool) -> Result<Self, Error> {
         let program = Path::new(&line[0]);
         let pair = || UnixStream::pair().doing("making a channel for", program);
-        let ((job, job_there), (said, said_there), (monitor, monitor_there)) = (pair()?, pair()?, pair()?);
+        let ((job, job_there), (said, said_there), (monitor, monitor_there)) =
+            (pair()?, pair()?, pair()?);
         let fds = [(job_there, JOB_FD), (said_there, CONSOLE_FD), (monitor_there, MONITOR_FD)];
-        let fds = fds.map(|(socket, child_fd)| FdMapping { parent_fd: OwnedFd::from(socket), child_fd });
-        // QEMU dies with the thread that started it, so that nothing is left when this process is killed.
+        let fds =
+            fds.map(|(socket, child_fd)| FdMapping { parent_fd: OwnedFd::from(socket), child_fd });
+        // QEMU dies with the thread that started it, so that nothing is left when this process is
+        // killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).args(line);
         if !terminal {
@@ -66,7 +71,9 @@ impl Session {
             let errors = File::create(&path).doing("creating", &path)?;
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         }
-        command.fd_mappings(fds.into()).map_err(|e| Error::Request(format!("passing channels to QEMU: {e}")))?;
+        command
+            .fd_mappings(fds.into())
+            .map_err(|e| Error::Request(format!("passing channels to QEMU: {e}")))?;
         tracing::debug!(?line, "starting QEMU");
         let child = command.spawn().doing("starting", program)?;
         drop(command);
@@ -102,7 +109,9 @@ impl Session {
         match sent {
             Ok(()) => Ok(()),
             // A time-out; otherwise QEMU has closed its end.
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(self.too_late(run, when)),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(self.too_late(run, when))
+            }
             Err(_) => {
                 let status = self.end()?;
                 Err(self.no_verdict(run, status, when))
@@ -111,7 +120,11 @@ impl Session {
     }
 
     /// Follows the run to its verdict.
-    pub(crate) fn finish(&mut self, run: &Run, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
+    pub(crate) fn finish(
+        &mut self,
+        run: &Run,
+        watch: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, Error> {
         let mut reader = Reader::new(run.steps);
         let mut began = 0.0;
         self.follow(run, &mut reader, |reader| reader.finished, &mut |event| {
@@ -136,7 +149,8 @@ impl Session {
         Ok(outcome)
     }
 
-    /// Reads what the guest sends until `enough`, which is true; or until QEMU closes its end, which is false.
+    /// Reads what the guest sends until `enough`, which is true; or until QEMU closes its end,
+    /// which is false.
     fn follow(
         &mut self,
         run: &Run,
@@ -163,7 +177,9 @@ impl Session {
     fn end(&mut self) -> Result<ExitStatus, Error> {
         let until = Instant::now() + END_LIMIT;
         loop {
-            if let Some(status) = self.child.try_wait().doing("waiting for", Path::new("qemu-system-x86_64"))? {
+            if let Some(status) =
+                self.child.try_wait().doing("waiting for", Path::new("qemu-system-x86_64"))?
+            {
                 return Ok(status);
             }
             if Instant::now() > until {
@@ -192,7 +208,9 @@ impl Session {
     /// An error from the monitor, or, when QEMU is gone, why it went.
     pub(crate) fn explain(&mut self, error: Error) -> Error {
         match (error, self.child.try_wait()) {
-            (Error::Monitor { .. }, Ok(Some(status))) => Error::Qemu { status: status.to_string(), message: self.complaint() },
+            (Error::Monitor { .. }, Ok(Some(status))) => {
+                Error::Qemu { status: status.to_string(), message: self.complaint() }
+            }
             (error, _) => error,
         }
     }

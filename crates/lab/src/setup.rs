@@ -26,7 +26,8 @@ pub enum Need {
     Fio,
     /// `mkfs.btrfs`.
     Btrfs,
-    /// Programs that make and watch traffic, in `network/usr/bin` and `network/usr/sbin`: `iperf3`, `curl`, `ip`, `tc`, `ethtool`.
+    /// Programs that make and watch traffic, in `network/usr/bin` and `network/usr/sbin`: `iperf3`,
+    /// `curl`, `ip`, `tc`, `ethtool`.
     Network,
     /// A tree of source text, `tree/tree.tar.bz2`.
     Tree,
@@ -46,7 +47,8 @@ pub enum Need {
     Source(String),
     /// The Python packages of a lock file.
     Python(PathBuf),
-    /// What hosted drivers are built of: the default kernel's source, what its makefiles run, in `kbuild/bin`, and lwIP's source, in `lwip`.
+    /// What hosted drivers are built of: the default kernel's source, what its makefiles run, in
+    /// `kbuild/bin`, and lwIP's source, in `lwip`.
     Hosting,
     /// AFL++'s fuzzer, `afl/bin/afl-fuzz`.
     Afl,
@@ -134,7 +136,12 @@ impl Need {
             | Self::Rivals
             | Self::Systemd
             | Self::Kernel(_) => PREPARE,
-            Self::Clang | Self::Source(_) | Self::Python(_) | Self::Hosting | Self::Afl | Self::Cloc => "the same command again",
+            Self::Clang
+            | Self::Source(_)
+            | Self::Python(_)
+            | Self::Hosting
+            | Self::Afl
+            | Self::Cloc => "the same command again",
         }
     }
 
@@ -142,10 +149,14 @@ impl Need {
     fn check(&self) -> Result<(), Error> {
         let (Self::Kernel(version) | Self::Source(version)) = self else { return Ok(()) };
         let parts: Vec<&str> = version.split('.').collect();
-        let numbers = parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+        let numbers = parts
+            .iter()
+            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
         match numbers && (2..=3).contains(&parts.len()) {
             true => Ok(()),
-            false => Err(Error::Request(format!("'{version}' is not a kernel version such as {DEFAULT_KERNEL}"))),
+            false => Err(Error::Request(format!(
+                "'{version}' is not a kernel version such as {DEFAULT_KERNEL}"
+            ))),
         }
     }
 
@@ -154,26 +165,36 @@ impl Need {
         let stamp = cache.path(self.stamp());
         match self {
             // The environment holds the lock file that it was made from.
-            Self::Python(lock) => matches!((fs::read(stamp), fs::read(lock)), (Ok(made), Ok(asked)) if made == asked),
+            Self::Python(lock) => {
+                matches!((fs::read(stamp), fs::read(lock)), (Ok(made), Ok(asked)) if made == asked)
+            }
             // A source of before lacks the architecture that hosted drivers are compiled for.
             Self::Hosting => {
                 let source = Self::Source(DEFAULT_KERNEL.into());
                 let architecture = format!("sources/{DEFAULT_KERNEL}/source/arch/Kconfig");
                 let lwip = cache.path(format!("lwip/layout-{LAYOUT}"));
-                stamp.exists() && source.is_met(cache) && cache.path(architecture).exists() && lwip.exists()
+                stamp.exists()
+                    && source.is_met(cache)
+                    && cache.path(architecture).exists()
+                    && lwip.exists()
             }
             _ => stamp.exists(),
         }
     }
 }
 
-/// Fetches and builds what of `needs` is missing, which costs a look at a file each when nothing is. `progress` gets one line per
-/// step. Without the network, what is there is enough.
+/// Fetches and builds what of `needs` is missing, which costs a look at a file each when nothing
+/// is. `progress` gets one line per step. Without the network, what is there is enough.
 pub fn prepare(cache: &Cache, needs: &[Need], progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
     needs.iter().try_for_each(Need::check)?;
     for need in needs.iter().filter(|need| !need.is_met(cache)) {
         let (what, which) = need.arguments();
-        let missing = |why| Error::Missing { what: need.name(), why, next: need.next(), cache: cache.root().to_owned() };
+        let missing = |why| Error::Missing {
+            what: need.name(),
+            why,
+            next: need.next(),
+            cache: cache.root().to_owned(),
+        };
         match script(cache, what, which, progress)? {
             End::Done if need.is_met(cache) => {}
             End::Done => return Err(missing(String::new())),
@@ -184,13 +205,17 @@ pub fn prepare(cache: &Cache, needs: &[Need], progress: &mut dyn FnMut(&str)) ->
     Ok(())
 }
 
-/// Compares all that was fetched with what was written down when it came, and fetches anew what is damaged.
+/// Compares all that was fetched with what was written down when it came, and fetches anew what is
+/// damaged.
 pub fn verify(cache: &Cache, progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
     match script(cache, "verify", None, progress)? {
         End::Done => Ok(()),
-        End::Failed(why) | End::Refused(why) => {
-            Err(Error::Missing { what: "a part of the cache".into(), why, next: PREPARE, cache: cache.root().to_owned() })
-        }
+        End::Failed(why) | End::Refused(why) => Err(Error::Missing {
+            what: "a part of the cache".into(),
+            why,
+            next: PREPARE,
+            cache: cache.root().to_owned(),
+        }),
     }
 }
 
@@ -210,8 +235,14 @@ const REFUSED: i32 = 64;
 const REASON: &str = "error: ";
 
 /// Runs `lab/setup.sh`.
-fn script(cache: &Cache, what: &str, which: Option<&OsStr>, progress: &mut dyn FnMut(&str)) -> Result<End, Error> {
-    let mut script = tempfile::NamedTempFile::new_in(cache.own()).doing("creating a file in the cache", cache.own())?;
+fn script(
+    cache: &Cache,
+    what: &str,
+    which: Option<&OsStr>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<End, Error> {
+    let mut script = tempfile::NamedTempFile::new_in(cache.own())
+        .doing("creating a file in the cache", cache.own())?;
     script.write_all(SCRIPT.as_bytes()).doing("writing", script.path())?;
     let mut child = Command::new("sh")
         .arg(script.path())
@@ -224,7 +255,14 @@ fn script(cache: &Cache, what: &str, which: Option<&OsStr>, progress: &mut dyn F
         .spawn()
         .doing("starting the setup script with", "sh".as_ref())?;
     let (mut said, mut reasons) = (Vec::new(), Vec::new());
-    for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
+    for line in child
+        .stderr
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines)
+        .map_while(Result::ok)
+    {
         let line = line.strip_prefix("setup: ").unwrap_or(&line);
         if let Some(reason) = line.strip_prefix(REASON) {
             reasons.push(reason.to_owned());
@@ -238,7 +276,8 @@ fn script(cache: &Cache, what: &str, which: Option<&OsStr>, progress: &mut dyn F
         return Ok(End::Done);
     }
     // A shell that was ended has given no reason.
-    let words = if reasons.is_empty() { said.split_off(said.len().saturating_sub(4)) } else { reasons };
+    let words =
+        if reasons.is_empty() { said.split_off(said.len().saturating_sub(4)) } else { reasons };
     let words = words.join("\n");
     Ok(if status.code() == Some(REFUSED) { End::Refused(words) } else { End::Failed(words) })
 }
@@ -291,7 +330,8 @@ mod tests {
         let cache = Cache::at(folder.path()).unwrap();
         for wrong in ["", " ", "nonsense", "6", "6.", "6.12.1.1", "../6.12"] {
             for need in [Need::Kernel(wrong.into()), Need::Source(wrong.into())] {
-                let error = prepare(&cache, &[need], &mut |line| panic!("{line}")).unwrap_err().to_string();
+                let error =
+                    prepare(&cache, &[need], &mut |line| panic!("{line}")).unwrap_err().to_string();
                 assert_eq!(error, format!("'{wrong}' is not a kernel version such as 6.12"));
             }
         }
@@ -309,8 +349,16 @@ mod tests {
         let cache = Cache::at(folder.path()).unwrap();
         fs::write(cache.path("kernels"), "in the way").unwrap();
         let mut lines = Vec::new();
-        let error = prepare(&cache, &[Need::Fio], &mut |line| lines.push(line.to_owned())).unwrap_err().to_string();
-        assert!(error.contains("cannot write") && error.contains("next: ring3 lab prepare"), "{error}");
-        assert!(!lines.iter().any(|line| line.contains("cannot write")), "it is said twice: {lines:?}");
+        let error = prepare(&cache, &[Need::Fio], &mut |line| lines.push(line.to_owned()))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("cannot write") && error.contains("next: ring3 lab prepare"),
+            "{error}"
+        );
+        assert!(
+            !lines.iter().any(|line| line.contains("cannot write")),
+            "it is said twice: {lines:?}"
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Guests from a snapshot: the machine as it was right before it took its job, with devices plugged in afterwards.
+//! Guests from a snapshot: the machine as it was right before it took its job, with devices plugged
+//! in afterwards.
 //!
-//! A snapshot holds a booted kernel with empty root ports, saved by migration into a file whose pages lie where they lie
-//! in memory (`mapped-ram`), so that restoring it maps rather than reads. Random numbers, and the time of day, are those
-//! of the snapshot: the job sets the clock.
+//! A snapshot holds a booted kernel with empty root ports, saved by migration into a file whose
+//! pages lie where they lie in memory (`mapped-ram`), so that restoring it maps rather than reads.
+//! Random numbers, and the time of day, are those of the snapshot: the job sets the clock.
 
 use crate::cache::{Cache, Fingerprint};
 use crate::error::Error;
@@ -36,24 +37,44 @@ pub(crate) struct Snapshot {
 pub(crate) fn objection(guest: &Guest) -> Option<String> {
     let device = guest.devices.iter().find(|device| !device.can_be_plugged());
     match device {
-        _ if guest.mode == Mode::Instructions => Some("instruction time begins with the boot".into()),
-        _ if guest.machine != Machine::Q35 => Some("devices are plugged into machine q35 only".into()),
-        _ if !guest.qemu_arguments.is_empty() => Some("qemu_arguments are not part of a snapshot".into()),
-        _ if guest.devices.len() > PORTS => Some(format!("{PORTS} devices can be plugged in, not {}", guest.devices.len())),
-        Some(device) => {
-            Some(format!("device '{}' has an addr, namespaces, drives or sound, and cannot be plugged in", device.id))
+        _ if guest.mode == Mode::Instructions => {
+            Some("instruction time begins with the boot".into())
         }
+        _ if guest.machine != Machine::Q35 => {
+            Some("devices are plugged into machine q35 only".into())
+        }
+        _ if !guest.qemu_arguments.is_empty() => {
+            Some("qemu_arguments are not part of a snapshot".into())
+        }
+        _ if guest.devices.len() > PORTS => {
+            Some(format!("{PORTS} devices can be plugged in, not {}", guest.devices.len()))
+        }
+        Some(device) => Some(format!(
+            "device '{}' has an addr, namespaces, drives or sound, and cannot be plugged in",
+            device.id
+        )),
         None => None,
     }
 }
 
 impl Snapshot {
     /// The snapshot of the machine that `qemu` describes, taken now if the cache has none.
-    pub(crate) fn of(qemu: &Qemu, cache: &Cache, kernel: &Kernel, iommu: Iommu) -> Result<Self, Error> {
+    pub(crate) fn of(
+        qemu: &Qemu,
+        cache: &Cache,
+        kernel: &Kernel,
+        iommu: Iommu,
+    ) -> Result<Self, Error> {
         let base = initramfs::base(cache)?;
         let boot = job::boot_archive(kernel, iommu)?;
-        let key = Fingerprint::new().add(base.to_string_lossy().as_bytes()).add(&boot).add(qemu.identity()?).hex();
-        let initrd = cache.entry(Path::new(&format!("snapshots/{key}.initrd")), |path| job::join(&base, &[&boot], path))?;
+        let key = Fingerprint::new()
+            .add(base.to_string_lossy().as_bytes())
+            .add(&boot)
+            .add(qemu.identity()?)
+            .hex();
+        let initrd = cache.entry(Path::new(&format!("snapshots/{key}.initrd")), |path| {
+            job::join(&base, &[&boot], path)
+        })?;
         let memory = cache.entry(Path::new(&format!("snapshots/{key}.memory")), |path| {
             forget_oldest(cache);
             save(qemu, cache, &initrd, path)
@@ -62,8 +83,15 @@ impl Snapshot {
     }
 
     /// Starts QEMU from the snapshot, plugs the devices of `qemu` in and hands over the job.
-    pub(crate) fn restore(&self, run: &Run, qemu: &Qemu, folder: Folder, job: &[u8]) -> Result<Session, Error> {
-        let mut session = Session::start(&qemu.arguments(&self.initrd, Start::Restored)?, folder, false)?;
+    pub(crate) fn restore(
+        &self,
+        run: &Run,
+        qemu: &Qemu,
+        folder: Folder,
+        job: &[u8],
+    ) -> Result<Session, Error> {
+        let mut session =
+            Session::start(&qemu.arguments(&self.initrd, Start::Restored)?, folder, false)?;
         let restored = self.resume(&session, qemu);
         restored.map_err(|error| session.explain(error))?;
         session.send_job(run, job)?;
@@ -83,7 +111,9 @@ impl Snapshot {
                 ("device_add", &parts.devices),
             ];
             for (command, values) in all {
-                values.iter().try_for_each(|value| monitor.ask(command, value.clone()).map(|_| ()))?;
+                values
+                    .iter()
+                    .try_for_each(|value| monitor.ask(command, value.clone()).map(|_| ()))?;
             }
         }
         monitor.ask("cont", json!({})).map(|_| ())
@@ -113,14 +143,20 @@ fn mapped_ram() -> serde_json::Value {
 }
 
 fn uri(path: &Path) -> Result<String, Error> {
-    path.to_str().map(|path| format!("file:{path}")).ok_or_else(|| Error::Request(format!("{} is not UTF-8", path.display())))
+    path.to_str()
+        .map(|path| format!("file:{path}"))
+        .ok_or_else(|| Error::Request(format!("{} is not UTF-8", path.display())))
 }
 
 /// Makes room for one more snapshot.
 fn forget_oldest(cache: &Cache) {
     let Ok(entries) = fs::read_dir(cache.own().join("snapshots")) else { return };
-    let saved = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|kind| kind == "memory"));
-    let mut files: Vec<_> = saved.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    let saved = entries
+        .flatten()
+        .filter(|entry| entry.path().extension().is_some_and(|kind| kind == "memory"));
+    let mut files: Vec<_> = saved
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
     files.sort();
     for (_, path) in files.iter().rev().skip(KEPT - 1) {
         let _ = fs::remove_file(path);
@@ -149,7 +185,10 @@ mod tests {
             (Guest { mode: Mode::Instructions, ..guest() }, "instruction time"),
             (Guest { machine: Machine::Pc, ..guest() }, "q35"),
             (guest().device(spaces), "'spaces'"),
-            (Guest { devices: vec![Device::new("a", "edu"); PORTS + 1], ..guest() }, "devices can be plugged"),
+            (
+                Guest { devices: vec![Device::new("a", "edu"); PORTS + 1], ..guest() },
+                "devices can be plugged",
+            ),
         ];
         for (guest, word) in cases {
             assert!(objection(&guest).unwrap().contains(word), "{word}");

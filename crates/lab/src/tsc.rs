@@ -1,16 +1,18 @@
 //! The host's time-stamp counter, which a guest under TCG reads as its own.
 //!
-//! A guest's kernel finds its frequency by an emulated timer, and on a busy host that is late: a guest's clock ran 2.6 times as fast
-//! as the host's. So it is told.
+//! A guest's kernel finds its frequency by an emulated timer, and on a busy host that is late: a
+//! guest's clock ran 2.6 times as fast as the host's. So it is told.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How long is measured, and how often each end is tried: who is interrupted between two looks tries again.
+/// How long is measured, and how often each end is tried: who is interrupted between two looks
+/// tries again.
 const MEASURED: Duration = Duration::from_millis(20);
 const TRIES: u32 = 16;
 
-/// Its frequency in MHz, which is the same in each run on a machine; none where there is no such counter.
+/// Its frequency in MHz, which is the same in each run on a machine; none where there is no such
+/// counter.
 pub(crate) fn megahertz() -> Option<u64> {
     static MEGAHERTZ: OnceLock<Option<u64>> = OnceLock::new();
     *MEGAHERTZ.get_or_init(measure)
@@ -23,7 +25,8 @@ fn measure() -> Option<u64> {
     let (end, last) = look();
     let nanoseconds = u64::try_from((end - start).as_nanos()).ok()?;
     // The kernel takes no counter that is slower than this for one [arch/x86/kernel/tsc.c].
-    Some((last.wrapping_sub(first).checked_mul(1000)? + nanoseconds / 2) / nanoseconds).filter(|&mhz| mhz >= 100)
+    Some((last.wrapping_sub(first).checked_mul(1000)? + nanoseconds / 2) / nanoseconds)
+        .filter(|&mhz| mhz >= 100)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -41,7 +44,10 @@ fn look() -> (std::time::Instant, u64) {
         let counter = unsafe { std::arch::x86_64::_rdtsc() };
         (before.elapsed(), (before, counter))
     };
-    (0..TRIES).map(|_| one()).min_by_key(|&(took, _)| took).map_or_else(|| one().1, |(_, found)| found)
+    (0..TRIES)
+        .map(|_| one())
+        .min_by_key(|&(took, _)| took)
+        .map_or_else(|| one().1, |(_, found)| found)
 }
 
 #[cfg(test)]
@@ -52,6 +58,9 @@ mod tests {
     fn two_measurements_agree() {
         let (one, other) = (measure(), measure());
         assert_eq!(one.is_some(), cfg!(target_arch = "x86_64"));
-        assert!(one.zip(other).is_none_or(|(one, other)| one.abs_diff(other) <= 1 + one / 200), "{one:?} {other:?}");
+        assert!(
+            one.zip(other).is_none_or(|(one, other)| one.abs_diff(other) <= 1 + one / 200),
+            "{one:?} {other:?}"
+        );
     }
 }

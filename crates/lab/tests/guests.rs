@@ -1,5 +1,6 @@
-//! Guests boot, run, fail and come back. Each test takes some seconds: `cargo test -p ring3-lab -- --ignored`, or
-//! `make test`. What is missing is fetched, which needs the network the first time.
+//! Guests boot, run, fail and come back. Each test takes some seconds:
+//! `cargo test -p ring3-lab -- --ignored`, or `make test`. What is missing is fetched, which needs
+//! the network the first time.
 
 use ring3_lab::{Backing, Boot, Cache, Device, Error, Event, Guest, Mode, Outcome, Size};
 use std::time::{Duration, Instant};
@@ -49,7 +50,8 @@ fn lines_are_seen_while_the_guest_runs() {
 #[test]
 #[ignore = "boots a guest"]
 fn a_guest_that_hangs_ends_at_its_time_limit() {
-    let guest = Guest { time_limit: Duration::from_secs(15), ..guest("hang").step("hang", "sleep 1000") };
+    let guest =
+        Guest { time_limit: Duration::from_secs(15), ..guest("hang").step("hang", "sleep 1000") };
     let error = run(&guest).unwrap_err();
     assert!(matches!(&error, Error::TimeLimit { when, .. } if when.contains("hang")), "{error}");
 }
@@ -74,7 +76,9 @@ fn a_guest_that_panics_is_an_error_with_the_end_of_its_console() {
 #[ignore = "boots a guest"]
 fn a_device_that_qemu_does_not_have_is_an_error_with_qemus_words() {
     for boot in [Boot::Plain, Boot::Snapshot] {
-        let error = run(&Guest { boot, ..guest("nonsense").device(Device::new("a", "nvmee")) }).unwrap_err().to_string();
+        let error = run(&Guest { boot, ..guest("nonsense").device(Device::new("a", "nvmee")) })
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("nvmee"), "{error}");
     }
 }
@@ -84,7 +88,9 @@ fn a_device_that_qemu_does_not_have_is_an_error_with_qemus_words() {
 fn a_guest_from_a_snapshot_has_the_devices_of_its_own_run() {
     let with = |device| Guest {
         boot: Boot::Snapshot,
-        ..guest("snapshot").device(device).step("look", "cat /sys/bus/pci/devices/0000:01:00.0/class")
+        ..guest("snapshot")
+            .device(device)
+            .step("look", "cat /sys/bus/pci/devices/0000:01:00.0/class")
     };
     let disk = run(&with(Device::nvme("disk", Size(64 << 20), Backing::Memory))).unwrap();
     let edu = run(&with(Device::new("edu", "edu").bound("vfio-pci"))).unwrap();
@@ -97,7 +103,9 @@ fn a_guest_from_a_snapshot_takes_files_of_many_megabytes_and_knows_the_time() {
     let folder = tempfile::tempdir().unwrap();
     let big = folder.path().join("big");
     std::fs::write(&big, vec![b'x'; 40 << 20]).unwrap();
-    let guest = Guest { boot: Boot::Snapshot, ..guest("big") }.file("/tmp/big", &big).step("count", "wc -c </tmp/big; date +%s");
+    let guest = Guest { boot: Boot::Snapshot, ..guest("big") }
+        .file("/tmp/big", &big)
+        .step("count", "wc -c </tmp/big; date +%s");
     let outcome = run(&guest).unwrap();
     let output = outcome.output();
     let (size, time) = output.trim().split_once('\n').unwrap();
@@ -109,7 +117,10 @@ fn a_guest_from_a_snapshot_takes_files_of_many_megabytes_and_knows_the_time() {
 #[test]
 #[ignore = "boots guests"]
 fn two_guests_at_once_do_not_disturb_each_other() {
-    let one = |word: &str| Guest { boot: Boot::Snapshot, ..guest("both").step("say", &format!("echo {word}")) };
+    let one = |word: &str| Guest {
+        boot: Boot::Snapshot,
+        ..guest("both").step("say", &format!("echo {word}"))
+    };
     let outputs = ["left", "right"].map(|word| {
         let guest = one(word);
         std::thread::spawn(move || run(&guest).unwrap().output())
@@ -133,7 +144,8 @@ fn a_btrfs_over_two_disks_is_made_and_mounted() {
     let disk = |id| Device::nvme(id, Size(128 << 20), Backing::Memory);
     let guest = guest("btrfs").device(disk("one")).device(disk("two")).module("nvme").module("btrfs").step(
         "mount",
-        "mkfs.btrfs -q -d single /dev/nvme0n1 /dev/nvme1n1 && mount -t btrfs /dev/nvme0n1 /mnt && echo x >/mnt/x && sync && cat /mnt/x",
+        "mkfs.btrfs -q -d single /dev/nvme0n1 /dev/nvme1n1 && mount -t btrfs /dev/nvme0n1 /mnt && \
+        echo x >/mnt/x && sync && cat /mnt/x",
     );
     let output = run(&guest).unwrap().output();
     assert!(output.ends_with("x\n"), "{output}");

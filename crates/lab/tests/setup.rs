@@ -1,4 +1,5 @@
-//! `lab/setup.sh` on small caches, with an archive of one package whose programs stand first on the PATH. No guest, no network.
+//! `lab/setup.sh` on small caches, with an archive of one package whose programs stand first on the
+//! PATH. No guest, no network.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +29,8 @@ impl Lab {
         lab.program("apt-cache", "echo 'Version: 1:10.0'");
         lab.program(
             "dpkg-deb",
-            "mkdir -p $3/sbin; echo mkfs >$3/sbin/mkfs.btrfs; ln -s mkfs.btrfs $3/sbin/link; echo other >$3/other",
+            "mkdir -p $3/sbin; echo mkfs >$3/sbin/mkfs.btrfs; ln -s mkfs.btrfs $3/sbin/link; echo \
+            other >$3/other",
         );
         write(&lab.cache().join("tools/layout-1"), "", 0o644);
         write(&lab.cache().join("tools/bin/qemu-system-x86_64"), "#!/bin/sh\n", 0o755);
@@ -48,10 +50,17 @@ impl Lab {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let path = format!("{}:{}", self.folder.path().join("bin").display(), std::env::var("PATH").unwrap());
+        let path = format!(
+            "{}:{}",
+            self.folder.path().join("bin").display(),
+            std::env::var("PATH").unwrap()
+        );
         let mut command = Command::new("sh");
         command.arg(SCRIPT).args(words).env("PATH", path).env("RING3_CACHE", self.cache());
-        command.env("FETCHED", self.folder.path().join("fetched")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .env("FETCHED", self.folder.path().join("fetched"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
@@ -67,7 +76,8 @@ impl Lab {
     }
 
     fn is_whole(&self) -> bool {
-        fs::read_to_string(self.part().join("sbin/link")).is_ok_and(|text| text == "mkfs\n") && self.part().join("other").exists()
+        fs::read_to_string(self.part().join("sbin/link")).is_ok_and(|text| text == "mkfs\n")
+            && self.part().join("other").exists()
     }
 }
 
@@ -125,7 +135,8 @@ fn modes_that_shut_others_out_are_mended_without_fetching() {
     fs::set_permissions(lab.part().join("other"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::set_permissions(lab.part().join("sbin"), fs::Permissions::from_mode(0o700)).unwrap();
     lab.setup(&["verify"]);
-    let mode = |name: &str| fs::metadata(lab.part().join(name)).unwrap().permissions().mode() & 0o777;
+    let mode =
+        |name: &str| fs::metadata(lab.part().join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("other"), mode("sbin"), lab.fetched()), (0o644, 0o755, 1));
 }
 
@@ -139,7 +150,9 @@ fn a_setup_that_was_killed_at_any_step_is_repaired_by_the_next() {
         write(&lab.cache().join("btrfs.download/a.deb"), "", 0o644);
         lab.setup(&["btrfs"]);
         assert!(lab.is_whole());
-        assert!(!lab.cache().join("btrfs.new").exists() && !lab.cache().join("btrfs.download").exists());
+        assert!(
+            !lab.cache().join("btrfs.new").exists() && !lab.cache().join("btrfs.download").exists()
+        );
     }
     assert_eq!(lab.fetched(), 2);
 }
@@ -149,8 +162,13 @@ fn a_setup_that_fails_for_want_of_room_leaves_none_of_its_own_behind() {
     let lab = Lab::new();
     lab.program("dpkg-deb", "mkdir -p $3; echo x >$3/part; exit 2");
     let output = lab.command(&["btrfs"]).output().unwrap();
-    assert!(!output.status.success() && said(&output).contains("is there room"), "{}", said(&output));
-    let left: Vec<_> = fs::read_dir(lab.cache()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        !output.status.success() && said(&output).contains("is there room"),
+        "{}",
+        said(&output)
+    );
+    let left: Vec<_> =
+        fs::read_dir(lab.cache()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("btrfs")), "{left:?}");
 }
 
@@ -158,7 +176,8 @@ fn a_setup_that_fails_for_want_of_room_leaves_none_of_its_own_behind() {
 fn two_setups_at_once_fetch_once() {
     let lab = Lab::new();
     let children: Vec<Child> = (0..3).map(|_| lab.command(&["btrfs"]).spawn().unwrap()).collect();
-    let outputs: Vec<Output> = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    let outputs: Vec<Output> =
+        children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
     assert!(outputs.iter().all(|output| output.status.success()));
     assert_eq!((lab.fetched(), lab.is_whole()), (1, true));
 }

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_get_seals, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_passcred, set_socket_timeout, socket_domain, socket_type};
+use rustix::net::sockopt::{
+    Timeout, set_socket_passcred, set_socket_timeout, socket_domain, socket_type,
+};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+    recvmsg, sendmsg, shutdown, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,10 +53,15 @@ impl Channel {
         Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
     }
 
-    /// Messages over `socket`: one is taken by the other end within `limit`. A wait for one lasts at most as long if it is `timed`, and else until it comes.
+    /// Messages over `socket`: one is taken by the other end within `limit`. A wait for one lasts
+    /// at most as long if it is `timed`, and else until it comes.
     pub fn new(socket: OwnedFd, limit: Duration, timed: bool) -> io::Result<Self> {
         prepare(socket.as_fd(), limit, timed)?;
-        Ok(Self { socket: socket.into(), packet: Mutex::new(vec![0; MAX_LEN].into()), stranger: None })
+        Ok(Self {
+            socket: socket.into(),
+            packet: Mutex::new(vec![0; MAX_LEN].into()),
+            stranger: None,
+        })
     }
 
     /// As [`new`](Self::new), with a time limit for both, whose other end is not trusted.
@@ -61,7 +69,11 @@ impl Channel {
         let stranger = Stranger { closer: closer.clone(), refused: Mutex::default() };
         let prepared = prepare(socket.as_fd(), limit, true);
         // Of one that is not prepared, the end is that of any other.
-        let channel = Self { socket: socket.into(), packet: Mutex::new(vec![0; MAX_LEN].into()), stranger: Some(stranger) };
+        let channel = Self {
+            socket: socket.into(),
+            packet: Mutex::new(vec![0; MAX_LEN].into()),
+            stranger: Some(stranger),
+        };
         prepared.map(|()| channel)
     }
 
@@ -72,7 +84,11 @@ impl Channel {
         let mut beside = SendAncillaryBuffer::new(&mut space);
         let fits = bytes.len() <= MAX_LEN && fds.len() <= MAX_FDS;
         if !fits || (!fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds))) {
-            let what = format!("a message of {} bytes with {} descriptors is too large for a lease", bytes.len(), fds.len());
+            let what = format!(
+                "a message of {} bytes with {} descriptors is too large for a lease",
+                bytes.len(),
+                fds.len()
+            );
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         loop {
@@ -84,11 +100,14 @@ impl Channel {
         }
     }
 
-    /// Receives the next message; `None` when the other end is closed. After an error, nothing that comes later makes sense.
+    /// Receives the next message; `None` when the other end is closed. After an error, nothing that
+    /// comes later makes sense.
     pub fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
         let mut packet = self.packet();
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let Some(packet) = self.take(&mut packet, &mut space, RecvFlags::empty())? else { return Ok(None) };
+        let Some(packet) = self.take(&mut packet, &mut space, RecvFlags::empty())? else {
+            return Ok(None);
+        };
         if packet.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(too_large());
         }
@@ -118,7 +137,9 @@ impl Channel {
         // To close memory waits for nobody.
         drop(seen.fds);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let Some(mut taken) = self.take(&mut bytes, &mut space, RecvFlags::DONTWAIT)? else { return Ok(None) };
+        let Some(mut taken) = self.take(&mut bytes, &mut space, RecvFlags::DONTWAIT)? else {
+            return Ok(None);
+        };
         if flags.union(taken.flags).intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(too_large());
         }
@@ -131,10 +152,20 @@ impl Channel {
         }
     }
 
-    fn take<'a>(&self, bytes: &'a mut [u8], space: &mut [MaybeUninit<u8>], flags: RecvFlags) -> io::Result<Option<Packet<'a>>> {
+    fn take<'a>(
+        &self,
+        bytes: &'a mut [u8],
+        space: &mut [MaybeUninit<u8>],
+        flags: RecvFlags,
+    ) -> io::Result<Option<Packet<'a>>> {
         let mut beside = RecvAncillaryBuffer::new(space);
         let received = loop {
-            match recvmsg(&self.socket, &mut [IoSliceMut::new(bytes)], &mut beside, flags | RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(bytes)],
+                &mut beside,
+                flags | RecvFlags::CMSG_CLOEXEC,
+            ) {
                 Ok(received) => break received,
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET) => return Ok(None),
@@ -148,8 +179,13 @@ impl Channel {
                 fds.extend(received);
             }
         }
-        let is_end = received.bytes == 0 && fds.is_empty() && !received.flags.contains(ReturnFlags::CTRUNC);
-        Ok((!is_end).then(|| Packet { bytes: &bytes[..received.bytes], fds, flags: received.flags }))
+        let is_end =
+            received.bytes == 0 && fds.is_empty() && !received.flags.contains(ReturnFlags::CTRUNC);
+        Ok((!is_end).then(|| Packet {
+            bytes: &bytes[..received.bytes],
+            fds,
+            flags: received.flags,
+        }))
     }
 
     fn packet(&self) -> MutexGuard<'_, Box<[u8]>> {
@@ -163,7 +199,9 @@ impl Channel {
 }
 
 fn prepare(socket: BorrowedFd<'_>, limit: Duration, timed: bool) -> io::Result<()> {
-    if (socket_domain(socket)?, socket_type(socket)?) != (AddressFamily::UNIX, SocketType::SEQPACKET) {
+    if (socket_domain(socket)?, socket_type(socket)?)
+        != (AddressFamily::UNIX, SocketType::SEQPACKET)
+    {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is no end of a lease"));
     }
     // By flags and not by ioctl, which a driver's process in its sandbox does not have.
@@ -218,7 +256,12 @@ fn is_waiting(socket: BorrowedFd<'_>, flags: RecvFlags) -> bool {
     loop {
         // Without room for what is beside it: the kernel closes that, and says so.
         let mut nothing = RecvAncillaryBuffer::new(&mut []);
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut nothing, flags | RecvFlags::DONTWAIT) {
+        match recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut [0])],
+            &mut nothing,
+            flags | RecvFlags::DONTWAIT,
+        ) {
             Ok(received) => return received.flags.contains(ReturnFlags::CTRUNC),
             // A reset is said once.
             Err(Errno::INTR | Errno::CONNRESET) => {}
@@ -405,7 +448,8 @@ mod tests {
         let closer = Closer::default();
         let (reader, writer) = std::io::pipe().unwrap();
         let (slow, unread) = lingering();
-        let fds = std::iter::once(slow).chain((0..2 * MOST_CLOSING).map(|_| writer.try_clone().unwrap().into()));
+        let fds = std::iter::once(slow)
+            .chain((0..2 * MOST_CLOSING).map(|_| writer.try_clone().unwrap().into()));
         for fd in fds {
             let (theirs, ours) = strangers(&closer);
             theirs.send(&Request::Reset, &[fd.as_fd()]).unwrap();
@@ -421,7 +465,9 @@ mod tests {
     fn a_socket_without_messages_is_no_lease() {
         let (stream, _other) = UnixStream::pair().unwrap();
         assert!(Channel::new(stream.into(), SOON, true).is_err());
-        assert!(Channel::new(std::fs::File::open("/dev/null").unwrap().into(), SOON, true).is_err());
+        assert!(
+            Channel::new(std::fs::File::open("/dev/null").unwrap().into(), SOON, true).is_err()
+        );
     }
 
     proptest! {

@@ -66,7 +66,8 @@ impl Closer {
     fn start(&self, state: &mut State) {
         if !state.running && !state.waiting.is_empty() {
             let its = self.clone();
-            state.running = thread::Builder::new().name("closer".into()).spawn(move || its.work()).is_ok();
+            state.running =
+                thread::Builder::new().name("closer".into()).spawn(move || its.work()).is_ok();
         }
     }
 

@@ -52,7 +52,8 @@ pub enum Request {
         /// Nothing answers it; what is asked later comes behind it.
         posted: bool,
     },
-    /// Lets the device reach a part of the file beside the message, which must not be able to shrink, until it is unmapped or the driver is fenced.
+    /// Lets the device reach a part of the file beside the message, which must not be able to
+    /// shrink, until it is unmapped or the driver is fenced.
     Map(Memory),
     /// Takes back what was mapped so, as one range.
     Unmap {
@@ -61,7 +62,8 @@ pub enum Request {
         /// Bytes.
         len: u64,
     },
-    /// Enables interrupts: [`Answer::Vectors`], with an eventfd for each beside it. Those that are enabled already stay as they are.
+    /// Enables interrupts: [`Answer::Vectors`], with an eventfd for each beside it. Those that are
+    /// enabled already stay as they are.
     Irqs {
         /// How they are signalled.
         kind: Kind,
@@ -142,8 +144,8 @@ pub struct Memory {
     pub len: u64,
 }
 
-/// A leased device. Beside it travel, in this order: a descriptor for each of `arena` and `mapped`, then `removal`, `bus_errors` and `device`, those of
-/// them that are there.
+/// A leased device. Beside it travel, in this order: a descriptor for each of `arena` and `mapped`,
+/// then `removal`, `bus_errors` and `device`, those of them that are there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The holder's [`VERSION`].
@@ -166,7 +168,8 @@ pub struct Facts {
     pub page_size: u64,
     /// Whether more can be mapped.
     pub can_map: bool,
-    /// Whether the function reaches other memory if it takes these addresses for the machine's. A holder that does not say may have such a function.
+    /// Whether the function reaches other memory if it takes these addresses for the machine's. A
+    /// holder that does not say may have such a function.
     #[serde(default = "yes")]
     pub bypassable: bool,
     /// There is an eventfd that says that the platform wants the device back.
@@ -235,6 +238,7 @@ pub struct BarFacts {
 pub struct Window {
     /// Its first byte there.
     pub offset: u64,
-    /// The parts of the BAR that can be mapped, each with the byte behind it; the rest is read and written.
+    /// The parts of the BAR that can be mapped, each with the byte behind it; the rest is read and
+    /// written.
     pub mappable: Vec<(u64, u64)>,
 }

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-/// What a fence does besides taking bus mastering away: steps in registers, one after the other. In a manifest:
+/// What a fence does besides taking bus mastering away: steps in registers, one after the other. In
+/// a manifest:
 ///
 /// ```
 /// let manifest = "
@@ -23,8 +24,8 @@ use serde::Deserialize;
 pub struct Quiesce {
     /// The BAR that holds the registers; of a device with `structure`, where they usually are.
     pub bar: u8,
-    /// The registers are those of the virtio structure of this type, which the device's capabilities place: in whichever BAR, and `at` counts from its begin.
-    /// [virtio 4.1.4]
+    /// The registers are those of the virtio structure of this type, which the device's
+    /// capabilities place: in whichever BAR, and `at` counts from its begin. [virtio 4.1.4]
     pub structure: Option<u8>,
     /// What is seen of a device that runs as its driver has left it, before anything is done: all
     /// of these, and none of them if nobody knows. A
@@ -132,7 +133,8 @@ fn usual_width() -> u8 {
 }
 
 impl Quiesce {
-    /// What `manifest`, a TOML document, says; `None` if it says nothing of a fence, so that the function is reset. The error says what is wrong.
+    /// What `manifest`, a TOML document, says; `None` if it says nothing of a fence, so that the
+    /// function is reset. The error says what is wrong.
     pub fn from_manifest(manifest: &str) -> Result<Option<Self>, String> {
         #[derive(Deserialize)]
         struct Manifest {
@@ -169,9 +171,11 @@ impl Look {
 impl Step {
     fn is_possible(&self) -> bool {
         let most = if self.width == 8 { u8::MAX.into() } else { u32::MAX };
-        let fit =
-            [self.clear, self.set, self.until.mask].iter().all(|&bits| bits <= most) && self.until.value & !self.until.mask == 0;
-        fit && [8, 32].contains(&self.width) && self.until.mask != 0 && self.limit_ms <= MAX_LIMIT_MS
+        let fit = [self.clear, self.set, self.until.mask].iter().all(|&bits| bits <= most)
+            && self.until.value & !self.until.mask == 0;
+        fit && [8, 32].contains(&self.width)
+            && self.until.mask != 0
+            && self.limit_ms <= MAX_LIMIT_MS
     }
 }
 
@@ -194,7 +198,9 @@ mod tests {
     #[test]
     fn a_manifest_without_a_fence_is_no_error_and_a_fence_that_makes_no_sense_is() {
         assert_eq!(Quiesce::from_manifest("[driver]\nname = \"x\""), Ok(None));
-        let with = |step: &str| Quiesce::from_manifest(&format!("[quiesce]\nbar = 0\n[[quiesce.step]]\n{step}"));
+        let with = |step: &str| {
+            Quiesce::from_manifest(&format!("[quiesce]\nbar = 0\n[[quiesce.step]]\n{step}"))
+        };
         let good = "at = 0\nclear = 1\nuntil = { at = 2, mask = 1, value = 0 }\nlimit_ms = 5\n";
         assert!(with(good).unwrap().is_some());
         for (from, to) in [
@@ -207,12 +213,21 @@ mod tests {
             assert!(with(&good.replace(from, to)).is_err(), "{to}");
         }
         let look = |look: &str| {
-            Quiesce::from_manifest(&format!("[quiesce]\nbar = 0\nrunning = [{{ {look} }}]\n[[quiesce.step]]\n{good}"))
+            Quiesce::from_manifest(&format!(
+                "[quiesce]\nbar = 0\nrunning = [{{ {look} }}]\n[[quiesce.step]]\n{good}"
+            ))
         };
         assert_eq!(look("at = 4, mask = 3, value = 1").unwrap().unwrap().running[0].times, 1);
-        for wrong in ["at = 4, mask = 0, value = 0", "at = 4, mask = 1, value = 2", "at = 4, mask = 1, value = 1, times = 65"] {
+        for wrong in [
+            "at = 4, mask = 0, value = 0",
+            "at = 4, mask = 1, value = 2",
+            "at = 4, mask = 1, value = 1, times = 65",
+        ] {
             assert!(look(wrong).is_err(), "{wrong}");
         }
-        assert!(with(&format!("{good}width = 8\nset = 0x100\n")).is_err() && Quiesce::from_manifest("[quiesce").is_err());
+        assert!(
+            with(&format!("{good}width = 8\nset = 0x100\n")).is_err()
+                && Quiesce::from_manifest("[quiesce").is_err()
+        );
     }
 }

@@ -50,7 +50,8 @@ pub struct Name {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Match {
-    /// By class codes (24 bits: base class, sub-class, interface) that agree with `class` in the bits of `class_mask`.
+    /// By class codes (24 bits: base class, sub-class, interface) that agree with `class` in the
+    /// bits of `class_mask`.
     Class {
         /// The code.
         class: u32,
@@ -94,8 +95,12 @@ impl Match {
     pub fn has(&self, identity: Identity) -> bool {
         match self {
             Self::Class { class, class_mask } => identity.class & class_mask == *class,
-            Self::Ids { vendor, device } => (*vendor, *device) == (identity.vendor, identity.device),
-            Self::AnyOf { vendor, devices } => *vendor == identity.vendor && devices.contains(&identity.device),
+            Self::Ids { vendor, device } => {
+                (*vendor, *device) == (identity.vendor, identity.device)
+            }
+            Self::AnyOf { vendor, devices } => {
+                *vendor == identity.vendor && devices.contains(&identity.device)
+            }
         }
     }
 }
@@ -173,7 +178,9 @@ impl TryFrom<String> for Vectors {
             Some(rest) => (true, rest.strip_prefix(" + ").unwrap_or_default()),
             None => (false, &*text),
         };
-        let fixed = rest.parse().map_err(|_| format!("{text:?} is no number of vectors: N, queues or queues + N"))?;
+        let fixed = rest
+            .parse()
+            .map_err(|_| format!("{text:?} is no number of vectors: N, queues or queues + N"))?;
         Ok(Self { each_queue, fixed })
     }
 }
@@ -217,7 +224,9 @@ const REGISTERS: [(&str, Range<u64>); 5] =
 const CONFIG_LEN: u64 = 4096;
 
 fn ranges<'d, D: serde::Deserializer<'d>>(from: D) -> Result<Vec<Range<u64>>, D::Error> {
-    let wrong = |text: &str| serde::de::Error::custom(format!("{text:?} is no register of configuration space"));
+    let wrong = |text: &str| {
+        serde::de::Error::custom(format!("{text:?} is no register of configuration space"))
+    };
     let texts = Vec::<String>::deserialize(from)?;
     texts.iter().map(|text| range(text).ok_or_else(|| wrong(text))).collect()
 }
@@ -334,12 +343,16 @@ mod tests {
     fn a_class_without_a_mask_counts_whole_and_ids_are_compared_both() {
         let identity = Identity { vendor: 0x1234, device: 0x11e8, class: 0x01_08_02 };
         assert!(Manifest::parse(NVME).unwrap().r#match.has(identity));
-        assert!(!Manifest::parse(NVME).unwrap().r#match.has(Identity { class: 0x01_08_03, ..identity }));
+        assert!(
+            !Manifest::parse(NVME).unwrap().r#match.has(Identity { class: 0x01_08_03, ..identity })
+        );
         let ids = Match::Ids { vendor: 0x1234, device: 0x11e8 };
         assert!(ids.has(identity) && !ids.has(Identity { device: 0, ..identity }));
         let any = Match::AnyOf { vendor: 0x1234, devices: vec![0x11e7, 0x11e8] };
         assert!(
-            any.has(identity) && !any.has(Identity { device: 0, ..identity }) && !any.has(Identity { vendor: 0, ..identity })
+            any.has(identity)
+                && !any.has(Identity { device: 0, ..identity })
+                && !any.has(Identity { vendor: 0, ..identity })
         );
     }
 

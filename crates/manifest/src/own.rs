@@ -35,12 +35,16 @@ static OWN: LazyLock<(Vec<Manifest>, Vec<Part>)> = LazyLock::new(|| {
 
 /// All drivers, those of one family if it is named.
 pub fn drivers(family: Option<&str>) -> impl Iterator<Item = &'static Manifest> {
-    OWN.0.iter().filter(move |manifest| family.is_none_or(|family| manifest.driver.family == family))
+    OWN.0
+        .iter()
+        .filter(move |manifest| family.is_none_or(|family| manifest.driver.family == family))
 }
 
-/// What any driver has that ring3 hosts and has not written. Which functions each drives it says itself, so that this one's are all.
+/// What any driver has that ring3 hosts and has not written. Which functions each drives it says
+/// itself, so that this one's are all.
 pub fn hosted() -> &'static Manifest {
-    static HOST: LazyLock<Manifest> = LazyLock::new(|| Manifest::parse(HOSTED).expect("a test reads it"));
+    static HOST: LazyLock<Manifest> =
+        LazyLock::new(|| Manifest::parse(HOSTED).expect("a test reads it"));
     &HOST
 }
 
@@ -54,16 +58,25 @@ pub fn part(role: Role, name: &str) -> Option<&'static Part> {
     OWN.1.iter().find(|part| part.role == role && part.name == name)
 }
 
-/// What a process calls that is `drivers`, one of which it will run, over `backend`: theirs, the backend's, the loop's and the host's. An error if there is no
-/// driver, or a part is missing.
-pub fn system_calls<'m>(drivers: impl IntoIterator<Item = &'m Manifest>, backend: &str) -> Result<BTreeSet<&'m str>, Error> {
-    let mut calls: BTreeSet<&str> =
-        drivers.into_iter().flat_map(|manifest| &manifest.system_calls.run).map(|call| &**call).collect();
+/// What a process calls that is `drivers`, one of which it will run, over `backend`: theirs, the
+/// backend's, the loop's and the host's. An error if there is no driver, or a part is missing.
+pub fn system_calls<'m>(
+    drivers: impl IntoIterator<Item = &'m Manifest>,
+    backend: &str,
+) -> Result<BTreeSet<&'m str>, Error> {
+    let mut calls: BTreeSet<&str> = drivers
+        .into_iter()
+        .flat_map(|manifest| &manifest.system_calls.run)
+        .map(|call| &**call)
+        .collect();
     if calls.is_empty() {
-        return Err(Error("no driver has such a name; ring3 run --help names what there is".into()));
+        return Err(Error(
+            "no driver has such a name; ring3 run --help names what there is".into(),
+        ));
     }
     for (role, name) in [(Role::Backend, backend), (Role::Loop, "reactor"), (Role::Host, "drive")] {
-        let part = part(role, name).ok_or_else(|| Error(format!("there is no manifest of the part {name}")))?;
+        let part = part(role, name)
+            .ok_or_else(|| Error(format!("there is no manifest of the part {name}")))?;
         calls.extend(part.system_calls.run.iter().map(|call| &**call));
     }
     Ok(calls)
@@ -77,26 +90,41 @@ mod tests {
     fn all_manifests_can_be_read() {
         DRIVERS.iter().for_each(|text| drop(Manifest::parse(text).unwrap()));
         PARTS.iter().for_each(|text| drop(Part::parse(text).unwrap()));
-        assert!(hosted().r#match.has(Identity { vendor: 0x8086, device: 0x10d3, class: 0x02_00_00 }));
+        assert!(hosted().r#match.has(Identity {
+            vendor: 0x8086,
+            device: 0x10d3,
+            class: 0x02_00_00
+        }));
     }
 
     #[test]
     fn a_function_finds_the_driver_that_the_registry_has_for_it() {
         for driver in ring3_driver::registry::DRIVERS {
-            let own = drivers(Some(driver.family)).find(|manifest| manifest.driver.name == driver.name).unwrap();
+            let own = drivers(Some(driver.family))
+                .find(|manifest| manifest.driver.name == driver.name)
+                .unwrap();
             assert_eq!(own, &Manifest::parse(driver.manifest).unwrap());
             assert_eq!(own.dma_limit(), 1u64.checked_shl(driver.address_bits).unwrap_or(u64::MAX));
         }
         let identity = |class| Identity { vendor: 0x8086, device: 1, class };
         assert_eq!(find(identity(0x01_06_01), None).map(|found| &*found.driver.name), Some("ahci"));
-        assert_eq!(find(identity(0x01_01_8a), Some("ata")).map(|found| &*found.driver.name), Some("ide"));
-        assert!(find(identity(0x01_06_01), Some("nvme")).is_none() && find(identity(0x02_00_00), None).is_none());
+        assert_eq!(
+            find(identity(0x01_01_8a), Some("ata")).map(|found| &*found.driver.name),
+            Some("ide")
+        );
+        assert!(
+            find(identity(0x01_06_01), Some("nvme")).is_none()
+                && find(identity(0x02_00_00), None).is_none()
+        );
     }
 
     #[test]
     fn the_parts_are_those_of_their_crates() {
         for name in ["lease", "uio", "vfio", "vfio-user"] {
-            assert_eq!(part(Role::Backend, name), Part::parse(ring3_backend::manifest(name).unwrap()).ok().as_ref());
+            assert_eq!(
+                part(Role::Backend, name),
+                Part::parse(ring3_backend::manifest(name).unwrap()).ok().as_ref()
+            );
         }
         assert_eq!(part(Role::Loop, "reactor"), Part::parse(ring3_reactor::MANIFEST).ok().as_ref());
     }
@@ -105,15 +133,35 @@ mod tests {
     fn who_shares_what_it_drives_accepts_clients_and_nobody_else_does() {
         let drivers = system_calls(drivers(None), "lease").unwrap();
         let broker = part(Role::Broker, "broker").unwrap();
-        assert!(!drivers.contains("accept4") && broker.system_calls.run.iter().any(|call| call == "accept4"));
-        assert!(broker.system_calls.run.iter().all(|call| !["socket", "bind", "connect"].contains(&&**call)));
+        assert!(
+            !drivers.contains("accept4")
+                && broker.system_calls.run.iter().any(|call| call == "accept4")
+        );
+        assert!(
+            broker
+                .system_calls
+                .run
+                .iter()
+                .all(|call| !["socket", "bind", "connect"].contains(&&**call))
+        );
     }
 
     #[test]
     fn a_process_calls_what_its_driver_its_backend_the_loop_and_the_host_call_and_nothing_else() {
         let calls = system_calls(drivers(Some("nvme")), "lease").unwrap();
-        assert!(["madvise", "pread64", "io_uring_enter", "exit_group"].iter().all(|call| calls.contains(call)));
-        assert!(["ioctl", "openat", "execve", "socket", "ptrace", "bpf"].iter().all(|call| !calls.contains(call)));
-        assert!(system_calls(drivers(Some("vfio")), "vfio").is_err() && system_calls(drivers(None), "sim").is_err());
+        assert!(
+            ["madvise", "pread64", "io_uring_enter", "exit_group"]
+                .iter()
+                .all(|call| calls.contains(call))
+        );
+        assert!(
+            ["ioctl", "openat", "execve", "socket", "ptrace", "bpf"]
+                .iter()
+                .all(|call| !calls.contains(call))
+        );
+        assert!(
+            system_calls(drivers(Some("vfio")), "vfio").is_err()
+                && system_calls(drivers(None), "sim").is_err()
+        );
     }
 }

@@ -60,7 +60,12 @@ impl Part {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let Text { backend, r#loop, host, broker, system_calls } =
             toml::from_str(text).map_err(|error| Error(error.to_string()))?;
-        let named = [(Role::Backend, backend), (Role::Loop, r#loop), (Role::Host, host), (Role::Broker, broker)];
+        let named = [
+            (Role::Backend, backend),
+            (Role::Loop, r#loop),
+            (Role::Host, host),
+            (Role::Broker, broker),
+        ];
         let mut named = named.into_iter().filter_map(|(role, name)| Some((role, name?)));
         let (Some((role, Name { name, about })), None) = (named.next(), named.next()) else {
             return Err(Error("a part is one of [backend], [loop], [host] and [broker]".into()));
@@ -81,7 +86,10 @@ mod tests {
         let name = "name = \"x\"\nabout = \"y\"";
         assert_eq!(of(&format!("[host]\n{name}")).unwrap().role, Role::Host);
         assert!(of("").is_err() && of(&format!("[host]\n{name}\n[loop]\n{name}")).is_err());
-        assert!(of(&format!("[host]\n{name}\nusers = 3")).is_err() && of(&format!("[hosts]\n{name}")).is_err());
+        assert!(
+            of(&format!("[host]\n{name}\nusers = 3")).is_err()
+                && of(&format!("[hosts]\n{name}")).is_err()
+        );
         assert!(Part::parse(&format!("[host]\n{name}\n{CALLS}start = []")).is_err());
     }
 }

@@ -23,15 +23,18 @@ struct SimBar<M> {
 
 pub(super) fn open<M: Model>(core: &Arc<Core<M>>, index: u8) -> Result<Bar, Error> {
     let layout = core.identity.bars.iter().find(|bar| bar.index == index);
-    let layout = *layout.ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", core.name)))?;
+    let layout =
+        *layout.ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", core.name)))?;
     let bar = Arc::new(SimBar { core: Arc::clone(core), layout });
     if !core.posted.is_on() || core.model().doorbell_bar() != Some(index) {
         return Ok(Bar::new(bar));
     }
     /// Whoever reads is always told to ask the model.
     static ASK: AtomicBool = AtomicBool::new(true);
-    let (base, len) = core.doorbells.get_or_init(|| Doorbells::new(layout.index, layout.len)).window();
-    // SAFETY: the core, which `bar` keeps, keeps the words, aligned to 8 bytes; this side of them only swaps whole words.
+    let (base, len) =
+        core.doorbells.get_or_init(|| Doorbells::new(layout.index, layout.len)).window();
+    // SAFETY: the core, which `bar` keeps, keeps the words, aligned to 8 bytes; this side of them
+    // only swaps whole words.
     Ok(unsafe { Bar::mapped(bar, base, len, &ASK) })
 }
 
@@ -53,8 +56,9 @@ impl<M: Model> Access for SimBar<M> {
     }
 
     fn write(&self, offset: u64, width: usize, value: u64) {
-        let recorded =
-            width == 4 && offset < self.layout.len && self.core.posted.record((self.layout.index, offset, value as u32));
+        let recorded = width == 4
+            && offset < self.layout.len
+            && self.core.posted.record((self.layout.index, offset, value as u32));
         if recorded || !self.core.answers(&self.layout, offset, width) {
             return;
         }
@@ -65,7 +69,8 @@ impl<M: Model> Access for SimBar<M> {
 }
 
 impl<M: Model> Core<M> {
-    /// Whether an access meets the device: it lies within the BAR, which is decoded, and the device is there.
+    /// Whether an access meets the device: it lies within the BAR, which is decoded, and the device
+    /// is there.
     #[inline]
     fn answers(&self, layout: &BarLayout, offset: u64, width: usize) -> bool {
         let decoding = if layout.ports { pci::COMMAND_IO } else { pci::COMMAND_MEMORY };
@@ -78,7 +83,12 @@ impl<M: Model> Core<M> {
     pub(super) fn deliver(&self, model: &mut M) -> usize {
         let mut count = 0;
         while let Some((bar, offset, value)) = self.posted.take() {
-            if self.identity.bars.iter().any(|layout| layout.index == bar && self.answers(layout, offset, 4)) {
+            if self
+                .identity
+                .bars
+                .iter()
+                .any(|layout| layout.index == bar && self.answers(layout, offset, 4))
+            {
                 self.write(model, bar, offset, 4, value.into());
             }
             count += 1;
@@ -95,7 +105,9 @@ impl<M: Model> Core<M> {
     #[inline]
     fn write(&self, model: &mut M, bar: u8, offset: u64, width: usize, value: u64) {
         match self.identity.msix {
-            Some(msix) if bar == msix.bar && in_msix(&msix, offset) => self.msix_write(&msix, offset, value),
+            Some(msix) if bar == msix.bar && in_msix(&msix, offset) => {
+                self.msix_write(&msix, offset, value)
+            }
             _ => model.write(&self.bus, bar, offset, width, value),
         }
     }
@@ -106,7 +118,8 @@ impl<M: Model> Core<M> {
         let word = if let Some(at) = within(aligned, msix.pba, pba_len(&msix)) {
             self.bus.interrupts.bits(at as usize * 8).1
         } else {
-            // Addresses and data are the backend's business and read as zero; the mask bit is the upper half of the second word.
+            // Addresses and data are the backend's business and read as zero; the mask bit is the
+            // upper half of the second word.
             let entry = aligned - u64::from(msix.table);
             let (masked, _) = self.bus.interrupts.bits((entry / ENTRY) as usize);
             if entry % ENTRY == 8 { (masked & 1) << 32 } else { 0 }
@@ -126,7 +139,8 @@ impl<M: Model> Core<M> {
 }
 
 fn in_msix(msix: &MsixLayout, offset: u64) -> bool {
-    within(offset, msix.table, u64::from(msix.vectors) * ENTRY).is_some() || within(offset, msix.pba, pba_len(msix)).is_some()
+    within(offset, msix.table, u64::from(msix.vectors) * ENTRY).is_some()
+        || within(offset, msix.pba, pba_len(msix)).is_some()
 }
 
 /// One pending bit per entry, in whole 64-bit words. [PCI 6.8.2.2]

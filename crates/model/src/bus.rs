@@ -16,8 +16,8 @@ use super::timer::{Timer, Waker};
 /// The machine around a model.
 ///
 /// # Ordering
-/// Accesses reach memory in program order. A driver that sees a word written by [`store`](Bus::store) sees everything that the
-/// model wrote before it.
+/// Accesses reach memory in program order. A driver that sees a word written by
+/// [`store`](Bus::store) sees everything that the model wrote before it.
 pub struct Bus {
     pub(super) iommu: Arc<SimIommu>,
     pub(super) config: Config,
@@ -27,7 +27,12 @@ pub struct Bus {
 }
 
 impl Bus {
-    pub(super) fn new(identity: &Identity, capabilities: &[Vec<u8>], iommu: Arc<SimIommu>, timer: Timer) -> Self {
+    pub(super) fn new(
+        identity: &Identity,
+        capabilities: &[Vec<u8>],
+        iommu: Arc<SimIommu>,
+        timer: Timer,
+    ) -> Self {
         let config = Config::new(identity, capabilities);
         let interrupts = Arc::new(Interrupts::new(identity));
         Self { iommu, config, interrupts, removed: AtomicBool::new(false), timer }
@@ -55,14 +60,16 @@ impl Bus {
         self.iommu.reach(iova, 8, false, |window| window.load(iova))
     }
 
-    /// Writes the 64-bit word at `iova`, a multiple of 8, as one access, after everything that was written before.
+    /// Writes the 64-bit word at `iova`, a multiple of 8, as one access, after everything that was
+    /// written before.
     #[inline]
     pub fn store(&self, iova: u64, value: u64) -> Result<(), Blocked> {
         self.may(iova, 8, true)?;
         self.iommu.reach(iova, 8, true, |window| window.store(iova, value).then_some(()))
     }
 
-    /// Sends message `vector`, if MSI or MSI-X is enabled; otherwise it has no effect, as the pin is not a message.
+    /// Sends message `vector`, if MSI or MSI-X is enabled; otherwise it has no effect, as the pin
+    /// is not a message.
     #[inline]
     pub fn raise(&self, vector: u16) {
         if !self.is_removed() && self.config.command() & pci::COMMAND_BUS_MASTER != 0 {
@@ -107,7 +114,11 @@ impl Bus {
 
     pub(super) fn config_read(&self, offset: u64, width: usize) -> u32 {
         let ones = if width >= 4 { u32::MAX } else { (1 << (width * 8)) - 1 };
-        if self.is_removed() { ones } else { self.config.read(offset, width, &self.interrupts) & ones }
+        if self.is_removed() {
+            ones
+        } else {
+            self.config.read(offset, width, &self.interrupts) & ones
+        }
     }
 
     pub(super) fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
@@ -132,7 +143,12 @@ impl Bus {
             return Err(Blocked::Removed);
         }
         if self.config.command() & pci::COMMAND_BUS_MASTER == 0 {
-            return Err(self.iommu.block(DmaFault { iova, len, write, reason: Blocked::BusMasterOff }));
+            return Err(self.iommu.block(DmaFault {
+                iova,
+                len,
+                write,
+                reason: Blocked::BusMasterOff,
+            }));
         }
         Ok(())
     }

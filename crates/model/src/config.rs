@@ -34,7 +34,8 @@ const INTERRUPT_LINE: usize = 0x3c;
 
 pub(super) struct Config {
     image: Mutex<[u8; SIZE]>,
-    /// The command register, apart from the image because every access of the model looks at it. It has no bits but the backend's.
+    /// The command register, apart from the image because every access of the model looks at it. It
+    /// has no bits but the backend's.
     command: AtomicU16,
     /// What it holds after power-on.
     initial: [u8; SIZE],
@@ -57,7 +58,9 @@ impl Config {
         identity.bars.iter().for_each(|bar| put_bar(&mut image, bar));
         put_capabilities(&mut image, identity, own);
         Self {
-            filter: Filter::new(|offset, width| checked(offset, width).map_or(u32::MAX, |range| word(&image, range))),
+            filter: Filter::new(|offset, width| {
+                checked(offset, width).map_or(u32::MAX, |range| word(&image, range))
+            }),
             initial: image,
             writable: writable(identity),
             image: Mutex::new(image),
@@ -73,15 +76,16 @@ impl Config {
         self.command.store(DECODING, Ordering::Release);
     }
 
-    /// A write of who stands for the whole platform, a guest's firmware and kernel: all bits that hardware has take it, BARs, MSI and
-    /// MSI-X among them. Nothing here acts on these.
+    /// A write of who stands for the whole platform, a guest's firmware and kernel: all bits that
+    /// hardware has take it, BARs, MSI and MSI-X among them. Nothing here acts on these.
     pub(super) fn platform_write(&self, offset: u64, width: usize, value: u32) {
         let Some(range) = checked(offset, width) else { return };
         let mut image = self.image();
         for (at, byte) in range.zip(value.to_le_bytes()) {
             image[at] = image[at] & !self.writable[at] | byte & self.writable[at];
             if let Some(half) = (at as u64).checked_sub(pci::COMMAND).filter(|half| *half < 2) {
-                let (bits, mask) = (u16::from(byte) << (8 * half), OWNED_COMMAND & 0xff << (8 * half));
+                let (bits, mask) =
+                    (u16::from(byte) << (8 * half), OWNED_COMMAND & 0xff << (8 * half));
                 self.command.store(self.command() & !mask | bits & mask, Ordering::Release);
             }
         }
@@ -107,7 +111,8 @@ impl Config {
     pub(super) fn read(&self, offset: u64, width: usize, interrupts: &Interrupts) -> u32 {
         let Some(range) = checked(offset, width) else { return u32::MAX };
         let mut image = *self.image();
-        let mut status = u16::from_le_bytes([image[pci::STATUS as usize], image[pci::STATUS as usize + 1]]);
+        let mut status =
+            u16::from_le_bytes([image[pci::STATUS as usize], image[pci::STATUS as usize + 1]]);
         if interrupts.level() {
             status |= STATUS_INTERRUPT;
         }
@@ -128,11 +133,16 @@ impl Config {
 
     pub(super) fn write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         let Some(range) = checked(offset, width) else {
-            return Err(Error::Invalid(format!("a write of {width} bytes at {offset:#x} of a configuration space of {SIZE}")));
+            return Err(Error::Invalid(format!(
+                "a write of {width} bytes at {offset:#x} of a configuration space of {SIZE}"
+            )));
         };
         self.filter.check(offset, width, value, self.command())?;
-        // The interrupt line register is a note of the firmware's; everything else is read-only. [PCI 6.2.4]
-        if let Some((at, byte)) = range.zip(value.to_le_bytes()).find(|(at, _)| *at == INTERRUPT_LINE) {
+        // The interrupt line register is a note of the firmware's; everything else is read-only.
+        // [PCI 6.2.4]
+        if let Some((at, byte)) =
+            range.zip(value.to_le_bytes()).find(|(at, _)| *at == INTERRUPT_LINE)
+        {
             self.image()[at] = byte;
         }
         Ok(())
@@ -160,7 +170,11 @@ fn writable(identity: &Identity) -> [u8; SIZE] {
     for bar in &identity.bars {
         let kind: u32 = if bar.ports { 3 } else { 15 };
         let size = u32::try_from(bar.len - 1).unwrap_or(u32::MAX);
-        put(&mut mask, pci::BAR0 as usize + usize::from(bar.index) * 4, &(!size & !kind).to_le_bytes());
+        put(
+            &mut mask,
+            pci::BAR0 as usize + usize::from(bar.index) * 4,
+            &(!size & !kind).to_le_bytes(),
+        );
     }
     if identity.msi > 0 {
         // Enable and how many; address, data, masks.
@@ -175,11 +189,15 @@ fn writable(identity: &Identity) -> [u8; SIZE] {
     mask
 }
 
-/// Where the firmware of a real machine would have put it: any address does, as nobody reaches a model by address.
+/// Where the firmware of a real machine would have put it: any address does, as nobody reaches a
+/// model by address.
 fn put_bar(image: &mut [u8; SIZE], bar: &BarLayout) {
     let at = pci::BAR0 as usize + usize::from(bar.index) * 4;
-    let address: u32 =
-        if bar.ports { (0xc000 + 0x100 * u32::from(bar.index)) | 1 } else { 0xe000_0000 | u32::from(bar.index) << 24 };
+    let address: u32 = if bar.ports {
+        (0xc000 + 0x100 * u32::from(bar.index)) | 1
+    } else {
+        0xe000_0000 | u32::from(bar.index) << 24
+    };
     put(image, at, &address.to_le_bytes());
 }
 
@@ -210,7 +228,9 @@ fn put_capabilities(image: &mut [u8; SIZE], identity: &Identity, own: &[Vec<u8>]
         put(image, CAP_EXPRESS_AT + 2, &2u16.to_le_bytes());
         put(image, CAP_EXPRESS_AT + 4, &(1u32 << 28).to_le_bytes());
     }
-    for (at, bytes) in (CAP_VENDOR_AT..SIZE - CAP_VENDOR_STRIDE + 1).step_by(CAP_VENDOR_STRIDE).zip(own) {
+    for (at, bytes) in
+        (CAP_VENDOR_AT..SIZE - CAP_VENDOR_STRIDE + 1).step_by(CAP_VENDOR_STRIDE).zip(own)
+    {
         chain(image, at, pci::CAP_VENDOR);
         put(image, at + 2, &bytes[..bytes.len().min(CAP_VENDOR_STRIDE - 2)]);
     }

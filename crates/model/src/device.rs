@@ -28,7 +28,8 @@ pub struct Platform {
     pub arena: usize,
     /// Memory for it that somebody gave.
     pub memory: Option<Arc<Region>>,
-    /// The arena lies below this device address; above 4 GiB where it may, so that a driver that truncates addresses is found out.
+    /// The arena lies below this device address; above 4 GiB where it may, so that a driver that
+    /// truncates addresses is found out.
     pub below: u64,
     /// Device addresses that cannot be used, besides those of message signalled interrupts.
     pub reserved: Vec<RangeInclusive<u64>>,
@@ -60,8 +61,13 @@ impl<M: Model> Core<M> {
     fn new(name: String, model: M, platform: &Platform) -> Result<Arc<Self>, Error> {
         let (identity, capabilities) = (model.identity(), model.capabilities());
         let iommu = Arc::new(SimIommu::new(identity.dma_bits, &platform.reserved));
-        let memory = platform.memory.clone().map_or_else(|| Region::new(platform.arena).map(Arc::new), Ok)?;
-        let place = [1 << 32, 1 << 20].into_iter().find_map(|base| iommu.place(memory.len(), base, platform.below));
+        let memory = platform
+            .memory
+            .clone()
+            .map_or_else(|| Region::new(platform.arena).map(Arc::new), Ok)?;
+        let place = [1 << 32, 1 << 20]
+            .into_iter()
+            .find_map(|base| iommu.place(memory.len(), base, platform.below));
         let iova = place.ok_or_else(|| {
             Error::Invalid(format!(
                 "{name}: no room for an arena of {} bytes between the reserved device addresses",
@@ -94,12 +100,14 @@ impl<M: Model> Core<M> {
         }))
     }
 
-    /// The model, to itself. A model that panicked under the lock is still a device with some state, as a crashed firmware is.
+    /// The model, to itself. A model that panicked under the lock is still a device with some
+    /// state, as a crashed firmware is.
     pub(super) fn model(&self) -> MutexGuard<'_, M> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a register of configuration space may be the model's own: behind the header, and while the device is there. [PCI 6.1]
+    /// Whether a register of configuration space may be the model's own: behind the header, and
+    /// while the device is there. [PCI 6.1]
     fn is_own(&self, offset: u64) -> bool {
         (0x40..0x100).contains(&offset) && !self.bus.is_removed()
     }
@@ -111,9 +119,11 @@ impl<M: Model> Core<M> {
     }
 }
 
-/// A device in this process: a [`Model`] with configuration space, BARs, interrupts and an IOMMU around it.
+/// A device in this process: a [`Model`] with configuration space, BARs, interrupts and an IOMMU
+/// around it.
 ///
-/// A reset is a function level reset: the model starts anew, what is enabled of interrupts and bus mastering stays.
+/// A reset is a function level reset: the model starts anew, what is enabled of interrupts and bus
+/// mastering stays.
 pub struct SimDevice<M: Model> {
     core: Arc<Core<M>>,
 }
@@ -126,7 +136,10 @@ impl<M: Model> SimDevice<M> {
 
     pub(super) fn claim(core: Arc<Core<M>>) -> Result<Self, Error> {
         if core.claimed.swap(true, Ordering::AcqRel) {
-            return Err(Error::Busy(format!("{} is claimed already: drop its device first", core.name)));
+            return Err(Error::Busy(format!(
+                "{} is claimed already: drop its device first",
+                core.name
+            )));
         }
         Ok(Self { core })
     }
@@ -144,13 +157,18 @@ impl<M: Model> Device for SimDevice<M> {
 
     fn config_read(&self, offset: u64, width: usize) -> u32 {
         let bus = &self.core.bus;
-        let own = if self.core.is_own(offset) { self.core.model().config_read(bus, offset, width) } else { None };
+        let own = if self.core.is_own(offset) {
+            self.core.model().config_read(bus, offset, width)
+        } else {
+            None
+        };
         own.unwrap_or_else(|| bus.config_read(offset, width))
     }
 
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         let bus = &self.core.bus;
-        let own = self.core.is_own(offset) && self.core.model().config_write(bus, offset, width, value);
+        let own =
+            self.core.is_own(offset) && self.core.model().config_write(bus, offset, width, value);
         if own { Ok(()) } else { bus.config_write(offset, width, value) }
     }
 
@@ -169,13 +187,20 @@ impl<M: Model> Device for SimDevice<M> {
 
     fn irq_limits(&self) -> IrqLimits {
         let identity = &self.core.identity;
-        IrqLimits { intx: identity.pins.into(), msi: identity.msi, msix: identity.msix.map_or(0, |msix| msix.vectors) }
+        IrqLimits {
+            intx: identity.pins.into(),
+            msi: identity.msi,
+            msix: identity.msix.map_or(0, |msix| msix.vectors),
+        }
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         let most = self.irq_limits().of(kind);
         if count == 0 || count > most {
-            return Err(Error::Unsupported(format!("{}: {count} {kind:?} interrupts, it has {most}", self.name())));
+            return Err(Error::Unsupported(format!(
+                "{}: {count} {kind:?} interrupts, it has {most}",
+                self.name()
+            )));
         }
         let bus = &self.core.bus;
         bus.set_command(pci::COMMAND_INTX_DISABLE, kind != IrqKind::Intx);

@@ -60,7 +60,8 @@ impl<M: DiskModel> SimHandle<M> {
         self.with(DiskModel::release_one)
     }
 
-    /// The power goes and comes back: writes that were not durable are lost, the controller is as after power-on.
+    /// The power goes and comes back: writes that were not durable are lost, the controller is as
+    /// after power-on.
     pub fn lose_power(&self) {
         self.with(DiskModel::lose_power);
     }
@@ -70,12 +71,14 @@ impl<M: DiskModel> SimHandle<M> {
         self.with(|model, _| model.counters())
     }
 
-    /// Where the host broke a rule of the specification, in words, the first 64; empty at the end of a driver's test.
+    /// Where the host broke a rule of the specification, in words, the first 64; empty at the end
+    /// of a driver's test.
     pub fn complaints(&self) -> Vec<String> {
         self.with(|model, _| model.complaints())
     }
 
-    /// Reads the medium in place `number` (a namespace, a port, a drive) at byte `at`, past the driver; false if there is nothing there.
+    /// Reads the medium in place `number` (a namespace, a port, a drive) at byte `at`, past the
+    /// driver; false if there is nothing there.
     pub fn peek(&self, number: usize, at: u64, bytes: &mut [u8]) -> bool {
         self.with(|model, _| model.medium(number).is_some_and(|medium| medium.peek(at, bytes)))
     }

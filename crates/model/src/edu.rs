@@ -88,13 +88,24 @@ impl EduModel {
         }
     }
 
-    /// Moves the bytes. A range that does not lie in the buffer moves nothing; the device has no way to say so.
+    /// Moves the bytes. A range that does not lie in the buffer moves nothing; the device has no
+    /// way to say so.
     fn transfer(&mut self, bus: &Bus) {
         let to_memory = self.command & spec::DMA_TO_MEMORY != 0;
-        let (inside, outside) = if to_memory { (self.source, self.destination) } else { (self.destination, self.source) };
+        let (inside, outside) = if to_memory {
+            (self.source, self.destination)
+        } else {
+            (self.destination, self.source)
+        };
         let start = inside.wrapping_sub(spec::BUFFER) as usize;
-        let Some(bytes) = start.checked_add(self.count as usize).and_then(|end| self.buffer.get_mut(start..end)) else {
-            tracing::warn!(start, count = self.count, "edu: a transfer outside of the device's buffer");
+        let Some(bytes) =
+            start.checked_add(self.count as usize).and_then(|end| self.buffer.get_mut(start..end))
+        else {
+            tracing::warn!(
+                start,
+                count = self.count,
+                "edu: a transfer outside of the device's buffer"
+            );
             return;
         };
         // A blocked transfer is the IOMMU's to report. [EDU, dma_mask]
@@ -126,7 +137,8 @@ impl Model for EduModel {
     }
 
     fn read(&mut self, _: &Bus, _: u8, offset: u64, width: usize) -> u64 {
-        // Below 0x80 only 32-bit accesses exist, from there on 64-bit ones too. [EDU, MMIO area spec]
+        // Below 0x80 only 32-bit accesses exist, from there on 64-bit ones too. [EDU, MMIO area
+        // spec]
         if width < 4 || offset < 0x80 && width != 4 {
             return u64::MAX;
         }
@@ -165,7 +177,8 @@ impl Model for EduModel {
             self.status |= spec::STATUS_COMPUTING;
             self.start(bus);
         } else if at(offset, spec::STATUS) {
-            self.status = self.status & !spec::STATUS_IRQ_AT_END | value as u32 & spec::STATUS_IRQ_AT_END;
+            self.status =
+                self.status & !spec::STATUS_IRQ_AT_END | value as u32 & spec::STATUS_IRQ_AT_END;
         } else if at(offset, spec::INTERRUPT_RAISE) {
             self.raise(bus, value as u32);
         } else if at(offset, spec::INTERRUPT_ACKNOWLEDGE) {

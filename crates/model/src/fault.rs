@@ -1,18 +1,22 @@
 //! Fault hooks: what goes wrong, and when. The one place where a model is told to misbehave.
 //!
-//! A [`FaultPlan`] is a list of [`Rule`]s that can be changed while a driver runs. A model asks it about every command that it
-//! takes; a rule counts the commands that match it, and from the `nth` on it fires, `times` times.
+//! A [`FaultPlan`] is a list of [`Rule`]s that can be changed while a driver runs. A model asks it
+//! about every command that it takes; a rule counts the commands that match it, and from the `nth`
+//! on it fires, `times` times.
 //!
 //! # In a URI
-//! `fault=FAULT:COMMAND:NTH:TIMES`, several with `+` between them. All but the fault can be left out.
-//! - FAULT: `drop`, `delay/5ms`, `hang`, `duplicate`, `reorder`, `wrong-id`, `invent`, `wrong-phase`, `status/0x281`, `stuck-ready`, `fatal`,
-//!   `remove`, `storm/50000`, `lose-interrupt`, `corrupt`, `stray-dma/0xdead0000`, for NVMe `function-reset`, `lose-power`, `endless-list`,
-//!   and for ATA `error/0x40` (bits of the error register),
-//!   `fault`, `busy`, `busy-until-reset`, `dma-error`, `stuck`, `unplug`, `no-drive`, `lying-log`, `wrong-interrupt`,
-//!   and for network cards `late-interrupt/5ms`, `wrong-length`, `garbage`, `link-down/100ms`; each is an
-//!   [`Action`]. A model refuses those that it does not have.
-//! - COMMAND: `any`, `admin`, `io` (the default), `enable` (also called `reset`), or a command of the model: `read`, `write`, `flush`,
-//!   `identify`. `read#2` is one on queue 2 (of an ATA controller: of its second drive), `read@0-7` one that touches blocks 0 to 7.
+//! `fault=FAULT:COMMAND:NTH:TIMES`, several with `+` between them. All but the fault can be left
+//! out.
+//! - FAULT: `drop`, `delay/5ms`, `hang`, `duplicate`, `reorder`, `wrong-id`, `invent`,
+//!   `wrong-phase`, `status/0x281`, `stuck-ready`, `fatal`, `remove`, `storm/50000`,
+//!   `lose-interrupt`, `corrupt`, `stray-dma/0xdead0000`, for NVMe `function-reset`, `lose-power`,
+//!   `endless-list`, and for ATA `error/0x40` (bits of the error register), `fault`, `busy`,
+//!   `busy-until-reset`, `dma-error`, `stuck`, `unplug`, `no-drive`, `lying-log`,
+//!   `wrong-interrupt`, and for network cards `late-interrupt/5ms`, `wrong-length`, `garbage`,
+//!   `link-down/100ms`; each is an [`Action`]. A model refuses those that it does not have.
+//! - COMMAND: `any`, `admin`, `io` (the default), `enable` (also called `reset`), or a command of
+//!   the model: `read`, `write`, `flush`, `identify`. `read#2` is one on queue 2 (of an ATA
+//!   controller: of its second drive), `read@0-7` one that touches blocks 0 to 7.
 //! - NTH: which match is the first to be hit, from 1. TIMES: how many are hit, or `all`.
 //!
 //! `fault=drop:read:3` loses the completion of the third read.
@@ -48,7 +52,8 @@ pub enum Action {
     WrongPhase,
     /// The command is not done and ends with this status field.
     Status(u16),
-    /// A change of the enable bit is not followed: ready stays what it is, and so does the controller.
+    /// A change of the enable bit is not followed: ready stays what it is, and so does the
+    /// controller.
     StuckReady,
     /// Fatal status: the controller stops and says so.
     Fatal,
@@ -62,9 +67,11 @@ pub enum Action {
     Corrupt,
     /// Besides doing the command, the device writes 64 bytes at this address.
     StrayDma(u64),
-    /// NVMe: the command is not done, because the function is reset behind the driver's back, as through sysfs or by its bus.
+    /// NVMe: the command is not done, because the function is reset behind the driver's back, as
+    /// through sysfs or by its bus.
     FunctionReset,
-    /// NVMe: the command is not done, because the power goes; it comes back at once, and what was only in the cache is lost.
+    /// NVMe: the command is not done, because the power goes; it comes back at once, and what was
+    /// only in the cache is lost.
     LosePower,
     /// NVMe: the list of namespaces is always full, and there are as many as ids.
     EndlessList,
@@ -78,7 +85,8 @@ pub enum Action {
     BusyUntilReset,
     /// ATA: an access of the controller to memory fails in the middle of the command.
     DmaError,
-    /// ATA: the command is done and says so, but the controller goes on saying that it is under way (PxCI, the bus master's active bit).
+    /// ATA: the command is done and says so, but the controller goes on saying that it is under way
+    /// (PxCI, the bus master's active bit).
     Stuck,
     /// ATA: the drive is pulled out.
     Unplug,
@@ -130,7 +138,8 @@ pub enum When {
 /// Something that happens in a model and that a rule may match.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// A command was taken from queue `queue`; `blocks` is the first block and the number of blocks.
+    /// A command was taken from queue `queue`; `blocks` is the first block and the number of
+    /// blocks.
     Command {
         /// The submission queue, 0 for admin.
         queue: u16,
@@ -159,12 +168,22 @@ pub struct Rule {
 impl Rule {
     /// `action` at the first command of opcode `opcode` on an I/O queue.
     pub fn io(action: Action, opcode: u8) -> Self {
-        Self { when: When::Command { queues: Queues::Io, opcode: Some(opcode), blocks: None }, nth: 1, times: 1, action }
+        Self {
+            when: When::Command { queues: Queues::Io, opcode: Some(opcode), blocks: None },
+            nth: 1,
+            times: 1,
+            action,
+        }
     }
 
     /// `action` at the first command of opcode `opcode` on the admin queue.
     pub fn admin(action: Action, opcode: u8) -> Self {
-        Self { when: When::Command { queues: Queues::Admin, opcode: Some(opcode), blocks: None }, nth: 1, times: 1, action }
+        Self {
+            when: When::Command { queues: Queues::Admin, opcode: Some(opcode), blocks: None },
+            nth: 1,
+            times: 1,
+            action,
+        }
     }
 
     /// `action` at the first change of the enable bit.
@@ -208,7 +227,10 @@ impl When {
     fn matches(&self, event: &Event) -> bool {
         match (self, event) {
             (When::Enable, Event::Enable) => true,
-            (When::Command { queues, opcode, blocks }, Event::Command { queue, opcode: code, blocks: touched }) => {
+            (
+                When::Command { queues, opcode, blocks },
+                Event::Command { queue, opcode: code, blocks: touched },
+            ) => {
                 let queue_matches = match *queues {
                     Queues::Any => true,
                     Queues::Admin => *queue == 0,
@@ -219,7 +241,8 @@ impl When {
                     (None, _) => true,
                     (Some(_), None) => false,
                     (Some(range), &Some((first, count))) => {
-                        first <= *range.end() && *range.start() <= first.saturating_add(count.saturating_sub(1))
+                        first <= *range.end()
+                            && *range.start() <= first.saturating_add(count.saturating_sub(1))
                     }
                 };
                 queue_matches && blocks_match && opcode.is_none_or(|opcode| opcode == *code)
@@ -251,7 +274,9 @@ impl FaultPlan {
 
     /// Adds the rules in `text`, as a URI has them; they count from now on.
     pub fn read(&self, text: &str) -> Result<(), Error> {
-        let words = self.0.words.ok_or_else(|| Error::Unsupported("fault rules: this model names no commands".into()))?;
+        let words = self.0.words.ok_or_else(|| {
+            Error::Unsupported("fault rules: this model names no commands".into())
+        })?;
         text::parse(text, words)?.into_iter().for_each(|rule| self.add(rule));
         Ok(())
     }
@@ -284,7 +309,9 @@ impl FaultPlan {
     #[cold]
     fn look_up(&self, event: &Event) -> Option<Action> {
         let mut action = None;
-        for (rule, seen, fired) in self.rules().iter_mut().filter(|(rule, ..)| rule.when.matches(event)) {
+        for (rule, seen, fired) in
+            self.rules().iter_mut().filter(|(rule, ..)| rule.when.matches(event))
+        {
             *seen += 1;
             if action.is_none() && *seen >= rule.nth && *fired < rule.times {
                 *fired += 1;

@@ -30,14 +30,15 @@ impl<M: Model> SimHandle<M> {
         f(&mut self.core.model(), &self.core.bus)
     }
 
-    /// Claims the device again after it was given up, as the next driver process does: media as they were left.
+    /// Claims the device again after it was given up, as the next driver process does: media as
+    /// they were left.
     pub fn claim(&self) -> Result<SimDevice<M>, Error> {
         SimDevice::claim(Arc::clone(&self.core))
     }
 
-    /// On: 32-bit register writes only record, until [`pump`](Self::pump) or until a register is read. Off: they act at once; what was
-    /// recorded acts now. Doorbells of a queue that was opened meanwhile are stores to memory, as a mapped register is, and never act
-    /// at once.
+    /// On: 32-bit register writes only record, until [`pump`](Self::pump) or until a register is
+    /// read. Off: they act at once; what was recorded acts now. Doorbells of a queue that was
+    /// opened meanwhile are stores to memory, as a mapped register is, and never act at once.
     pub fn record(&self, on: bool) {
         self.core.posted.set(on);
         self.pump();
@@ -49,7 +50,8 @@ impl<M: Model> SimHandle<M> {
         self.core.deliver(&mut model)
     }
 
-    /// How many accesses of the device were blocked: outside of what is mapped, or with bus mastering off.
+    /// How many accesses of the device were blocked: outside of what is mapped, or with bus
+    /// mastering off.
     pub fn fault_count(&self) -> u64 {
         self.core.bus.iommu.fault_count()
     }
@@ -64,7 +66,8 @@ impl<M: Model> SimHandle<M> {
         self.core.bus.raise(vector);
     }
 
-    /// Switches one bit of the command register (memory decoding, the pin) behind the driver's back.
+    /// Switches one bit of the command register (memory decoding, the pin) behind the driver's
+    /// back.
     pub fn set_command(&self, bit: u16, on: bool) {
         let _model = self.core.model();
         self.core.bus.set_command(bit, on);
@@ -75,17 +78,21 @@ impl<M: Model> SimHandle<M> {
         self.core.bus.remove();
     }
 
-    /// Asks for the device back, as a hot-unplug button does: [`Device::removal`](ring3_device::Device::removal) is signalled.
+    /// Asks for the device back, as a hot-unplug button does:
+    /// [`Device::removal`](ring3_device::Device::removal) is signalled.
     pub fn request_removal(&self) -> Result<(), Error> {
         signal(&self.core.removal_signal, "a request for removal")
     }
 
-    /// Reports an error of the bus, as a root port does: [`Device::bus_errors`](ring3_device::Device::bus_errors) is signalled.
+    /// Reports an error of the bus, as a root port does:
+    /// [`Device::bus_errors`](ring3_device::Device::bus_errors) is signalled.
     pub fn report_bus_error(&self) -> Result<(), Error> {
         signal(&self.core.bus_error_signal, "an error of the bus")
     }
 }
 
 fn signal(to: &std::os::fd::OwnedFd, what: &str) -> Result<(), Error> {
-    rustix::io::write(to, &1u64.to_ne_bytes()).map(drop).map_err(|error| Error::os(format!("signalling {what}"), error))
+    rustix::io::write(to, &1u64.to_ne_bytes())
+        .map(drop)
+        .map_err(|error| Error::os(format!("signalling {what}"), error))
 }

@@ -46,7 +46,11 @@ impl<T> Held<T> {
     /// One that waited for another command of its queue to be done.
     #[inline]
     pub(super) fn take_after_next(&mut self, same_queue: impl Fn(&T) -> bool) -> Option<T> {
-        if self.0.is_empty() { None } else { self.take(|waiting| waiting.after_next && same_queue(&waiting.what)) }
+        if self.0.is_empty() {
+            None
+        } else {
+            self.take(|waiting| waiting.after_next && same_queue(&waiting.what))
+        }
     }
 
     /// The oldest that is `wanted`.

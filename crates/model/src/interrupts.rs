@@ -1,4 +1,5 @@
-//! The interrupts of a simulated function: pin, MSI and MSI-X with masks and pending bits, delivered to real eventfds.
+//! The interrupts of a simulated function: pin, MSI and MSI-X with masks and pending bits,
+//! delivered to real eventfds.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,10 +51,12 @@ impl Interrupts {
 
     /// Enables `count` vectors of `kind` and disables everything else.
     pub(super) fn enable(self: &Arc<Self>, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let (signals, seen): (Vec<_>, Vec<_>) = (0..count).map(|_| signal()).collect::<Result<_, _>>()?;
+        let (signals, seen): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| signal()).collect::<Result<_, _>>()?;
         self.disable();
         let generation = self.tie(kind, 0, signals.into_iter().map(Some).collect());
-        let control: Arc<dyn IrqControl> = Arc::new(Control { interrupts: Arc::clone(self), generation });
+        let control: Arc<dyn IrqControl> =
+            Arc::new(Control { interrupts: Arc::clone(self), generation });
         let irq = |(seen, vector)| Irq::new(seen, kind, vector, Some(Arc::clone(&control)));
         Ok(seen.into_iter().zip(0..).map(irq).collect())
     }
@@ -64,8 +67,9 @@ impl Interrupts {
         *state = state.without_vectors();
     }
 
-    /// Delivers vectors `first` and on of `kind` to `signals`, and holds back those without one; disables every other kind. What was held
-    /// back is delivered. Returns the generation of what is enabled now.
+    /// Delivers vectors `first` and on of `kind` to `signals`, and holds back those without one;
+    /// disables every other kind. What was held back is delivered. Returns the generation of what
+    /// is enabled now.
     pub(super) fn tie(&self, kind: IrqKind, first: u16, signals: Vec<Option<OwnedFd>>) -> u64 {
         let mut state = self.state();
         if state.kind != Some(kind) {
@@ -86,13 +90,16 @@ impl Interrupts {
         state.generation
     }
 
-    /// A message of `vector`. Without effect unless MSI or MSI-X is enabled; MSI with fewer vectors than asked for wraps.
+    /// A message of `vector`. Without effect unless MSI or MSI-X is enabled; MSI with fewer vectors
+    /// than asked for wraps.
     #[inline]
     pub(super) fn raise(&self, vector: u16) {
         let mut state = self.state();
         let index = match state.kind {
             Some(IrqKind::MsiX) => usize::from(vector),
-            Some(IrqKind::Msi) if !state.vectors.is_empty() => usize::from(vector) % state.vectors.len(),
+            Some(IrqKind::Msi) if !state.vectors.is_empty() => {
+                usize::from(vector) % state.vectors.len()
+            }
             _ => return,
         };
         if let Some(vector) = state.vectors.get_mut(index) {
@@ -165,7 +172,14 @@ impl State {
     /// What stays when everything is disabled: the pins, as the model drives them.
     fn without_vectors(&self) -> Self {
         let Self { levels, pin_disabled, edges, generation, .. } = *self;
-        Self { kind: None, vectors: Vec::new(), levels, pin_disabled, edges, generation: generation + 1 }
+        Self {
+            kind: None,
+            vectors: Vec::new(),
+            levels,
+            pin_disabled,
+            edges,
+            generation: generation + 1,
+        }
     }
 
     fn set_mask(&mut self, index: usize, masked: bool) {
@@ -193,7 +207,8 @@ impl State {
         }
     }
 
-    /// A pin that is an edge: it is delivered once, and kept while it is masked, as the PC's interrupt controller does.
+    /// A pin that is an edge: it is delivered once, and kept while it is masked, as the PC's
+    /// interrupt controller does.
     fn deliver_edge(&mut self, pin: usize) {
         if self.kind != Some(IrqKind::Intx) {
             return;
@@ -212,7 +227,8 @@ impl State {
 impl Vector {
     fn signal(&self) {
         if let Some(signal) = &self.signal {
-            // It can only fail when the count is at its maximum, and then there is someone to wake already.
+            // It can only fail when the count is at its maximum, and then there is someone to wake
+            // already.
             let _ = rustix::io::write(signal, &1u64.to_ne_bytes());
         }
     }
@@ -248,6 +264,8 @@ impl IrqControl for Control {
 pub(super) fn signal() -> Result<(OwnedFd, OwnedFd), Error> {
     let signal = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
         .map_err(|error| Error::os("creating an eventfd for an interrupt", error))?;
-    let seen = signal.try_clone().map_err(|error| Error::os("duplicating an interrupt's eventfd", error))?;
+    let seen = signal
+        .try_clone()
+        .map_err(|error| Error::os("duplicating an interrupt's eventfd", error))?;
     Ok((signal, seen))
 }

@@ -1,4 +1,5 @@
-//! The address translation between a model and memory: what is not mapped is blocked, counted and reported.
+//! The address translation between a model and memory: what is not mapped is blocked, counted and
+//! reported.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -47,7 +48,8 @@ pub struct SimIommu {
 }
 
 impl SimIommu {
-    /// A translation of `bits` address bits in which `reserved` (besides the interrupt window) cannot be used.
+    /// A translation of `bits` address bits in which `reserved` (besides the interrupt window)
+    /// cannot be used.
     pub(super) fn new(bits: u32, reserved: &[RangeInclusive<u64>]) -> Self {
         let last = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
         let mut usable = vec![0..=last];
@@ -115,24 +117,35 @@ impl Iommu for SimIommu {
     fn map(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
         let len = pages.len();
         let last = iova.checked_add((len as u64).saturating_sub(1));
-        let inside = last.is_some_and(|last| self.usable.iter().any(|range| range.contains(&iova) && range.contains(&last)));
+        let inside = last.is_some_and(|last| {
+            self.usable.iter().any(|range| range.contains(&iova) && range.contains(&last))
+        });
         if !iova.is_multiple_of(PAGE as u64) || len == 0 || !inside {
-            return Err(Error::Invalid(format!("mapping {len:#x} bytes at {iova:#x}: not on a page, or not in a usable range")));
+            return Err(Error::Invalid(format!(
+                "mapping {len:#x} bytes at {iova:#x}: not on a page, or not in a usable range"
+            )));
         }
         let window = Window::new(pages.clone(), iova);
         let mut windows = self.windows_mut();
-        if windows.iter().any(|other| iova < other.iova() + other.len() as u64 && other.iova() < iova + len as u64) {
-            return Err(Error::Busy(format!("device addresses {iova:#x}+{len:#x} are mapped already")));
+        if windows.iter().any(|other| {
+            iova < other.iova() + other.len() as u64 && other.iova() < iova + len as u64
+        }) {
+            return Err(Error::Busy(format!(
+                "device addresses {iova:#x}+{len:#x} are mapped already"
+            )));
         }
         windows.push(window);
         Ok(())
     }
 
     fn unmap(&self, iova: u64, len: usize) -> Result<(), Error> {
-        // The write lock waits for accesses that are under way, so after it the device reaches the range no more.
+        // The write lock waits for accesses that are under way, so after it the device reaches the
+        // range no more.
         let mut windows = self.windows_mut();
         let found = windows.iter().position(|window| window.iova() == iova && window.len() == len);
-        let index = found.ok_or_else(|| Error::Invalid(format!("{iova:#x}+{len:#x} was not mapped as one range")))?;
+        let index = found.ok_or_else(|| {
+            Error::Invalid(format!("{iova:#x}+{len:#x} was not mapped as one range"))
+        })?;
         windows.swap_remove(index);
         Ok(())
     }
@@ -198,7 +211,10 @@ mod tests {
         assert!(iommu.unmap(0x10000, 4096).is_err());
         iommu.unmap(0x10000, 8192).unwrap();
         let mut byte = [0];
-        assert_eq!(iommu.reach(0x10000, 1, false, |w| w.read(0x10000, &mut byte).then_some(())), Err(Blocked::Unmapped));
+        assert_eq!(
+            iommu.reach(0x10000, 1, false, |w| w.read(0x10000, &mut byte).then_some(())),
+            Err(Blocked::Unmapped)
+        );
         assert_eq!(iommu.fault_count(), 1);
     }
 }

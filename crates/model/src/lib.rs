@@ -1,21 +1,24 @@
 //! Device models in this process, with one place for fault hooks.
 //!
 //! # Shape
-//! [`SimDevice`] is a PCI function around a [`Model`]: it has configuration space, BARs, an MSI-X table, real eventfds for interrupts,
-//! and an IOMMU through which every access of the model to memory goes. [`SimHandle`] is the other side of it: what a test does
-//! to the device while a driver runs.
+//! [`SimDevice`] is a PCI function around a [`Model`]: it has configuration space, BARs, an MSI-X
+//! table, real eventfds for interrupts, and an IOMMU through which every access of the model to
+//! memory goes. [`SimHandle`] is the other side of it: what a test does to the device while a
+//! driver runs.
 //!
 //! # Time
-//! A model does its work inside of the register write that starts it, so that a test is deterministic and needs no thread;
-//! [`Timing`] holds work back or delays it.
+//! A model does its work inside of the register write that starts it, so that a test is
+//! deterministic and needs no thread; [`Timing`] holds work back or delays it.
 //!
 //! # Options
-//! A device is named `sim:MODEL,KEY=VALUE,...`. Every model knows `arena=64M` (bytes of DMA memory), `below=4G` (device addresses
-//! below that), `reserved=0x100000-0x1fffff` (device addresses that cannot be used) and `delay=100us` (how long its work takes).
+//! A device is named `sim:MODEL,KEY=VALUE,...`. Every model knows `arena=64M` (bytes of DMA
+//! memory), `below=4G` (device addresses below that), `reserved=0x100000-0x1fffff` (device
+//! addresses that cannot be used) and `delay=100us` (how long its work takes).
 //!
 //! # A model for a device of your own
-//! Implement [`Model`]: say what the function is, answer reads, act on writes, forget everything at a reset. Memory is reached
-//! through the [`Bus`]. The whole of a device that counts its writes and tells memory about each:
+//! Implement [`Model`]: say what the function is, answer reads, act on writes, forget everything at
+//! a reset. Memory is reached through the [`Bus`]. The whole of a device that counts its writes and
+//! tells memory about each:
 //!
 //! ```
 //! use ring3_model::{BarLayout, Bus, Identity, Model, Platform, SimDevice};
@@ -27,7 +30,18 @@
 //! impl Model for Counter {
 //!     fn identity(&self) -> Identity {
 //!         let bars = vec![BarLayout { index: 0, len: 4096, ports: false }];
-//!         Identity { vendor: 0x1234, device: 1, revision: 0, class: 0xff0000, bars, pins: 0, msi: 1, msix: None, express: false, dma_bits: 64 }
+//!         Identity {
+//!             vendor: 0x1234,
+//!             device: 1,
+//!             revision: 0,
+//!             class: 0xff0000,
+//!             bars,
+//!             pins: 0,
+//!             msi: 1,
+//!             msix: None,
+//!             express: false,
+//!             dma_bits: 64,
+//!         }
 //!     }
 //!     fn read(&mut self, _: &Bus, _: u8, _: u64, _: usize) -> u64 {
 //!         self.writes
@@ -112,7 +126,8 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn vfio_user::Served
         ("sim", "virtio-net") => Arc::new(virtio::net::open(uri, options)?),
         _ => {
             return Err(Error::Unsupported(format!(
-                "{uri}: there is no such model; there are sim:nvme, sim:ahci, sim:ide, sim:virtio-blk, sim:e1000, sim:virtio-net and sim:edu"
+                "{uri}: there is no such model; there are sim:nvme, sim:ahci, sim:ide, \
+                sim:virtio-blk, sim:e1000, sim:virtio-net and sim:edu"
             )));
         }
     })

@@ -5,14 +5,18 @@ use ring3_device::Error;
 use super::fault::{FaultPlan, Vocabulary};
 use super::{Model, Platform, SimDevice, Timing};
 use ring3_device::{OpenOptions, Uri};
-pub(super) use ring3_device::{parse_duration as duration, parse_number as number, parse_range as range};
+pub(super) use ring3_device::{
+    parse_duration as duration, parse_number as number, parse_range as range,
+};
 
-/// What a device may say that wants to do something to a terminal: clear it, name its window, turn the direction of writing.
+/// What a device may say that wants to do something to a terminal: clear it, name its window, turn
+/// the direction of writing.
 pub(super) const WILD_TEXT: [&str; 3] = ["\x1b]0;S\x07", "\x1b[2Jdisk\u{202e}\r\n", "\x1b[0m"];
 
 /// The address of one network card.
 pub(super) fn mac(text: &str) -> Option<[u8; 6]> {
-    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let bytes: Option<Vec<u8>> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
     bytes?.try_into().ok().filter(|mac: &[u8; 6]| mac[0] & 1 == 0)
 }
 
@@ -20,20 +24,29 @@ pub(super) fn mac(text: &str) -> Option<[u8; 6]> {
 pub(super) struct Options<'a>(&'a Uri);
 
 impl<'a> Options<'a> {
-    /// The options of `uri`, which must name `model` and have no keys beyond those of every model and `own`.
+    /// The options of `uri`, which must name `model` and have no keys beyond those of every model
+    /// and `own`.
     pub(super) fn of(uri: &'a Uri, model: &str, own: &[&str]) -> Result<Self, Error> {
         if uri.scheme != "sim" || uri.target != model {
             return Err(Error::Invalid(format!("{uri} is not the simulated model sim:{model}")));
         }
-        let known: Vec<&str> = own.iter().chain(&OpenOptions::KEYS).chain(&["reserved", "delay"]).copied().collect();
+        let known: Vec<&str> =
+            own.iter().chain(&OpenOptions::KEYS).chain(&["reserved", "delay"]).copied().collect();
         uri.only(&known)?;
         Ok(Self(uri))
     }
 
     /// What `read` makes of the value of `key`; `default` if the key is not there.
-    pub(super) fn get<T>(&self, key: &str, wants: &str, default: T, read: impl Fn(&str) -> Option<T>) -> Result<T, Error> {
+    pub(super) fn get<T>(
+        &self,
+        key: &str,
+        wants: &str,
+        default: T,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, Error> {
         let Some(text) = self.0.options.get(key) else { return Ok(default) };
-        read(text).ok_or_else(|| Error::Invalid(format!("{}: {key}={text}: it must be {wants}", self.0)))
+        read(text)
+            .ok_or_else(|| Error::Invalid(format!("{}: {key}={text}: it must be {wants}", self.0)))
     }
 
     pub(super) fn switch(&self, key: &str, default: bool) -> Result<bool, Error> {
@@ -42,14 +55,19 @@ impl<'a> Options<'a> {
 
     /// `text=wild`: the device's strings are [`WILD_TEXT`].
     pub(super) fn wild_text(&self) -> Result<bool, Error> {
-        self.get("text", "plain or wild", false, |text| ["plain", "wild"].iter().position(|word| *word == text).map(|at| at == 1))
+        self.get("text", "plain or wild", false, |text| {
+            ["plain", "wild"].iter().position(|word| *word == text).map(|at| at == 1)
+        })
     }
 
     pub(super) fn platform(&self, asked: OpenOptions) -> Result<Platform, Error> {
         let OpenOptions { arena, below, memory, .. } = asked.overridden_by(self.0)?;
-        let reserved = self.get("reserved", "a range of addresses, as 0x100000-0x1fffff", Vec::new(), |text| {
-            range(text).map(|range| vec![range])
-        })?;
+        let reserved = self.get(
+            "reserved",
+            "a range of addresses, as 0x100000-0x1fffff",
+            Vec::new(),
+            |text| range(text).map(|range| vec![range]),
+        )?;
         Ok(Platform { arena, memory, below, reserved })
     }
 
@@ -66,7 +84,9 @@ impl<'a> Options<'a> {
     }
 
     pub(super) fn timing(&self) -> Result<Timing, Error> {
-        self.get("delay", "a time up to 60s, as 100us or 5ms", Timing::Inline, |text| duration(text).map(Timing::After))
+        self.get("delay", "a time up to 60s, as 100us or 5ms", Timing::Inline, |text| {
+            duration(text).map(Timing::After)
+        })
     }
 }
 
@@ -80,7 +100,8 @@ mod tests {
         let error = Options::of(&uri, "edu", &[]).unwrap().timing().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "invalid request: sim:edu,delay=long: delay=long: it must be a time up to 60s, as 100us or 5ms"
+            "invalid request: sim:edu,delay=long: delay=long: it must be a time up to 60s, as \
+            100us or 5ms"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Register writes that were recorded and not yet delivered, so that a benchmark can count the driver without the model.
+//! Register writes that were recorded and not yet delivered, so that a benchmark can count the
+//! driver without the model.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -24,7 +25,12 @@ pub(super) struct Posted {
 impl Posted {
     pub(super) fn new() -> Self {
         let slots = [const { AtomicU64::new(0) }; SLOTS];
-        Self { on: AtomicBool::new(false), slots, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) }
+        Self {
+            on: AtomicBool::new(false),
+            slots,
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+        }
     }
 
     pub(super) fn set(&self, on: bool) {
@@ -35,7 +41,8 @@ impl Posted {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Records a write; false if recording is off, or there is no room, or the offset is beyond what a record holds.
+    /// Records a write; false if recording is off, or there is no room, or the offset is beyond
+    /// what a record holds.
     ///
     /// A benchmark counts this as the driver's, so it is as short as can be: about 20 instructions.
     #[inline]
@@ -43,7 +50,8 @@ impl Posted {
         if !self.on.load(Ordering::Relaxed) || offset >= OFFSETS {
             return false;
         }
-        let used = self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Acquire));
+        let used =
+            self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Acquire));
         if used >= SLOTS - SPARE {
             return false;
         }

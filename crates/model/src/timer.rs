@@ -22,9 +22,14 @@ struct Inner {
 pub(super) struct Timer(Arc<Inner>);
 
 impl Timer {
-    /// Calls `wake`, from a thread of its own, whenever a time given to [`wake_at`](Self::wake_at) has come.
+    /// Calls `wake`, from a thread of its own, whenever a time given to [`wake_at`](Self::wake_at)
+    /// has come.
     pub(super) fn new(wake: impl Fn(Instant) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Inner { state: Mutex::default(), changed: Condvar::new(), wake: Box::new(wake) }))
+        Self(Arc::new(Inner {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            wake: Box::new(wake),
+        }))
     }
 
     /// Wakes at `when`, or earlier if an earlier time was asked for and has not come yet.
@@ -60,10 +65,14 @@ impl Inner {
         }
         if !state.started {
             let inner = Arc::clone(this);
-            let spawned = std::thread::Builder::new().name("ring3-sim-timer".into()).spawn(move || inner.run());
+            let spawned = std::thread::Builder::new()
+                .name("ring3-sim-timer".into())
+                .spawn(move || inner.run());
             match spawned {
                 Ok(_) => state.started = true,
-                Err(error) => tracing::error!(%error, "no timer thread: delayed work of the model will not be done"),
+                Err(error) => {
+                    tracing::error!(%error, "no timer thread: delayed work of the model will not be done")
+                }
             }
         }
     }
@@ -78,7 +87,12 @@ impl Inner {
             let now = Instant::now();
             state = match state.due {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(due) if due > now => self.changed.wait_timeout(state, due - now).unwrap_or_else(PoisonError::into_inner).0,
+                Some(due) if due > now => {
+                    self.changed
+                        .wait_timeout(state, due - now)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
                 Some(_) => {
                     state.due = None;
                     drop(state);

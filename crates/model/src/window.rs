@@ -1,4 +1,5 @@
-//! A range of device addresses and the memory behind it: the only place where a model's accesses touch memory.
+//! A range of device addresses and the memory behind it: the only place where a model's accesses
+//! touch memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +39,8 @@ impl Window {
     #[inline]
     pub(super) fn read(&self, iova: u64, bytes: &mut [u8]) -> bool {
         let Some(from) = self.locate(iova, bytes.len()) else { return false };
-        // SAFETY: `locate` proved the range; the destination is a Rust slice and so outside of shared memory.
+        // SAFETY: `locate` proved the range; the destination is a Rust slice and so outside of
+        // shared memory.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
         true
     }
@@ -47,7 +49,8 @@ impl Window {
     #[inline]
     pub(super) fn write(&self, iova: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.locate(iova, bytes.len()) else { return false };
-        // SAFETY: `locate` proved the range; the source is a Rust slice and so outside of shared memory.
+        // SAFETY: `locate` proved the range; the source is a Rust slice and so outside of shared
+        // memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         true
     }
@@ -70,7 +73,8 @@ impl Window {
         if !at.is_aligned() {
             return None;
         }
-        // SAFETY: eight bytes of the mapping, aligned, alive as long as `self`, accessed by atomics or byte copies only.
+        // SAFETY: eight bytes of the mapping, aligned, alive as long as `self`, accessed by atomics
+        // or byte copies only.
         Some(unsafe { AtomicU64::from_ptr(at) })
     }
 }

@@ -136,7 +136,9 @@ impl Wire {
     /// Whether the wire takes another frame: a cable is as fast as who reads it.
     pub(super) fn has_room(&self) -> bool {
         match self {
-            Self::Cable(End { cable, side: Some(side), .. }) => cable.side(1 - *side).coming.len() < KEPT,
+            Self::Cable(End { cable, side: Some(side), .. }) => {
+                cable.side(1 - *side).coming.len() < KEPT
+            }
             _ => true,
         }
     }

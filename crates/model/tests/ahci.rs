@@ -29,7 +29,10 @@ fn complaint(client: &Client) -> String {
 fn the_function_is_an_ahci_controller_with_messages_and_a_pin() {
     let client = Client::open("sim:ahci", None);
     assert_eq!(client.device.config_read(8, 4) >> 8, CLASS);
-    assert_eq!(client.device.config_read(u64::from(client.device.config_read(pci::CAPABILITIES, 1)), 1), u32::from(pci::CAP_MSI));
+    assert_eq!(
+        client.device.config_read(u64::from(client.device.config_read(pci::CAPABILITIES, 1)), 1),
+        u32::from(pci::CAP_MSI)
+    );
     let limits = client.device.irq_limits();
     assert_eq!((limits.intx, limits.msi, limits.msix), (1, 1, 0));
     assert!(client.device.bar(0).is_err() && client.device.bar(BAR).is_ok());
@@ -48,7 +51,10 @@ fn capabilities_say_what_was_asked_for() {
 #[test]
 fn firmware_gives_the_controller_away_when_the_system_asks() {
     let client = Client::open("sim:ahci,handoff=on", None);
-    assert_eq!((client.get(registers::CAPABILITIES2).handoff(), client.get(registers::HANDOFF).firmware()), (1, 1));
+    assert_eq!(
+        (client.get(registers::CAPABILITIES2).handoff(), client.get(registers::HANDOFF).firmware()),
+        (1, 1)
+    );
     client.set(registers::HANDOFF, Handoff(0).with_system(1));
     assert_eq!(client.get(registers::HANDOFF), Handoff(0).with_system(1));
 }
@@ -129,7 +135,10 @@ fn a_software_reset_comes_in_two_frames() {
         client.issue(1);
         assert_eq!(client.issued(), 0);
     }
-    assert_eq!((client.status().status().0, client.frame().error(), client.frame().count()), (0x50, 1, 1));
+    assert_eq!(
+        (client.status().status().0, client.frame().error(), client.frame().count()),
+        (0x50, 1, 1)
+    );
     assert!(client.identify().is_ata());
 }
 
@@ -137,9 +146,27 @@ fn a_software_reset_comes_in_two_frames() {
 fn a_disk_says_who_it_is() {
     let client = Client::ready("sim:ahci,size=1M,depth=8,multiple=4");
     let identify = client.identify();
-    assert!(identify.is_ata() && identify.is_intact() && identify.has_lba48() && identify.has_flush_ext());
-    assert!(identify.has_fua() && identify.has_trim() && identify.cache_enabled() && identify.has_smart());
-    assert_eq!((identify.blocks(), identify.block_size(), identify.queue_depth(), identify.multiple_limit()), (2048, 512, 8, 4));
+    assert!(
+        identify.is_ata()
+            && identify.is_intact()
+            && identify.has_lba48()
+            && identify.has_flush_ext()
+    );
+    assert!(
+        identify.has_fua()
+            && identify.has_trim()
+            && identify.cache_enabled()
+            && identify.has_smart()
+    );
+    assert_eq!(
+        (
+            identify.blocks(),
+            identify.block_size(),
+            identify.queue_depth(),
+            identify.multiple_limit()
+        ),
+        (2048, 512, 8, 4)
+    );
     client.is_blameless();
 }
 
@@ -163,7 +190,10 @@ fn each_kind_of_command_ends_with_a_frame_of_its_own() {
         client.happened()
     };
     assert_eq!(what(&|| assert!(client.identify().is_ata())), Interrupts(0).with_pio_frame(1));
-    assert_eq!(what(&|| assert!(!client.run(&read(0, 1), false, 512).status().failed())), Interrupts(0).with_register_frame(1));
+    assert_eq!(
+        what(&|| assert!(!client.run(&read(0, 1), false, 512).status().failed())),
+        Interrupts(0).with_register_frame(1)
+    );
     let queued = || assert!(!client.run_queued(opcode::READ_QUEUED, 0, 1, 512).status().failed());
     assert_eq!(what(&queued), Interrupts(0).with_device_bits(1));
 }
@@ -219,7 +249,10 @@ fn commands_that_are_not_queued_are_done_one_by_one() {
     }
     client.issue(0b111 << 3);
     for (left, slot) in [(0b111, 3), (0b110, 4), (0b100, 5)] {
-        assert_eq!((client.handle().held(), client.issued(), client.status().status().busy()), (1, left << 3, 1));
+        assert_eq!(
+            (client.handle().held(), client.issued(), client.status().status().busy()),
+            (1, left << 3, 1)
+        );
         assert_eq!(client.get(port::command(0)).0 >> 8 & 0x1f, slot);
         client.handle().release_one();
     }
@@ -286,9 +319,16 @@ fn a_queued_command_that_fails_takes_the_others_with_it_and_the_log_names_it() {
     client.issue_queued(0b110_0001);
     client.handle().release_tag(0, 5);
     client.handle().set_timing(Timing::Inline);
-    assert_eq!((client.happened().task_file_error(), client.active(), client.handle().held()), (1, 0b110_0001, 0));
+    assert_eq!(
+        (client.happened().task_file_error(), client.active(), client.handle().held()),
+        (1, 0b110_0001, 0)
+    );
     client.recover();
-    assert_eq!(client.run(&read(0, 1), false, 512).error().aborted(), 1, "nothing goes before the log was read");
+    assert_eq!(
+        client.run(&read(0, 1), false, 512).error().aborted(),
+        1,
+        "nothing goes before the log was read"
+    );
     client.recover();
     client.run(&task(opcode::READ_LOG_EXT, opcode::LOG_QUEUED_ERROR.into(), 1), false, 512);
     let page = QueuedErrorLog::from_bytes(&client.bytes(0, 512)).unwrap();
@@ -308,7 +348,14 @@ fn a_command_among_queued_ones_ends_them_all_and_is_noted() {
     client.issue_queued(1);
     client.put(1, &read(0, 1), false, 0, 512);
     client.issue(2);
-    assert_eq!((client.status().error().aborted(), client.happened().task_file_error(), client.handle().held()), (1, 1, 0));
+    assert_eq!(
+        (
+            client.status().error().aborted(),
+            client.happened().task_file_error(),
+            client.handle().held()
+        ),
+        (1, 1, 0)
+    );
     assert!(client.handle().complaints()[0].contains("in flight together"));
 }
 
@@ -385,10 +432,15 @@ fn rules_of_the_command_register_are_watched() {
             client.set(port::command(0), Command(0).with_start(1));
         }),
         ("PxCMD.CLO set while ST is set", |client| {
-            client.set(port::command(0), Command(0).with_receive(1).with_start(1).with_override_busy(1));
+            client.set(
+                port::command(0),
+                Command(0).with_receive(1).with_start(1).with_override_busy(1),
+            );
         }),
         ("PxCLB written while PxCMD.ST is set", |client| client.set(port::command_list(0), 0)),
-        ("PxSCTL.DET changed while PxCMD.ST is set", |client| client.set(port::sata_control(0), SataControl(4))),
+        ("PxSCTL.DET changed while PxCMD.ST is set", |client| {
+            client.set(port::sata_control(0), SataControl(4))
+        }),
     ];
     for (says, breaks) in rules {
         let client = Client::ready("sim:ahci");
@@ -428,7 +480,10 @@ fn memory_that_is_not_reached_stops_the_port_and_leaves_the_drive_waiting() {
     let client = Client::ready("sim:ahci");
     client.put_regions(0, &read(0, 1), false, &[Region::new(0xdead_0000, 512).unwrap()]);
     client.issue(1);
-    assert_eq!((client.happened().memory_fatal(), client.issued(), client.status().status().busy()), (1, 1, 1));
+    assert_eq!(
+        (client.happened().memory_fatal(), client.issued(), client.status().status().busy()),
+        (1, 1, 1)
+    );
     assert_eq!(client.handle().faults()[0].iova, 0xdead_0000);
     client.stop();
     client.reset_link();
@@ -468,7 +523,10 @@ fn a_busy_bit_can_be_overridden_while_the_port_stands() {
     client.stop();
     assert_eq!(client.status().status().busy(), 1);
     client.set(port::command(0), Command(0).with_receive(1).with_override_busy(1));
-    assert_eq!((client.status().status().busy(), client.get(port::command(0)).override_busy()), (0, 0));
+    assert_eq!(
+        (client.status().status().busy(), client.get(port::command(0)).override_busy()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -491,7 +549,11 @@ fn what_was_not_flushed_is_lost_with_the_power() {
 #[test]
 fn without_its_cache_the_drive_loses_nothing() {
     let client = Client::ready("sim:ahci");
-    let feature = |feature: u8| TaskFile { command: opcode::SET_FEATURES, features: feature.into(), ..TaskFile::default() };
+    let feature = |feature: u8| TaskFile {
+        command: opcode::SET_FEATURES,
+        features: feature.into(),
+        ..TaskFile::default()
+    };
     client.write_bytes(0, 1, 1);
     client.run(&feature(opcode::FEATURE_DISABLE_CACHE), false, 0);
     assert!(!client.identify().cache_enabled());
@@ -506,7 +568,8 @@ fn without_its_cache_the_drive_loses_nothing() {
 fn trimmed_blocks_read_as_zeroes() {
     let client = Client::ready("sim:ahci,size=1M");
     client.write_bytes(0, 16, 7);
-    let trim = TaskFile { features: opcode::DSM_TRIM.into(), ..task(opcode::DATA_SET_MANAGEMENT, 0, 1) };
+    let trim =
+        TaskFile { features: opcode::DSM_TRIM.into(), ..task(opcode::DATA_SET_MANAGEMENT, 0, 1) };
     client.fill(0);
     client.buffer.write(0, &TrimRange { lba: 4, blocks: 8 }.to_bytes()).unwrap();
     assert!(!client.run(&trim, true, 512).status().failed());
@@ -550,7 +613,10 @@ fn lists_lie_at_multiples_of_their_size() {
     client.enable();
     client.set(port::command_list(0), 0xffff_ffff);
     client.set(port::received(0), 0xffff_ffff);
-    assert_eq!((client.get(port::command_list(0)), client.get(port::received(0))), (0xffff_fc00, 0xffff_ff00));
+    assert_eq!(
+        (client.get(port::command_list(0)), client.get(port::received(0))),
+        (0xffff_fc00, 0xffff_ff00)
+    );
 }
 
 #[test]
@@ -559,7 +625,10 @@ fn registers_want_whole_dwords_and_an_enabled_controller() {
     client.set(port::interrupt_enable(0), Interrupts(0));
     client.bar.write8(0, 1);
     let complaints = client.handle().complaints();
-    assert!(complaints[0].contains("GHC.AE is clear") && complaints[1].contains("whole dwords"), "{complaints:?}");
+    assert!(
+        complaints[0].contains("GHC.AE is clear") && complaints[1].contains("whole dwords"),
+        "{complaints:?}"
+    );
 }
 
 #[test]
@@ -569,15 +638,24 @@ fn the_host_s_accesses_are_counted() {
     client.put(0, &queued(opcode::READ_QUEUED, 0, 1, 0), false, 0, 512);
     client.issue_queued(1);
     let after = client.handle().counters();
-    assert_eq!((after.writes - before.writes, after.reads, after.doorbells - before.doorbells), (2, before.reads, 1));
-    assert_eq!((after.commands - before.commands, after.admin_commands, after.interrupts), (1, 0, before.interrupts + 1));
+    assert_eq!(
+        (after.writes - before.writes, after.reads, after.doorbells - before.doorbells),
+        (2, before.reads, 1)
+    );
+    assert_eq!(
+        (after.commands - before.commands, after.admin_commands, after.interrupts),
+        (1, 0, before.interrupts + 1)
+    );
 }
 
 #[test]
 fn a_drive_that_is_pulled_out_is_gone_until_it_is_put_back() {
     let client = Client::ready("sim:ahci");
     client.handle().unplug(0);
-    assert_eq!((client.link().detection(), client.happened().phy_change(), client.taken()), (0, 1, 1));
+    assert_eq!(
+        (client.link().detection(), client.happened().phy_change(), client.taken()),
+        (0, 1, 1)
+    );
     client.stop();
     client.handle().plug(0);
     assert_eq!(client.link().detection(), SataStatus::LINKED);

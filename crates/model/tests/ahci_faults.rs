@@ -124,7 +124,10 @@ fn an_error_on_the_link_stops_the_port() {
 fn a_stuck_command_has_ended_and_is_still_issued() {
     let client = Client::ready("sim:ahci,fault=stuck:read");
     read_into_slot_0(&client);
-    assert_eq!((client.issued(), client.status().status().0, client.happened().register_frame()), (1, 0x50, 1));
+    assert_eq!(
+        (client.issued(), client.status().status().0, client.happened().register_frame()),
+        (1, 0x50, 1)
+    );
     client.stop();
     assert_eq!(client.issued(), 0);
     client.start();
@@ -135,7 +138,10 @@ fn a_stuck_command_has_ended_and_is_still_issued() {
 fn a_dropped_end_leaves_the_command_where_it_is() {
     let client = Client::ready("sim:ahci,fault=drop:read+drop:read:3");
     read_into_slot_0(&client);
-    assert_eq!((client.issued(), client.status().status().busy(), client.happened()), (1, 1, Interrupts(0)));
+    assert_eq!(
+        (client.issued(), client.status().status().busy(), client.happened()),
+        (1, 1, Interrupts(0))
+    );
     reset(&client);
     assert!(works(&client));
     client.put(0, &queued(opcode::READ_QUEUED, 0, 1, 0), false, 0, 512);
@@ -168,7 +174,10 @@ fn a_reordered_command_ends_behind_the_next() {
 fn a_drive_is_pulled_out_in_the_middle_of_a_command() {
     let client = Client::ready("sim:ahci,fault=unplug:read");
     read_into_slot_0(&client);
-    assert_eq!((client.link().detection(), client.happened().phy_change(), client.issued()), (0, 1, 1));
+    assert_eq!(
+        (client.link().detection(), client.happened().phy_change(), client.issued()),
+        (0, 1, 1)
+    );
 }
 
 #[test]

@@ -22,7 +22,10 @@ fn a_reset_of_the_controller_forgets_all_but_the_places_of_lists() {
         client.set(registers::CONTROL, Control(0).with_reset(1));
         // Where nothing but AHCI is offered (CAP.SAM), it stays enabled.
         client.wait_for(|client| client.get(registers::CONTROL).reset() == 0);
-        assert_eq!((client.get(port::command(0)).start(), client.get(port::interrupt_enable(0)).0), (0, 0));
+        assert_eq!(
+            (client.get(port::command(0)).start(), client.get(port::interrupt_enable(0)).0),
+            (0, 0)
+        );
         assert_eq!(client.get(port::command_list(0)), client.list.iova() as u32);
         client.enable();
         client.start();
@@ -37,7 +40,10 @@ fn list_and_frames_run_as_long_as_they_are_asked_to() {
         let command = client.get(port::command(0));
         assert_eq!((command.running(), command.receiving()), (1, 1));
         client.set(port::command(0), Command(0));
-        assert_eq!((client.get(port::command(0)).running(), client.get(port::command(0)).receiving()), (0, 0));
+        assert_eq!(
+            (client.get(port::command(0)).running(), client.get(port::command(0)).receiving()),
+            (0, 0)
+        );
     });
 }
 
@@ -64,11 +70,19 @@ fn data_are_scattered_over_the_regions_in_order() {
         client.write_bytes(1, 1, 2);
         client.fill(0);
         let region = |at: u64, bytes| Region::new(client.buffer.iova() + at, bytes).unwrap();
-        client.put_regions(0, &read(0, 2), false, &[region(4096, 2), region(0, 1000), region(8192, 22)]);
+        client.put_regions(
+            0,
+            &read(0, 2),
+            false,
+            &[region(4096, 2), region(0, 1000), region(8192, 22)],
+        );
         client.issue(1);
         client.wait_for(|client| client.issued() == 0);
         assert_eq!((client.bytes(4095, 4), client.bytes(510, 2)), (vec![0, 1, 1, 0], vec![2, 2]));
-        assert_eq!((client.bytes(998, 4), client.bytes(8212, 3)), (vec![2, 2, 0, 0], vec![2, 2, 0]));
+        assert_eq!(
+            (client.bytes(998, 4), client.bytes(8212, 3)),
+            (vec![2, 2, 0, 0], vec![2, 2, 0])
+        );
         assert_eq!(client.moved(0), 1024);
         client.is_blameless();
     });

@@ -1,4 +1,5 @@
-//! Whatever a host writes into registers and memory, the simulated ATA controllers live, and give each drive back after a reset.
+//! Whatever a host writes into registers and memory, the simulated ATA controllers live, and give
+//! each drive back after a reset.
 
 use proptest::prelude::*;
 use ring3_device::Device;
@@ -25,7 +26,14 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let width = || prop_oneof![Just(1usize), Just(2), Just(4), Just(8)];
-    let value = prop_oneof![Just(0u32), Just(1), Just(u32::MAX), 0u32..0x100, any::<u32>(), (0u32..32).prop_map(|bit| 1 << bit)];
+    let value = prop_oneof![
+        Just(0u32),
+        Just(1),
+        Just(u32::MAX),
+        0u32..0x100,
+        any::<u32>(),
+        (0u32..32).prop_map(|bit| 1 << bit)
+    ];
     prop_oneof![
         8 => (0usize..256, width(), value, any::<bool>())
             .prop_map(|(register, width, value, address)| Step::Write { register, width, value, address }),
@@ -55,8 +63,10 @@ fn abuse<M: ring3_model::Model>(device: &SimDevice<M>, places: &[(u8, u64)], ste
         match step {
             Step::Write { register, width, value, address } => {
                 let (bar, offset) = place(register);
-                let (bar, value) =
-                    (device.bar(bar).unwrap(), if address { buffer.iova() as u32 + (value & 0xffff) } else { value });
+                let (bar, value) = (
+                    device.bar(bar).unwrap(),
+                    if address { buffer.iova() as u32 + (value & 0xffff) } else { value },
+                );
                 match width {
                     1 => bar.write8(offset, value as u8),
                     2 => bar.write16(offset, value as u16),

@@ -14,13 +14,15 @@ fn options(refused: Result<(), Error>) -> Vec<String> {
 }
 
 fn is_documented(option: &str) -> bool {
-    let cells = DOCUMENTATION.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let cells =
+        DOCUMENTATION.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     cells.flat_map(|cell| cell.split('`')).any(|word| word.split('=').next() == Some(option))
 }
 
 #[test]
 fn every_option_is_documented() {
-    let (asked, uri) = (OpenOptions::default(), |model| format!("sim:{model},no-such-option=1").parse().unwrap());
+    let (asked, uri) =
+        (OpenOptions::default(), |model| format!("sim:{model},no-such-option=1").parse().unwrap());
     let models = [
         edu::open(&uri("edu"), asked.clone()).map(drop),
         nvme::open(&uri("nvme"), asked.clone()).map(drop),
@@ -30,6 +32,7 @@ fn every_option_is_documented() {
         virtio::blk::open(&uri("virtio-blk"), asked.clone()).map(drop),
         virtio::net::open(&uri("virtio-net"), asked).map(drop),
     ];
-    let missing: Vec<_> = models.into_iter().flat_map(options).filter(|option| !is_documented(option)).collect();
+    let missing: Vec<_> =
+        models.into_iter().flat_map(options).filter(|option| !is_documented(option)).collect();
     assert_eq!(missing, Vec::<String>::new());
 }

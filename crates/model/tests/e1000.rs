@@ -35,7 +35,10 @@ fn a_mirror_answers_with_addresses_exchanged() {
     let mut client = running(",wire=mirror");
     client.send(&frame(OTHER, MAC, 100), |data| data);
     let answer = client.receive().unwrap().1;
-    assert_eq!((&answer[..12], &answer[12..]), (&[MAC, OTHER].concat()[..], &frame(OTHER, MAC, 100)[12..]));
+    assert_eq!(
+        (&answer[..12], &answer[12..]),
+        (&[MAC, OTHER].concat()[..], &frame(OTHER, MAC, 100)[12..])
+    );
 }
 
 #[test]
@@ -85,7 +88,10 @@ fn a_long_frame_takes_several_descriptors_and_needs_long_packets() {
     client.handle().inject(&frame(MAC, OTHER, 5000));
     let parts: Vec<(Extended, Vec<u8>)> = std::iter::from_fn(|| client.receive()).collect();
     assert_eq!(parts.iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [2048, 2048, 904]);
-    assert_eq!(parts.iter().map(|(word, _)| word.status() & status::END).collect::<Vec<_>>(), [0, 0, status::END]);
+    assert_eq!(
+        parts.iter().map(|(word, _)| word.status() & status::END).collect::<Vec<_>>(),
+        [0, 0, status::END]
+    );
     assert_eq!(parts.concat_bytes(), frame(MAC, OTHER, 5000));
 }
 
@@ -102,7 +108,9 @@ impl ConcatBytes for Vec<(Extended, Vec<u8>)> {
 #[test]
 fn only_the_last_frame_of_a_large_send_has_fin_and_psh() {
     let mut client = running("");
-    client.context(Context(0).with_segmentation(1).with_headers(54).with_segment(1000).with_payload(2500));
+    client.context(
+        Context(0).with_segmentation(1).with_headers(54).with_segment(1000).with_payload(2500),
+    );
     client.send(&tcp(2500, 0), |data| data.with_command(data.command() | command::SEGMENTATION));
     let flags: Vec<u8> = client.handle().sent().iter().map(|frame| frame[47] & 9).collect();
     assert_eq!(flags, [0, 0, 9]);
@@ -201,7 +209,9 @@ fn a_transmitter_hangs_until_a_reset() {
 
 #[test]
 fn a_faulty_card_writes_back_what_cannot_be() {
-    let mut client = running(",fault=wrong-length/0x4000:receive:1+garbage:receive:2+drop:receive:3+corrupt:receive:4");
+    let mut client = running(
+        ",fault=wrong-length/0x4000:receive:1+garbage:receive:2+drop:receive:3+corrupt:receive:4",
+    );
     (0..4).for_each(|_| client.handle().inject(&frame(MAC, OTHER, 100)));
     assert_eq!(client.receive().unwrap().0.length(), 0x4064);
     assert_eq!(client.receive().unwrap().0, Extended(u64::MAX));

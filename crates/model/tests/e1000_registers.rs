@@ -43,9 +43,15 @@ fn a_reset_loads_the_address_and_forgets_the_mask_and_the_filters() {
     each(|client| {
         client.set(receive::CONTROL, receive::Control(0).with_unicast_promiscuous(1));
         client.reset();
-        assert_eq!(client.get(receive::address_low(0)), u32::from_le_bytes(MAC[..4].try_into().unwrap()));
+        assert_eq!(
+            client.get(receive::address_low(0)),
+            u32::from_le_bytes(MAC[..4].try_into().unwrap())
+        );
         let high = AddressHigh(u32::from_le_bytes([MAC[4], MAC[5], 0, 0])).with_valid(1);
-        assert_eq!((client.get(receive::address_high(0)), client.get(receive::CONTROL).0), (high, 0));
+        assert_eq!(
+            (client.get(receive::address_high(0)), client.get(receive::CONTROL).0),
+            (high, 0)
+        );
         client.is_blameless();
     });
 }
@@ -54,9 +60,15 @@ fn a_reset_loads_the_address_and_forgets_the_mask_and_the_filters() {
 fn the_phy_names_itself_and_the_link_and_another_one_is_not_there() {
     each(|mut client| {
         client.start();
-        assert_eq!((client.phy(phy::ID_HIGH).data(), client.phy(phy::ID_HIGH).error()), (0x0141, 0));
+        assert_eq!(
+            (client.phy(phy::ID_HIGH).data(), client.phy(phy::ID_HIGH).error()),
+            (0x0141, 0)
+        );
         client.wait_for(|client| phy::Status(client.phy(phy::STATUS).data() as u16).link() == 1);
-        assert_eq!((client.get(general::STATUS).megabits(), client.get(general::STATUS).full_duplex()), (1000, 1));
+        assert_eq!(
+            (client.get(general::STATUS).megabits(), client.get(general::STATUS).full_duplex()),
+            (1000, 1)
+        );
     });
 }
 
@@ -92,7 +104,10 @@ fn checksums_are_put_in_and_found_right_or_wrong() {
         assert_eq!(word.status() & (checked | error::IP | error::TRANSPORT), checked);
         client.send(&tcp(100, 0xbad), |data| data);
         let (word, _) = client.await_frame();
-        assert_eq!(word.status() & (checked | error::IP | error::TRANSPORT), checked | error::TRANSPORT);
+        assert_eq!(
+            word.status() & (checked | error::IP | error::TRANSPORT),
+            checked | error::TRANSPORT
+        );
         client.is_blameless();
     });
 }
@@ -105,14 +120,19 @@ fn a_large_send_is_cut_into_frames_with_headers_of_their_own() {
         sent[50..52].copy_from_slice(&sum.to_be_bytes());
         sent[16..18].fill(0);
         sent[24..26].fill(0);
-        client.context(Context(0).with_segmentation(1).with_headers(54).with_segment(1000).with_payload(2500));
+        client.context(
+            Context(0).with_segmentation(1).with_headers(54).with_segment(1000).with_payload(2500),
+        );
         client.send(&sent, |data| {
-            data.with_command(data.command() | command::SEGMENTATION).with_insert_ip(1).with_insert_transport(1)
+            data.with_command(data.command() | command::SEGMENTATION)
+                .with_insert_ip(1)
+                .with_insert_transport(1)
         });
         let frames: Vec<Vec<u8>> = (0..3).map(|_| client.await_frame().1).collect();
         assert_eq!(frames.iter().map(Vec::len).collect::<Vec<_>>(), [1054, 1054, 554]);
         assert!(frames.iter().all(|frame| is_sound(frame)));
-        let sequences: Vec<u32> = frames.iter().map(|f| u32::from_be_bytes(f[38..42].try_into().unwrap())).collect();
+        let sequences: Vec<u32> =
+            frames.iter().map(|f| u32::from_be_bytes(f[38..42].try_into().unwrap())).collect();
         assert_eq!(sequences, [7, 1007, 2007]);
         let payload: Vec<u8> = frames.iter().flat_map(|frame| frame[54..].to_vec()).collect();
         assert_eq!(payload, sent[54..]);
@@ -126,9 +146,14 @@ fn a_large_send_is_cut_into_frames_with_headers_of_their_own() {
 fn a_tag_is_put_in_and_taken_out_again() {
     looped(|mut client| {
         client.set(general::VLAN_TYPE, 0x8100);
-        client.set(general::CONTROL, Control(0).with_full_duplex(1).with_link_up(1).with_auto_speed(1).with_vlan(1));
+        client.set(
+            general::CONTROL,
+            Control(0).with_full_duplex(1).with_link_up(1).with_auto_speed(1).with_vlan(1),
+        );
         let sent = frame(MAC, OTHER, 100);
-        client.send(&sent, |data| data.with_command(data.command() | command::VLAN).with_vlan(0x2007));
+        client.send(&sent, |data| {
+            data.with_command(data.command() | command::VLAN).with_vlan(0x2007)
+        });
         let (word, bytes) = client.await_frame();
         assert_eq!((word.status() & status::VLAN, word.vlan()), (status::VLAN, 0x2007));
         assert_eq!(bytes, sent);

@@ -1,4 +1,5 @@
-//! The simulated function around a model, seen by a raw client, with the teaching device as the model.
+//! The simulated function around a model, seen by a raw client, with the teaching device as the
+//! model.
 
 use std::time::Duration;
 
@@ -11,7 +12,11 @@ use ring3_model::{Blocked, DmaFault, Timing};
 use ring3_spec::{edu as spec, pci};
 
 fn open(text: &str) -> SimEdu {
-    edu::open(&text.parse::<Uri>().unwrap(), OpenOptions { arena: 2 << 20, below: 1 << 28, ..OpenOptions::default() }).unwrap()
+    edu::open(
+        &text.parse::<Uri>().unwrap(),
+        OpenOptions { arena: 2 << 20, below: 1 << 28, ..OpenOptions::default() },
+    )
+    .unwrap()
 }
 
 fn registers(device: &SimEdu) -> Registers {
@@ -35,7 +40,10 @@ fn the_function_says_what_it_is() {
     let device = open("sim:edu");
     assert_eq!(device.config_read(pci::VENDOR_ID, 2), spec::VENDOR.into());
     assert_eq!(device.config_read(pci::DEVICE_ID, 2), spec::DEVICE.into());
-    assert_eq!(device.config_read(pci::VENDOR_ID, 4), u32::from(spec::DEVICE) << 16 | u32::from(spec::VENDOR));
+    assert_eq!(
+        device.config_read(pci::VENDOR_ID, 4),
+        u32::from(spec::DEVICE) << 16 | u32::from(spec::VENDOR)
+    );
     assert_eq!(device.config_read(0x100, 4), u32::MAX);
 }
 
@@ -54,7 +62,9 @@ fn bars_msi_and_command_bits_cannot_be_written_and_the_rest_can() {
     assert!(device.config_write(pci::BAR0, 4, u32::MAX).is_err());
     assert!(device.config_write(u64::from(msi) + 2, 2, 1).is_err());
     let command = device.config_read(pci::COMMAND, 2);
-    assert!(device.config_write(pci::COMMAND, 2, command | u32::from(pci::COMMAND_BUS_MASTER)).is_err());
+    assert!(
+        device.config_write(pci::COMMAND, 2, command | u32::from(pci::COMMAND_BUS_MASTER)).is_err()
+    );
     assert!(device.config_write(pci::COMMAND, 2, command).is_ok());
     device.config_write(0x3c, 1, 11).unwrap();
     assert_eq!(device.config_read(0x3c, 1), 11);
@@ -89,7 +99,8 @@ fn liveness_reads_back_inverted() {
 #[test]
 fn a_factorial_is_computed_modulo_32_bits() {
     let registers = registers(&open("sim:edu"));
-    for (n, factorial) in [(0, 1), (5, 120), (12, 479_001_600), (13, 1_932_053_504), (u32::MAX, 0)] {
+    for (n, factorial) in [(0, 1), (5, 120), (12, 479_001_600), (13, 1_932_053_504), (u32::MAX, 0)]
+    {
         registers.write(spec::FACTORIAL, n);
         assert_eq!(registers.read(spec::FACTORIAL), factorial);
     }
@@ -99,7 +110,8 @@ fn a_factorial_is_computed_modulo_32_bits() {
 fn bytes_travel_into_the_device_and_back() {
     let device = open("sim:edu");
     device.set_bus_master(true).unwrap();
-    let (out, back) = (device.dma().arena().alloc(256, 8).unwrap(), device.dma().arena().alloc(256, 8).unwrap());
+    let (out, back) =
+        (device.dma().arena().alloc(256, 8).unwrap(), device.dma().arena().alloc(256, 8).unwrap());
     out.fill(0xa5);
     start_dma(&device, out.iova(), spec::BUFFER, 256, 0);
     start_dma(&device, spec::BUFFER, back.iova(), 256, spec::DMA_TO_MEMORY);
@@ -124,7 +136,8 @@ fn a_transfer_that_runs_over_the_end_of_the_arena_writes_nothing() {
     device.set_bus_master(true).unwrap();
     let arena = device.dma().arena();
     // The page that outlives drivers is the last.
-    let (rest, kept) = (arena.alloc(arena.len() - Kept::BYTES, 4096).unwrap(), arena.kept().unwrap());
+    let (rest, kept) =
+        (arena.alloc(arena.len() - Kept::BYTES, 4096).unwrap(), arena.kept().unwrap());
     let pattern = 0x1111_1111_1111_1111;
     kept.store(Kept::WORDS - 1, pattern);
     let end = rest.iova() + arena.len() as u64;
@@ -227,7 +240,10 @@ fn work_that_is_held_is_done_when_it_is_released() {
     let device = open("sim:edu");
     device.handle().set_timing(Timing::Held);
     registers(&device).write(spec::FACTORIAL, 5);
-    assert_eq!(registers(&device).read(spec::STATUS) & spec::STATUS_COMPUTING, spec::STATUS_COMPUTING);
+    assert_eq!(
+        registers(&device).read(spec::STATUS) & spec::STATUS_COMPUTING,
+        spec::STATUS_COMPUTING
+    );
     device.handle().release();
     assert_eq!(registers(&device).read(spec::STATUS) & spec::STATUS_COMPUTING, 0);
     assert_eq!(registers(&device).read(spec::FACTORIAL), 120);
@@ -308,6 +324,7 @@ fn recorded_writes_act_when_they_are_pumped_or_when_a_register_is_read() {
 
 #[test]
 fn an_unknown_option_is_refused_with_the_ones_that_exist() {
-    let error = edu::open(&"sim:edu,colour=red".parse().unwrap(), OpenOptions::default()).err().unwrap();
+    let error =
+        edu::open(&"sim:edu,colour=red".parse().unwrap(), OpenOptions::default()).err().unwrap();
     assert!(error.to_string().contains("arena, below, reserved, delay"), "{error}");
 }

@@ -38,7 +38,10 @@ fn a_dropped_completion_never_comes_and_the_next_one_does() {
 fn the_data_of_a_dropped_completion_was_moved() {
     let mut client = Client::ready("sim:nvme,fault=drop:write");
     client.buffer.fill(0x61);
-    client.submit(false, Submission::transfer(nvm::WRITE, 1, 0, 1, false).with_data(client.buffer.iova(), 0));
+    client.submit(
+        false,
+        Submission::transfer(nvm::WRITE, 1, 0, 1, false).with_data(client.buffer.iova(), 0),
+    );
     assert_eq!((client.pop(false), client.peek(0)), (None, 0x61));
 }
 
@@ -63,7 +66,10 @@ fn a_command_that_hangs_comes_back_when_it_is_aborted() {
 fn a_duplicated_completion_comes_twice() {
     let mut client = client(Action::Duplicate);
     let id = flush(&mut client);
-    assert_eq!((client.wait(false).id(), client.wait(false).id(), client.pop(false)), (id, id, None));
+    assert_eq!(
+        (client.wait(false).id(), client.wait(false).id(), client.pop(false)),
+        (id, id, None)
+    );
 }
 
 #[test]
@@ -109,13 +115,19 @@ fn a_status_ends_the_command_without_doing_it() {
     let data = client.buffer.iova();
     client.buffer.fill(1);
     let command = Submission::transfer(nvm::WRITE, 1, 0, 1, false).with_data(data, 0);
-    assert_eq!((client.io(command), client.io(command), client.peek(0)), (Status(0x281), Status(0x281), 0));
+    assert_eq!(
+        (client.io(command), client.io(command), client.peek(0)),
+        (Status(0x281), Status(0x281), 0)
+    );
 }
 
 #[test]
 fn a_status_can_stick_to_blocks() {
     let mut client = Client::ready("sim:nvme,fault=status/0x281:read@100-100:1:all");
-    assert_eq!([99, 93, 101].map(|lba| client.read(lba, 8)), [Status(0x281), Status(0x281), Status::SUCCESS]);
+    assert_eq!(
+        [99, 93, 101].map(|lba| client.read(lba, 8)),
+        [Status(0x281), Status(0x281), Status::SUCCESS]
+    );
 }
 
 #[test]
@@ -169,7 +181,11 @@ fn a_storm_raises_the_vector_again_and_again() {
 
 #[test]
 fn a_storm_holds_the_pin_asserted() {
-    let mut client = Client::ready_with("sim:nvme,vectors=0,fault=storm/10000000:flush", Some((IrqKind::Intx, 1)), 0);
+    let mut client = Client::ready_with(
+        "sim:nvme,vectors=0,fault=storm/10000000:flush",
+        Some((IrqKind::Intx, 1)),
+        0,
+    );
     flush(&mut client);
     client.wait(false);
     let mut fired = 0;
@@ -224,6 +240,8 @@ fn a_plan_that_is_cleared_does_nothing() {
 
 #[test]
 fn a_rule_that_makes_no_sense_is_refused_when_the_device_is_opened() {
-    let error = nvme::open(&"sim:nvme,fault=explode:read".parse().unwrap(), Default::default()).err().unwrap();
+    let error = nvme::open(&"sim:nvme,fault=explode:read".parse().unwrap(), Default::default())
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("drop, delay/TIME"), "{error}");
 }

@@ -8,7 +8,9 @@ use ring3_device::irq::IrqKind;
 use ring3_model::Timing;
 use ring3_spec::ata::{Signature, TaskFile, TrimRange, device, opcode};
 use ring3_spec::ide::cmd64x::{self, Mode};
-use ring3_spec::ide::{self, BusMasterStatus, DeviceControl, Interface, Prd, bus_master, command, piix};
+use ring3_spec::ide::{
+    self, BusMasterStatus, DeviceControl, Interface, Prd, bus_master, command, piix,
+};
 use ring3_spec::pci;
 
 const CHIPS: [&str; 3] = ["piix3", "piix4", "cmd646"];
@@ -26,16 +28,25 @@ fn complaint(client: &Client) -> String {
 
 #[test]
 fn functions_say_which_chip_and_which_mode_they_are() {
-    let expected =
-        [(piix::VENDOR, piix::PIIX3, 0x80, 2), (piix::VENDOR, piix::PIIX4, 0x80, 2), (cmd64x::VENDOR, cmd64x::CMD646, 0x8f, 1)];
+    let expected = [
+        (piix::VENDOR, piix::PIIX3, 0x80, 2),
+        (piix::VENDOR, piix::PIIX4, 0x80, 2),
+        (cmd64x::VENDOR, cmd64x::CMD646, 0x8f, 1),
+    ];
     for (chip, (vendor, device, interface, pins)) in CHIPS.into_iter().zip(expected) {
         let client = Client::open(&format!("sim:ide,chip={chip}"));
         let config = |at, width| client.device.config_read(at, width);
-        assert_eq!((config(pci::VENDOR_ID, 2), config(pci::DEVICE_ID, 2)), (vendor.into(), device.into()));
+        assert_eq!(
+            (config(pci::VENDOR_ID, 2), config(pci::DEVICE_ID, 2)),
+            (vendor.into(), device.into())
+        );
         assert_eq!((config(8, 4) >> 8 & ide::CLASS_MASK, config(9, 1)), (ide::CLASS, interface));
         assert_eq!(Interface(interface as u8).is_native(1), chip == "cmd646");
         assert_eq!((client.device.irq_limits().intx, client.device.irq_limits().msi), (pins, 0));
-        assert_eq!([0, 1, 2, 3, 4].map(|bar| client.device.bar(bar).unwrap().len()), [8, 4, 8, 4, 16]);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|bar| client.device.bar(bar).unwrap().len()),
+            [8, 4, 8, 4, 16]
+        );
         assert!(client.device.bar(5).is_err());
         assert!(client.buffer.iova() + client.buffer.len() as u64 <= 1 << 32);
     }
@@ -47,7 +58,10 @@ fn a_drive_says_who_it_is_by_pio() {
         let client = Client::open(&format!("sim:ide,chip={chip},size=1M"));
         let identify = client.identify();
         assert!(identify.is_ata() && identify.is_intact() && identify.has_dma());
-        assert_eq!((identify.blocks(), identify.best_ultra_dma(), identify.queue_depth()), (2048, Some(5), 0));
+        assert_eq!(
+            (identify.blocks(), identify.best_ultra_dma(), identify.queue_depth()),
+            (2048, Some(5), 0)
+        );
         assert_eq!((identify.multiple_limit(), identify.reset_result() >> 13 & 1), (16, 1));
         client.is_blameless();
     }
@@ -57,8 +71,13 @@ fn a_drive_says_who_it_is_by_pio() {
 fn a_drive_can_be_without_what_the_user_switches_off() {
     let client = Client::open("sim:ide,dma=off,lba48=off,multiple=0,cable=40");
     let identify = client.identify();
-    assert!(!identify.has_dma() && !identify.has_lba48() && !identify.has_fua() && !identify.has_trim());
-    assert_eq!((identify.best_ultra_dma(), identify.best_multiword_dma(), identify.multiple_limit()), (None, None, 0));
+    assert!(
+        !identify.has_dma() && !identify.has_lba48() && !identify.has_fua() && !identify.has_trim()
+    );
+    assert_eq!(
+        (identify.best_ultra_dma(), identify.best_multiword_dma(), identify.multiple_limit()),
+        (None, None, 0)
+    );
     assert_eq!(identify.reset_result() >> 13 & 1, 0);
     client.start(&read(0, 1));
     assert_eq!((client.status().error(), client.error().aborted()), (1, 1));
@@ -132,7 +151,12 @@ fn addresses_of_28_bits_end_in_the_device_register_and_those_of_48_are_written_t
     let client = Client::open("sim:ide,size=256G");
     for (lba, ext) in [(0x0abc_def1, false), (0x1abc_def1, true)] {
         assert!(client.handle.peek(0, lba * 512, &mut [0]));
-        client.start(&task(if ext { opcode::WRITE_PIO_EXT } else { opcode::WRITE_PIO }, lba, 1, ext));
+        client.start(&task(
+            if ext { opcode::WRITE_PIO_EXT } else { opcode::WRITE_PIO },
+            lba,
+            1,
+            ext,
+        ));
         client.give(&[0x77; 512], 512);
         client.status();
         assert_eq!(client.peek(lba), 0x77, "{lba:#x}");
@@ -149,7 +173,11 @@ fn the_upper_halves_of_registers_are_read_with_hob() {
     client.control(DeviceControl(0).with_high_order(1));
     assert_eq!(client.get(command::LBA_LOW.offset()), 0x12);
     client.put(command::COUNT.offset(), 0);
-    assert_eq!(client.get(command::LBA_LOW.offset()), 0x34, "a write to the command block clears HOB");
+    assert_eq!(
+        client.get(command::LBA_LOW.offset()),
+        0x34,
+        "a write to the command block clears HOB"
+    );
 }
 
 #[test]
@@ -157,7 +185,10 @@ fn an_address_beyond_the_end_is_said_to_be_none() {
     let client = Client::open("sim:ide,size=1M");
     let (master, status) = client.dma(&read(2047, 2), true, 1024);
     assert_eq!((master.interrupt(), status.error(), client.error().id_not_found()), (1, 1, 1));
-    assert_eq!([command::LBA_LOW, command::LBA_MID].map(|register| client.get(register.offset())), [0xff, 0x07]);
+    assert_eq!(
+        [command::LBA_LOW, command::LBA_MID].map(|register| client.get(register.offset())),
+        [0xff, 0x07]
+    );
     assert_eq!(client.dma(&read(2047, 1), true, 512).1.0, 0x50);
     client.is_blameless();
 }
@@ -199,7 +230,10 @@ fn a_packet_drive_aborts_identify_with_its_signature() {
     let client = Client::open("sim:ide,disks=0,cdrom=on");
     client.start(&identify());
     assert_eq!((client.status().error(), client.error().aborted()), (1, 1));
-    assert_eq!([command::LBA_MID, command::LBA_HIGH].map(|register| client.get(register.offset())), [0x14, 0xeb]);
+    assert_eq!(
+        [command::LBA_MID, command::LBA_HIGH].map(|register| client.get(register.offset())),
+        [0x14, 0xeb]
+    );
 }
 
 #[test]
@@ -297,7 +331,9 @@ fn a_drive_that_must_not_interrupt_waits_until_it_may() {
 fn cmds_chips_keep_interrupts_until_they_are_cleared() {
     let mut client = Client::open("sim:ide,chip=cmd646,disks=4");
     let mode = |client: &Client| Mode(client.master.read8(cmd64x::MODE.offset()));
-    for (drive, latched) in [(0, Mode(0).with_primary_interrupt(1)), (2, Mode(0).with_secondary_interrupt(1))] {
+    for (drive, latched) in
+        [(0, Mode(0).with_primary_interrupt(1)), (2, Mode(0).with_secondary_interrupt(1))]
+    {
         client.select(drive);
         client.dma(&read(0, 1), true, 512);
         assert_eq!(mode(&client), latched);
@@ -306,13 +342,25 @@ fn cmds_chips_keep_interrupts_until_they_are_cleared() {
         assert_eq!(mode(&client), Mode(0));
     }
     client.dma(&read(0, 1), true, 512);
-    assert_eq!(client.device.config_read(cmd64x::ADDRESS_SETUP_23, 1), cmd64x::ADDRESS_SETUP_23_INTERRUPT.into());
-    client.device.config_write(cmd64x::ADDRESS_SETUP_23, 1, cmd64x::ADDRESS_SETUP_23_INTERRUPT.into()).unwrap();
+    assert_eq!(
+        client.device.config_read(cmd64x::ADDRESS_SETUP_23, 1),
+        cmd64x::ADDRESS_SETUP_23_INTERRUPT.into()
+    );
+    client
+        .device
+        .config_write(cmd64x::ADDRESS_SETUP_23, 1, cmd64x::ADDRESS_SETUP_23_INTERRUPT.into())
+        .unwrap();
     assert_eq!(mode(&client), Mode(0));
     client.select(0);
     client.dma(&read(0, 1), true, 512);
-    assert_eq!(client.device.config_read(cmd64x::CONFIGURATION, 1), cmd64x::CONFIGURATION_INTERRUPT.into());
-    client.device.config_write(cmd64x::CONFIGURATION, 1, cmd64x::CONFIGURATION_INTERRUPT.into()).unwrap();
+    assert_eq!(
+        client.device.config_read(cmd64x::CONFIGURATION, 1),
+        cmd64x::CONFIGURATION_INTERRUPT.into()
+    );
+    client
+        .device
+        .config_write(cmd64x::CONFIGURATION, 1, cmd64x::CONFIGURATION_INTERRUPT.into())
+        .unwrap();
     assert_eq!(mode(&client), Mode(0));
     client.is_blameless();
 }
@@ -349,11 +397,18 @@ fn timing_registers_keep_what_is_written() {
     write(piix::ULTRA_DMA_CONTROL, 1, 0xff);
     write(piix::ULTRA_DMA_TIMING, 2, 0xffff);
     let read = |at, width| client.device.config_read(at, width);
-    assert_eq!((read(piix::timing(0), 2), read(piix::timing(1), 2), read(piix::SLAVE_TIMING, 1)), (0xe3ff, 0xa307, 0x5a));
+    assert_eq!(
+        (read(piix::timing(0), 2), read(piix::timing(1), 2), read(piix::SLAVE_TIMING, 1)),
+        (0xe3ff, 0xa307, 0x5a)
+    );
     assert_eq!((read(piix::ULTRA_DMA_CONTROL, 1), read(piix::ULTRA_DMA_TIMING, 2)), (0x0f, 0x3333));
     let client = Client::open("sim:ide,chip=piix3");
     client.device.config_write(piix::ULTRA_DMA_CONTROL, 1, 1).unwrap();
-    assert_eq!(client.device.config_read(piix::ULTRA_DMA_CONTROL, 1), 0, "the PIIX3 has no such register");
+    assert_eq!(
+        client.device.config_read(piix::ULTRA_DMA_CONTROL, 1),
+        0,
+        "the PIIX3 has no such register"
+    );
     let client = Client::open("sim:ide,chip=cmd646");
     client.device.config_write(cmd64x::ultra_dma(1), 1, 0x11).unwrap();
     assert_eq!(client.device.config_read(cmd64x::ultra_dma(1), 1), 0x11);
@@ -376,9 +431,11 @@ fn a_transfer_mode_is_kept_by_the_drive_and_told_to_the_chip() {
 
 #[test]
 fn a_mode_beyond_the_chip_is_noted() {
-    for (chip, mode, says) in
-        [("piix3", 0, "the chip has none"), ("piix4", 3, "the chip has 2 at best"), ("cmd646", 4, "the chip has 2 at best")]
-    {
+    for (chip, mode, says) in [
+        ("piix3", 0, "the chip has none"),
+        ("piix4", 3, "the chip has 2 at best"),
+        ("cmd646", 4, "the chip has 2 at best"),
+    ] {
         let client = Client::open(&format!("sim:ide,chip={chip}"));
         client.start(&feature(opcode::FEATURE_TRANSFER_MODE, 0x40 | mode));
         assert!(complaint(&client).contains(says), "{chip}");
@@ -421,7 +478,10 @@ fn a_table_that_is_shorter_than_the_transfer_ends_without_an_interrupt() {
     client.put_table(&client.regions(512));
     client.start(&read(0, 2));
     client.start_master(true);
-    assert_eq!((client.master_status(), client.look().data_request(), client.taken()), (BusMasterStatus(0), 1, 0));
+    assert_eq!(
+        (client.master_status(), client.look().data_request(), client.taken()),
+        (BusMasterStatus(0), 1, 0)
+    );
     assert!(complaint(&client).contains("ends before the command's data"));
 }
 
@@ -448,18 +508,24 @@ fn a_region_across_64_kib_wraps_and_is_noted() {
     client.table.write(0, &region.to_le_bytes()).unwrap();
     client.start(&read(0, 1));
     client.start_master(true);
-    assert_eq!((client.bytes(0xff00, 256), client.bytes(0, 257)), (vec![7; 256], [vec![7; 256], vec![0]].concat()));
+    assert_eq!(
+        (client.bytes(0xff00, 256), client.bytes(0, 257)),
+        (vec![7; 256], [vec![7; 256], vec![0]].concat())
+    );
     assert!(complaint(&client).contains("a region of the bus master's table crosses"));
 }
 
 #[test]
 fn a_table_across_64_kib_is_noted() {
     let client = Client::open("sim:ide");
-    let (table, region) = (0x1_0000 - Prd::SIZE, |at| Prd::new(client.buffer.iova() + at, 256).unwrap());
+    let (table, region) =
+        (0x1_0000 - Prd::SIZE, |at| Prd::new(client.buffer.iova() + at, 256).unwrap());
     for (at, region) in [(table, region(0)), (table + Prd::SIZE, region(512).with_last())] {
         client.buffer.write(at, &region.into_raw().to_le_bytes()).unwrap();
     }
-    client.master.write32(bus_master::table(0).offset(), client.buffer.iova() as u32 + table as u32);
+    client
+        .master
+        .write32(bus_master::table(0).offset(), client.buffer.iova() as u32 + table as u32);
     client.start(&read(0, 1));
     client.start_master(true);
     assert!(complaint(&client).contains("table crosses a multiple of 64 KiB"));
@@ -543,7 +609,10 @@ fn trimmed_blocks_read_as_zeroes() {
     client.write_bytes(0, 16, 7);
     client.fill(0);
     client.buffer.write(0, &TrimRange { lba: 4, blocks: 8 }.to_bytes()).unwrap();
-    let trim = TaskFile { features: opcode::DSM_TRIM.into(), ..task(opcode::DATA_SET_MANAGEMENT, 0, 1, true) };
+    let trim = TaskFile {
+        features: opcode::DSM_TRIM.into(),
+        ..task(opcode::DATA_SET_MANAGEMENT, 0, 1, true)
+    };
     assert_eq!(client.dma(&trim, false, 512).1.0, 0x50);
     assert_eq!([3, 4, 11, 12].map(|lba| client.peek(lba)), [7, 0, 0, 7]);
     client.is_blameless();
@@ -566,7 +635,10 @@ fn the_host_s_accesses_are_counted() {
     client.take(512, 512);
     let after = client.handle.counters();
     assert_eq!((after.writes - before.writes, after.reads - before.reads), (7, 3 + 256));
-    assert_eq!((after.doorbells, after.commands, after.admin_commands, after.interrupts), (1, 1, 0, 1));
+    assert_eq!(
+        (after.doorbells, after.commands, after.admin_commands, after.interrupts),
+        (1, 1, 0, 1)
+    );
 }
 
 #[test]

@@ -80,7 +80,10 @@ fn a_drive_is_missed_behind_a_reset_and_found_behind_the_next() {
 fn a_failed_access_to_memory_is_an_error_of_the_bus_master() {
     let client = Client::open("sim:ide,fault=dma-error:read");
     start(&client);
-    assert_eq!((client.master_status(), client.look().data_request(), client.taken()), (BusMasterStatus(0).with_error(1), 1, 0));
+    assert_eq!(
+        (client.master_status(), client.look().data_request(), client.taken()),
+        (BusMasterStatus(0).with_error(1), 1, 0)
+    );
     client.stop_master();
     client.reset();
     assert!(works(&client));
@@ -91,7 +94,10 @@ fn a_failed_access_to_memory_is_an_error_of_the_bus_master() {
 fn a_stuck_bus_master_is_active_until_it_is_stopped() {
     let client = Client::open("sim:ide,fault=stuck:read");
     start(&client);
-    assert_eq!((client.master_status(), client.look().0), (BusMasterStatus(0).with_active(1), 0x50));
+    assert_eq!(
+        (client.master_status(), client.look().0),
+        (BusMasterStatus(0).with_active(1), 0x50)
+    );
     client.stop_master();
     assert_eq!(client.master_status().active(), 0);
     assert!(works(&client));
@@ -134,7 +140,10 @@ fn a_lost_interrupt_leaves_everything_else_as_it_is() {
     for chip in ["piix4", "cmd646"] {
         let client = Client::open(&format!("sim:ide,chip={chip},fault=lose-interrupt:read"));
         start(&client);
-        assert_eq!((client.taken(), client.master_status().interrupt(), client.look().0), (0, 1, 0x50));
+        assert_eq!(
+            (client.taken(), client.master_status().interrupt(), client.look().0),
+            (0, 1, 0x50)
+        );
         client.status();
         assert!(works(&client));
         assert_eq!(client.taken(), 1);
@@ -146,7 +155,10 @@ fn an_interrupt_can_come_before_there_is_a_reason() {
     for chip in ["piix4", "cmd646"] {
         let client = Client::open(&format!("sim:ide,chip={chip},fault=wrong-interrupt:read"));
         start(&client);
-        assert_eq!((client.taken(), client.look().busy(), client.master_status().interrupt()), (1, 1, 0));
+        assert_eq!(
+            (client.taken(), client.look().busy(), client.master_status().interrupt()),
+            (1, 1, 0)
+        );
         client.idle();
         assert_eq!(client.taken(), 1);
     }
@@ -157,8 +169,11 @@ fn an_interrupt_can_come_once_more() {
     let client = Client::open("sim:ide,fault=duplicate:read");
     assert!(works(&client));
     let deadline = Deadline::after(Duration::from_secs(10));
-    let count =
-        (0..2).map(|_| client.irqs[0].wait(deadline).and_then(|n| client.irqs[0].unmask().map(|()| n)).unwrap()).sum::<u64>();
+    let count = (0..2)
+        .map(|_| {
+            client.irqs[0].wait(deadline).and_then(|n| client.irqs[0].unmask().map(|()| n)).unwrap()
+        })
+        .sum::<u64>();
     assert_eq!((count, client.look().0), (2, 0x50));
 }
 

@@ -1,4 +1,5 @@
-//! The simulated medium holds what a flat array would hold, whatever was written, zeroed, discarded, flushed and lost.
+//! The simulated medium holds what a flat array would hold, whatever was written, zeroed,
+//! discarded, flushed and lost.
 
 mod raw;
 
@@ -22,7 +23,9 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let place = || (0..BLOCKS, 1u32..=128).prop_map(|(lba, blocks)| (lba, blocks.min((BLOCKS - lba) as u32)));
+    let place = || {
+        (0..BLOCKS, 1u32..=128).prop_map(|(lba, blocks)| (lba, blocks.min((BLOCKS - lba) as u32)))
+    };
     prop_oneof![
         6 => (place(), 1u8.., any::<bool>()).prop_map(|((lba, blocks), byte, fua)| Step::Write { lba, blocks, byte, fua }),
         4 => place().prop_map(|(lba, blocks)| Step::Read { lba, blocks }),
@@ -64,7 +67,10 @@ fn run(client: &mut Client, flat: &mut Flat, step: &Step) -> Result<(), TestCase
             prop_assert!(bytes == flat.now[lba as usize * BLOCK..][..bytes.len()]);
         }
         Step::Zero { lba, blocks } => {
-            prop_assert_eq!(client.io(Submission::write_zeroes(1, lba, blocks, false, true)), Status::SUCCESS);
+            prop_assert_eq!(
+                client.io(Submission::write_zeroes(1, lba, blocks, false, true)),
+                Status::SUCCESS
+            );
             flat.set(lba, blocks, 0, false);
         }
         Step::Discard { lba, blocks } => {

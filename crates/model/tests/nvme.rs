@@ -58,9 +58,13 @@ fn a_shutdown_is_complete_and_keeps_what_was_in_the_cache() {
 
 #[test]
 fn identify_says_what_the_uri_asked_for() {
-    let mut client = Client::ready("sim:nvme,namespaces=3,block=512+4096+512m8,size=1M,mdts=3,cache=off");
+    let mut client =
+        Client::ready("sim:nvme,namespaces=3,block=512+4096+512m8,size=1M,mdts=3,cache=off");
     let controller = Controller::from_bytes(&client.identify(cns::CONTROLLER, 0)).unwrap();
-    assert_eq!((controller.namespaces(), controller.max_transfer(4096), controller.volatile_cache()), (3, Some(32 << 10), 0));
+    assert_eq!(
+        (controller.namespaces(), controller.max_transfer(4096), controller.volatile_cache()),
+        (3, Some(32 << 10), 0)
+    );
     let formats = [1, 2, 3].map(|id| {
         let namespace = Namespace::from_bytes(&client.identify(cns::NAMESPACE, id)).unwrap();
         let format = namespace.current_format().unwrap();
@@ -78,7 +82,8 @@ fn the_last_entry_of_a_page_of_a_list_is_data_if_nothing_follows() {
     let data = client.buffer.iova();
     let entries = [data + 4096, data + 2 * 4096].map(u64::to_le_bytes).concat();
     client.buffer.write(0xf000 - 16, &entries).unwrap();
-    let command = Submission::transfer(nvm::READ, 1, 0, 24, false).with_data(data, data + 0xf000 - 16);
+    let command =
+        Submission::transfer(nvm::READ, 1, 0, 24, false).with_data(data, data + 0xf000 - 16);
     assert_eq!(client.io(command), Status::SUCCESS);
     assert_eq!((client.byte(3 * 4096 - 1), client.byte(3 * 4096)), (0x45, 0));
 }
@@ -121,7 +126,10 @@ fn without_power_only_what_is_durable_stays() {
     client.write(1, 1, 3);
     let data = client.buffer.iova();
     client.buffer.fill(4);
-    assert_eq!(client.io(Submission::transfer(nvm::WRITE, 1, 2, 1, true).with_data(data, 0)), Status::SUCCESS);
+    assert_eq!(
+        client.io(Submission::transfer(nvm::WRITE, 1, 2, 1, true).with_data(data, 0)),
+        Status::SUCCESS
+    );
     client.handle().lose_power();
     assert_eq!([0, 512, 1024].map(|at| client.peek(at)), [1, 0, 4]);
     assert_eq!(client.status(), Csts(0));
@@ -187,8 +195,12 @@ fn the_error_log_begins_with_the_newest() {
     client.read(5000, 1);
     client.read(6000, 1);
     let page = client.log(log::ERRORS, 192);
-    let entries: Vec<_> = page.chunks_exact(64).map(|entry| ErrorEntry::from_bytes(entry).unwrap()).collect();
-    assert_eq!(entries.iter().map(|entry| (entry.count(), entry.lba())).collect::<Vec<_>>(), [(2, 6000), (1, 5000), (0, 0)]);
+    let entries: Vec<_> =
+        page.chunks_exact(64).map(|entry| ErrorEntry::from_bytes(entry).unwrap()).collect();
+    assert_eq!(
+        entries.iter().map(|entry| (entry.count(), entry.lba())).collect::<Vec<_>>(),
+        [(2, 6000), (1, 5000), (0, 0)]
+    );
     assert_eq!((entries[0].status().plain(), entries[0].queue()), (Status::LBA_OUT_OF_RANGE, 1));
 }
 
@@ -210,7 +222,10 @@ fn an_event_ends_a_request_and_is_silent_until_its_log_is_read() {
     client.handle().event(event(AsyncEvent::SPARE));
     assert_eq!(client.wait(true).result(), event(AsyncEvent::TEMPERATURE).0);
     assert_eq!(client.pop(true), None);
-    client.submit(true, Submission::get_log_page(log::SMART, 512, false).with_data(client.buffer.iova(), 0));
+    client.submit(
+        true,
+        Submission::get_log_page(log::SMART, 512, false).with_data(client.buffer.iova(), 0),
+    );
     assert_eq!(client.wait(true).result(), event(AsyncEvent::SPARE).0);
 }
 
@@ -264,8 +279,10 @@ fn deleting_a_queue_ends_what_it_had() {
 #[test]
 fn a_full_completion_queue_is_not_overwritten() {
     let mut client = Client::ready("sim:nvme");
-    let ids: Vec<u16> = (0..ENTRIES + 8).map(|_| client.submit(false, Submission::flush(1))).collect();
-    let first: Vec<u16> = std::iter::from_fn(|| client.pop(false)).map(|completion| completion.id()).collect();
+    let ids: Vec<u16> =
+        (0..ENTRIES + 8).map(|_| client.submit(false, Submission::flush(1))).collect();
+    let first: Vec<u16> =
+        std::iter::from_fn(|| client.pop(false)).map(|completion| completion.id()).collect();
     assert_eq!(first.len() as u32, ENTRIES - 1);
     assert_eq!(
         client.handle().counters().commands,
@@ -273,7 +290,8 @@ fn a_full_completion_queue_is_not_overwritten() {
         "no further command is taken while an end waits for room"
     );
     client.acknowledge(false);
-    let rest: Vec<u16> = std::iter::from_fn(|| client.pop(false)).map(|completion| completion.id()).collect();
+    let rest: Vec<u16> =
+        std::iter::from_fn(|| client.pop(false)).map(|completion| completion.id()).collect();
     assert_eq!([first, rest].concat(), ids);
 }
 
@@ -339,7 +357,10 @@ fn the_interrupt_mask_register_holds_the_pin_back() {
 fn a_transfer_outside_of_the_arena_is_an_error_and_reported() {
     let mut client = Client::ready("sim:nvme");
     let outside = 0xdead_0000;
-    assert_eq!(client.io(Submission::transfer(nvm::READ, 1, 0, 8, false).with_data(outside, 0)), Status::DATA_TRANSFER);
+    assert_eq!(
+        client.io(Submission::transfer(nvm::READ, 1, 0, 8, false).with_data(outside, 0)),
+        Status::DATA_TRANSFER
+    );
     let faults = client.handle().faults();
     assert_eq!((faults[0].iova, faults[0].reason), (outside, Blocked::Unmapped));
 }
@@ -358,10 +379,16 @@ fn after_a_function_reset_nothing_that_waited_is_done() {
     let mut client = Client::ready("sim:nvme");
     client.handle().poke(1, 0, &[0x66; 512]);
     client.handle().set_timing(Timing::After(Duration::from_millis(2)));
-    client.submit(false, Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0));
+    client.submit(
+        false,
+        Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0),
+    );
     client.device.reset().unwrap();
     std::thread::sleep(Duration::from_millis(10));
-    assert_eq!((client.handle().held(), client.handle().release(), client.byte(0), client.pop(false)), (0, 0, 0, None));
+    assert_eq!(
+        (client.handle().held(), client.handle().release(), client.byte(0), client.pop(false)),
+        (0, 0, 0, None)
+    );
 }
 
 #[test]
@@ -369,7 +396,10 @@ fn after_a_controller_reset_nothing_that_waited_is_done() {
     let mut client = Client::ready("sim:nvme");
     client.handle().poke(1, 0, &[0x66; 512]);
     client.handle().set_timing(Timing::Held);
-    client.submit(false, Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0));
+    client.submit(
+        false,
+        Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0),
+    );
     client.bar.write32(registers::CC.offset(), 0);
     assert_eq!((client.handle().release(), client.byte(0)), (0, 0));
 }
@@ -378,7 +408,10 @@ fn after_a_controller_reset_nothing_that_waited_is_done() {
 fn a_held_command_moves_its_data_when_it_is_released() {
     let mut client = Client::ready("sim:nvme");
     client.handle().set_timing(Timing::Held);
-    client.submit(false, Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0));
+    client.submit(
+        false,
+        Submission::transfer(nvm::READ, 1, 0, 1, false).with_data(client.buffer.iova(), 0),
+    );
     client.handle().poke(1, 0, &[0x66; 512]);
     assert_eq!((client.byte(0), client.handle().release(), client.byte(0)), (0, 1, 0x66));
     assert_eq!(client.wait(false).status(), Status::SUCCESS);
@@ -410,7 +443,10 @@ fn counters_say_what_the_host_did() {
         client.io(Submission::flush(1));
     }
     let counters = client.handle().counters();
-    assert_eq!((counters.submission_doorbells, counters.completion_doorbells, counters.commands), (3, 3, 3));
+    assert_eq!(
+        (counters.submission_doorbells, counters.completion_doorbells, counters.commands),
+        (3, 3, 3)
+    );
     assert_eq!(counters.admin_commands, 2);
 }
 

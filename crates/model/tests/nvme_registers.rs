@@ -83,8 +83,14 @@ fn queues_that_cannot_be_are_refused_one_by_one() {
         assert_eq!(status(Submission::create_cq(0, 16, page, None)), Status::INVALID_QUEUE_ID);
         assert_eq!(status(Submission::create_cq(3, 16, page, None)), Status::INVALID_QUEUE_ID);
         assert_eq!(status(Submission::create_cq(1, 4096, page, None)), Status::INVALID_QUEUE_SIZE);
-        assert_eq!(status(Submission::create_cq(1, 16, page + 8, None)), Status::INVALID_PRP_OFFSET);
-        assert_eq!(status(Submission::create_cq(1, 16, page, Some(2000))), Status::INVALID_INTERRUPT_VECTOR);
+        assert_eq!(
+            status(Submission::create_cq(1, 16, page + 8, None)),
+            Status::INVALID_PRP_OFFSET
+        );
+        assert_eq!(
+            status(Submission::create_cq(1, 16, page, Some(2000))),
+            Status::INVALID_INTERRUPT_VECTOR
+        );
         assert_eq!(status(Submission::create_sq(1, 16, page, 1)), Status::INVALID_CQ);
         assert_eq!(status(Submission::create_cq(1, 16, page, None)), Status::SUCCESS);
         assert_eq!(status(Submission::create_cq(1, 16, page, None)), Status::INVALID_QUEUE_ID);
@@ -102,7 +108,10 @@ fn no_more_queues_are_granted_than_exist() {
         let asked = QueueCounts { submission: 8, completion: 8 };
         let granted = QueueCounts { submission: 2, completion: 2 };
         assert_eq!(client.admin(Submission::set_queue_counts(asked)).result(), granted.to_dword());
-        assert_eq!(client.admin(Submission::get_feature(feature::NUMBER_OF_QUEUES)).result(), granted.to_dword());
+        assert_eq!(
+            client.admin(Submission::get_feature(feature::NUMBER_OF_QUEUES)).result(),
+            granted.to_dword()
+        );
     });
 }
 
@@ -130,9 +139,13 @@ fn data_may_start_within_a_page_and_go_on_in_the_second_entry() {
         client.write(0, 8, 0x33);
         client.buffer.fill(0);
         let data = client.buffer.iova();
-        let command = Submission::transfer(nvm::READ, 1, 0, 8, false).with_data(data + 4096 - 512, data + 4096);
+        let command = Submission::transfer(nvm::READ, 1, 0, 8, false)
+            .with_data(data + 4096 - 512, data + 4096);
         assert_eq!(client.io(command), Status::SUCCESS);
-        assert_eq!((client.byte(3583), client.byte(3584), client.byte(7679), client.byte(7680)), (0, 0x33, 0x33, 0));
+        assert_eq!(
+            (client.byte(3583), client.byte(3584), client.byte(7679), client.byte(7680)),
+            (0, 0x33, 0x33, 0)
+        );
     });
 }
 
@@ -142,12 +155,16 @@ fn a_list_of_pages_may_lead_to_a_second_list() {
         client.write(0, 40, 0x44);
         client.buffer.fill(0);
         let data = client.buffer.iova();
-        // Five pages: one in the command, one in the last entry but one of the first list, three in the second list.
+        // Five pages: one in the command, one in the last entry but one of the first list, three in
+        // the second list.
         let (first, second) = (data + 0xf000 - 16, data + 0xf000);
         let entries = [data + 4096, second, data + 2 * 4096, data + 3 * 4096, data + 4 * 4096];
         let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         client.buffer.write(0xf000 - 16, &bytes).unwrap();
-        assert_eq!(client.io(Submission::transfer(nvm::READ, 1, 0, 40, false).with_data(data, first)), Status::SUCCESS);
+        assert_eq!(
+            client.io(Submission::transfer(nvm::READ, 1, 0, 40, false).with_data(data, first)),
+            Status::SUCCESS
+        );
         assert!((0..5 * 4096).step_by(512).all(|at| client.byte(at) == 0x44));
         assert_eq!(client.byte(5 * 4096), 0);
     });
@@ -157,12 +174,14 @@ fn a_list_of_pages_may_lead_to_a_second_list() {
 fn entries_of_a_list_must_be_whole_pages() {
     ready(|mut client| {
         let data = client.buffer.iova();
-        let command = Submission::transfer(nvm::READ, 1, 0, 16, false).with_data(data, data + 4096 + 8);
+        let command =
+            Submission::transfer(nvm::READ, 1, 0, 16, false).with_data(data, data + 4096 + 8);
         assert_eq!(client.io(command).plain(), Status::INVALID_PRP_OFFSET);
     });
 }
 
-/// Reads 16 blocks, which hold 0x44, by a list of segments that begin where the first descriptor says.
+/// Reads 16 blocks, which hold 0x44, by a list of segments that begin where the first descriptor
+/// says.
 fn by_list(client: &mut Client, list: &[[u64; 2]], first: [u64; 2]) -> Status {
     client.write(0, 16, 0x44);
     client.buffer.fill(0);
@@ -189,9 +208,17 @@ fn data_in_one_piece_is_where_the_command_says_itself() {
 fn a_list_of_pieces_may_lead_to_another_one() {
     ready(|mut client| {
         let data = client.buffer.iova();
-        let list = [[data + 8192, 512], [data + 0xf020, LAST_SEGMENT | 32], [data, 4096], [data + 4096, 3584]];
+        let list = [
+            [data + 8192, 512],
+            [data + 0xf020, LAST_SEGMENT | 32],
+            [data, 4096],
+            [data + 4096, 3584],
+        ];
         assert_eq!(by_list(&mut client, &list, [data + 0xf000, SEGMENT | 32]), Status::SUCCESS);
-        assert_eq!([0, 7679, 7680, 8192, 8703].map(|at| client.byte(at)), [0x44, 0x44, 0, 0x44, 0x44]);
+        assert_eq!(
+            [0, 7679, 7680, 8192, 8703].map(|at| client.byte(at)),
+            [0x44, 0x44, 0, 0x44, 0x44]
+        );
     });
 }
 
@@ -203,7 +230,10 @@ fn a_list_that_is_shorter_than_the_data_is_refused() {
             assert_eq!(by_list(&mut client, &[], [data, bytes]), Status::SGL_LENGTH, "{bytes}");
         }
         let list = [[data, 4096], [data + 4096, 2048]];
-        assert_eq!(by_list(&mut client, &list, [data + 0xf000, LAST_SEGMENT | 32]), Status::SGL_LENGTH);
+        assert_eq!(
+            by_list(&mut client, &list, [data + 0xf000, LAST_SEGMENT | 32]),
+            Status::SGL_LENGTH
+        );
     });
 }
 
@@ -214,7 +244,10 @@ fn a_list_that_is_none_is_refused() {
         // Of a type that there is none of, QEMU says that it is no segment.
         let refused = by_list(&mut client, &[], [data, 0x40 << 56 | 8192]);
         assert!([Status::SGL_TYPE, Status::SGL_SEGMENT].contains(&refused), "{refused}");
-        assert_eq!(by_list(&mut client, &[], [data + 0xf000, LAST_SEGMENT | 24]), Status::SGL_SEGMENT);
+        assert_eq!(
+            by_list(&mut client, &[], [data + 0xf000, LAST_SEGMENT | 24]),
+            Status::SGL_SEGMENT
+        );
     });
 }
 
@@ -227,7 +260,8 @@ fn a_list_that_leads_back_to_itself_ends() {
 }
 
 #[test]
-fn a_list_that_is_longer_than_the_data_is_refused_where_the_controller_does_not_say_that_it_may_be() {
+fn a_list_that_is_longer_than_the_data_is_refused_where_the_controller_does_not_say_that_it_may_be()
+{
     let mut client = Client::ready("sim:nvme,size=1M");
     let data = client.buffer.iova();
     for bytes in [8193, 1 << 31] {
@@ -238,7 +272,8 @@ fn a_list_that_is_longer_than_the_data_is_refused_where_the_controller_does_not_
 #[test]
 fn a_controller_without_lists_refuses_them() {
     let mut client = Client::ready("sim:nvme,size=1M,sgl=off");
-    let command = Submission::transfer(nvm::READ, 1, 0, 16, false).with_block(client.buffer.iova(), 8192);
+    let command =
+        Submission::transfer(nvm::READ, 1, 0, 16, false).with_block(client.buffer.iova(), 8192);
     assert_eq!(client.io(command).plain(), Status::INVALID_FIELD);
 }
 
@@ -274,14 +309,17 @@ fn a_range_that_is_not_needed_may_be_given_up() {
 
 #[test]
 fn the_phase_changes_with_every_lap() {
-    ready(|mut client| assert!((0..5 * ENTRIES).all(|_| client.io(Submission::flush(1)) == Status::SUCCESS)));
+    ready(|mut client| {
+        assert!((0..5 * ENTRIES).all(|_| client.io(Submission::flush(1)) == Status::SUCCESS))
+    });
 }
 
 #[test]
 fn a_full_completion_queue_is_not_overwritten() {
     ready(|mut client| {
         // As many as fit into the submission queue at a time.
-        let mut ids: Vec<u16> = (0..ENTRIES - 1).map(|_| client.submit(false, Submission::flush(1))).collect();
+        let mut ids: Vec<u16> =
+            (0..ENTRIES - 1).map(|_| client.submit(false, Submission::flush(1))).collect();
         let mut ends = Vec::new();
         client.wait_for(|client| {
             ends.extend(client.pop(false));

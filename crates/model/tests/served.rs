@@ -18,19 +18,33 @@ use rustix::io::Errno;
 const EINVAL: u32 = Errno::INVAL.raw_os_error() as u32;
 
 fn bind(path: &Path) -> Result<Server, ring3_device::Error> {
-    Server::bind(path, ring3_model::open(&"sim:edu".parse().unwrap(), OpenOptions { arena: 4096, ..Default::default() })?)
+    Server::bind(
+        path,
+        ring3_model::open(
+            &"sim:edu".parse().unwrap(),
+            OpenOptions { arena: 4096, ..Default::default() },
+        )?,
+    )
 }
 
 /// The teaching device, and a client that has agreed on a version, with bus mastering on.
 fn driven() -> (Served, RawClient) {
     let served = serve("sim:edu");
     let client = served.client();
-    client.write(CONFIG_REGION, pci::COMMAND, &(pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER).to_le_bytes()).unwrap();
+    client
+        .write(
+            CONFIG_REGION,
+            pci::COMMAND,
+            &(pci::COMMAND_MEMORY | pci::COMMAND_BUS_MASTER).to_le_bytes(),
+        )
+        .unwrap();
     (served, client)
 }
 
 fn is_alive(client: &RawClient) -> bool {
-    client.read(0, edu::IDENTIFICATION.offset(), 4).is_ok_and(|id| id == 0x0100_00edu32.to_le_bytes())
+    client
+        .read(0, edu::IDENTIFICATION.offset(), 4)
+        .is_ok_and(|id| id == 0x0100_00edu32.to_le_bytes())
 }
 
 #[test]
@@ -39,9 +53,13 @@ fn a_client_reads_registers_and_configuration_space() {
     assert!(is_alive(&client));
     let config = client.read(CONFIG_REGION, 0, 256).unwrap();
     assert_eq!(config[..2], 0x1234u16.to_le_bytes());
-    let info = client.request(command::DEVICE_GET_INFO, &DeviceInfo::default().to_bytes(), &[]).unwrap();
+    let info =
+        client.request(command::DEVICE_GET_INFO, &DeviceInfo::default().to_bytes(), &[]).unwrap();
     let (info, _) = DeviceInfo::take(&info).unwrap();
-    assert_eq!((info.regions, info.irqs, info.flags), (PCI_REGIONS, PCI_IRQS, DEVICE_PCI | DEVICE_RESETTABLE));
+    assert_eq!(
+        (info.regions, info.irqs, info.flags),
+        (PCI_REGIONS, PCI_IRQS, DEVICE_PCI | DEVICE_RESETTABLE)
+    );
 }
 
 #[test]
@@ -71,9 +89,12 @@ fn with_decoding_off_the_registers_are_not_there() {
 #[test]
 fn a_first_message_that_is_no_version_ends_the_connection() {
     let served = serve("sim:edu");
-    for (command, body) in
-        [(command::DEVICE_RESET, &[][..]), (77, &[1, 2, 3]), (command::VERSION, &[0, 0]), (command::VERSION, &[9, 0, 0, 0])]
-    {
+    for (command, body) in [
+        (command::DEVICE_RESET, &[][..]),
+        (77, &[1, 2, 3]),
+        (command::VERSION, &[0, 0]),
+        (command::VERSION, &[9, 0, 0, 0]),
+    ] {
         let client = served.raw();
         assert_eq!(client.request(command, body, &[]), Err(EINVAL), "{command}");
         assert!(client.is_cut_off(), "{command}");
@@ -95,7 +116,8 @@ fn garbage_ends_the_connection_and_the_next_client_is_served() {
 #[test]
 fn an_answer_that_nobody_asked_for_ends_the_connection() {
     let (_served, client) = driven();
-    client.send(Header { id: 9, command: command::REGION_READ, len: 0, flags: REPLY, error: 0 }, &[]);
+    client
+        .send(Header { id: 9, command: command::REGION_READ, len: 0, flags: REPLY, error: 0 }, &[]);
     assert!(client.is_cut_off());
 }
 
@@ -120,7 +142,10 @@ fn accesses_beyond_a_region_are_refused_and_the_client_lives() {
     }
     // A write with more or less data than it says.
     let access = RegionAccess { offset: 4, region: 0, count: 4 }.to_bytes();
-    assert_eq!(client.request(command::REGION_WRITE, &[&access[..], &[0; 5]].concat(), &[]), Err(EINVAL));
+    assert_eq!(
+        client.request(command::REGION_WRITE, &[&access[..], &[0; 5]].concat(), &[]),
+        Err(EINVAL)
+    );
     assert_eq!(client.request(command::REGION_WRITE, &access, &[]), Err(EINVAL));
     assert!(is_alive(&client));
 }
@@ -148,7 +173,8 @@ fn messages_that_are_too_short_or_unknown_are_refused_and_the_client_lives() {
 fn absurd_mappings_are_refused_and_the_client_lives() {
     let (_served, client) = driven();
     let file = memory(8192);
-    let good = DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: 0x10_0000, size: 4096 };
+    let good =
+        DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: 0x10_0000, size: 4096 };
     let absurd = [
         DmaMap { size: 0, ..good },
         DmaMap { size: 1, ..good },
@@ -171,7 +197,11 @@ fn absurd_mappings_are_refused_and_the_client_lives() {
     assert_eq!(client.map(&good, Some(file.as_fd())), Err(Errno::EXIST.raw_os_error() as u32));
     for (address, size) in [(0x10_0000, 8192), (0x10_1000, 4096), (0, 0), (u64::MAX, u64::MAX)] {
         let unmap = DmaUnmap { argsz: 24, flags: 0, address, size };
-        assert_eq!(client.request(command::DMA_UNMAP, &unmap.to_bytes(), &[]), Err(EINVAL), "{unmap:?}");
+        assert_eq!(
+            client.request(command::DMA_UNMAP, &unmap.to_bytes(), &[]),
+            Err(EINVAL),
+            "{unmap:?}"
+        );
     }
     assert!(is_alive(&client));
 }
@@ -179,7 +209,8 @@ fn absurd_mappings_are_refused_and_the_client_lives() {
 #[test]
 fn a_file_that_may_shrink_is_refused_because_it_could_kill_the_server() {
     let (_served, client) = driven();
-    let map = DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: 0x10_0000, size: 4096 };
+    let map =
+        DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: 0x10_0000, size: 4096 };
     let file = tempfile::tempfile().unwrap();
     file.set_len(4096).unwrap();
     let unsealed = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -195,8 +226,16 @@ fn a_file_that_may_shrink_is_refused_because_it_could_kill_the_server() {
 fn mappings_without_end_are_refused() {
     let (_served, client) = driven();
     let file = memory(4096);
-    let map = |number: u64| DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: (number + 16) << 12, size: 4096 };
-    let taken = (0..1000).take_while(|&number| client.map(&map(number), Some(file.as_fd())).is_ok()).count();
+    let map = |number: u64| DmaMap {
+        argsz: 32,
+        flags: DMA_READ_WRITE,
+        offset: 0,
+        address: (number + 16) << 12,
+        size: 4096,
+    };
+    let taken = (0..1000)
+        .take_while(|&number| client.map(&map(number), Some(file.as_fd())).is_ok())
+        .count();
     assert_eq!(taken, 256);
     let all = DmaUnmap { argsz: 24, flags: DMA_UNMAP_ALL, address: 0, size: 0 };
     client.request(command::DMA_UNMAP, &all.to_bytes(), &[]).unwrap();
@@ -207,15 +246,30 @@ fn mappings_without_end_are_refused() {
 fn interrupts_that_do_not_exist_are_refused_and_the_client_lives() {
     let (_served, client) = driven();
     let trigger = IRQ_DATA_EVENTFD | IRQ_TRIGGER;
-    let wishes =
-        [(0, 0, 2), (0, 1, 1), (1, u32::MAX, 2), (1, 0, u32::MAX), (2, 0, 1), (3, 0, 1), (4, 0, 1), (5, 0, 0), (u32::MAX, 0, 1)];
+    let wishes = [
+        (0, 0, 2),
+        (0, 1, 1),
+        (1, u32::MAX, 2),
+        (1, 0, u32::MAX),
+        (2, 0, 1),
+        (3, 0, 1),
+        (4, 0, 1),
+        (5, 0, 0),
+        (u32::MAX, 0, 1),
+    ];
     for (index, start, count) in wishes {
         let wish = SetIrqs { argsz: 20, flags: trigger, index, start, count };
-        assert!(client.request(command::DEVICE_SET_IRQS, &wish.to_bytes(), &[]).is_err(), "{wish:?}");
+        assert!(
+            client.request(command::DEVICE_SET_IRQS, &wish.to_bytes(), &[]).is_err(),
+            "{wish:?}"
+        );
     }
     for flags in [0, trigger | IRQ_MASK, IRQ_TRIGGER, u32::MAX, IRQ_DATA_NONE | IRQ_TRIGGER] {
         let wish = SetIrqs { argsz: 20, flags, index: 0, start: 0, count: 1 };
-        assert!(client.request(command::DEVICE_SET_IRQS, &wish.to_bytes(), &[]).is_err(), "{wish:?}");
+        assert!(
+            client.request(command::DEVICE_SET_IRQS, &wish.to_bytes(), &[]).is_err(),
+            "{wish:?}"
+        );
     }
     assert!(is_alive(&client));
 }
@@ -236,7 +290,10 @@ fn descriptors_that_nobody_asked_for_are_closed() {
 fn a_message_that_stops_half_way_does_not_keep_the_next_client_out() {
     let served = serve("sim:edu");
     let mut client = served.client();
-    client.send_bytes(&Header { id: 1, command: command::REGION_WRITE, len: 1 << 20, flags: 0, error: 0 }.to_bytes());
+    client.send_bytes(
+        &Header { id: 1, command: command::REGION_WRITE, len: 1 << 20, flags: 0, error: 0 }
+            .to_bytes(),
+    );
     drop(client);
     assert!(is_alive(&served.client()));
 }
@@ -255,7 +312,8 @@ fn a_second_client_is_refused_as_long_as_the_first_is_there() {
 #[test]
 fn a_second_client_that_says_nothing_does_not_keep_others_out() {
     let (served, first) = driven();
-    // Accepted before or after the first goes: refused, or served until it should have said something.
+    // Accepted before or after the first goes: refused, or served until it should have said
+    // something.
     let _silent = served.raw();
     drop(first);
     let until = Instant::now() + Duration::from_secs(60);
@@ -270,7 +328,10 @@ fn a_client_that_goes_leaves_a_quiet_device() {
     let (served, client) = driven();
     let file = memory(4096);
     client
-        .map(&DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: 0x10_0000, size: 4096 }, Some(file.as_fd()))
+        .map(
+            &DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: 0x10_0000, size: 4096 },
+            Some(file.as_fd()),
+        )
         .unwrap();
     drop(client);
     let client = served.client();
@@ -278,7 +339,10 @@ fn a_client_that_goes_leaves_a_quiet_device() {
     assert_eq!(u16::from_le_bytes([command[0], command[1]]) & pci::COMMAND_BUS_MASTER, 0);
     // Nothing is mapped there any more.
     client
-        .map(&DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: 0x10_0000, size: 4096 }, Some(file.as_fd()))
+        .map(
+            &DmaMap { argsz: 32, flags: DMA_READ_WRITE, offset: 0, address: 0x10_0000, size: 4096 },
+            Some(file.as_fd()),
+        )
         .unwrap();
 }
 

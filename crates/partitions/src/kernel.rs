@@ -34,16 +34,32 @@ struct Data {
     names: [u8; 128],
 }
 
-/// Has the kernel know `wanted` of `disk`, which is open as `file`, and no others. What was there already stays as it is. True if anything has changed.
+/// Has the kernel know `wanted` of `disk`, which is open as `file`, and no others. What was there
+/// already stays as it is. True if anything has changed.
 ///
-/// A partition that is in use and has another place in `wanted` cannot be changed: the error names it, and the others are done.
+/// A partition that is in use and has another place in `wanted` cannot be changed: the error names
+/// it, and the others are done.
 pub fn tell(file: &File, disk: &str, wanted: &[Partition]) -> Result<bool, String> {
-    tell_by(&|operation, partition| ask(file, operation, partition), &known(Path::new("/sys/block"), disk), wanted)
+    tell_by(
+        &|operation, partition| ask(file, operation, partition),
+        &known(Path::new("/sys/block"), disk),
+        wanted,
+    )
 }
 
-fn tell_by(ask: &dyn Fn(i32, &Partition) -> io::Result<()>, known: &[Partition], wanted: &[Partition]) -> Result<bool, String> {
-    let gone = known.iter().filter(|partition| !wanted.contains(partition)).map(|partition| (REMOVE, partition));
-    let new = wanted.iter().filter(|partition| !known.contains(partition)).map(|partition| (ADD, partition));
+fn tell_by(
+    ask: &dyn Fn(i32, &Partition) -> io::Result<()>,
+    known: &[Partition],
+    wanted: &[Partition],
+) -> Result<bool, String> {
+    let gone = known
+        .iter()
+        .filter(|partition| !wanted.contains(partition))
+        .map(|partition| (REMOVE, partition));
+    let new = wanted
+        .iter()
+        .filter(|partition| !known.contains(partition))
+        .map(|partition| (ADD, partition));
     let (mut changed, mut failed) = (false, Vec::new());
     for (operation, partition) in gone.chain(new) {
         match ask(operation, partition) {
@@ -60,13 +76,19 @@ fn tell_by(ask: &dyn Fn(i32, &Partition) -> io::Result<()>, known: &[Partition],
 /// Those that the kernel knows.
 fn known(block: &Path, disk: &str) -> Vec<Partition> {
     let folder = block.join(disk);
-    let number = |file: &Path, name: &str| fs::read_to_string(file.join(name)).ok()?.trim().parse::<u64>().ok();
+    let number = |file: &Path, name: &str| {
+        fs::read_to_string(file.join(name)).ok()?.trim().parse::<u64>().ok()
+    };
     let partition = |path: &Path| {
         let (start, bytes) = (number(path, "start")? * SECTOR, number(path, "size")? * SECTOR);
         Some(Partition { number: number(path, "partition")? as u32, start, bytes })
     };
-    let mut found: Vec<_> =
-        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| partition(&entry.path())).collect();
+    let mut found: Vec<_> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| partition(&entry.path()))
+        .collect();
     found.sort_unstable();
     found
 }
@@ -117,8 +139,12 @@ mod tests {
     #[test]
     fn the_kernel_is_asked_which_it_knows() {
         let block = tempfile::tempdir().unwrap();
-        for (name, file, text) in [("p2", "partition", "2\n"), ("p2", "start", "64\n"), ("p2", "size", "8\n"), ("queue", "x", "")]
-        {
+        for (name, file, text) in [
+            ("p2", "partition", "2\n"),
+            ("p2", "start", "64\n"),
+            ("p2", "size", "8\n"),
+            ("queue", "x", ""),
+        ] {
             let folder = block.path().join("ublkb0").join(format!("ublkb0{name}"));
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join(file), text).unwrap();

@@ -1,12 +1,15 @@
-//! Partitions of disks whose tables the kernel does not read, because it does not trust who serves them.
+//! Partitions of disks whose tables the kernel does not read, because it does not trust who serves
+//! them.
 //!
 //! # Shape
-//! [`read`](read()) finds out what the table says, and runs where a hostile table can do no harm: in a process of its own, in a sandbox. It answers with [`Found`]. [`check`] is what whoever holds the disk
-//! believes of that, and [`kernel`] tells the kernel.
+//! [`read`](read()) finds out what the table says, and runs where a hostile table can do no harm:
+//! in a process of its own, in a sandbox. It answers with [`Found`]. [`check`] is what whoever
+//! holds the disk believes of that, and [`kernel`] tells the kernel.
 //!
 //! # References
 //! - `[UEFI]` UEFI specification 2.10, 5: GUID partition table
-//! - `[MSDOS]` the kernel's documentation of `msdos` partitions: what is a table, and what a file system that begins with the same signature
+//! - `[MSDOS]` the kernel's documentation of `msdos` partitions: what is a table, and what a file
+//!   system that begins with the same signature
 
 pub mod kernel;
 mod read;
@@ -41,7 +44,8 @@ pub enum Found {
     Damaged(String),
 }
 
-/// Whether `partitions` can be those of a disk of `bytes` in blocks of `block`. The error says what cannot be.
+/// Whether `partitions` can be those of a disk of `bytes` in blocks of `block`. The error says what
+/// cannot be.
 pub fn check(partitions: &[Partition], bytes: u64, block: u32) -> Result<(), String> {
     if partitions.len() > MOST {
         return Err(format!("it has {} partitions, and {MOST} are the most", partitions.len()));
@@ -58,10 +62,14 @@ pub fn check(partitions: &[Partition], bytes: u64, block: u32) -> Result<(), Str
         }
         let block = u64::from(block.max(1));
         if start == 0 || len == 0 || start % block != 0 || len % block != 0 {
-            return Err(format!("partition {number} has {len} bytes from {start} on, in blocks of {block}"));
+            return Err(format!(
+                "partition {number} has {len} bytes from {start} on, in blocks of {block}"
+            ));
         }
         if start.checked_add(len).is_none_or(|end| end > bytes) {
-            return Err(format!("partition {number} has {len} bytes from {start} on, and the disk has {bytes}"));
+            return Err(format!(
+                "partition {number} has {len} bytes from {start} on, and the disk has {bytes}"
+            ));
         }
     }
     match sorted.windows(2).find(|pair| pair[0].start + pair[0].bytes > pair[1].start) {
@@ -90,7 +98,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_by_name() {
-        let many: Vec<_> = (1..=129).map(|number| part(number, u64::from(number) * 512, 512)).collect();
+        let many: Vec<_> =
+            (1..=129).map(|number| part(number, u64::from(number) * 512, 512)).collect();
         for (partitions, why) in [
             (&many[..], "129 partitions"),
             (&[part(1, 512, 1024), part(2, 1024, 512)], "1 and 2 overlap"),

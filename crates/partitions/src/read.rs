@@ -1,4 +1,5 @@
-//! What a table says. Nothing that it says is believed, and it may make this fail in any way: by an error, by a panic, by taking all memory or all time.
+//! What a table says. Nothing that it says is believed, and it may make this fail in any way: by an
+//! error, by a panic, by taking all memory or all time.
 
 use std::fmt::Debug;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,41 +22,69 @@ const PROTECTIVE: u8 = 0xee;
 /// The partitions of `disk`, whose logical blocks have `block` bytes.
 pub fn read(disk: &mut (impl Read + Write + Seek + Debug), block: u32) -> Found {
     match find(disk, block) {
-        Ok(partitions) if partitions.len() > MOST => {
-            Found::Damaged(format!("it has {} partitions, and {MOST} are the most", partitions.len()))
-        }
+        Ok(partitions) if partitions.len() > MOST => Found::Damaged(format!(
+            "it has {} partitions, and {MOST} are the most",
+            partitions.len()
+        )),
         Ok(partitions) => Found::Partitions(partitions),
         Err(why) => Found::Damaged(why),
     }
 }
 
-fn find(disk: &mut (impl Read + Write + Seek + Debug), block: u32) -> Result<Vec<Partition>, String> {
+fn find(
+    disk: &mut (impl Read + Write + Seek + Debug),
+    block: u32,
+) -> Result<Vec<Partition>, String> {
     let unreadable = |error: io::Error| format!("it cannot be read: {error}");
     let mut sector = [0; SECTOR];
     disk.seek(SeekFrom::Start(0)).and_then(|_| disk.read_exact(&mut sector)).map_err(unreadable)?;
     let entries: Vec<_> = sector[ENTRIES].chunks_exact(ENTRY).collect();
-    // A file system may begin with the same signature; what is a table has a mark or none in each entry. [MSDOS]
+    // A file system may begin with the same signature; what is a table has a mark or none in each
+    // entry. [MSDOS]
     if !sector.ends_with(&SIGNATURE) || entries.iter().any(|entry| entry[0] & 0x7f != 0) {
         return Ok(Vec::new());
     }
-    if entries.iter().any(|entry| entry[4] == PROTECTIVE) { guids(disk, block) } else { slots(disk, block) }
+    if entries.iter().any(|entry| entry[4] == PROTECTIVE) {
+        guids(disk, block)
+    } else {
+        slots(disk, block)
+    }
 }
 
 /// Of a GUID partition table, or of the copy of it at the disk's end. [UEFI]
-fn guids(disk: &mut (impl Read + Write + Seek + Debug), block: u32) -> Result<Vec<Partition>, String> {
+fn guids(
+    disk: &mut (impl Read + Write + Seek + Debug),
+    block: u32,
+) -> Result<Vec<Partition>, String> {
     let size = LogicalBlockSize::try_from(u64::from(block)).map_err(|error| error.to_string())?;
-    let config = GptConfig::new().writable(false).only_valid_headers(false).logical_block_size(size);
-    let table = config.open_from_device(disk).map_err(|error| format!("its GPT is damaged: {error}"))?;
+    let config =
+        GptConfig::new().writable(false).only_valid_headers(false).logical_block_size(size);
+    let table =
+        config.open_from_device(disk).map_err(|error| format!("its GPT is damaged: {error}"))?;
     let used = table.partitions().iter().filter(|(_, entry)| entry.is_used());
-    used.map(|(&number, entry)| place(number, entry.first_lba, entry.last_lba.checked_sub(entry.first_lba), block)).collect()
+    used.map(|(&number, entry)| {
+        place(number, entry.first_lba, entry.last_lba.checked_sub(entry.first_lba), block)
+    })
+    .collect()
 }
 
 /// Of a table of four entries and a chain of others.
-fn slots(mut disk: &mut (impl Read + Write + Seek + Debug), block: u32) -> Result<Vec<Partition>, String> {
-    let table = MBR::read_from(&mut disk, block).map_err(|error| format!("its MBR is damaged: {error}"))?;
-    let used = table.iter().filter(|(_, entry)| entry.is_used() && !entry.is_extended() && entry.sectors > 0);
+fn slots(
+    mut disk: &mut (impl Read + Write + Seek + Debug),
+    block: u32,
+) -> Result<Vec<Partition>, String> {
+    let table =
+        MBR::read_from(&mut disk, block).map_err(|error| format!("its MBR is damaged: {error}"))?;
+    let used = table
+        .iter()
+        .filter(|(_, entry)| entry.is_used() && !entry.is_extended() && entry.sectors > 0);
     let of = |(number, entry): (usize, &mbrman::MBRPartitionEntry)| {
-        place(number as u32, entry.starting_lba.into(), u64::from(entry.sectors).checked_sub(1), block)
+        place(
+            number as u32,
+            entry.starting_lba.into(),
+            u64::from(entry.sectors).checked_sub(1),
+            block,
+        )
     };
     used.map(of).collect()
 }
@@ -64,7 +93,8 @@ fn slots(mut disk: &mut (impl Read + Write + Seek + Debug), block: u32) -> Resul
 fn place(number: u32, first: u64, more: Option<u64>, block: u32) -> Result<Partition, String> {
     let bytes = |blocks: u64| blocks.checked_mul(block.into());
     let place = bytes(first).zip(more.and_then(|more| bytes(more.checked_add(1)?)));
-    let (start, bytes) = place.ok_or_else(|| format!("partition {number} ends before it begins, or beyond all disks"))?;
+    let (start, bytes) = place
+        .ok_or_else(|| format!("partition {number} ends before it begins, or beyond all disks"))?;
     Ok(Partition { number, start, bytes })
 }
 
@@ -89,8 +119,14 @@ mod tests {
     /// With a protective MBR and two partitions.
     fn with_gpt(size: LogicalBlockSize) -> Cursor<Vec<u8>> {
         let mut disk = disk();
-        gpt::mbr::ProtectiveMBR::with_lb_size((DISK as u64 / size.as_u64() - 1) as u32).overwrite_lba0(&mut disk).unwrap();
-        let mut table = GptConfig::new().writable(true).logical_block_size(size).create_from_device(disk, None).unwrap();
+        gpt::mbr::ProtectiveMBR::with_lb_size((DISK as u64 / size.as_u64() - 1) as u32)
+            .overwrite_lba0(&mut disk)
+            .unwrap();
+        let mut table = GptConfig::new()
+            .writable(true)
+            .logical_block_size(size)
+            .create_from_device(disk, None)
+            .unwrap();
         table.add_partition_at("a", 1, 128, 64, gpt::partition_types::LINUX_FS, 0).unwrap();
         table.add_partition_at("b", 2, 256, 8, gpt::partition_types::LINUX_FS, 0).unwrap();
         table.write().unwrap()
@@ -104,7 +140,14 @@ mod tests {
         disk
     }
 
-    fn entry(disk: &mut Cursor<Vec<u8>>, sector: usize, place: usize, sort: u8, first: u32, blocks: u32) {
+    fn entry(
+        disk: &mut Cursor<Vec<u8>>,
+        sector: usize,
+        place: usize,
+        sort: u8,
+        first: u32,
+        blocks: u32,
+    ) {
         let at = sector * SECTOR + ENTRIES.start + place * ENTRY;
         let bytes = disk.get_mut();
         bytes[at + 4] = sort;
@@ -128,7 +171,9 @@ mod tests {
         assert!(matches!(read(&mut disk, 512), Found::Partitions(found) if found.len() == 2));
         let end = DISK - 512;
         disk.get_mut()[end..].fill(0);
-        assert!(matches!(read(&mut disk, 512), Found::Damaged(why) if why.contains("GPT is damaged")));
+        assert!(
+            matches!(read(&mut disk, 512), Found::Damaged(why) if why.contains("GPT is damaged"))
+        );
     }
 
     #[test]
@@ -137,7 +182,11 @@ mod tests {
         entry(&mut disk, 1024, 0, 0x83, 32, 64);
         entry(&mut disk, 1024, 1, 0x05, 512, 128);
         entry(&mut disk, 1536, 0, 0x83, 32, 64);
-        let wanted = vec![part(1, 64 * 512, 64 * 512), part(5, 1056 * 512, 64 * 512), part(6, 1568 * 512, 64 * 512)];
+        let wanted = vec![
+            part(1, 64 * 512, 64 * 512),
+            part(5, 1056 * 512, 64 * 512),
+            part(6, 1568 * 512, 64 * 512),
+        ];
         assert_eq!(read(&mut disk, 512), Found::Partitions(wanted));
     }
 
@@ -161,7 +210,9 @@ mod tests {
 
     #[test]
     fn a_disk_that_ends_in_its_table_is_damaged() {
-        assert!(matches!(read(&mut Cursor::new(vec![0; 100]), 512), Found::Damaged(why) if why.contains("cannot be read")));
+        assert!(
+            matches!(read(&mut Cursor::new(vec![0; 100]), 512), Found::Damaged(why) if why.contains("cannot be read"))
+        );
     }
 
     proptest! {

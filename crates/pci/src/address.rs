@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Domain, bus, device and function: `0000:01:00.0`. Without its domain, `01:00.0`, it is in domain 0.
+/// Domain, bus, device and function: `0000:01:00.0`. Without its domain, `01:00.0`, it is in domain
+/// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
     /// The host bridge; more than 16 bits where a controller makes domains of its own.
@@ -19,7 +20,8 @@ pub struct Address {
 /// A text that is no PCI address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no PCI address: write DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, as in 0000:01:00.0 (ring3 devices lists them)"
+    "{0:?} is no PCI address: write DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, as in 0000:01:00.0 \
+    (ring3 devices lists them)"
 )]
 pub struct AddressError(pub String);
 
@@ -44,9 +46,12 @@ fn parse(text: &str) -> Option<Address> {
     (address.device < 32 && address.function < 8).then_some(address)
 }
 
-/// At most `digits` hexadecimal digits, and nothing else: `u32::from_str_radix` would take a sign, too.
+/// At most `digits` hexadecimal digits, and nothing else: `u32::from_str_radix` would take a sign,
+/// too.
 fn hexadecimal(text: &str, digits: usize) -> Option<u32> {
-    let valid = !text.is_empty() && text.len() <= digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let valid = !text.is_empty()
+        && text.len() <= digits
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     valid.then(|| u32::from_str_radix(text, 16).ok()).flatten()
 }
 
@@ -79,10 +84,21 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_with_an_example() {
-        for text in
-            ["", "nvme0", "01:00", "0000:01:20.0", "0000:01:00.8", "0000:01:00.0x", "+1:00.0", "0:0:0:0.0", "000000001:0:0.0"]
-        {
-            assert!(text.parse::<Address>().unwrap_err().to_string().contains("0000:01:00.0"), "{text}");
+        for text in [
+            "",
+            "nvme0",
+            "01:00",
+            "0000:01:20.0",
+            "0000:01:00.8",
+            "0000:01:00.0x",
+            "+1:00.0",
+            "0:0:0:0.0",
+            "000000001:0:0.0",
+        ] {
+            assert!(
+                text.parse::<Address>().unwrap_err().to_string().contains("0000:01:00.0"),
+                "{text}"
+            );
         }
     }
 }

@@ -1,14 +1,17 @@
-//! Handing a function to a driver that hands it on to processes, and giving it back to the driver that had it.
+//! Handing a function to a driver that hands it on to processes, and giving it back to the driver
+//! that had it.
 //!
 //! # References
-//! - `[SYSFS]` Linux, `Documentation/ABI/testing/sysfs-bus-pci`: `driver_override`, `drivers_probe`, `unbind`
+//! - `[SYSFS]` Linux, `Documentation/ABI/testing/sysfs-bus-pci`: `driver_override`,
+//!   `drivers_probe`, `unbind`
 //!
-//! `driver_override` names one driver for one function. (`new_id` would name a driver for every function of that kind, the system
-//! disk's twin included.) What was there before is kept in `/run/ring3/bound/ADDRESS`, so that it can be put back.
+//! `driver_override` names one driver for one function. (`new_id` would name a driver for every
+//! function of that kind, the system disk's twin included.) What was there before is kept in
+//! `/run/ring3/bound/ADDRESS`, so that it can be put back.
 //!
 //! # Failure
-//! A function is never left without what it had: if the new driver does not take it, the override is taken back and the former driver
-//! is asked again.
+//! A function is never left without what it had: if the new driver does not take it, the override
+//! is taken back and the former driver is asked again.
 
 use std::fs;
 use std::io;
@@ -57,8 +60,14 @@ struct Record {
 /// What is told, before anything is changed, what a forced [`bind`] takes and from whom.
 pub type Force<'a> = &'a mut dyn FnMut(&Blocked);
 
-/// Puts the function on `way`. Refuses if it is in use, or if that cannot be told, unless `force`. Nothing is done if it is there.
-pub fn bind(host: &Host, address: Address, way: Way, force: Option<Force<'_>>) -> Result<Rebound, BindError> {
+/// Puts the function on `way`. Refuses if it is in use, or if that cannot be told, unless `force`.
+/// Nothing is done if it is there.
+pub fn bind(
+    host: &Host,
+    address: Address,
+    way: Way,
+    force: Option<Force<'_>>,
+) -> Result<Rebound, BindError> {
     let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
     let before = function.driver.clone();
     if function.way() == Some(way) {
@@ -77,8 +86,11 @@ pub fn bind(host: &Host, address: Address, way: Way, force: Option<Force<'_>>) -
     match rebind(host, address, way.driver(), before.as_deref(), usage) {
         Ok(()) => Ok(Rebound { address, before, now: Some(way.driver().into()), loaded }),
         // What was asked last may still be done; to ask more would mean to wait for that.
-        Err(BindError::Refused { step, source, .. }) if source.kind() == io::ErrorKind::TimedOut => {
-            let outcome = format!("; it was not put back: when that has ended, sudo ring3 unbind {address}");
+        Err(BindError::Refused { step, source, .. })
+            if source.kind() == io::ErrorKind::TimedOut =>
+        {
+            let outcome =
+                format!("; it was not put back: when that has ended, sudo ring3 unbind {address}");
             Err(BindError::Refused { address, step, source, outcome })
         }
         Err(BindError::Refused { step, source, .. }) => {
@@ -92,8 +104,8 @@ pub fn bind(host: &Host, address: Address, way: Way, force: Option<Force<'_>>) -
     }
 }
 
-/// Gives the function back to the driver that had it before [`bind`], or to the one that the kernel chooses. Nothing is done if
-/// it is not on a way to processes.
+/// Gives the function back to the driver that had it before [`bind`], or to the one that the kernel
+/// chooses. Nothing is done if it is not on a way to processes.
 pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
     let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
     let before = function.driver.clone();
@@ -108,7 +120,8 @@ pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
     let wanted = record.driver.clone();
     let mut loaded = None;
     if let Some(driver) = wanted.as_ref().filter(|driver| !has_driver(host, driver)) {
-        // A driver that was unloaded meanwhile; its module mostly has its name. If not, the kernel's choice below will do.
+        // A driver that was unloaded meanwhile; its module mostly has its name. If not, the
+        // kernel's choice below will do.
         loaded = host.kernel().load_module(driver).is_ok().then(|| driver.clone());
     }
     restore(host, address, &record, before.as_deref())?;
@@ -130,7 +143,8 @@ fn in_the_way(host: &Host, function: &Function, way: Way) -> Option<Obstacle> {
     function.user(host)
 }
 
-/// Claims what the kernel makes of the function, so that it stays free. What is in use is refused, or told to `force`.
+/// Claims what the kernel makes of the function, so that it stays free. What is in use is refused,
+/// or told to `force`.
 fn seize(host: &Host, address: Address, force: Option<Force<'_>>) -> Result<Usage, Blocked> {
     // Who may not change anything is told that, and not what else he may not know.
     let path = format!("sys/bus/pci/devices/{address}/driver_override");
@@ -162,30 +176,59 @@ fn load(host: &Host, address: Address, way: Way) -> Result<Option<String>, Block
     if has_driver(host, driver) {
         return Ok(None);
     }
-    let missing = |reason: String| Obstacle::NoModule { module: driver.into(), reason: Some(reason) }.at(address);
+    let missing = |reason: String| {
+        Obstacle::NoModule { module: driver.into(), reason: Some(reason) }.at(address)
+    };
     host.kernel().load_module(driver).map_err(|error| missing(error.to_string()))?;
-    if has_driver(host, driver) { Ok(Some(driver.into())) } else { Err(missing("it is loaded, but has no driver".into())) }
+    if has_driver(host, driver) {
+        Ok(Some(driver.into()))
+    } else {
+        Err(missing("it is loaded, but has no driver".into()))
+    }
 }
 
-/// Takes the function from `from` and lets `to`, and no other, have it. `usage` keeps its disks claimed until they are gone, so that nobody
-/// begins to use one meanwhile.
-fn rebind(host: &Host, address: Address, to: &str, from: Option<&str>, usage: Usage) -> Result<(), BindError> {
-    write(host, address, &format!("sys/bus/pci/devices/{address}/driver_override"), &format!("{to}\n"))?;
+/// Takes the function from `from` and lets `to`, and no other, have it. `usage` keeps its disks
+/// claimed until they are gone, so that nobody begins to use one meanwhile.
+fn rebind(
+    host: &Host,
+    address: Address,
+    to: &str,
+    from: Option<&str>,
+    usage: Usage,
+) -> Result<(), BindError> {
+    write(
+        host,
+        address,
+        &format!("sys/bus/pci/devices/{address}/driver_override"),
+        &format!("{to}\n"),
+    )?;
     release(host, address, from)?;
     drop(usage);
     write(host, address, "sys/bus/pci/drivers_probe", &address.to_string())?;
     match Function::read(host, address).ok().and_then(|function| function.driver) {
         Some(driver) if driver == to => Ok(()),
-        _ => Err(refused(address, format!("giving it to {to}"), io::Error::other("the driver did not take it (see dmesg)"))),
+        _ => Err(refused(
+            address,
+            format!("giving it to {to}"),
+            io::Error::other("the driver did not take it (see dmesg)"),
+        )),
     }
 }
 
 fn release(host: &Host, address: Address, driver: Option<&str>) -> Result<(), BindError> {
-    driver.map_or(Ok(()), |driver| write(host, address, &format!("sys/bus/pci/drivers/{driver}/unbind"), &address.to_string()))
+    driver.map_or(Ok(()), |driver| {
+        write(host, address, &format!("sys/bus/pci/drivers/{driver}/unbind"), &address.to_string())
+    })
 }
 
-/// Puts the former override back, takes the function from `from`, and lets the kernel choose among the drivers that remain.
-fn restore(host: &Host, address: Address, record: &Record, from: Option<&str>) -> Result<(), BindError> {
+/// Puts the former override back, takes the function from `from`, and lets the kernel choose among
+/// the drivers that remain.
+fn restore(
+    host: &Host,
+    address: Address,
+    record: &Record,
+    from: Option<&str>,
+) -> Result<(), BindError> {
     let text = format!("{}\n", record.driver_override.as_deref().unwrap_or_default());
     write(host, address, &format!("sys/bus/pci/devices/{address}/driver_override"), &text)?;
     release(host, address, from)?;
@@ -205,7 +248,9 @@ fn roll_back(host: &Host, address: Address, record: &Record) -> String {
     match (restored, driver(host)) {
         (Ok(()), now) if now == record.driver => "; it was put back as it was".into(),
         (_, Some(now)) => format!("; it has the driver {now} now"),
-        (_, None) => format!("; it has no driver now: echo {address} | sudo tee /sys/bus/pci/drivers_probe"),
+        (_, None) => {
+            format!("; it has no driver now: echo {address} | sudo tee /sys/bus/pci/drivers_probe")
+        }
     }
 }
 
@@ -220,8 +265,11 @@ fn remember(host: &Host, address: Address, record: &Record) -> Result<(), BindEr
         record.driver.as_deref().unwrap_or_default(),
         record.driver_override.as_deref().unwrap_or_default()
     );
-    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
-    written.map_err(|error| denied(address, format!("/{}", record_path(address)), "remembering its driver", error))
+    let written =
+        path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+    written.map_err(|error| {
+        denied(address, format!("/{}", record_path(address)), "remembering its driver", error)
+    })
 }
 
 fn recall(host: &Host, address: Address) -> Record {
@@ -240,7 +288,14 @@ fn forget(host: &Host, address: Address) {
 
 fn write(host: &Host, address: Address, path: &str, value: &str) -> Result<(), BindError> {
     let written = host.kernel().write(&host.path(path), value);
-    written.map_err(|error| denied(address, format!("/{path}"), &format!("writing {:?} to /{path}", value.trim()), error))
+    written.map_err(|error| {
+        denied(
+            address,
+            format!("/{path}"),
+            &format!("writing {:?} to /{path}", value.trim()),
+            error,
+        )
+    })
 }
 
 fn denied(address: Address, path: String, step: &str, error: io::Error) -> BindError {

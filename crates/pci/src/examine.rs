@@ -15,14 +15,24 @@ pub struct Check {
     pub found: Result<String, Blocked>,
 }
 
-/// Looks at what concerns every function on `way`: IOMMU, module, interrupt remapping, and whether there may be `arena` bytes of
-/// memory for it.
+/// Looks at what concerns every function on `way`: IOMMU, module, interrupt remapping, and whether
+/// there may be `arena` bytes of memory for it.
 pub fn examine_machine(host: &Host, way: Way, arena: u64) -> Vec<Check> {
     let mut checks = vec![("module", module(host, way))];
     match way {
         Way::Vfio => {
             let groups = host.names("sys/kernel/iommu_groups").len();
-            checks.insert(0, ("IOMMU", if groups > 0 { Ok(format!("active, {groups} groups")) } else { Err(Obstacle::NoIommu) }));
+            checks.insert(
+                0,
+                (
+                    "IOMMU",
+                    if groups > 0 {
+                        Ok(format!("active, {groups} groups"))
+                    } else {
+                        Err(Obstacle::NoIommu)
+                    },
+                ),
+            );
             if groups > 0 {
                 checks.push(("interrupt remapping", interrupt_remapping(host)));
             }
@@ -31,26 +41,40 @@ pub fn examine_machine(host: &Host, way: Way, arena: u64) -> Vec<Check> {
         Way::Uio => {
             checks.push(("huge pages", check_huge_pages(host, arena)));
             let allowed = has_capability(host, CAP_SYS_ADMIN);
-            let found = if allowed { Ok("visible (CAP_SYS_ADMIN)".into()) } else { Err(Obstacle::NoPhysicalAddresses) };
+            let found = if allowed {
+                Ok("visible (CAP_SYS_ADMIN)".into())
+            } else {
+                Err(Obstacle::NoPhysicalAddresses)
+            };
             checks.push(("physical addresses", found));
         }
     }
     named(checks, None)
 }
 
-/// Looks at one function, and then at the machine: everything is fine if `open` on `way` would succeed.
+/// Looks at one function, and then at the machine: everything is fine if `open` on `way` would
+/// succeed.
 pub fn examine(host: &Host, address: Address, way: Way, arena: u64) -> Vec<Check> {
     let function = match Function::read(host, address) {
         Ok(function) => function,
         Err(obstacle) => return named(vec![("function", Err(obstacle))], Some(address)),
     };
     let described = format!("{}, {}", function.class_name(), function.name());
-    let mut checks = vec![("function", if function.is_bridge() { Err(Obstacle::Bridge) } else { Ok(described) })];
+    let mut checks = vec![(
+        "function",
+        if function.is_bridge() { Err(Obstacle::Bridge) } else { Ok(described) },
+    )];
     if function.way().is_none() {
-        checks.push(("use", Usage::look(host, address).obstacle().map_or_else(|| Ok("none".into()), Err)));
+        checks.push((
+            "use",
+            Usage::look(host, address).obstacle().map_or_else(|| Ok("none".into()), Err),
+        ));
     }
     let not_bound = Obstacle::NotBound { way, driver: function.driver.clone() };
-    checks.push(("driver", if function.way() == Some(way) { Ok(way.driver().into()) } else { Err(not_bound) }));
+    checks.push((
+        "driver",
+        if function.way() == Some(way) { Ok(way.driver().into()) } else { Err(not_bound) },
+    ));
     match (way, function.iommu_group) {
         (Way::Vfio, None) => checks.push(("IOMMU group", Err(Obstacle::NoIommu))),
         (Way::Vfio, Some(number)) => checks.extend(group_checks(host, &function, number)),
@@ -70,25 +94,38 @@ fn uio_checks(host: &Host, function: &Function) -> Vec<(&'static str, Result<Str
         true => "the pin",
         false => "none: the driver polls",
     };
-    let mut checks =
-        vec![("protection", function.check_untranslated(host).map(|()| protection.into())), ("interrupt", Ok(pin.into()))];
+    let mut checks = vec![
+        ("protection", function.check_untranslated(host).map(|()| protection.into())),
+        ("interrupt", Ok(pin.into())),
+    ];
     if let Some(file) = uio_file(host, function.address) {
         checks.extend(file_checks(host, function, &format!("dev/{file}")));
     }
     checks
 }
 
-fn named(checks: Vec<(&'static str, Result<String, Obstacle>)>, address: Option<Address>) -> Vec<Check> {
-    checks.into_iter().map(|(what, found)| Check { what, found: found.map_err(|obstacle| obstacle.at(address)) }).collect()
+fn named(
+    checks: Vec<(&'static str, Result<String, Obstacle>)>,
+    address: Option<Address>,
+) -> Vec<Check> {
+    checks
+        .into_iter()
+        .map(|(what, found)| Check { what, found: found.map_err(|obstacle| obstacle.at(address)) })
+        .collect()
 }
 
-fn group_checks(host: &Host, function: &Function, number: u32) -> Vec<(&'static str, Result<String, Obstacle>)> {
+fn group_checks(
+    host: &Host,
+    function: &Function,
+    number: u32,
+) -> Vec<(&'static str, Result<String, Obstacle>)> {
     let mut blockers = group::blockers(host, number);
     // Its own driver has a check of its own.
     blockers.retain(|(member, _)| *member != function.address);
     let others = group::members(host, number).len().saturating_sub(1);
     let viable = match blockers.is_empty() {
-        true => Ok(format!("{number}, shared with {others} other functions").replace("shared with 0 other functions", "its own")),
+        true => Ok(format!("{number}, shared with {others} other functions")
+            .replace("shared with 0 other functions", "its own")),
         false => Err(Obstacle::GroupNotViable { group: number, blockers }),
     };
     let mut checks = vec![("IOMMU group", viable)];
@@ -96,8 +133,13 @@ fn group_checks(host: &Host, function: &Function, number: u32) -> Vec<(&'static 
     checks
 }
 
-/// Whether `file`, by which a process has the function, may be opened, and who has the function; nothing if there is no such file.
-fn file_checks(host: &Host, function: &Function, file: &str) -> Vec<(&'static str, Result<String, Obstacle>)> {
+/// Whether `file`, by which a process has the function, may be opened, and who has the function;
+/// nothing if there is no such file.
+fn file_checks(
+    host: &Host,
+    function: &Function,
+    file: &str,
+) -> Vec<(&'static str, Result<String, Obstacle>)> {
     if !host.path(file).exists() {
         return vec![];
     }
@@ -111,7 +153,9 @@ fn file_checks(host: &Host, function: &Function, file: &str) -> Vec<(&'static st
 
 fn reset(function: &Function) -> String {
     match function.reset_methods.as_slice() {
-        [] => "none: a driver that dies leaves the device as it is, with its transfers stopped".into(),
+        [] => {
+            "none: a driver that dies leaves the device as it is, with its transfers stopped".into()
+        }
         methods => methods.join(", "),
     }
 }
@@ -132,10 +176,12 @@ pub fn forges_interrupts(host: &Host) -> bool {
 /// What is said of interrupts that are not remapped where that is allowed.
 const UNREMAPPED: &str = "off, and allowed to be (allow_unsafe_interrupts)";
 
-/// The kernel prefixes the interrupt controllers behind a remapping IOMMU with `IR-`; other architectures have no such thing.
+/// The kernel prefixes the interrupt controllers behind a remapping IOMMU with `IR-`; other
+/// architectures have no such thing.
 fn interrupt_remapping(host: &Host) -> Result<String, Obstacle> {
     let interrupts = host.text("proc/interrupts").unwrap_or_default();
-    let unsafe_allowed = host.text("sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts");
+    let unsafe_allowed =
+        host.text("sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts");
     if interrupts.contains("IR-") {
         Ok("active".into())
     } else if !interrupts.contains("IO-APIC") && !interrupts.contains("PCI-MSI") {
@@ -154,7 +200,9 @@ const CAP_SYS_ADMIN: u32 = 21;
 
 fn has_capability(host: &Host, number: u32) -> bool {
     let status = host.text("proc/self/status").unwrap_or_default();
-    let capabilities = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    let capabilities = status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
     capabilities.unwrap_or(0) >> number & 1 == 1
 }
 
@@ -163,7 +211,9 @@ fn memory_lock(host: &Host, arena: u64) -> Result<String, Obstacle> {
         return Ok("unlimited (CAP_IPC_LOCK)".into());
     }
     let limits = host.text("proc/self/limits").unwrap_or_default();
-    let soft = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")?.split_whitespace().next());
+    let soft = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory")?.split_whitespace().next());
     match soft.and_then(|soft| soft.parse::<u64>().ok()) {
         Some(limit) if limit < arena => Err(Obstacle::Memlock { needed: arena, limit }),
         Some(limit) => Ok(format!("{} KiB", limit >> 10)),

@@ -46,7 +46,8 @@ pub struct Resource {
 const RESOURCE_IO: u64 = 0x100;
 
 impl Function {
-    /// Reads the function at `address`: [`Obstacle::NoFunction`] if there is none, [`Obstacle::Unreadable`] if that cannot be told.
+    /// Reads the function at `address`: [`Obstacle::NoFunction`] if there is none,
+    /// [`Obstacle::Unreadable`] if that cannot be told.
     pub fn read(host: &Host, address: Address) -> Result<Self, Obstacle> {
         let directory = format!("sys/bus/pci/devices/{address}");
         let text = |name: &str| host.text(&format!("{directory}/{name}"));
@@ -57,23 +58,32 @@ impl Function {
             device: number("device")? as u16,
             class: number("class")?,
             driver: host.link(&format!("{directory}/driver")),
-            driver_override: text("driver_override").filter(|name| !name.is_empty() && name != "(null)"),
-            iommu_group: host.link(&format!("{directory}/iommu_group")).and_then(|group| group.parse().ok()),
+            driver_override: text("driver_override")
+                .filter(|name| !name.is_empty() && name != "(null)"),
+            iommu_group: host
+                .link(&format!("{directory}/iommu_group"))
+                .and_then(|group| group.parse().ok()),
             bars: parse_resources(&text("resource").unwrap_or_default()),
-            reset_methods: text("reset_method").unwrap_or_default().split_whitespace().map(Into::into).collect(),
+            reset_methods: text("reset_method")
+                .unwrap_or_default()
+                .split_whitespace()
+                .map(Into::into)
+                .collect(),
         })
     }
 
     /// All functions of the machine that can be read, by address.
     pub fn all(host: &Host) -> Vec<Self> {
-        let addresses = host.names("sys/bus/pci/devices").into_iter().filter_map(|name| name.parse().ok());
+        let addresses =
+            host.names("sys/bus/pci/devices").into_iter().filter_map(|name| name.parse().ok());
         addresses.filter_map(|address| Self::read(host, address).ok()).collect()
     }
 
     /// Vendor and device in words, where the PCI ID database has them.
     pub fn name(&self) -> String {
         let vendor = pci_ids::Vendors::iter().find(|vendor| vendor.id() == self.vendor);
-        let device = vendor.and_then(|vendor| vendor.devices().find(|device| device.id() == self.device));
+        let device =
+            vendor.and_then(|vendor| vendor.devices().find(|device| device.id() == self.device));
         match (vendor, device) {
             (Some(vendor), Some(device)) => format!("{} {}", vendor.name(), device.name()),
             (Some(vendor), None) => format!("{} {:04x}", vendor.name(), self.device),
@@ -90,15 +100,23 @@ impl Function {
         }
     }
 
-    /// The files by which a process can have it, without the leading `/`: of its group and, where the kernel has such, its own.
+    /// The files by which a process can have it, without the leading `/`: of its group and, where
+    /// the kernel has such, its own.
     pub fn files(&self, host: &Host) -> Vec<String> {
         match self.way() {
             Some(Way::Vfio) => {
-                let own = host.names(&format!("sys/bus/pci/devices/{}/vfio-dev", self.address)).into_iter();
+                let own = host
+                    .names(&format!("sys/bus/pci/devices/{}/vfio-dev", self.address))
+                    .into_iter();
                 let group = self.iommu_group.map(|group| format!("dev/vfio/{group}"));
-                group.into_iter().chain(own.map(|name| format!("dev/vfio/devices/{name}"))).collect()
+                group
+                    .into_iter()
+                    .chain(own.map(|name| format!("dev/vfio/devices/{name}")))
+                    .collect()
             }
-            Some(Way::Uio) => uio_file(host, self.address).map(|file| format!("dev/{file}")).into_iter().collect(),
+            Some(Way::Uio) => {
+                uio_file(host, self.address).map(|file| format!("dev/{file}")).into_iter().collect()
+            }
             None => Vec::new(),
         }
     }
@@ -116,7 +134,8 @@ impl Function {
         Way::of(self.driver.as_deref()?)
     }
 
-    /// Whether it forwards to another bus: such a function belongs to the kernel. [PCI, appendix D: base class 6]
+    /// Whether it forwards to another bus: such a function belongs to the kernel. [PCI, appendix D:
+    /// base class 6]
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
     }
@@ -124,27 +143,39 @@ impl Function {
 
 /// A hexadecimal attribute that every function has.
 fn required_number(host: &Host, path: &str) -> Result<u32, Obstacle> {
-    let unreadable = |reason, too_many_files| Obstacle::Unreadable { reason: format!("/{path}: {reason}"), too_many_files };
+    let unreadable = |reason, too_many_files| Obstacle::Unreadable {
+        reason: format!("/{path}: {reason}"),
+        too_many_files,
+    };
     let text = std::fs::read_to_string(host.path(path)).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Obstacle::NoFunction,
         _ => unreadable(error.to_string(), is_out_of_files(&error)),
     })?;
-    u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|_| unreadable("it is no number".into(), false))
+    u32::from_str_radix(text.trim().trim_start_matches("0x"), 16)
+        .map_err(|_| unreadable("it is no number".into(), false))
 }
 
 /// Whether this process, or the system, may have no more files open.
 fn is_out_of_files(error: &io::Error) -> bool {
-    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Reads the `resource` attribute: a line per range with first and last address and flags. The first six are the BARs.
+/// Reads the `resource` attribute: a line per range with first and last address and flags. The
+/// first six are the BARs.
 fn parse_resources(text: &str) -> Vec<Resource> {
     let word = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
     let parse = |(index, line): (usize, &str)| {
         let mut words = line.split_whitespace().map(word);
         let (start, end, flags) = (words.next()??, words.next()??, words.next()??);
         let size = end.checked_sub(start)?.checked_add(1)?;
-        (flags != 0).then_some(Resource { index: index as u8, start, size, port: flags & RESOURCE_IO != 0 })
+        (flags != 0).then_some(Resource {
+            index: index as u8,
+            start,
+            size,
+            port: flags & RESOURCE_IO != 0,
+        })
     };
     text.lines().take(6).enumerate().filter_map(parse).collect()
 }

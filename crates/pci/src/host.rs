@@ -24,18 +24,21 @@ pub struct Node {
     pub number: (u32, u32),
 }
 
-/// What files alone do not say, and what changes something. A test puts its own in the place of the real one.
+/// What files alone do not say, and what changes something. A test puts its own in the place of the
+/// real one.
 pub trait Kernel: Send + Sync {
-    /// Writes `value` to the attribute `path` in one piece; [`io::ErrorKind::TimedOut`] if the kernel does not answer.
+    /// Writes `value` to the attribute `path` in one piece; [`io::ErrorKind::TimedOut`] if the
+    /// kernel does not answer.
     fn write(&self, path: &Path, value: &str) -> io::Result<()>;
     /// Loads the module `name` with all that it needs.
     fn load_module(&self, name: &str) -> io::Result<()>;
     /// What the file is, or the descriptor behind a link of `/proc`; `None` if it is no device.
     fn node(&self, path: &Path) -> io::Result<Option<Node>>;
-    /// Claims the block device `path` for this process: no file system, volume or pool can have it meanwhile, and
-    /// [`io::ErrorKind::ResourceBusy`] if one has it already.
+    /// Claims the block device `path` for this process: no file system, volume or pool can have it
+    /// meanwhile, and [`io::ErrorKind::ResourceBusy`] if one has it already.
     fn claim(&self, path: &Path) -> io::Result<OwnedFd>;
-    /// The block device under the loop device `path`; `None` if there is a file under it, or nothing.
+    /// The block device under the loop device `path`; `None` if there is a file under it, or
+    /// nothing.
     fn under_loop(&self, path: &Path) -> io::Result<Option<Node>>;
 }
 
@@ -77,7 +80,8 @@ impl Host {
     /// The sorted names in a directory.
     pub(crate) fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let entries = fs::read_dir(self.path(path))?.flatten();
-        let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
         Ok(names)
     }

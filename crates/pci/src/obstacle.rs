@@ -1,6 +1,8 @@
-//! What stands between a user and a PCI function, with the command that mends it and the one that undoes the mending.
+//! What stands between a user and a PCI function, with the command that mends it and the one that
+//! undoes the mending.
 //!
-//! `ring3 doctor` finds these beforehand; opening a device finds the same ones when it fails. `docs/errors.md` explains each.
+//! `ring3 doctor` finds these beforehand; opening a device finds the same ones when it fails.
+//! `docs/errors.md` explains each.
 
 use std::fmt;
 
@@ -169,41 +171,64 @@ impl Blocked {
             Obstacle::Bridge => vec![],
             Obstacle::NoIommu => vec![
                 "enable the IOMMU in the firmware (VT-d, AMD-Vi, SMMU)".into(),
-                format!("on Fedora and RHEL: sudo grubby --update-kernel=ALL --args={IOMMU_ON} && sudo reboot"),
-                format!("elsewhere, if /proc/cmdline has intel_iommu=off: {IOMMU_ON} in its place in the boot loader's settings"),
+                format!(
+                    "on Fedora and RHEL: sudo grubby --update-kernel=ALL --args={IOMMU_ON} && sudo \
+                    reboot"
+                ),
+                format!(
+                    "elsewhere, if /proc/cmdline has intel_iommu=off: {IOMMU_ON} in its place in \
+                    the boot loader's settings"
+                ),
             ],
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe {module}")],
             Obstacle::NotBound { way, .. } => vec![format!("sudo {}", way.bind_command(&address))],
             Obstacle::InUse { uses } => uses.iter().map(Use::end).collect(),
-            Obstacle::UseUnknown { .. } => vec!["run it as root (sudo), and not in a container".into()],
+            Obstacle::UseUnknown { .. } => {
+                vec!["run it as root (sudo), and not in a container".into()]
+            }
             Obstacle::Unreadable { too_many_files: true, .. } => vec!["ulimit -n 4096".into()],
             Obstacle::Unreadable { .. } => vec!["run it as root (sudo)".into()],
             Obstacle::GroupNotViable { blockers, .. } => each(blockers, "bind"),
-            Obstacle::NoPermission { path } if !path.starts_with("/dev") => vec!["run it as root (sudo)".into()],
+            Obstacle::NoPermission { path } if !path.starts_with("/dev") => {
+                vec!["run it as root (sudo)".into()]
+            }
             Obstacle::NoPermission { path } => vec![format!("sudo chown \"$(id -u)\" {path}")],
-            Obstacle::Busy { holders, .. } => holders.iter().map(|holder| format!("kill {}", holder.pid)).collect(),
+            Obstacle::Busy { holders, .. } => {
+                holders.iter().map(|holder| format!("kill {}", holder.pid)).collect()
+            }
             Obstacle::Memlock { needed, .. } => vec![
                 format!("sudo prlimit --memlock={needed} --pid $$"),
                 format!("or name a smaller arena: vfio:{address},arena=4M"),
             ],
             Obstacle::NoInterruptRemapping => vec![
                 "enable interrupt remapping (x2APIC) in the firmware".into(),
-                format!("or, if every device of this machine is trusted: echo 1 | sudo tee {UNSAFE_INTERRUPTS}"),
+                format!(
+                    "or, if every device of this machine is trusted: echo 1 | sudo tee \
+                    {UNSAFE_INTERRUPTS}"
+                ),
             ],
             Obstacle::Unprotected { iommu } => {
                 let accept = "say --unprotected if that is accepted";
                 match iommu {
-                    true => vec![format!("sudo ring3 bind {address} and name it vfio:{address}"), format!("or {accept}")],
+                    true => vec![
+                        format!("sudo ring3 bind {address} and name it vfio:{address}"),
+                        format!("or {accept}"),
+                    ],
                     false => vec![accept.into()],
                 }
             }
-            Obstacle::Translated { .. } => vec![format!("sudo ring3 bind {address} and name it vfio:{address}")],
+            Obstacle::Translated { .. } => {
+                vec![format!("sudo ring3 bind {address} and name it vfio:{address}")]
+            }
             Obstacle::NoHugePages { needed, total, .. } => {
                 // Those that are there already may lie in pieces.
                 let wanted = total + needed;
                 vec![
                     format!("echo {wanted} | sudo tee {HUGE_PAGES}"),
-                    format!("or, if memory is in pieces already, at boot: hugepages={wanted} on the kernel's command line"),
+                    format!(
+                        "or, if memory is in pieces already, at boot: hugepages={wanted} on the \
+                        kernel's command line"
+                    ),
                     format!("or name a smaller arena: uio:{address},arena=2M"),
                 ]
             }
@@ -215,10 +240,16 @@ impl Blocked {
     pub fn undo(&self) -> Vec<String> {
         let address = self.address();
         match &self.obstacle {
-            Obstacle::NoFunction | Obstacle::Bridge | Obstacle::Busy { .. } | Obstacle::NoPhysicalAddresses => vec![],
+            Obstacle::NoFunction
+            | Obstacle::Bridge
+            | Obstacle::Busy { .. }
+            | Obstacle::NoPhysicalAddresses => vec![],
             Obstacle::UseUnknown { .. } | Obstacle::Unreadable { .. } => vec![],
             Obstacle::NoIommu => {
-                vec![format!("on Fedora and RHEL: sudo grubby --update-kernel=ALL --remove-args={IOMMU_ON} && sudo reboot")]
+                vec![format!(
+                    "on Fedora and RHEL: sudo grubby --update-kernel=ALL --remove-args={IOMMU_ON} \
+                    && sudo reboot"
+                )]
             }
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe -r {module}")],
             Obstacle::NotBound { .. } => vec![format!("sudo ring3 unbind {address}")],
@@ -226,11 +257,19 @@ impl Blocked {
             Obstacle::GroupNotViable { blockers, .. } => each(blockers, "unbind"),
             Obstacle::NoPermission { path } if !path.starts_with("/dev") => vec![],
             Obstacle::NoPermission { path } => vec![format!("sudo chown root {path}")],
-            Obstacle::Memlock { limit, .. } => vec![format!("sudo prlimit --memlock={limit} --pid $$")],
-            Obstacle::NoInterruptRemapping => vec![format!("echo 0 | sudo tee {UNSAFE_INTERRUPTS}")],
+            Obstacle::Memlock { limit, .. } => {
+                vec![format!("sudo prlimit --memlock={limit} --pid $$")]
+            }
+            Obstacle::NoInterruptRemapping => {
+                vec![format!("echo 0 | sudo tee {UNSAFE_INTERRUPTS}")]
+            }
             Obstacle::Unprotected { .. } => vec![],
-            Obstacle::Translated { .. } => vec![format!("sudo {}", Way::Uio.bind_command(&address))],
-            Obstacle::NoHugePages { total, .. } => vec![format!("echo {total} | sudo tee {HUGE_PAGES}")],
+            Obstacle::Translated { .. } => {
+                vec![format!("sudo {}", Way::Uio.bind_command(&address))]
+            }
+            Obstacle::NoHugePages { total, .. } => {
+                vec![format!("echo {total} | sudo tee {HUGE_PAGES}")]
+            }
         }
     }
 }
@@ -274,7 +313,8 @@ impl Obstacle {
                 format!("{needed} huge pages of 2 MiB are needed in one piece, and there are {found} (of {total} reserved)")
             }
             Self::NoHugePages { needed, found, below, total } => format!(
-                "{needed} huge pages of 2 MiB are needed in one piece below {below:#x}, and there are {found} (of {total} reserved)"
+                "{needed} huge pages of 2 MiB are needed in one piece below {below:#x}, and there \
+                are {found} (of {total} reserved)"
             ),
             Self::NoPhysicalAddresses => {
                 "the kernel hides physical addresses from this user (pagemap needs the capability CAP_SYS_ADMIN)".into()

@@ -29,8 +29,8 @@ impl Way {
         }
     }
 
-    /// The way that a function with this driver is on; `None` if its driver keeps it in the kernel. VFIO has drivers for single
-    /// devices, too, such as `mlx5_vfio_pci`.
+    /// The way that a function with this driver is on; `None` if its driver keeps it in the kernel.
+    /// VFIO has drivers for single devices, too, such as `mlx5_vfio_pci`.
     pub fn of(driver: &str) -> Option<Self> {
         match driver.replace('_', "-") {
             name if name.contains("vfio-pci") => Some(Self::Vfio),
@@ -58,8 +58,12 @@ impl FromStr for Way {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|way| way.driver().replace('_', "-") == text.replace('_', "-"));
-        found.ok_or_else(|| format!("a driver that hands functions to processes: {} or {}", Self::Vfio, Self::Uio))
+        let found = Self::ALL
+            .into_iter()
+            .find(|way| way.driver().replace('_', "-") == text.replace('_', "-"));
+        found.ok_or_else(|| {
+            format!("a driver that hands functions to processes: {} or {}", Self::Vfio, Self::Uio)
+        })
     }
 }
 
@@ -70,6 +74,9 @@ mod tests {
     #[test]
     fn a_driver_is_known_however_its_dashes_are_written() {
         assert_eq!("uio-pci-generic".parse(), Ok(Way::Uio));
-        assert_eq!((Way::of("vfio_pci"), Way::of("mlx5_vfio_pci"), Way::of("nvme")), (Some(Way::Vfio), Some(Way::Vfio), None));
+        assert_eq!(
+            (Way::of("vfio_pci"), Way::of("mlx5_vfio_pci"), Way::of("nvme")),
+            (Some(Way::Vfio), Some(Way::Vfio), None)
+        );
     }
 }

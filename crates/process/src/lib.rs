@@ -1,4 +1,5 @@
-//! What a process needs that stands under a file system, whether it drives a disk or supervises who does.
+//! What a process needs that stands under a file system, whether it drives a disk or supervises who
+//! does.
 //!
 //! # Shape
 //! [`prepare`] makes it independent of disks; [`log`] writes its words without waiting for who

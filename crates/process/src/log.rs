@@ -1,13 +1,14 @@
 //! Standard error, written by a thread of its own.
 //!
-//! Whoever reads the words of a process that serves a disk may stand still: a terminal that was stopped, a pipe that nobody empties, a
-//! file on the very disk that is served. The disk must not stand still with him. So a line is put into a queue, which never waits, and a
-//! thread writes it.
+//! Whoever reads the words of a process that serves a disk may stand still: a terminal that was
+//! stopped, a pipe that nobody empties, a file on the very disk that is served. The disk must not
+//! stand still with him. So a line is put into a queue, which never waits, and a thread writes it.
 //!
 //! # Bounds
-//! The queue holds [`LINES`] lines of at most [`LINE`] bytes each. What finds it full is left out. Of what the program logs, at most
-//! [`BURST`] lines are written at once and [`PER_SECOND`] lines a second on average; the rest is left out, too. How many lines were left out is
-//! said, once a second at most. What the user is to know ([`notice`]) is not subject to the rate.
+//! The queue holds [`LINES`] lines of at most [`LINE`] bytes each. What finds it full is left out.
+//! Of what the program logs, at most [`BURST`] lines are written at once and [`PER_SECOND`] lines a
+//! second on average; the rest is left out, too. How many lines were left out is said, once a
+//! second at most. What the user is to know ([`notice`]) is not subject to the rate.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -37,8 +38,8 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// The thread writes lines; it needs little.
 const STACK: usize = 64 << 10;
 
-/// Starts the thread for standard error, unless it runs. Everything here does so by itself; a program calls this first, so that
-/// the thread is not the child of one that serves a disk.
+/// Starts the thread for standard error, unless it runs. Everything here does so by itself; a
+/// program calls this first, so that the thread is not the child of one that serves a disk.
 pub fn start() {
     process();
 }
@@ -123,12 +124,18 @@ struct Log {
 }
 
 impl Log {
-    /// Lines go to `output`. Without a thread, which a machine may refuse, who has something to say writes it to standard error.
+    /// Lines go to `output`. Without a thread, which a machine may refuse, who has something to say
+    /// writes it to standard error.
     fn new(output: impl Write + Send + 'static) -> Self {
         let (messages, inbox) = sync_channel(LINES);
         let counts = Arc::new(Counts::default());
         let mut scribe = Scribe::new(output, counts.clone());
-        let spawn = || thread::Builder::new().name("ring3-log".into()).stack_size(STACK).spawn(move || scribe.serve(&inbox));
+        let spawn = || {
+            thread::Builder::new()
+                .name("ring3-log".into())
+                .stack_size(STACK)
+                .spawn(move || scribe.serve(&inbox))
+        };
         // A signal that ends or stops the process is for the other threads.
         let _ = signals::held_back(spawn);
         Self { messages, counts }
@@ -147,7 +154,9 @@ impl Log {
         }
         match refused {
             Some(TrySendError::Full(_)) => drop(self.counts.full.fetch_add(1, Ordering::Relaxed)),
-            Some(TrySendError::Disconnected(Message::Line(_, line))) => drop(Stderr.write_all(&line)),
+            Some(TrySendError::Disconnected(Message::Line(_, line))) => {
+                drop(Stderr.write_all(&line))
+            }
             _ => {}
         }
     }
@@ -260,7 +269,8 @@ impl<W: Write> Scribe<W> {
     }
 
     fn report(&mut self) {
-        let left_out = std::mem::take(&mut self.too_fast) + self.counts.full.swap(0, Ordering::Relaxed);
+        let left_out =
+            std::mem::take(&mut self.too_fast) + self.counts.full.swap(0, Ordering::Relaxed);
         if left_out > 0 {
             self.write(
                 format!("ring3: {left_out} lines of the log were left out: there were too many, or they were not read\n")

@@ -46,6 +46,8 @@ mod tests {
     fn the_mark_stands_before_the_programs_name() {
         let word = marked(Path::new("/usr/local/bin/ring3d"));
         assert_eq!(word, "@ring3d");
-        assert!(is_marked(Some(&word)) && !is_marked(Some(OsStr::new("ring3d"))) && !is_marked(None));
+        assert!(
+            is_marked(Some(&word)) && !is_marked(Some(OsStr::new("ring3d"))) && !is_marked(None)
+        );
     }
 }

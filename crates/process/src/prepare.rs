@@ -1,7 +1,8 @@
 //! Makes this process fit to stand under a file system.
 //!
-//! A process that serves a disk must never wait for that disk, or the machine stands still: not for its own pages to be read back
-//! in, not for memory that is freed by writing to the disk, and not for a mount that lives on the disk.
+//! A process that serves a disk must never wait for that disk, or the machine stands still: not for
+//! its own pages to be read back in, not for memory that is freed by writing to the disk, and not
+//! for a mount that lives on the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,15 +22,17 @@ pub struct Error {
     pub source: std::io::Error,
 }
 
-/// Prepares the calling process, before it has other threads than the log's; `keep` are paths that it needs later. Requirements root. What could not be had
-/// is given back in words: it serves without, and they are for who has a disk.
+/// Prepares the calling process, before it has other threads than the log's; `keep` are paths that
+/// it needs later. Requirements root. What could not be had is given back in words: it serves
+/// without, and they are for who has a disk.
 pub fn prepare(keep: &[&Path]) -> Result<Vec<String>, Error> {
     raise_files();
     leave_mounts(keep)?;
     Ok(stay_in_memory())
 }
 
-/// Makes the calling process wait for no disk by its memory. What could not be had is given back in words.
+/// Makes the calling process wait for no disk by its memory. What could not be had is given back in
+/// words.
 pub fn stay_in_memory() -> Vec<String> {
     let mut doubts = Vec::new();
     // Memory for this process is never found by writing to disks, ours among them.
@@ -39,15 +42,19 @@ pub fn stay_in_memory() -> Vec<String> {
     // As far as it may: what comes later is locked, too, whoever the process is then.
     let lifted = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_ok();
     let unlimited = lifted || getrlimit(Resource::Memlock).current.is_none();
-    // First all that is mapped now, read in; then what comes later, as it is touched: stacks would be locked whole otherwise.
+    // First all that is mapped now, read in; then what comes later, as it is touched: stacks would
+    // be locked whole otherwise.
     let later = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    // Under a limit, memory of a driver's device could not be mapped any more once it has no rights.
-    let locked = mlockall(MlockAllFlags::CURRENT).and_then(|()| if unlimited { mlockall(later) } else { Ok(()) });
+    // Under a limit, memory of a driver's device could not be mapped any more once it has no
+    // rights.
+    let locked = mlockall(MlockAllFlags::CURRENT)
+        .and_then(|()| if unlimited { mlockall(later) } else { Ok(()) });
     if !unlimited {
         doubts.push("what this process maps from now on may be paged out: raise `ulimit -l`, or give it CAP_SYS_RESOURCE".into());
     }
     if let Err(error) = locked {
-        doubts.push(format!("this process may be paged out (mlockall); raise `ulimit -l`: {error}"));
+        doubts
+            .push(format!("this process may be paged out (mlockall); raise `ulimit -l`: {error}"));
     }
     doubts
 }
@@ -59,20 +66,28 @@ pub fn raise_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Takes a mount namespace that sees no mounts made from now on, and lets go of file systems that this process does not need.
+/// Takes a mount namespace that sees no mounts made from now on, and lets go of file systems that
+/// this process does not need.
 ///
-/// If the process shared its namespace with a mount of its own disk, its exit could wait for that mount's write-back, which only it
-/// could serve. Without letting go, a disk that is unmounted elsewhere would stay mounted here.
+/// If the process shared its namespace with a mount of its own disk, its exit could wait for that
+/// mount's write-back, which only it could serve. Without letting go, a disk that is unmounted
+/// elsewhere would stay mounted here.
 fn leave_mounts(keep: &[&Path]) -> Result<(), Error> {
     let what = "taking a mount namespace of its own (exporting a disk needs root)";
     let refused = |source: rustix::io::Errno| Error { what: what.into(), source: source.into() };
-    // SAFETY: only the namespace changes, and no thread exists that could rely on sharing the working directory: the log's opens nothing.
+    // SAFETY: only the namespace changes, and no thread exists that could rely on sharing the
+    // working directory: the log's opens nothing.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.map_err(refused)?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).map_err(refused)?;
-    let mut needed: Vec<PathBuf> = ["/", "/usr", "/tmp", "/var/tmp", "/run", "/dev", "/sys", "/proc"].map(PathBuf::from).into();
+    let mut needed: Vec<PathBuf> =
+        ["/", "/usr", "/tmp", "/var/tmp", "/run", "/dev", "/sys", "/proc"]
+            .map(PathBuf::from)
+            .into();
     needed.extend([std::env::current_exe(), std::env::current_dir()].into_iter().flatten());
-    needed.extend(keep.iter().filter_map(|path| fs::canonicalize(path.parent().unwrap_or(path)).ok()));
+    needed.extend(
+        keep.iter().filter_map(|path| fs::canonicalize(path.parent().unwrap_or(path)).ok()),
+    );
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     for at in superfluous(&mounts, &needed).iter().rev() {
         if let Err(error) = unmount(at, UnmountFlags::DETACH) {
@@ -88,7 +103,8 @@ fn superfluous(mounts: &str, needed: &[PathBuf]) -> Vec<PathBuf> {
         let (before, after) = line.split_once(" - ")?;
         let source = after.split(' ').nth(1)?;
         let at = PathBuf::from(before.split(' ').nth(4)?.replace("\\040", " "));
-        (source.starts_with("/dev/") && !needed.iter().any(|path| path.starts_with(&at))).then_some(at)
+        (source.starts_with("/dev/") && !needed.iter().any(|path| path.starts_with(&at)))
+            .then_some(at)
     };
     mounts.lines().filter_map(at).collect()
 }

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The signals that mean something. SIGHUP is what a terminal sends that is closed, and a session that ends.
+/// The signals that mean something. SIGHUP is what a terminal sends that is closed, and a session
+/// that ends.
 const MEANT: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1];
 
 /// What has come since the last look. Several of a kind count as one.
@@ -21,8 +22,8 @@ pub struct Wishes {
 pub struct Signals(OwnedFd);
 
 impl Signals {
-    /// Takes them for the calling thread and all that it starts from now on. Those that the process was started to ignore, as by
-    /// nohup, stay ignored: held back, they would come all the same.
+    /// Takes them for the calling thread and all that it starts from now on. Those that the process
+    /// was started to ignore, as by nohup, stay ignored: held back, they would come all the same.
     pub fn take() -> io::Result<Self> {
         let meant: Vec<_> = MEANT.into_iter().filter(|&signal| !is_ignored(signal)).collect();
         let set = set(&meant);
@@ -64,7 +65,8 @@ impl AsFd for Signals {
     }
 }
 
-/// Does `start` with all signals held back, so that a thread which it starts never takes one: the kernel gives a signal to any thread that has not held it back, and what ends a process ends it
+/// Does `start` with all signals held back, so that a thread which it starts never takes one: the
+/// kernel gives a signal to any thread that has not held it back, and what ends a process ends it
 /// by that, whoever else waits for it.
 pub fn held_back<T>(start: impl FnOnce() -> T) -> T {
     let before = mask(libc::SIG_SETMASK, &set(&(1..libc::SIGRTMAX()).collect::<Vec<_>>()));
@@ -78,12 +80,14 @@ fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: an all-zero action is valid memory for the call, which changes nothing.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+        libc::sigaction(signal, std::ptr::null(), &mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
     }
 }
 
 fn set(signals: &[libc::c_int]) -> libc::sigset_t {
-    // SAFETY: an all-zero set is valid memory for sigemptyset to initialise; numbers that are no signals are refused by sigaddset.
+    // SAFETY: an all-zero set is valid memory for sigemptyset to initialise; numbers that are no
+    // signals are refused by sigaddset.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);

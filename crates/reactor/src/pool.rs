@@ -1,7 +1,9 @@
 //! Rings that were made before a process gave up the right to make one.
 //!
-//! An io_uring does by itself what system calls would do, so a filter of system calls says nothing of it. A process in a sandbox makes no ring; it has those of a [`Pool`], and each of them takes
-//! the operations that were named when it was made, and no other, whatever the process does later. [io_uring_register(2), IORING_REGISTER_RESTRICTIONS]
+//! An io_uring does by itself what system calls would do, so a filter of system calls says nothing
+//! of it. A process in a sandbox makes no ring; it has those of a [`Pool`], and each of them takes
+//! the operations that were named when it was made, and no other, whatever the process does later.
+//! [io_uring_register(2), IORING_REGISTER_RESTRICTIONS]
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -20,14 +22,18 @@ const ENABLE_RINGS: u8 = 12;
 const REGISTER_RING_FDS: u8 = 20;
 const UNREGISTER_RING_FDS: u8 = 21;
 
-/// Rings for reactors. As long as nobody has [filled](Self::filled) it, a reactor makes a ring of its own.
+/// Rings for reactors. As long as nobody has [filled](Self::filled) it, a reactor makes a ring of
+/// its own.
 #[derive(Clone, Default)]
 pub struct Pool(Option<Arc<Mutex<Vec<IoUring>>>>);
 
 impl Pool {
-    /// `count` rings with room for `commands` of the user in one turn, which take what a reactor needs and the user's `operations`. Reactors of this pool have these and no others.
+    /// `count` rings with room for `commands` of the user in one turn, which take what a reactor
+    /// needs and the user's `operations`. Reactors of this pool have these and no others.
     pub fn filled(count: u16, commands: u32, operations: &[u8]) -> io::Result<Self> {
-        let rings = (0..count).map(|_| restricted(commands + EXTRA, operations)).collect::<Result<_, _>>()?;
+        let rings = (0..count)
+            .map(|_| restricted(commands + EXTRA, operations))
+            .collect::<Result<_, _>>()?;
         Ok(Self(Some(Arc::new(Mutex::new(rings)))))
     }
 
@@ -45,7 +51,8 @@ impl Pool {
         Ok(Self(Some(Arc::new(Mutex::new(vec![ring])))))
     }
 
-    /// The ring of [`Reactor::new`] for the thread that calls, with room for `commands` at least if it is made now.
+    /// The ring of [`Reactor::new`] for the thread that calls, with room for `commands` at least if
+    /// it is made now.
     pub fn reactor(&self, commands: u32, poll: Duration) -> io::Result<Reactor> {
         let Some(rings) = &self.0 else { return Reactor::new(commands, poll) };
         let taken = rings.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -64,7 +71,9 @@ impl Pool {
 }
 
 fn none() -> io::Error {
-    io::Error::other("no ring is left of those that were made before the sandbox: serve fewer queues")
+    io::Error::other(
+        "no ring is left of those that were made before the sandbox: serve fewer queues",
+    )
 }
 
 /// A ring that waits to be enabled, by the thread that will use it.
@@ -75,10 +84,22 @@ fn restricted(entries: u32, operations: &[u8]) -> io::Result<IoUring> {
         .setup_defer_taskrun()
         .setup_taskrun_flag()
         .build(entries)
-        .or_else(|_| IoUring::builder().setup_r_disabled().setup_coop_taskrun().setup_taskrun_flag().build(entries))
+        .or_else(|_| {
+            IoUring::builder()
+                .setup_r_disabled()
+                .setup_coop_taskrun()
+                .setup_taskrun_flag()
+                .build(entries)
+        })
         .or_else(|_| IoUring::builder().setup_r_disabled().build(entries))?;
-    let own = [opcode::PollAdd::CODE, opcode::AsyncCancel::CODE, opcode::Timeout::CODE, opcode::TimeoutRemove::CODE];
-    let registers = [ENABLE_RINGS, REGISTER_RING_FDS, UNREGISTER_RING_FDS].map(Restriction::register_op);
+    let own = [
+        opcode::PollAdd::CODE,
+        opcode::AsyncCancel::CODE,
+        opcode::Timeout::CODE,
+        opcode::TimeoutRemove::CODE,
+    ];
+    let registers =
+        [ENABLE_RINGS, REGISTER_RING_FDS, UNREGISTER_RING_FDS].map(Restriction::register_op);
     let operations = own.iter().chain(operations).map(|&operation| Restriction::sqe_op(operation));
     let flags = Restriction::sqe_flags_allowed(Flags::SKIP_SUCCESS.bits());
     let mut all: Vec<_> = registers.into_iter().chain(operations).chain([flags]).collect();
@@ -105,14 +126,19 @@ mod tests {
 
     #[test]
     fn a_ring_of_a_pool_takes_the_operations_that_were_named_and_no_others() {
-        let mut reactor = Pool::filled(1, 4, &[opcode::Nop::CODE]).unwrap().reactor(4, Duration::ZERO).unwrap();
+        let mut reactor =
+            Pool::filled(1, 4, &[opcode::Nop::CODE]).unwrap().reactor(4, Duration::ZERO).unwrap();
         assert_eq!(result(&mut reactor, &opcode::Nop::new().build()), 0);
         let open = opcode::OpenAt::new(io_uring::types::Fd(libc::AT_FDCWD), c"/".as_ptr()).build();
         assert_eq!(result(&mut reactor, &open), -libc::EACCES);
         let (file, mut byte) = (std::fs::File::open("/dev/null").unwrap(), [0]);
-        let read = opcode::Read::new(io_uring::types::Fd(file.as_raw_fd()), byte.as_mut_ptr(), 1).build();
+        let read =
+            opcode::Read::new(io_uring::types::Fd(file.as_raw_fd()), byte.as_mut_ptr(), 1).build();
         assert_eq!(result(&mut reactor, &read), -libc::EACCES);
-        assert_eq!(result(&mut reactor, &opcode::Nop::new().build().flags(Flags::ASYNC)), -libc::EACCES);
+        assert_eq!(
+            result(&mut reactor, &opcode::Nop::new().build().flags(Flags::ASYNC)),
+            -libc::EACCES
+        );
     }
 
     #[test]

@@ -17,7 +17,8 @@ use crate::timers::{Timer, Timers};
 pub use watch::Token;
 use watch::Watch;
 
-/// Names of entries from here on are the reactor's, those below its user's. What one is of, then a generation, then an index.
+/// Names of entries from here on are the reactor's, those below its user's. What one is of, then a
+/// generation, then an index.
 const OWN: u64 = 1 << 63;
 const WATCH: u64 = OWN;
 const CLOCK: u64 = OWN | 1 << 56;
@@ -54,7 +55,8 @@ pub struct Turn {
     pub calls: u32,
     /// The last of them may have slept.
     pub slept: bool,
-    /// Whether polling has found that a source has something; `None` if it was not tried, or something else came first.
+    /// Whether polling has found that a source has something; `None` if it was not tried, or
+    /// something else came first.
     pub polled: Option<bool>,
 }
 
@@ -63,7 +65,8 @@ struct Owner(NonNull<IoUring>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: it came out of a box, and stands in the reactor after what borrows the ring, which is gone.
+        // SAFETY: it came out of a box, and stands in the reactor after what borrows the ring,
+        // which is gone.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -93,9 +96,11 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// Has room for `commands` of the user in one turn, and polls sources at most `poll` before each sleep.
+    /// Has room for `commands` of the user in one turn, and polls sources at most `poll` before
+    /// each sleep.
     ///
-    /// The ring is set up for a single thread that asks for its completions, where the kernel can (6.1).
+    /// The ring is set up for a single thread that asks for its completions, where the kernel can
+    /// (6.1).
     pub fn new(commands: u32, poll: Duration) -> io::Result<Self> {
         let entries = commands + EXTRA;
         let ring = IoUring::builder()
@@ -103,14 +108,17 @@ impl Reactor {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .build(entries)
-            .or_else(|_| IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries))
+            .or_else(|_| {
+                IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries)
+            })
             .or_else(|_| IoUring::new(entries));
         ring.map(|ring| Self::over(ring, poll))
     }
 
     pub(crate) fn over(ring: IoUring, poll: Duration) -> Self {
         let ring = Owner(NonNull::from(Box::leak(Box::new(ring))));
-        // SAFETY: the ring stays where it is until `Owner` is dropped, after all that borrows it; nothing else borrows it mutably.
+        // SAFETY: the ring stays where it is until `Owner` is dropped, after all that borrows it;
+        // nothing else borrows it mutably.
         let (mut submitter, submissions, completions) = unsafe { &mut *ring.0.as_ptr() }.split();
         // Saves the look-up of the descriptor at each call; a kernel without it is only slower.
         let _ = submitter.register_ring_fd();
@@ -133,8 +141,9 @@ impl Reactor {
         }
     }
 
-    /// Gives the kernel `count` (a power of two) buffers of `bytes` to choose from, as group 0, for commands that say so. An error the second time, where the kernel has no
-    /// such buffers (5.19 and later have), and where the ring's [restrictions](crate::Pool) forbid it.
+    /// Gives the kernel `count` (a power of two) buffers of `bytes` to choose from, as group 0, for
+    /// commands that say so. An error the second time, where the kernel has no such buffers (5.19
+    /// and later have), and where the ring's [restrictions](crate::Pool) forbid it.
     pub fn provide(&mut self, count: u16, bytes: u32) -> io::Result<()> {
         // The kernel has those, and would write where they were.
         if self.buffers.is_some() {
@@ -151,7 +160,8 @@ impl Reactor {
         cqueue::more(flags)
     }
 
-    /// Has `read` look at the first `len` bytes of the [provided](Self::provide) buffer that a command has filled, by its [flags](Event::Command); the buffer is the kernel's again then.
+    /// Has `read` look at the first `len` bytes of the [provided](Self::provide) buffer that a
+    /// command has filled, by its [flags](Event::Command); the buffer is the kernel's again then.
     pub fn provided(&mut self, flags: u32, len: u32, read: impl FnOnce(&[u8])) {
         if let (Some(buffers), Some(id)) = (&mut self.buffers, cqueue::buffer_select(flags)) {
             read(buffers.filled(id, len));
@@ -164,20 +174,23 @@ impl Reactor {
         IoUring::new(commands + EXTRA).map(|ring| Self::over(ring, poll))
     }
 
-    /// What another loop sleeps on: readable when there are events. Before it does, [`step`](Self::step) with a limit of zero, and take all events. The
-    /// loop's sleep may end with EINTR when something happens.
+    /// What another loop sleeps on: readable when there are events. Before it does,
+    /// [`step`](Self::step) with a limit of zero, and take all events. The loop's sleep may end
+    /// with EINTR when something happens.
     ///
-    /// Only of a [`nested`](Self::nested) reactor: of another one the kernel leaves work to the thread that asks for it, and wakes nobody who polls
-    /// the ring.
+    /// Only of a [`nested`](Self::nested) reactor: of another one the kernel leaves work to the
+    /// thread that asks for it, and wakes nobody who polls the ring.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring owns its descriptor and lives as long as this value.
         unsafe { BorrowedFd::borrow_raw((*self.ring.0.as_ptr()).as_raw_fd()) }
     }
 
-    /// Hands `entry` to the kernel in the next turn; its end is an [`Event::Command`]. Its name (`user_data`) must be below 2^63.
+    /// Hands `entry` to the kernel in the next turn; its end is an [`Event::Command`]. Its name
+    /// (`user_data`) must be below 2^63.
     ///
     /// # Safety
-    /// What the kernel does by `entry` must be sound until its end, or until the reactor is dropped: see [`SubmissionQueue::push`].
+    /// What the kernel does by `entry` must be sound until its end, or until the reactor is
+    /// dropped: see [`SubmissionQueue::push`].
     #[inline]
     pub unsafe fn push(&mut self, entry: &Entry) -> io::Result<()> {
         // SAFETY: passed on.
@@ -208,7 +221,8 @@ impl Reactor {
         self.timers.cancel(timer);
     }
 
-    /// Sends what was pushed and sleeps until there are events, or for `limit`; not at all if that is zero.
+    /// Sends what was pushed and sleeps until there are events, or for `limit`; not at all if that
+    /// is zero.
     #[inline]
     pub fn step(&mut self, limit: Option<Duration>) -> io::Result<Turn> {
         if self.early {
@@ -258,7 +272,8 @@ impl Reactor {
                 return Some(event);
             }
         }
-        // The descriptor is readable for as long as the kernel believes that completions wait to be taken.
+        // The descriptor is readable for as long as the kernel believes that completions wait to be
+        // taken.
         self.completions.sync();
         if !self.timers.is_firing() {
             return None;
@@ -293,7 +308,8 @@ impl Reactor {
         self.clocks = self.clocks.wrapping_add(1);
         *self.time = Timespec::from(self.origin.1 + first.saturating_duration_since(self.origin.0));
         let entry = opcode::Timeout::new(&raw const *self.time).flags(TimeoutFlags::ABS).build();
-        // SAFETY: the time is read before the submitting call returns, and lives as long as this value.
+        // SAFETY: the time is read before the submitting call returns, and lives as long as this
+        // value.
         unsafe { self.push(&entry.user_data(CLOCK | u64::from(self.clocks)))? };
         self.clock = Some(first);
         Ok(())
@@ -306,7 +322,8 @@ impl Reactor {
         self.entered(done)
     }
 
-    /// Shows the kernel what was pushed, and what was taken: it does not sleep while it believes that completions wait to be taken.
+    /// Shows the kernel what was pushed, and what was taken: it does not sleep while it believes
+    /// that completions wait to be taken.
     #[inline]
     fn publish(&mut self) {
         self.submissions.sync();
@@ -323,8 +340,8 @@ impl Reactor {
     }
 }
 
-/// A signal or the end of the time limit ends a sleep. EBUSY and EAGAIN: completions must be taken, or memory is short; what was not sent stays
-/// and goes with the next call.
+/// A signal or the end of the time limit ends a sleep. EBUSY and EAGAIN: completions must be taken,
+/// or memory is short; what was not sent stays and goes with the next call.
 #[cold]
 fn forgive(error: io::Error) -> io::Result<()> {
     match error.raw_os_error() {
@@ -333,7 +350,8 @@ fn forgive(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// A moment by both clocks. The kernel's is read last: a timer is late by what lies between, and never early.
+/// A moment by both clocks. The kernel's is read last: a timer is late by what lies between, and
+/// never early.
 fn origin() -> (Instant, Duration) {
     let now = Instant::now();
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

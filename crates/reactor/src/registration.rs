@@ -13,8 +13,9 @@ use crate::{Reactor, Timer, Token, Turn};
 /// The shortest and the longest sleep while a source is waited for that has no interrupt.
 pub(crate) const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
-/// Between two looks while polling: about a tenth of a microsecond on hardware. A look costs more than a pause, and looking without
-/// a pause takes the processor from its other thread, or from the device where that is emulated.
+/// Between two looks while polling: about a tenth of a microsecond on hardware. A look costs more
+/// than a pause, and looking without a pause takes the processor from its other thread, or from the
+/// device where that is emulated.
 const PAUSES_PER_LOOK: u32 = 4;
 
 #[inline]
@@ -46,29 +47,39 @@ impl Registration {
         self.token
     }
 
-    /// By which [`Event::Timer`](crate::Event::Timer) names its next tick. Without one, [`tick`](Self::tick) it before it is waited for.
+    /// By which [`Event::Timer`](crate::Event::Timer) names its next tick. Without one,
+    /// [`tick`](Self::tick) it before it is waited for.
     #[inline]
     pub fn timer(&self) -> Option<Timer> {
         self.timer
     }
 
-    /// Lets time pass for `source`, and sets the timer for the next time. If that fails, too: it goes on.
-    pub fn tick(&mut self, reactor: &mut Reactor, source: &mut dyn Source, now: Instant) -> Result<(), Error> {
+    /// Lets time pass for `source`, and sets the timer for the next time. If that fails, too: it
+    /// goes on.
+    pub fn tick(
+        &mut self,
+        reactor: &mut Reactor,
+        source: &mut dyn Source,
+        now: Instant,
+    ) -> Result<(), Error> {
         self.rest(reactor, source);
         let next = source.tick(now);
-        self.timer = next.as_ref().map_or(Some(now + RETRY), |&due| due).map(|due| reactor.set_timer(due));
+        self.timer =
+            next.as_ref().map_or(Some(now + RETRY), |&due| due).map(|due| reactor.set_timer(due));
         next.map(drop)
     }
 
     /// Nothing is expected of `source` now: it has no timer.
     ///
-    /// Reads the interrupt's count, which finds storms. Not done for each interrupt: a watched descriptor tells of the next one whether the
-    /// last was read or not.
+    /// Reads the interrupt's count, which finds storms. Not done for each interrupt: a watched
+    /// descriptor tells of the next one whether the last was read or not.
     pub fn rest(&mut self, reactor: &mut Reactor, source: &dyn Source) {
         if let Some(timer) = self.timer.take() {
             reactor.cancel(timer);
         }
-        if let Some(Err(error)) = source.irq().filter(|irq| irq.kind() != IrqKind::Intx).map(Irq::take) {
+        if let Some(Err(error)) =
+            source.irq().filter(|irq| irq.kind() != IrqKind::Intx).map(Irq::take)
+        {
             tracing::warn!(%error, "the interrupt cannot be read");
         }
     }
@@ -81,7 +92,8 @@ impl Registration {
 }
 
 impl Reactor {
-    /// Looks for events for at most `most`, at no system call's cost: whether there are some, and how long it has looked. What was pushed must have been sent.
+    /// Looks for events for at most `most`, at no system call's cost: whether there are some, and
+    /// how long it has looked. What was pushed must have been sent.
     pub fn look_for_events(&mut self, most: Duration) -> (bool, Duration) {
         let start = Instant::now();
         let (found, end) = poll_for(start, most, &mut || {
@@ -95,9 +107,13 @@ impl Reactor {
         (found, end - start)
     }
 
-    /// Sends what was pushed, and returns when one of `sources` may have something to take, when there are events, or after `limit`: polls while
-    /// that has paid lately, then sleeps.
-    pub fn wait(&mut self, sources: &mut [Registered<'_>], limit: Option<Duration>) -> io::Result<Turn> {
+    /// Sends what was pushed, and returns when one of `sources` may have something to take, when
+    /// there are events, or after `limit`: polls while that has paid lately, then sleeps.
+    pub fn wait(
+        &mut self,
+        sources: &mut [Registered<'_>],
+        limit: Option<Duration>,
+    ) -> io::Result<Turn> {
         if self.has_events() {
             return self.step(Some(Duration::ZERO));
         }
@@ -112,13 +128,20 @@ impl Reactor {
     }
 
     /// Looks at sources and for events while that pays; true if there are some.
-    fn poll(&mut self, sources: &mut [Registered<'_>], limit: Option<Duration>, turn: &mut Turn) -> io::Result<bool> {
+    fn poll(
+        &mut self,
+        sources: &mut [Registered<'_>],
+        limit: Option<Duration>,
+        turn: &mut Turn,
+    ) -> io::Result<bool> {
         let most = self.budget.poll_for().min(limit.unwrap_or(Duration::MAX));
         if most.is_zero() {
             return Ok(false);
         }
         if self.budget.pays() {
-            sources.iter_mut().try_for_each(|(registration, source)| self.hold_back(registration, *source))?;
+            sources
+                .iter_mut()
+                .try_for_each(|(registration, source)| self.hold_back(registration, *source))?;
         }
         if self.has_unsent() {
             turn.calls += self.step(Some(Duration::ZERO))?.calls;
@@ -143,8 +166,14 @@ impl Reactor {
     }
 
     /// Each interrupt of a source that is polled would cost a system call that brings nothing.
-    fn hold_back(&mut self, registration: &Registration, source: &mut dyn Source) -> io::Result<()> {
-        let Some(token) = registration.token.filter(|&token| self.is_watched(token)) else { return Ok(()) };
+    fn hold_back(
+        &mut self,
+        registration: &Registration,
+        source: &mut dyn Source,
+    ) -> io::Result<()> {
+        let Some(token) = registration.token.filter(|&token| self.is_watched(token)) else {
+            return Ok(());
+        };
         self.unwatch(token)?;
         if let Err(error) = source.disarm() {
             tracing::warn!(%error, "the interrupt cannot be held back");
@@ -152,8 +181,14 @@ impl Reactor {
         Ok(())
     }
 
-    /// Sleeps until an interrupt of the sources' or an event comes, unless one of them has something.
-    fn sleep(&mut self, sources: &mut [Registered<'_>], limit: Option<Duration>, turn: &mut Turn) -> io::Result<()> {
+    /// Sleeps until an interrupt of the sources' or an event comes, unless one of them has
+    /// something.
+    fn sleep(
+        &mut self,
+        sources: &mut [Registered<'_>],
+        limit: Option<Duration>,
+        turn: &mut Turn,
+    ) -> io::Result<()> {
         let mut blind = false;
         for (registration, source) in sources.iter_mut() {
             let Some(token) = registration.token else {
@@ -170,7 +205,8 @@ impl Reactor {
                 }
             }
         }
-        let nap = if blind { Some(limit.map_or(self.nap, |limit| limit.min(self.nap))) } else { limit };
+        let nap =
+            if blind { Some(limit.map_or(self.nap, |limit| limit.min(self.nap))) } else { limit };
         let step = self.step(nap)?;
         *turn = Turn { calls: turn.calls + step.calls, slept: step.slept, ..*turn };
         if blind {

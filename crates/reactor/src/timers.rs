@@ -15,7 +15,8 @@ pub struct Timer {
 pub(crate) struct Timers {
     set: BTreeSet<Timer>,
     sequence: u64,
-    /// Since when those that are due are given out, and the first that was set since: it waits for the next turn.
+    /// Since when those that are due are given out, and the first that was set since: it waits for
+    /// the next turn.
     firing: Option<(Instant, u64)>,
 }
 
@@ -50,7 +51,12 @@ impl Timers {
     /// The next that is due, and the time at which that was found.
     pub(crate) fn next(&mut self) -> Option<(Timer, Instant)> {
         let (now, end) = self.firing?;
-        let due = self.set.iter().take_while(|timer| timer.due <= now).find(|timer| timer.sequence < end).copied();
+        let due = self
+            .set
+            .iter()
+            .take_while(|timer| timer.due <= now)
+            .find(|timer| timer.sequence < end)
+            .copied();
         match due {
             Some(timer) => self.set.remove(&timer),
             None => self.firing.take().is_some(),

@@ -22,8 +22,11 @@ const ASIDE: &str = "supervisor";
 const MOST_WEIGHT: u32 = 10_000;
 
 /// Controllers, and what nobody limits where one is missing.
-const CONTROLLERS: [(&str, &str); 3] =
-    [("memory", "its memory in files"), ("cpu", "its time of the processors"), ("pids", "the number of its threads")];
+const CONTROLLERS: [(&str, &str); 3] = [
+    ("memory", "its memory in files"),
+    ("cpu", "its time of the processors"),
+    ("pids", "the number of its threads"),
+];
 
 /// A group that keeps its members within limits.
 #[derive(Debug)]
@@ -34,11 +37,13 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// The group of `limits`, below the one of this process; made if it is not there. A controller that cannot be had is missing, and the others do without.
+    /// The group of `limits`, below the one of this process; made if it is not there. A controller
+    /// that cannot be had is missing, and the others do without.
     pub(crate) fn of(limits: &Limits) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let own = fs::read_to_string("/proc/self/cgroup")?;
-        let (root, own) = base(&mounts, &own).ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no cgroup v2 is mounted"))?;
+        let (root, own) = base(&mounts, &own)
+            .ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no cgroup v2 is mounted"))?;
         let parent = parent(&root, &root.join(own));
         let folder = parent.join(format!("ring3-{}", limits.name.replace('/', "-")));
         create(&folder)?;
@@ -61,15 +66,21 @@ impl Group {
         };
         let missing = values.iter().filter_map(limit).collect();
         // A weight is no limit: without the controller the group has its turn as any other.
-        let _ = delegate(&parent, "cpu").and_then(|()| set(&folder.join("cpu.weight"), &limits.cpu_weight.to_string()));
+        let _ = delegate(&parent, "cpu")
+            .and_then(|()| set(&folder.join("cpu.weight"), &limits.cpu_weight.to_string()));
         // Whoever watches drivers has its turn whatever these do.
         let _ = fs::write(parent.join(ASIDE).join("cpu.weight"), MOST_WEIGHT.to_string());
         // A system without swap has no such file.
         let _ = fs::write(folder.join("memory.swap.max"), "0");
         // Huge pages are in no count of memory. Where nobody has set any aside, or the controller
         // is somebody else's, there is nothing to limit, or nobody who could.
-        let _ = delegate(&parent, "hugetlb").and_then(|()| limit_huge_pages(&folder, limits.memory));
-        let folder = rustix::fs::open(&folder, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let _ =
+            delegate(&parent, "hugetlb").and_then(|()| limit_huge_pages(&folder, limits.memory));
+        let folder = rustix::fs::open(
+            &folder,
+            OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         Ok(Self { folder, missing })
     }
 }
@@ -81,12 +92,16 @@ fn limit_huge_pages(folder: &Path, bytes: u64) -> io::Result<()> {
         size.is_some_and(|size| !size.ends_with(".rsvd"))
     };
     let names = fs::read_dir(folder)?.flatten().map(|entry| entry.file_name());
-    names.filter(|name| name.to_str().is_some_and(is_limit)).try_for_each(|name| set(&folder.join(name), &bytes.to_string()))
+    names
+        .filter(|name| name.to_str().is_some_and(is_limit))
+        .try_for_each(|name| set(&folder.join(name), &bytes.to_string()))
 }
 
-/// What stands for `percent` of a processor in `cpu.max`; `None` if so many `processors` are no more than that: a quota costs whenever a thread sleeps.
+/// What stands for `percent` of a processor in `cpu.max`; `None` if so many `processors` are no
+/// more than that: a quota costs whenever a thread sleeps.
 fn quota(percent: u32, processors: u32) -> Option<String> {
-    (percent < processors.saturating_mul(100)).then(|| format!("{} {PERIOD}", PERIOD * u64::from(percent) / 100))
+    (percent < processors.saturating_mul(100))
+        .then(|| format!("{} {PERIOD}", PERIOD * u64::from(percent) / 100))
 }
 
 /// Processors that the machine may have; many, if it does not say.
@@ -97,7 +112,10 @@ fn processors() -> u32 {
 }
 
 fn lack(controller: &str, error: &io::Error) -> String {
-    let what = CONTROLLERS.iter().find_map(|(name, what)| (*name == controller).then_some(*what)).unwrap_or(controller);
+    let what = CONTROLLERS
+        .iter()
+        .find_map(|(name, what)| (*name == controller).then_some(*what))
+        .unwrap_or(controller);
     format!("{what} is not limited: the controller {controller} is not delegated: {error}")
 }
 
@@ -117,16 +135,19 @@ fn base(mountinfo: &str, cgroup: &str) -> Option<(PathBuf, PathBuf)> {
     Some((mount.into(), own.into()))
 }
 
-/// The group in which others are made. A service manager, or an earlier call, may have put this process into a group of its own below it.
+/// The group in which others are made. A service manager, or an earlier call, may have put this
+/// process into a group of its own below it.
 fn parent(root: &Path, own: &Path) -> PathBuf {
     let is_aside = own.file_name().is_some_and(|name| name == ASIDE) && own != root;
     if is_aside { own.parent().unwrap_or(root).into() } else { own.into() }
 }
 
-/// Has groups below `parent` limited by `controller`, once nobody is in it but in groups of it. [cgroup-v2, no internal processes]
+/// Has groups below `parent` limited by `controller`, once nobody is in it but in groups of it.
+/// [cgroup-v2, no internal processes]
 fn delegate(parent: &Path, controller: &str) -> io::Result<()> {
     let control = parent.join("cgroup.subtree_control");
-    let enable = || fs::write(&control, format!("+{controller}")).map_err(|error| at(&control, error));
+    let enable =
+        || fs::write(&control, format!("+{controller}")).map_err(|error| at(&control, error));
     match enable() {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
             let aside = parent.join(ASIDE);
@@ -171,7 +192,10 @@ mod tests {
         let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n31 25 0:27 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
         let own = "4:cpu:/a\n0::/system.slice/ring3d.service\n";
         let (root, group) = base(mounts, own).unwrap();
-        assert_eq!((root, group), ("/sys/fs/cgroup/unified".into(), "system.slice/ring3d.service".into()));
+        assert_eq!(
+            (root, group),
+            ("/sys/fs/cgroup/unified".into(), "system.slice/ring3d.service".into())
+        );
         assert!(base("", own).is_none() && base(mounts, "4:cpu:/a\n").is_none());
     }
 
@@ -193,11 +217,20 @@ mod tests {
     #[test]
     fn huge_pages_of_each_size_are_limited_and_reservations_are_not() {
         let folder = tempfile::tempdir().unwrap();
-        let names = ["hugetlb.2MB.max", "hugetlb.1GB.max", "hugetlb.1GB.rsvd.max", "hugetlb.2MB.current", "pids.max"];
+        let names = [
+            "hugetlb.2MB.max",
+            "hugetlb.1GB.max",
+            "hugetlb.1GB.rsvd.max",
+            "hugetlb.2MB.current",
+            "pids.max",
+        ];
         names.iter().for_each(|name| fs::write(folder.path().join(name), "max").unwrap());
         limit_huge_pages(folder.path(), 4096).unwrap();
         let read = |name: &&str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert_eq!(names.iter().map(read).collect::<Vec<_>>(), ["4096", "4096", "max", "max", "max"]);
+        assert_eq!(
+            names.iter().map(read).collect::<Vec<_>>(),
+            ["4096", "4096", "max", "max", "max"]
+        );
     }
 
     #[test]
@@ -205,6 +238,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = delegate(&folder.path().join("none"), "cpu").unwrap_err();
         let text = lack("cpu", &error);
-        assert!(text.contains("time of the processors is not limited") && text.contains("cgroup.subtree_control"), "{text}");
+        assert!(
+            text.contains("time of the processors is not limited")
+                && text.contains("cgroup.subtree_control"),
+            "{text}"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! The child between its birth and its program: system calls and nothing else.
 //!
 //! # Trust
-//! The child of a process with threads may find any lock taken for ever, the memory allocator's among them. So nothing here allocates, locks, formats or panics; all memory was made before.
+//! The child of a process with threads may find any lock taken for ever, the memory allocator's
+//! among them. So nothing here allocates, locks, formats or panics; all memory was made before.
 
 use std::ffi::CStr;
 use std::io;
@@ -35,8 +36,11 @@ pub(crate) struct Birth {
 
 /// Closes the descriptors `first` to `last`.
 pub(crate) fn close(first: u32, last: u32) -> io::Result<()> {
-    // SAFETY: they belong to nobody who uses them afterwards: the caller confines a process that keeps no others, or is a child that has copied what it needs.
-    match unsafe { libc::syscall(libc::SYS_close_range, first as c_ulong, last as c_ulong, 0 as c_ulong) } {
+    // SAFETY: they belong to nobody who uses them afterwards: the caller confines a process that
+    // keeps no others, or is a child that has copied what it needs.
+    match unsafe {
+        libc::syscall(libc::SYS_close_range, first as c_ulong, last as c_ulong, 0 as c_ulong)
+    } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -51,7 +55,8 @@ pub(crate) fn start(birth: &Birth, plan: &mut Plan<'_>) -> io::Result<(u32, RawF
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     args.cgroup = birth.group as u64;
-    // SAFETY: without CLONE_VM the child has a copy of all memory, and on its stack it goes on from here; it makes nothing but system calls (`run`).
+    // SAFETY: without CLONE_VM the child has a copy of all memory, and on its stack it goes on from
+    // here; it makes nothing but system calls (`run`).
     match unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) } {
         0 => run(plan),
         pid if pid > 0 => Ok((pid as u32, pidfd)),
@@ -61,7 +66,8 @@ pub(crate) fn start(birth: &Birth, plan: &mut Plan<'_>) -> io::Result<(u32, RawF
 
 /// In the child: executes the program, or ends.
 fn run(plan: &mut Plan<'_>) -> ! {
-    // SAFETY: each call takes numbers, or memory of the plan, which was made before and is this process's own copy now.
+    // SAFETY: each call takes numbers, or memory of the plan, which was made before and is this
+    // process's own copy now.
     unsafe {
         let error = prepare(plan).err().unwrap_or_else(|| {
             libc::syscall(
@@ -86,7 +92,8 @@ unsafe fn prepare(plan: &mut Plan<'_>) -> Result<(), c_int> {
     unsafe {
         let number = || *libc::__errno_location();
         let check = |result: c_int| if result < 0 { Err(number()) } else { Ok(result) };
-        // The usual effect of every signal, and none held back, whatever the parent does with its own.
+        // The usual effect of every signal, and none held back, whatever the parent does with its
+        // own.
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         check(libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()))?;
@@ -94,14 +101,17 @@ unsafe fn prepare(plan: &mut Plan<'_>) -> Result<(), c_int> {
             let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
             check(libc::setrlimit(resource, &limit))?;
         }
-        // Out of the way first, so that no place is taken before its descriptor was copied. Copies, and all that was inherited, end with the execution.
+        // Out of the way first, so that no place is taken before its descriptor was copied. Copies,
+        // and all that was inherited, end with the execution.
         plan.program = check(libc::fcntl(plan.program, libc::F_DUPFD_CLOEXEC, plan.high))?;
         plan.report = check(libc::fcntl(plan.report, libc::F_DUPFD_CLOEXEC, plan.high))?;
         for (fd, _) in &mut *plan.fds {
             *fd = check(libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, plan.high))?;
         }
         let flag = libc::CLOSE_RANGE_CLOEXEC as c_ulong;
-        check(libc::syscall(libc::SYS_close_range, 0 as c_ulong, u32::MAX as c_ulong, flag) as c_int)?;
+        check(
+            libc::syscall(libc::SYS_close_range, 0 as c_ulong, u32::MAX as c_ulong, flag) as c_int
+        )?;
         for &(fd, place) in &*plan.fds {
             check(libc::dup2(fd, place))?;
         }

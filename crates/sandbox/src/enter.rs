@@ -5,16 +5,22 @@ use std::io;
 use std::os::fd::RawFd;
 
 use caps::CapSet;
-use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus, Scope};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus,
+    Scope,
+};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
-use rustix::thread::{Gid, Uid, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    Gid, Uid, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
 use crate::{Error, MAX_FILES, Sandbox, child, filter, root};
 
 /// What of a sandbox the machine cannot give, in words for its log.
 pub type Lacking = Vec<String>;
 
-/// Confines the calling process, for good. It has one thread, namespaces of its own ([`spawn`](crate::spawn())) and the right to mount and to change its user.
+/// Confines the calling process, for good. It has one thread, namespaces of its own
+/// ([`spawn`](crate::spawn())) and the right to mount and to change its user.
 ///
 /// After an error the process is neither what it was nor confined: it ends.
 pub fn enter(sandbox: &Sandbox) -> Result<Lacking, Error> {
@@ -31,7 +37,8 @@ pub fn enter(sandbox: &Sandbox) -> Result<Lacking, Error> {
     let mut lacking = Lacking::new();
     lacking.extend(restrict_files()?);
     drop_capabilities()?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| Error::step("hiding its memory", error))?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| Error::step("hiding its memory", error))?;
     filter::apply(&filters)?;
     Ok(lacking)
 }
@@ -42,12 +49,15 @@ fn capabilities(error: caps::errors::CapsError) -> Error {
 
 /// Another thread would keep what this one gives up, and share its memory.
 fn check_alone() -> Result<(), Error> {
-    let step = |source| Error::step("counting the threads of the process (/proc/self/task)", source);
+    let step =
+        |source| Error::step("counting the threads of the process (/proc/self/task)", source);
     let threads = fs::read_dir("/proc/self/task").map_err(step)?.count();
     if threads == 1 {
         Ok(())
     } else {
-        Err(step(io::Error::other(format!("{threads} instead of one; start them behind the sandbox"))))
+        Err(step(io::Error::other(format!(
+            "{threads} instead of one; start them behind the sandbox"
+        ))))
     }
 }
 
@@ -58,7 +68,8 @@ fn close_others(keep: &[RawFd]) -> Result<(), Error> {
     let mut first = 0;
     for fd in keep {
         if first < fd {
-            child::close(first, fd - 1).map_err(|error| Error::step("closing descriptors", error))?;
+            child::close(first, fd - 1)
+                .map_err(|error| Error::step("closing descriptors", error))?;
         }
         first = fd + 1;
     }
@@ -68,7 +79,8 @@ fn close_others(keep: &[RawFd]) -> Result<(), Error> {
 fn limit() -> Result<(), Error> {
     for (resource, most) in [(Resource::Nofile, MAX_FILES), (Resource::Core, 0)] {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
-        setrlimit(resource, limit).map_err(|error| Error::step(format!("limiting {resource:?} to {most}"), error))?;
+        setrlimit(resource, limit)
+            .map_err(|error| Error::step(format!("limiting {resource:?} to {most}"), error))?;
     }
     Ok(())
 }
@@ -76,7 +88,9 @@ fn limit() -> Result<(), Error> {
 /// All rights of root's go with it.
 fn change_user(user: u32, group: u32) -> Result<(), Error> {
     if user == 0 || group == 0 {
-        return Err(Error::Manifest("a driver's process is not root's: name another user, or none".into()));
+        return Err(Error::Manifest(
+            "a driver's process is not root's: name another user, or none".into(),
+        ));
     }
     let step = |error| Error::step(format!("becoming user {user}, group {group}"), error);
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(group));
@@ -90,13 +104,17 @@ fn drop_capabilities() -> Result<(), Error> {
         caps::clear(None, set).map_err(capabilities)?;
         // Seen, not believed.
         if !caps::read(None, set).map_err(capabilities)?.is_empty() {
-            return Err(Error::step("dropping capabilities", io::Error::other(format!("some are left ({set:?})"))));
+            return Err(Error::step(
+                "dropping capabilities",
+                io::Error::other(format!("some are left ({set:?})")),
+            ));
         }
     }
     Ok(())
 }
 
-/// No file, no TCP port, and no socket or signal of others, whatever the root is; in words what the kernel does not know of it.
+/// No file, no TCP port, and no socket or signal of others, whatever the root is; in words what the
+/// kernel does not know of it.
 fn restrict_files() -> Result<Option<String>, Error> {
     let newest = ABI::V6;
     let step = |error: landlock::RulesetError| Error::step("landlock", io::Error::other(error));
@@ -109,9 +127,11 @@ fn restrict_files() -> Result<Option<String>, Error> {
     let status = ruleset.create().and_then(|created| created.restrict_self()).map_err(step)?;
     Ok(match status.ruleset {
         RulesetStatus::FullyEnforced => None,
-        RulesetStatus::PartiallyEnforced => {
-            Some("this kernel's landlock knows files but not all of ports, signals and sockets".into())
-        }
-        RulesetStatus::NotEnforced => Some("this kernel has no landlock: only the empty root keeps the driver from files".into()),
+        RulesetStatus::PartiallyEnforced => Some(
+            "this kernel's landlock knows files but not all of ports, signals and sockets".into(),
+        ),
+        RulesetStatus::NotEnforced => Some(
+            "this kernel has no landlock: only the empty root keeps the driver from files".into(),
+        ),
     })
 }

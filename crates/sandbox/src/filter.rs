@@ -1,8 +1,9 @@
 //! Which system calls the kernel takes from the process.
 //!
-//! Several filters, of which the strictest answer counts. One ends the process at a call that no manifest lists, and at one of those below whose arguments are
-//! others; the others answer calls that a library tries and can do without. Ending is the safe answer: a driver that makes an unheard-of call is not one that should go on with a disk, and its
-//! supervisor restarts it.
+//! Several filters, of which the strictest answer counts. One ends the process at a call that no
+//! manifest lists, and at one of those below whose arguments are others; the others answer calls
+//! that a library tries and can do without. Ending is the safe answer: a driver that makes an
+//! unheard-of call is not one that should go on with a disk, and its supervisor restarts it.
 
 use seccompiler::{BpfProgram, TargetArch, compile_from_json};
 use serde_json::{Value, json};
@@ -32,7 +33,11 @@ pub(crate) struct Narrowed {
 const ALL: u64 = u32::MAX as u64;
 const EXEC: u64 = libc::PROT_EXEC as u64;
 /// What makes a thread of this process, and no process.
-const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
+const THREAD: u64 = (libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD) as u64;
 /// What would make it one of another namespace, or traced.
 const ELSEWHERE: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
@@ -42,17 +47,20 @@ const ELSEWHERE: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
     | libc::CLONE_PTRACE) as u64;
-/// The timeouts of a socket, in both forms, are numbers of the level SOL_SOCKET. [asm-generic/socket.h]
+/// The timeouts of a socket, in both forms, are numbers of the level SOL_SOCKET.
+/// [asm-generic/socket.h]
 const SOCKET: u64 = libc::SOL_SOCKET as u64;
 
 /// Operations of io_uring_register. [io_uring_register(2)]
 const ENABLE_RINGS: u64 = 12;
 const REGISTER_RING_FDS: u64 = 20;
 const UNREGISTER_RING_FDS: u64 = 21;
-/// Beside the operation is a bit that says that the ring is named by its registered number. [io_uring_register(2), IORING_REGISTER_USE_REGISTERED_RING]
+/// Beside the operation is a bit that says that the ring is named by its registered number.
+/// [io_uring_register(2), IORING_REGISTER_USE_REGISTERED_RING]
 const OPERATION: u64 = ALL & !(1 << 31);
 
-/// What sets a worker of vhost-net up: its features, owner and memory, a ring's size, place, start and descriptors, and the interface. [linux/vhost.h]
+/// What sets a worker of vhost-net up: its features, owner and memory, a ring's size, place, start
+/// and descriptors, and the interface. [linux/vhost.h]
 pub(crate) const VHOST: &str = "ioctl";
 const VHOST_NET: [&[Rule]; 9] = [
     &[rule(1, ALL, 0x4008_af00)],
@@ -71,7 +79,8 @@ const GUARD_INSTALL: u64 = 102;
 const GUARD_REMOVE: u64 = 103;
 
 pub(crate) const NARROWED: &[Narrowed] = &[
-    // The device goes on with pages that were taken out of their file, and the next driver would find others there.
+    // The device goes on with pages that were taken out of their file, and the next driver would
+    // find others there.
     Narrowed {
         name: "madvise",
         only: "what leaves the pages of files in them",
@@ -89,7 +98,11 @@ pub(crate) const NARROWED: &[Narrowed] = &[
     Narrowed { name: "mprotect", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
     Narrowed { name: "clone", only: "threads", forms: &[&[rule(0, THREAD | ELSEWHERE, THREAD)]] },
     Narrowed { name: VHOST, only: "what sets vhost-net up", forms: &VHOST_NET },
-    Narrowed { name: "prctl", only: "a thread's name", forms: &[&[rule(0, ALL, libc::PR_SET_NAME as u64)]] },
+    Narrowed {
+        name: "prctl",
+        only: "a thread's name",
+        forms: &[&[rule(0, ALL, libc::PR_SET_NAME as u64)]],
+    },
     Narrowed {
         name: "fcntl",
         only: "flags, seals and copies of descriptors",
@@ -142,11 +155,13 @@ const NEVER: [&str; 13] = [
     "process_vm_writev",
 ];
 
-/// Calls that libraries try and go on without, and what they hear. The C library makes threads by clone where there is no clone3, whose arguments no filter sees; and it looks for processors in
+/// Calls that libraries try and go on without, and what they hear. The C library makes threads by
+/// clone where there is no clone3, whose arguments no filter sees; and it looks for processors in
 /// files, where there are none.
 const ANSWERED: [(&str, i32); 2] = [("clone3", libc::ENOSYS), ("openat", libc::EACCES)];
 
-/// All filters. The one that allows least is the last, so that it need not allow the setting of the others.
+/// All filters. The one that allows least is the last, so that it need not allow the setting of the
+/// others.
 pub(crate) fn compile(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
     if let Some(call) = NEVER.iter().find(|call| sandbox.calls.contains(**call)) {
         let why = "which no driver's process gets: the process that holds the device does that";
@@ -155,23 +170,26 @@ pub(crate) fn compile(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
     let answers = ANSWERED.iter().map(|&(name, error)| json!({ "mismatch_action": "allow", "match_action": { "errno": error }, "filter": [{ "syscall": name }] }));
     let names = sandbox.calls().chain(ANSWERED.iter().map(|(name, _)| *name));
     let allowed: Vec<Value> = names.flat_map(entries).collect();
-    let allowed = json!({ "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed });
+    let allowed =
+        json!({ "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed });
     answers.chain([allowed]).map(|filter| one(&filter)).collect()
 }
 
 fn one(filter: &Value) -> Result<BpfProgram, Error> {
     let failed = |error: String| Error::Manifest(format!("its system calls: {error}"));
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(error.to_string()))?;
-    let compiled =
-        compile_from_json(json!({ "it": filter }).to_string().as_bytes(), arch).map_err(|error| failed(error.to_string()))?;
+    let arch =
+        TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(error.to_string()))?;
+    let compiled = compile_from_json(json!({ "it": filter }).to_string().as_bytes(), arch)
+        .map_err(|error| failed(error.to_string()))?;
     compiled.into_values().next().ok_or_else(|| failed("they make no filter".into()))
 }
 
 /// A rule for each form of the call.
 fn entries(name: &str) -> Vec<Value> {
-    let Some(narrowed) = NARROWED.iter().find(|narrowed| narrowed.name == name) else { return vec![json!({ "syscall": name })] };
-    let condition =
-        |rule: &Rule| json!({ "index": rule.argument, "type": "dword", "op": { "masked_eq": rule.mask }, "val": rule.value });
+    let Some(narrowed) = NARROWED.iter().find(|narrowed| narrowed.name == name) else {
+        return vec![json!({ "syscall": name })];
+    };
+    let condition = |rule: &Rule| json!({ "index": rule.argument, "type": "dword", "op": { "masked_eq": rule.mask }, "val": rule.value });
     let entry = |form: &&[Rule]| json!({ "syscall": name, "args": form.iter().map(condition).collect::<Vec<_>>() });
     narrowed.forms.iter().map(entry).collect()
 }
@@ -179,8 +197,9 @@ fn entries(name: &str) -> Vec<Value> {
 /// Sets them. From here on the process ends at any other call.
 pub(crate) fn apply(filters: &[BpfProgram]) -> Result<(), Error> {
     for filter in filters {
-        seccompiler::apply_filter(filter)
-            .map_err(|error| Error::step("filtering its system calls", std::io::Error::other(error)))?;
+        seccompiler::apply_filter(filter).map_err(|error| {
+            Error::step("filtering its system calls", std::io::Error::other(error))
+        })?;
     }
     Ok(())
 }

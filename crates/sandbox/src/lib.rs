@@ -1,15 +1,18 @@
 //! What a driver's process may do.
 //!
 //! # Shape
-//! [`spawn()`] starts a program in namespaces and a control group of its own. In it, [`enter()`] takes everything away that a [`Sandbox`] does not name, before any code of a driver
-//! runs; a [`Sandbox`] is made from the manifests of the driver and of what runs around it.
+//! [`spawn()`] starts a program in namespaces and a control group of its own. In it, [`enter()`]
+//! takes everything away that a [`Sandbox`] does not name, before any code of a driver runs; a
+//! [`Sandbox`] is made from the manifests of the driver and of what runs around it.
 //!
 //! # What is missing
-//! A limit that the machine cannot keep is an error, with two exceptions, which are said in words: a kernel without landlock (the root is empty all the same), and a
-//! machine without a writable cgroup v2 (each process is limited, their memory files are not).
+//! A limit that the machine cannot keep is an error, with two exceptions, which are said in words:
+//! a kernel without landlock (the root is empty all the same), and a machine without a writable
+//! cgroup v2 (each process is limited, their memory files are not).
 //!
 //! # Order
-//! Rights go in the order in which they are needed for the rest: descriptors, files, user, capabilities, system calls. Nothing is undone on the way: a process whose [`enter()`] has failed
+//! Rights go in the order in which they are needed for the rest: descriptors, files, user,
+//! capabilities, system calls. Nothing is undone on the way: a process whose [`enter()`] has failed
 //! ends.
 
 mod cgroup;
@@ -32,7 +35,8 @@ pub use words::{Allowed, Description};
 /// The user and the group of a driver that nobody has given one: the ones that own nothing.
 pub const NOBODY: u32 = 65_534;
 
-/// Most descriptors of a driver's process: a lease's, two rings for each queue, and what the process has of its own.
+/// Most descriptors of a driver's process: a lease's, two rings for each queue, and what the
+/// process has of its own.
 pub const MAX_FILES: u64 = 1024;
 
 /// Why a process is not confined. It must end.
@@ -73,9 +77,14 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// For a process that will be one of `drivers` over `backend`, of nobody, with the standard descriptors.
-    pub fn new<'m>(drivers: impl IntoIterator<Item = &'m Manifest>, backend: &str) -> Result<Self, Error> {
-        let calls = ring3_manifest::system_calls(drivers, backend).map_err(|error| Error::Manifest(error.to_string()))?;
+    /// For a process that will be one of `drivers` over `backend`, of nobody, with the standard
+    /// descriptors.
+    pub fn new<'m>(
+        drivers: impl IntoIterator<Item = &'m Manifest>,
+        backend: &str,
+    ) -> Result<Self, Error> {
+        let calls = ring3_manifest::system_calls(drivers, backend)
+            .map_err(|error| Error::Manifest(error.to_string()))?;
         Ok(Self::of(calls))
     }
 

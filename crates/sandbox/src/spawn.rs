@@ -42,11 +42,13 @@ impl AsFd for Program {
     }
 }
 
-/// The part of the processors' time that groups have of which nobody says anything. [cgroup-v2, cpu.weight]
+/// The part of the processors' time that groups have of which nobody says anything. [cgroup-v2,
+/// cpu.weight]
 pub const CPU_WEIGHT: u32 = 100;
 
-/// What a process may use up. Where the machine has no cgroup v2 that can be written, memory is limited to what is the process's alone (RLIMIT_DATA), and the rest is not:
-/// [`Child::unlimited`] says so.
+/// What a process may use up. Where the machine has no cgroup v2 that can be written, memory is
+/// limited to what is the process's alone (RLIMIT_DATA), and the rest is not: [`Child::unlimited`]
+/// says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Names its control group; processes of one device share it.
@@ -55,7 +57,8 @@ pub struct Limits {
     pub memory: u64,
     /// Of one processor's time, in percent.
     pub cpu_percent: u32,
-    /// Its part of the processors' time where others want it too, 1 to 10000; [`CPU_WEIGHT`] is usual.
+    /// Its part of the processors' time where others want it too, 1 to 10000; [`CPU_WEIGHT`] is
+    /// usual.
     pub cpu_weight: u32,
     /// Threads and processes.
     pub pids: u32,
@@ -72,9 +75,13 @@ pub struct Child {
     pub unlimited: Vec<String>,
 }
 
-/// Its own mounts, network, processes, messages and host name; and no handler of the parent's signals.
-const NAMESPACES: u64 =
-    (libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
+/// Its own mounts, network, processes, messages and host name; and no handler of the parent's
+/// signals.
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS) as u64;
 /// [clone(2)]
 const CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 const INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -85,16 +92,24 @@ const ALL_THREADS: u64 = 4096;
 /// What of the environment a driver's process has.
 const ENVIRONMENT: [&str; 2] = ["RING3_LOG", "RUST_BACKTRACE"];
 
-/// Starts `program` with `argv`, each of `fds` at its place, no other descriptor, and next to no environment. Needs root's right to make namespaces.
+/// Starts `program` with `argv`, each of `fds` at its place, no other descriptor, and next to no
+/// environment. Needs root's right to make namespaces.
 ///
-/// Returns once the program runs; what it is allowed beyond that is its own to give up, by [`enter`](crate::enter()).
-pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)], limits: &Limits) -> io::Result<Child> {
+/// Returns once the program runs; what it is allowed beyond that is its own to give up, by
+/// [`enter`](crate::enter()).
+pub fn spawn(
+    program: &Program,
+    argv: &[CString],
+    fds: &[(BorrowedFd<'_>, RawFd)],
+    limits: &Limits,
+) -> io::Result<Child> {
     let (unlimited, group) = match Group::of(limits) {
         Ok(mut group) => (std::mem::take(&mut group.missing), Some(group)),
         Err(error) => (vec![format!("only each process's own memory is limited: {error}")], None),
     };
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-    let environment: Vec<CString> = ENVIRONMENT.iter().filter_map(|name| variable(name, &env::var_os(name)?)).collect();
+    let environment: Vec<CString> =
+        ENVIRONMENT.iter().filter_map(|name| variable(name, &env::var_os(name)?)).collect();
     let mut places: Vec<_> = fds.iter().map(|(fd, place)| (fd.as_raw_fd(), *place)).collect();
     let mut plan = Plan {
         program: program.as_fd().as_raw_fd(),
@@ -102,13 +117,20 @@ pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)
         envp: &child::pointers(&environment),
         high: places.iter().map(|(_, place)| place + 1).max().unwrap_or(0),
         fds: &mut places,
-        limits: &[(libc::RLIMIT_CORE, 0), (libc::RLIMIT_DATA, limits.memory), (libc::RLIMIT_NPROC, ALL_THREADS)],
+        limits: &[
+            (libc::RLIMIT_CORE, 0),
+            (libc::RLIMIT_DATA, limits.memory),
+            (libc::RLIMIT_NPROC, ALL_THREADS),
+        ],
         report: write.as_raw_fd(),
     };
     let into = group.as_ref().map_or(0, |_| INTO_CGROUP);
-    let birth =
-        Birth { flags: NAMESPACES | CLEAR_SIGHAND | into, group: group.as_ref().map_or(0, |group| group.as_fd().as_raw_fd()) };
-    let (pid, pidfd) = child::start(&birth, &mut plan).map_err(|error| refused(program, "starting", error))?;
+    let birth = Birth {
+        flags: NAMESPACES | CLEAR_SIGHAND | into,
+        group: group.as_ref().map_or(0, |group| group.as_fd().as_raw_fd()),
+    };
+    let (pid, pidfd) =
+        child::start(&birth, &mut plan).map_err(|error| refused(program, "starting", error))?;
     // SAFETY: the kernel has just made it for this process.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     drop(write);
@@ -125,7 +147,9 @@ pub fn spawn(program: &Program, argv: &[CString], fds: &[(BorrowedFd<'_>, RawFd)
 /// What keeps this process from being chosen when memory runs out is not for one that was started
 /// for what it may do wrong.
 fn spare_no_more(pid: u32) {
-    let own = fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse::<i32>().ok());
+    let own = fs::read_to_string("/proc/self/oom_score_adj")
+        .ok()
+        .and_then(|text| text.trim().parse::<i32>().ok());
     if own.is_some_and(|own| own < 0) {
         // One that has ended already needs none.
         let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
@@ -141,5 +165,8 @@ fn refused(program: &Program, doing: &str, error: io::Error) -> io::Error {
         Some(libc::EPERM) => " (namespaces need root, or CAP_SYS_ADMIN in a container)",
         _ => "",
     };
-    io::Error::new(error.kind(), format!("{doing} {} in a sandbox: {error}{what}", program.path.display()))
+    io::Error::new(
+        error.kind(),
+        format!("{doing} {} in a sandbox: {error}{what}", program.path.display()),
+    )
 }

@@ -30,10 +30,14 @@ impl Disks {
     /// Those that there are: ublk's, and virtio's whose device is VDUSE's.
     pub fn read(host: &Host) -> Self {
         let is_served = |name: &String| {
-            let device = fs::canonicalize(host.path(&format!("sys/block/{name}"))).unwrap_or_default();
+            let device =
+                fs::canonicalize(host.path(&format!("sys/block/{name}"))).unwrap_or_default();
             name.starts_with("ublkb") || device.components().any(|part| part.as_os_str() == "vduse")
         };
-        Self { names: host.names("sys/block").into_iter().filter(is_served).collect(), dev: host.path("dev") }
+        Self {
+            names: host.names("sys/block").into_iter().filter(is_served).collect(),
+            dev: host.path("dev"),
+        }
     }
 
     /// Whether there is none.
@@ -48,7 +52,10 @@ impl Disks {
             // [proc_pid_mountinfo(5)]
             let fields: Vec<&str> = line.split(' ').collect();
             let (Some(number), Some(at)) = (fields.get(2), fields.get(4)) else { continue };
-            let source = line.split_once(" - ").and_then(|(_, after)| after.split(' ').nth(1)).unwrap_or_default();
+            let source = line
+                .split_once(" - ")
+                .and_then(|(_, after)| after.split(' ').nth(1))
+                .unwrap_or_default();
             let Some(disk) = self.under(host, number, source) else { continue };
             if seen.insert((*number).to_owned()) {
                 mounts.push(Mount { at: unescape(at), disk });
@@ -62,8 +69,10 @@ impl Disks {
         let by_number = fs::canonicalize(host.path(&format!("sys/dev/block/{number}"))).ok();
         // A file system of several disks has a device of its own, and names one of them.
         let by_source = || {
-            let node =
-                fs::canonicalize(host.path(source.strip_prefix("/dev/").map(|name| format!("dev/{name}"))?.as_str())).ok()?;
+            let node = fs::canonicalize(
+                host.path(source.strip_prefix("/dev/").map(|name| format!("dev/{name}"))?.as_str()),
+            )
+            .ok()?;
             fs::canonicalize(host.path("sys/class/block").join(node.file_name()?)).ok()
         };
         self.below(&by_number.or_else(by_source)?, LEVELS)
@@ -72,12 +81,18 @@ impl Disks {
     fn below(&self, device: &Path, levels: usize) -> Option<String> {
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
         // A partition lies in its disk's folder.
-        let own = [Some(device), device.parent()].into_iter().flatten().filter_map(name).find(|name| self.names.contains(name));
+        let own = [Some(device), device.parent()]
+            .into_iter()
+            .flatten()
+            .filter_map(name)
+            .find(|name| self.names.contains(name));
         if own.is_some() || levels == 0 {
             return own;
         }
         let slaves = fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
-        slaves.filter_map(|slave| fs::canonicalize(slave.path()).ok()).find_map(|slave| self.below(&slave, levels - 1))
+        slaves
+            .filter_map(|slave| fs::canonicalize(slave.path()).ok())
+            .find_map(|slave| self.below(&slave, levels - 1))
     }
 
     /// Has each of them make durable what was written, by whoever.
@@ -128,8 +143,11 @@ mod tests {
         disk(root, "virtual/block/dm-0", "253:0");
         disk(root, "pci/nvme0n1", "259:5");
         disk(root, "vduse/vd0/vda", "254:0");
-        symlink(root.join("sys/devices/virtual/block/ublkb0"), root.join("sys/devices/virtual/block/dm-0/slaves/ublkb0"))
-            .unwrap();
+        symlink(
+            root.join("sys/devices/virtual/block/ublkb0"),
+            root.join("sys/devices/virtual/block/dm-0/slaves/ublkb0"),
+        )
+        .unwrap();
         fs::create_dir_all(root.join("proc/1")).unwrap();
         fs::write(root.join("proc/1/mountinfo"), mounts).unwrap();
         let host = Host::at(root, 1);
@@ -144,7 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_on_them_are_found_through_volumes_and_by_the_source_of_those_that_have_several_disks_each_once() {
+    fn file_systems_on_them_are_found_through_volumes_and_by_the_source_of_those_that_have_several_disks_each_once()
+     {
         let (_folder, host) = machine(
             "22 1 259:5 / / rw - ext4 /dev/nvme0n1 rw\n\
              23 22 259:0 / /data\\040one rw - ext4 /dev/ublkb0 rw\n\
@@ -155,7 +174,8 @@ mod tests {
              broken\n",
         );
         let mounts = Disks::read(&host).mounts(&host);
-        let found: Vec<_> = mounts.iter().map(|mount| (mount.at.to_str().unwrap(), mount.disk.as_str())).collect();
+        let found: Vec<_> =
+            mounts.iter().map(|mount| (mount.at.to_str().unwrap(), mount.disk.as_str())).collect();
         assert_eq!(found, [("/data one", "ublkb0"), ("/volume", "ublkb0"), ("/btrfs", "vda")]);
     }
 

@@ -13,7 +13,14 @@ const FITHAW: u64 = 0xc004_5878;
 /// Freezes the one at `path`; false if it cannot be frozen, or somebody has frozen it already.
 pub fn freeze(path: &Path) -> io::Result<bool> {
     match command(path, FIFREEZE) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EOPNOTSUPP | libc::ENOENT)) => Ok(false),
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EBUSY | libc::EOPNOTSUPP | libc::ENOENT)
+            ) =>
+        {
+            Ok(false)
+        }
         done => done.map(|()| true),
     }
 }

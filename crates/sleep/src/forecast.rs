@@ -11,7 +11,10 @@ const HOOKS: [&str; 2] = ["usr/lib/systemd/system-sleep/ring3", "lib/systemd/sys
 pub fn forecast(host: &Host) -> String {
     let mounts = Disks::read(host).mounts(host);
     if let Some(root) = mounts.iter().find(|mount| mount.at == Path::new("/")) {
-        return format!("the root file system is on {}, which a process serves: do not let this machine sleep", root.disk);
+        return format!(
+            "the root file system is on {}, which a process serves: do not let this machine sleep",
+            root.disk
+        );
     }
     if groups::root(host).is_none() {
         return "no cgroup v2 is mounted: the machine does not sleep while a disk of ring3's is written; mount -t cgroup2 cgroup2 /sys/fs/cgroup".into();
@@ -35,7 +38,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         fs::create_dir_all(root.join("proc/self")).unwrap();
-        fs::write(root.join("proc/self/mountinfo"), "31 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
+        fs::write(
+            root.join("proc/self/mountinfo"),
+            "31 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        )
+        .unwrap();
         folders.iter().for_each(|path| fs::create_dir_all(root.join(path)).unwrap());
         for path in files.iter().map(|path| root.join(path)) {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -52,7 +59,10 @@ mod tests {
     #[test]
     fn without_the_hook_or_without_systemd_it_is_said_what_to_do() {
         assert!(machine(&["run/systemd/system"], &[]).ends_with("make install"));
-        assert!(machine(&[], &[HOOKS[0]]).contains("ring3 sleep before the machine sleeps and ring3 wake after"));
+        assert!(
+            machine(&[], &[HOOKS[0]])
+                .contains("ring3 sleep before the machine sleeps and ring3 wake after")
+        );
     }
 
     #[test]

@@ -26,19 +26,26 @@ pub fn root(host: &Host) -> Option<PathBuf> {
 
 /// The largest groups below `root` in which nothing goes on, and which do not stand still already.
 pub fn others(root: &Path, processes: &Processes) -> Vec<PathBuf> {
-    let go_on: Vec<_> = processes.groups_that_go_on().iter().map(|group| root.join(group.trim_start_matches('/'))).collect();
+    let go_on: Vec<_> = processes
+        .groups_that_go_on()
+        .iter()
+        .map(|group| root.join(group.trim_start_matches('/')))
+        .collect();
     let mut chosen = Vec::new();
     choose(root, &go_on, &mut chosen);
     chosen
 }
 
 fn choose(group: &Path, go_on: &[PathBuf], chosen: &mut Vec<PathBuf>) {
-    let mut below: Vec<_> = fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut below: Vec<_> =
+        fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     below.sort();
     for group in below.into_iter().filter(|path| path.join("cgroup.freeze").is_file()) {
         if go_on.iter().any(|spared| spared.starts_with(&group)) {
             choose(&group, go_on, chosen);
-        } else if fs::read_to_string(group.join("cgroup.freeze")).is_ok_and(|text| text.trim() == "0") {
+        } else if fs::read_to_string(group.join("cgroup.freeze"))
+            .is_ok_and(|text| text.trim() == "0")
+        {
             chosen.push(group);
         }
     }
@@ -59,7 +66,9 @@ pub fn freeze(group: &Path, freeze: bool) -> Result<(), Error> {
 pub fn wait(groups: &[PathBuf], limit: Duration) -> Result<(), Error> {
     let end = Instant::now() + limit;
     // One that has gone has no process that moves.
-    let moves = |group: &&PathBuf| fs::read_to_string(group.join("cgroup.events")).is_ok_and(|text| !text.contains("frozen 1"));
+    let moves = |group: &&PathBuf| {
+        fs::read_to_string(group.join("cgroup.events")).is_ok_and(|text| !text.contains("frozen 1"))
+    };
     loop {
         let restless: Vec<_> = groups.iter().filter(moves).collect();
         if restless.is_empty() {
@@ -76,7 +85,9 @@ pub fn wait(groups: &[PathBuf], limit: Duration) -> Result<(), Error> {
 /// Takes all processes that have no group into `group`, which stands still.
 pub fn gather(host: &Host, group: &Path) -> Result<(), Error> {
     match fs::create_dir(group) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(Error::step(group.display().to_string(), error)),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(Error::step(group.display().to_string(), error));
+        }
         _ => freeze(group, true)?,
     }
     let members = group.join("cgroup.procs");
@@ -119,13 +130,20 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_groups_without_a_process_that_goes_on_are_stopped_and_those_that_stand_still_are_left_alone() {
+    fn the_largest_groups_without_a_process_that_goes_on_are_stopped_and_those_that_stand_still_are_left_alone()
+     {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        for name in ["init.scope", "system.slice", "system.slice/ring3d.service", "system.slice/ring3d.service/ring3-a"] {
+        for name in [
+            "init.scope",
+            "system.slice",
+            "system.slice/ring3d.service",
+            "system.slice/ring3d.service/ring3-a",
+        ] {
             group(root, name, "0");
         }
-        for name in ["system.slice/cron.service", "system.slice/postgres.service", "machine.slice"] {
+        for name in ["system.slice/cron.service", "system.slice/postgres.service", "machine.slice"]
+        {
             group(root, name, "0");
         }
         group(root, "user.slice", "1");
@@ -133,8 +151,12 @@ mod tests {
         process(root, 11, 1, "@ring3-driver drive a", "/system.slice/ring3d.service/ring3-a");
         let at = root.join("sys/fs/cgroup");
         let chosen = others(&at, &Processes::read(&Host::at(root, 1)));
-        let names: Vec<_> = chosen.iter().map(|group| group.strip_prefix(&at).unwrap().to_str().unwrap()).collect();
-        assert_eq!(names, ["machine.slice", "system.slice/cron.service", "system.slice/postgres.service"]);
+        let names: Vec<_> =
+            chosen.iter().map(|group| group.strip_prefix(&at).unwrap().to_str().unwrap()).collect();
+        assert_eq!(
+            names,
+            ["machine.slice", "system.slice/cron.service", "system.slice/postgres.service"]
+        );
     }
 
     #[test]
@@ -144,7 +166,8 @@ mod tests {
         group(folder.path(), "still", "1");
         let at = folder.path().join("sys/fs/cgroup");
         assert!(wait(&[at.join("still"), at.join("gone")], Duration::ZERO).is_ok());
-        let error = wait(&[at.join("still"), at.join("busy")], Duration::ZERO).unwrap_err().to_string();
+        let error =
+            wait(&[at.join("still"), at.join("busy")], Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains("cgroup/busy") && !error.contains("still,"), "{error}");
     }
 
@@ -159,6 +182,9 @@ mod tests {
         fs::create_dir_all(folder.path().join("proc/self")).unwrap();
         let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw\n31 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         fs::write(folder.path().join("proc/self/mountinfo"), mounts).unwrap();
-        assert_eq!(root(&Host::at(folder.path(), 1)), Some(folder.path().join("sys/fs/cgroup/unified")));
+        assert_eq!(
+            root(&Host::at(folder.path(), 1)),
+            Some(folder.path().join("sys/fs/cgroup/unified"))
+        );
     }
 }

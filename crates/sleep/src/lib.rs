@@ -55,12 +55,14 @@ pub enum Error {
     },
     /// There is no freezer.
     #[error(
-        "no cgroup v2 is mounted, so that nothing but the kernel can stop processes: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+        "no cgroup v2 is mounted, so that nothing but the kernel can stop processes: mount -t \
+        cgroup2 cgroup2 /sys/fs/cgroup"
     )]
     NoGroups,
     /// Everything stands on it.
     #[error(
-        "the root file system is on {disk}, which a process serves: whoever wakes the machine would wait for it; do not let this machine sleep"
+        "the root file system is on {disk}, which a process serves: whoever wakes the machine \
+        would wait for it; do not let this machine sleep"
     )]
     Root {
         /// Which disk.
@@ -137,9 +139,9 @@ fn stop(host: &Host, note: &mut Note, mounts: &[Mount], options: &Options) -> Re
     // What was mounted last may stand on what was mounted first.
     for mount in mounts.iter().rev() {
         let at = host.in_first_namespace(&mount.at);
-        if filesystem::freeze(&at)
-            .map_err(|error| Error::step(format!("freezing the file system at {}", mount.at.display()), error))?
-        {
+        if filesystem::freeze(&at).map_err(|error| {
+            Error::step(format!("freezing the file system at {}", mount.at.display()), error)
+        })? {
             note.change(|note| note.mounts.push(at))?;
         }
     }
@@ -147,7 +149,8 @@ fn stop(host: &Host, note: &mut Note, mounts: &[Mount], options: &Options) -> Re
         let switch = host.path("sys/power/sync_on_suspend");
         if let Ok(before) = std::fs::read_to_string(&switch) {
             note.change(|note| note.sync_on_suspend = Some(before.trim().into()))?;
-            std::fs::write(&switch, "0").map_err(|error| Error::step(switch.display().to_string(), error))?;
+            std::fs::write(&switch, "0")
+                .map_err(|error| Error::step(switch.display().to_string(), error))?;
         }
     }
     Ok(())
@@ -158,13 +161,19 @@ fn stop(host: &Host, note: &mut Note, mounts: &[Mount], options: &Options) -> Re
 pub fn let_users_go(host: &Host) -> Result<bool, Error> {
     let Some(note) = Note::take(host)? else { return Ok(false) };
     let mut first = Ok(());
-    let mut attempt = |done: Result<(), Error>| first = std::mem::replace(&mut first, Ok(())).and(done);
+    let mut attempt =
+        |done: Result<(), Error>| first = std::mem::replace(&mut first, Ok(())).and(done);
     if let Some(before) = &note.sync_on_suspend {
         let switch = host.path("sys/power/sync_on_suspend");
-        attempt(std::fs::write(&switch, before).map_err(|error| Error::step(switch.display().to_string(), error)));
+        attempt(
+            std::fs::write(&switch, before)
+                .map_err(|error| Error::step(switch.display().to_string(), error)),
+        );
     }
     for at in note.mounts.iter().rev() {
-        attempt(filesystem::thaw(at).map_err(|error| Error::step(format!("thawing the file system at {}", at.display()), error)));
+        attempt(filesystem::thaw(at).map_err(|error| {
+            Error::step(format!("thawing the file system at {}", at.display()), error)
+        }));
     }
     if let Some(group) = note.gathered.as_ref().filter(|group| group.exists()) {
         attempt(groups::scatter(group));

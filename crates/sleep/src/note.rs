@@ -35,7 +35,8 @@ impl Note {
     /// An empty one.
     pub(crate) fn create(host: &Host) -> Result<Self, Error> {
         let folder = host.path(FOLDER);
-        fs::create_dir_all(&folder).map_err(|error| Error::step(folder.display().to_string(), error))?;
+        fs::create_dir_all(&folder)
+            .map_err(|error| Error::step(folder.display().to_string(), error))?;
         let mut note = Self { path: host.path(FILE), ..Self::default() };
         note.change(|_| {})?;
         Ok(note)

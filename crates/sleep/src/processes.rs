@@ -46,7 +46,9 @@ impl Processes {
     pub fn read(host: &Host) -> Self {
         let root = groups::root(host);
         let numbers = host.names("proc").into_iter().filter_map(|name| name.parse().ok());
-        let all = numbers.filter_map(|pid| Some((pid, Process::read(host, root.as_deref(), pid)?))).collect();
+        let all = numbers
+            .filter_map(|pid| Some((pid, Process::read(host, root.as_deref(), pid)?)))
+            .collect();
         Self { all, own: host.own() }
     }
 
@@ -70,7 +72,9 @@ impl Processes {
     /// The control groups in which a process goes on.
     pub fn groups_that_go_on(&self) -> Vec<&str> {
         let ancestors = self.ancestors();
-        let spared = self.all.iter().filter(|(pid, process)| !process.is_kernel && self.goes_on(**pid, process, &ancestors));
+        let spared = self.all.iter().filter(|(pid, process)| {
+            !process.is_kernel && self.goes_on(**pid, process, &ancestors)
+        });
         spared.map(|(_, process)| process.group.as_str()).collect()
     }
 
@@ -78,22 +82,29 @@ impl Processes {
     /// freezer.
     pub fn bare(&self) -> Vec<u32> {
         let ancestors = self.ancestors();
-        let stops =
-            |(&pid, process): (&u32, &Process)| (process.group == "/" && !self.goes_on(pid, process, &ancestors)).then_some(pid);
+        let stops = |(&pid, process): (&u32, &Process)| {
+            (process.group == "/" && !self.goes_on(pid, process, &ancestors)).then_some(pid)
+        };
         self.all.iter().filter_map(stops).collect()
     }
 
     /// Whether the caller's control group has processes beside its ancestors.
     pub fn has_others(&self) -> bool {
-        let (ancestors, own) = (self.ancestors(), self.all.get(&self.own).map(|process| &process.group));
-        self.all.iter().any(|(pid, process)| Some(&process.group) == own && !self.goes_on(*pid, process, &ancestors))
+        let (ancestors, own) =
+            (self.ancestors(), self.all.get(&self.own).map(|process| &process.group));
+        self.all.iter().any(|(pid, process)| {
+            Some(&process.group) == own && !self.goes_on(*pid, process, &ancestors)
+        })
     }
 
     /// Whether one of root's runs whose first argument is `name` with the mark.
     pub fn is_running(host: &Host, name: &str) -> bool {
         let wanted = [&[MARK], name.as_bytes(), &[0]].concat();
         let numbers = host.names("proc").into_iter().filter_map(|name| name.parse().ok());
-        let is_it = |pid: u32| fs::read(host.path(&format!("proc/{pid}/cmdline"))).is_ok_and(|words| words.starts_with(&wanted));
+        let is_it = |pid: u32| {
+            fs::read(host.path(&format!("proc/{pid}/cmdline")))
+                .is_ok_and(|words| words.starts_with(&wanted))
+        };
         numbers.filter(|pid| is_roots(host, *pid)).any(is_it)
     }
 }
@@ -109,7 +120,8 @@ fn is_roots(host: &Host, pid: u32) -> bool {
 /// Whether `group`, in the hierarchy at `root`, is one that ring3 has made for drivers.
 fn is_for_drivers(root: &Path, group: &str) -> bool {
     let path = root.join(group.trim_start_matches('/'));
-    let is_called = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(DRIVERS));
+    let is_called =
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(DRIVERS));
     let owner = |path: &Path| fs::metadata(path).map(|group| group.uid()).ok();
     is_called && owner(&path).is_some_and(|user| owner(root) == Some(user))
 }
@@ -121,8 +133,10 @@ impl Process {
         let stat = file("stat");
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         let (parent, flags) = (fields.get(1)?.parse().ok()?, fields.get(6)?.parse::<u64>().ok()?);
-        let group = file("cgroup").lines().find_map(|line| Some(line.strip_prefix("0::")?.to_owned()))?;
-        let is_trusted = is_roots(host, pid) || root.is_some_and(|root| is_for_drivers(root, &group));
+        let group =
+            file("cgroup").lines().find_map(|line| Some(line.strip_prefix("0::")?.to_owned()))?;
+        let is_trusted =
+            is_roots(host, pid) || root.is_some_and(|root| is_for_drivers(root, &group));
         let is_marked = is_trusted && file("cmdline").as_bytes().first() == Some(&MARK);
         Some(Self { parent, is_kernel: flags & PF_KTHREAD != 0, is_marked, group })
     }
@@ -140,8 +154,13 @@ pub(crate) mod tests {
         let folder = root.join(format!("proc/{pid}"));
         fs::create_dir_all(&folder).unwrap();
         let flags = if words.is_empty() { PF_KTHREAD } else { 0x40_0100 };
-        fs::write(folder.join("stat"), format!("{pid} (a ) b) S {parent} 1 1 0 -1 {flags} 0 0 0")).unwrap();
-        fs::write(folder.join("cmdline"), words.replace(' ', "\0") + if words.is_empty() { "" } else { "\0" }).unwrap();
+        fs::write(folder.join("stat"), format!("{pid} (a ) b) S {parent} 1 1 0 -1 {flags} 0 0 0"))
+            .unwrap();
+        fs::write(
+            folder.join("cmdline"),
+            words.replace(' ', "\0") + if words.is_empty() { "" } else { "\0" },
+        )
+        .unwrap();
         fs::write(folder.join("cgroup"), format!("1:name=x:/y\n0::{group}\n")).unwrap();
         users(root, pid, "0 0 0 0");
     }
@@ -157,7 +176,13 @@ pub(crate) mod tests {
         let root = folder.path();
         process(root, 1, 0, "/sbin/init", "/init.scope");
         process(root, 2, 0, "", "/");
-        process(root, 10, 1, "@ring3d --config /etc/ring3", "/system.slice/ring3d.service/supervisor");
+        process(
+            root,
+            10,
+            1,
+            "@ring3d --config /etc/ring3",
+            "/system.slice/ring3d.service/supervisor",
+        );
         process(root, 11, 10, "@ring3-driver drive a", "/system.slice/ring3d.service/ring3-a");
         process(root, 20, 1, "postgres", "/system.slice/postgres.service");
         process(root, 30, 1, "systemd-sleep suspend", "/system.slice/systemd-suspend.service");
@@ -167,7 +192,11 @@ pub(crate) mod tests {
         users(root, 11, "61184 61184 61184 61184");
         users(root, 20, "70 70 70 70");
         fs::create_dir_all(root.join("proc/self")).unwrap();
-        fs::write(root.join("proc/self/mountinfo"), "31 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
+        fs::write(
+            root.join("proc/self/mountinfo"),
+            "31 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        )
+        .unwrap();
         fs::create_dir_all(root.join("sys/fs/cgroup/system.slice/ring3d.service/ring3-a")).unwrap();
         let processes = Processes::read(&Host::at(root, 31));
         (folder, processes)
@@ -188,7 +217,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_mark_of_others_counts_in_groups_of_drivers_alone_and_that_of_a_set_user_id_program_nowhere() {
+    fn the_mark_of_others_counts_in_groups_of_drivers_alone_and_that_of_a_set_user_id_program_nowhere()
+     {
         let (folder, _) = machine();
         let root = folder.path();
         for (pid, group, owner) in [
@@ -201,9 +231,16 @@ pub(crate) mod tests {
             users(root, pid, owner);
         }
         let processes = Processes::read(&Host::at(root, 31));
-        assert!(!processes.groups_that_go_on().iter().any(|group| group.starts_with("/user.slice")), "{processes:?}");
+        assert!(
+            !processes.groups_that_go_on().iter().any(|group| group.starts_with("/user.slice")),
+            "{processes:?}"
+        );
         users(root, 51, "0 0 0 0");
-        assert!(Processes::read(&Host::at(root, 31)).groups_that_go_on().contains(&"/user.slice/session-2.scope"));
+        assert!(
+            Processes::read(&Host::at(root, 31))
+                .groups_that_go_on()
+                .contains(&"/user.slice/session-2.scope")
+        );
     }
 
     #[test]
@@ -224,7 +261,9 @@ pub(crate) mod tests {
         let (folder, _) = machine();
         let host = Host::at(folder.path(), 31);
         assert!(Processes::is_running(&host, "ring3d"));
-        assert!(!Processes::is_running(&host, "ring3") && !Processes::is_running(&host, "postgres"));
+        assert!(
+            !Processes::is_running(&host, "ring3") && !Processes::is_running(&host, "postgres")
+        );
         users(folder.path(), 10, "1000 0 0 0");
         assert!(!Processes::is_running(&host, "ring3d"), "anybody can call itself so");
     }

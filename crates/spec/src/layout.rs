@@ -1,9 +1,10 @@
-//! How a structure in memory is written down: the place and width of each field, read and written as little-endian bytes.
+//! How a structure in memory is written down: the place and width of each field, read and written
+//! as little-endian bytes.
 
 /// Declares a structure of a fixed number of bytes with integer fields: `get, set: TYPE @ OFFSET`.
 ///
-/// Values are little-endian whatever the machine is, and the bytes need no alignment. Who reads a device's answer wraps the
-/// bytes; who plays the device starts from `zeroed` and sets fields.
+/// Values are little-endian whatever the machine is, and the bytes need no alignment. Who reads a
+/// device's answer wraps the bytes; who plays the device starts from `zeroed` and sets fields.
 ///
 /// ```
 /// ring3_spec::layout! {

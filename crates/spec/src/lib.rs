@@ -1,7 +1,8 @@
 //! Registers, descriptors and commands of the devices that ring3 drives.
 //!
-//! A file per device family, written like the data sheet: name, offset, access, section. Nothing here does I/O; a driver and
-//! the model that stands in for its device both import it, and never each other.
+//! A file per device family, written like the data sheet: name, offset, access, section. Nothing
+//! here does I/O; a driver and the model that stands in for its device both import it, and never
+//! each other.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -41,7 +41,8 @@ pub enum Ro {}
 pub enum Rw {}
 /// Writing only; a read returns nothing of use.
 pub enum Wo {}
-/// Reading changes the device (interrupt cause cleared, FIFO advanced), so it needs the accessor exclusively.
+/// Reading changes the device (interrupt cause cleared, FIFO advanced), so it needs the accessor
+/// exclusively.
 pub enum ReadClears {}
 
 /// An access under which a read has no side effect.
@@ -56,7 +57,8 @@ impl Writable for Wo {}
 pub trait SideEffectRead {}
 impl SideEffectRead for ReadClears {}
 
-/// One register: `Reg<T, A>` is at byte `offset` of its BAR, holds a `T`, and is accessed as `A` says.
+/// One register: `Reg<T, A>` is at byte `offset` of its BAR, holds a `T`, and is accessed as `A`
+/// says.
 pub struct Reg<T, A> {
     offset: u32,
     kind: PhantomData<(T, A)>,
@@ -81,7 +83,8 @@ impl<T, A> Clone for Reg<T, A> {
 }
 impl<T, A> Copy for Reg<T, A> {}
 
-/// Declares a register value with named fields: `field: high..=low` reads (and with `set_`-style builders writes) these bits.
+/// Declares a register value with named fields: `field: high..=low` reads (and with `set_`-style
+/// builders writes) these bits.
 ///
 /// ```
 /// ring3_spec::fields! {

@@ -1,12 +1,14 @@
 //! Text that a device, or another user, has chosen, made fit for a terminal.
 //!
-//! A serial number may hold anything: bytes that move the cursor, that change colours or the title of a window, or that turn the direction
-//! of writing, so that a line reads as something else. All such text is shown through [`Printable`], and through nothing else.
+//! A serial number may hold anything: bytes that move the cursor, that change colours or the title
+//! of a window, or that turn the direction of writing, so that a line reads as something else. All
+//! such text is shown through [`Printable`], and through nothing else.
 
 use core::fmt;
 
-/// Shows text with everything that is no visible character escaped: control characters and bytes that are not UTF-8 as `\x1b`, characters
-/// that change the direction of writing or that cannot be seen as `\u{202e}`.
+/// Shows text with everything that is no visible character escaped: control characters and bytes
+/// that are not UTF-8 as `\x1b`, characters that change the direction of writing or that cannot be
+/// seen as `\u{202e}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Printable<'a>(pub &'a [u8]);
 
@@ -32,7 +34,8 @@ pub fn is_visible(character: char) -> bool {
     !matches!(character, '\0'..='\x1f' | '\x7f'..='\u{9f}') && !is_unseen(character)
 }
 
-/// Whether a character is no sign of its own: marks of direction, separators of lines, joiners, tags. [Unicode 15.1, Bidi_Control, Cf, Zl, Zp]
+/// Whether a character is no sign of its own: marks of direction, separators of lines, joiners,
+/// tags. [Unicode 15.1, Bidi_Control, Cf, Zl, Zp]
 fn is_unseen(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -64,6 +67,9 @@ mod tests {
 
     #[test]
     fn the_direction_of_writing_cannot_be_turned() {
-        assert_eq!(Printable("a\u{202e}b\u{2066}c\u{200f}".as_bytes()).to_string(), "a\\u{202e}b\\u{2066}c\\u{200f}");
+        assert_eq!(
+            Printable("a\u{202e}b\u{2066}c\u{200f}".as_bytes()).to_string(),
+            "a\\u{202e}b\\u{2066}c\\u{200f}"
+        );
     }
 }

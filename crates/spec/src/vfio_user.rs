@@ -3,9 +3,11 @@
 //! # References
 //! - `[vfio-user]` vfio-user Protocol Specification 0.9.2 (`docs/interop/vfio-user.rst` of QEMU)
 //!
-//! Everything is little endian. A message is a [`Header`] and a body; descriptors travel beside its first byte.
+//! Everything is little endian. A message is a [`Header`] and a body; descriptors travel beside its
+//! first byte.
 
-/// The protocol's version. A different major one is a different protocol. [vfio-user, VFIO_USER_VERSION]
+/// The protocol's version. A different major one is a different protocol. [vfio-user,
+/// VFIO_USER_VERSION]
 pub const VERSION: (u16, u16) = (0, 1);
 /// Bytes that one access may move. [vfio-user, max_data_xfer_size]
 pub const MAX_DATA: u32 = 1 << 20;
@@ -250,7 +252,10 @@ mod tests {
     fn messages_have_the_lengths_of_the_specification() {
         let lengths = [Header::LEN, Version::LEN, DmaMap::LEN, DmaUnmap::LEN, DeviceInfo::LEN];
         assert_eq!(lengths, [16, 4, 32, 24, 16]);
-        assert_eq!([RegionInfo::LEN, IrqInfo::LEN, SetIrqs::LEN, RegionAccess::LEN], [32, 16, 20, 16]);
+        assert_eq!(
+            [RegionInfo::LEN, IrqInfo::LEN, SetIrqs::LEN, RegionAccess::LEN],
+            [32, 16, 20, 16]
+        );
     }
 
     #[test]

@@ -74,20 +74,28 @@ impl Entry {
         }
         let tag = what as u16;
         Some(match what & ENDED {
-            0 => Self::Started { number, tag, operation: Operation::of(what >> 16 & 0xff), lba, blocks },
+            0 => Self::Started {
+                number,
+                tag,
+                operation: Operation::of(what >> 16 & 0xff),
+                lba,
+                blocks,
+            },
             _ => Self::Ended { number, tag, errno: (what >> 16) as u16 },
         })
     }
 }
 
-/// The writer of a part. There is one for each part; a second one would only make the figures wrong.
+/// The writer of a part. There is one for each part; a second one would only make the figures
+/// wrong.
 pub struct Recorder {
     segment: Arc<Segment>,
     part: u16,
 }
 
 impl Recorder {
-    /// The writer for `queue`, or for the process if `None`. What is beyond the last queue goes nowhere.
+    /// The writer for `queue`, or for the process if `None`. What is beyond the last queue goes
+    /// nowhere.
     pub fn new(segment: &Arc<Segment>, queue: Option<u16>) -> Option<Self> {
         let part = queue.map_or(Some(0), |queue| (queue < segment.queues()).then(|| queue + 1))?;
         Some(Self { segment: Arc::clone(segment), part })
@@ -127,7 +135,9 @@ impl Recorder {
     pub fn lost(&self, lost: Lost) {
         let part = self.segment.part(self.part);
         let Lost { rx_missed, rx_errors, tx_lost } = lost;
-        for (index, count) in [(word::RX_MISSED, rx_missed), (word::RX_ERRORS, rx_errors), (word::TX_LOST, tx_lost)] {
+        for (index, count) in
+            [(word::RX_MISSED, rx_missed), (word::RX_ERRORS, rx_errors), (word::TX_LOST, tx_lost)]
+        {
             part[index].store(count, Ordering::Relaxed);
         }
     }
@@ -150,7 +160,8 @@ impl Recorder {
         self.record(ENDED | u64::from(tag) | u64::from(errno) << 16, 0, 0);
     }
 
-    /// So many have ended of which the flight recorder keeps nothing: turns in which packets were moved.
+    /// So many have ended of which the flight recorder keeps nothing: turns in which packets were
+    /// moved.
     #[inline]
     pub fn passed(&self, count: u64) {
         self.add(word::COMPLETED, count);
@@ -192,10 +203,22 @@ mod tests {
         assert_eq!(segment.counters(Some(1)).lost, lost);
         let counters = segment.counters(Some(1));
         assert_eq!(
-            (counters.phase, counters.beat, counters.submitted, counters.completed, counters.errors),
+            (
+                counters.phase,
+                counters.beat,
+                counters.submitted,
+                counters.completed,
+                counters.errors
+            ),
             (Phase::Waiting, 1, 1, 1, 1)
         );
-        let started = Entry::Started { number: 0, tag: 7, operation: Operation::Write, lba: 1 << 40, blocks: 8 };
+        let started = Entry::Started {
+            number: 0,
+            tag: 7,
+            operation: Operation::Write,
+            lba: 1 << 40,
+            blocks: 8,
+        };
         assert_eq!(segment.recorded(1), [started, Entry::Ended { number: 1, tag: 7, errno: 5 }]);
         assert_eq!(segment.recorded(0), []);
     }

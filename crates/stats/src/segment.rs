@@ -5,12 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Entry;
 
-/// Operations that the flight recorder of a queue keeps: the start and the end of a request are one each.
+/// Operations that the flight recorder of a queue keeps: the start and the end of a request are one
+/// each.
 pub const ENTRIES: usize = 256;
 
 /// Words of a part before its flight recorder: two pairs of cache lines, which nobody else writes.
@@ -22,7 +25,8 @@ const PART: usize = FIXED + ENTRIES * WORDS;
 /// Most queues.
 const MAX_QUEUES: u16 = 4096;
 
-/// What a thread of the driver is doing. What is no phase reads as [`Working`](Phase::Working), which is watched most closely.
+/// What a thread of the driver is doing. What is no phase reads as [`Working`](Phase::Working),
+/// which is watched most closely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Phase {
@@ -35,7 +39,8 @@ pub enum Phase {
     Working = 2,
     /// Something is with the device: it sleeps until that ends or a timer fires.
     Waiting = 3,
-    /// The driver looks after its device, which may mean a reset: it may be long, and does not beat meanwhile.
+    /// The driver looks after its device, which may mean a reset: it may be long, and does not beat
+    /// meanwhile.
     Recovering = 4,
     /// It takes nothing more and waits for what is with the device.
     Draining = 5,
@@ -45,10 +50,18 @@ pub enum Phase {
 
 impl Phase {
     fn of(word: u64) -> Self {
-        [Self::New, Self::Idle, Self::Working, Self::Waiting, Self::Recovering, Self::Draining, Self::Ended]
-            .into_iter()
-            .find(|&phase| phase as u64 == word)
-            .unwrap_or(Self::Working)
+        [
+            Self::New,
+            Self::Idle,
+            Self::Working,
+            Self::Waiting,
+            Self::Recovering,
+            Self::Draining,
+            Self::Ended,
+        ]
+        .into_iter()
+        .find(|&phase| phase as u64 == word)
+        .unwrap_or(Self::Working)
     }
 }
 
@@ -116,7 +129,8 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// A new one for the process and `queues` queues, all zero. Its file can neither shrink nor grow.
+    /// A new one for the process and `queues` queues, all zero. Its file can neither shrink nor
+    /// grow.
     pub fn create(queues: u16) -> io::Result<Self> {
         let file = memfd_create("ring3-stats", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes(queues)? as u64)?;
@@ -127,20 +141,34 @@ impl Segment {
     /// The one that another process has made.
     pub fn open(file: OwnedFd) -> io::Result<Self> {
         if !fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a stats segment that could shrink"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a stats segment that could shrink",
+            ));
         }
         let len = usize::try_from(fstat(&file)?.st_size).unwrap_or(0);
-        let queues = (len / (PART * size_of::<u64>())).checked_sub(1).and_then(|queues| u16::try_from(queues).ok());
-        let queues = queues.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is no stats segment"))?;
+        let queues = (len / (PART * size_of::<u64>()))
+            .checked_sub(1)
+            .and_then(|queues| u16::try_from(queues).ok());
+        let queues = queues
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is no stats segment"))?;
         Self::map(file, queues)
     }
 
     fn map(file: OwnedFd, queues: u16) -> io::Result<Self> {
         // SAFETY: a new mapping, whose file cannot shrink; it is given back in `drop`.
         let base = unsafe {
-            mmap(std::ptr::null_mut(), bytes(queues)?, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?
+            mmap(
+                std::ptr::null_mut(),
+                bytes(queues)?,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
         };
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
         Ok(Self { file, base, queues })
     }
 
@@ -152,11 +180,13 @@ impl Segment {
     /// Part 0 is the process's; queue N's is N + 1.
     pub(crate) fn part(&self, part: u16) -> &[AtomicU64] {
         let part = usize::from(part.min(self.queues));
-        // SAFETY: within the mapping, which holds `queues + 1` parts; atomics may be shared with another process.
+        // SAFETY: within the mapping, which holds `queues + 1` parts; atomics may be shared with
+        // another process.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(part * PART), PART) }
     }
 
-    /// What the thread of `queue` counts, or the process itself if `None`. All zero beyond the last queue.
+    /// What the thread of `queue` counts, or the process itself if `None`. All zero beyond the last
+    /// queue.
     pub fn counters(&self, queue: Option<u16>) -> Counters {
         let Some(part) = self.part_of(queue) else { return Counters::default() };
         let get = |index: usize| part[index].load(Ordering::Relaxed);
@@ -169,7 +199,11 @@ impl Segment {
             bytes: get(word::BYTES),
             interrupts: get(word::INTERRUPTS),
             shared_hits: get(word::SHARED_HITS),
-            lost: Lost { rx_missed: get(word::RX_MISSED), rx_errors: get(word::RX_ERRORS), tx_lost: get(word::TX_LOST) },
+            lost: Lost {
+                rx_missed: get(word::RX_MISSED),
+                rx_errors: get(word::RX_ERRORS),
+                tx_lost: get(word::TX_LOST),
+            },
         }
     }
 
@@ -198,7 +232,10 @@ pub(crate) fn entry(part: &[AtomicU64], number: u64) -> &[AtomicU64] {
 fn bytes(queues: u16) -> io::Result<usize> {
     match queues {
         0..=MAX_QUEUES => Ok((usize::from(queues) + 1) * PART * size_of::<u64>()),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{queues} queues; at most {MAX_QUEUES} have statistics"))),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{queues} queues; at most {MAX_QUEUES} have statistics"),
+        )),
     }
 }
 

@@ -1,8 +1,10 @@
-//! The users' commands: a socket on which each packet is a command, and each command is answered by one packet, with a memory file beside it where the answer is longer than a packet.
+//! The users' commands: a socket on which each packet is a command, and each command is answered by
+//! one packet, with a memory file beside it where the answer is longer than a packet.
 //!
 //! # Trust
-//! Only root may connect. What comes is checked all the same: what is no message, or does not agree on a version first, ends its connection. A reader who does not read is
-//! dropped rather than waited for, and no more than [`CONNECTIONS`] are kept.
+//! Only root may connect. What comes is checked all the same: what is no message, or does not agree
+//! on a version first, ends its connection. A reader who does not read is dropped rather than
+//! waited for, and no more than [`CONNECTIONS`] are kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +20,9 @@ use ring3_lease::Channel;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
 
 use crate::socket::{Made, make_room};
 
@@ -69,7 +73,8 @@ pub struct Server {
     listener: OwnedFd,
     /// Its file, if it has made that.
     _made: Option<Made>,
-    /// Held as long as this lives: who finds the socket without it has found what a dead supervisor has left.
+    /// Held as long as this lives: who finds the socket without it has found what a dead supervisor
+    /// has left.
     _lock: Option<OwnedFd>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
@@ -88,9 +93,14 @@ impl Server {
             fs::create_dir_all(folder).map_err(failed)?;
         }
         let lock = path.with_extension("lock");
-        let lock = rustix::fs::open(&lock, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed(error.into()))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Taken { path: path.to_owned() })?;
+        let lock = rustix::fs::open(
+            &lock,
+            OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )
+        .map_err(|error| failed(error.into()))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| Error::Taken { path: path.to_owned() })?;
         make_room(path, SocketType::SEQPACKET).map_err(failed)?;
         let listener = listen_at(path).map_err(failed)?;
         let made = Made::at(path).map_err(failed)?;
@@ -106,7 +116,17 @@ impl Server {
     fn new(listener: OwnedFd, made: Option<Made>, lock: Option<OwnedFd>) -> io::Result<Self> {
         let (tell, answers) = channel();
         let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Self { listener, _made: made, _lock: lock, connections: BTreeMap::new(), next: 0, answers, tell, raised, full: None })
+        Ok(Self {
+            listener,
+            _made: made,
+            _lock: lock,
+            connections: BTreeMap::new(),
+            next: 0,
+            answers,
+            tell,
+            raised,
+            full: None,
+        })
     }
 
     /// Readable when something happens here, until [`due`](Self::due).
@@ -119,10 +139,13 @@ impl Server {
 
     /// After which time [`fds`](Self::fds) are others.
     pub fn due(&self) -> Option<Duration> {
-        self.full.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+        self.full
+            .map(|until| until.saturating_duration_since(Instant::now()))
+            .filter(|left| !left.is_zero())
     }
 
-    /// Takes what has come: commands to be answered by [`answer`](Self::answer), or by what [`later`](Self::later) gives.
+    /// Takes what has come: commands to be answered by [`answer`](Self::answer), or by what
+    /// [`later`](Self::later) gives.
     pub fn take(&mut self) -> Vec<Request> {
         let _ = rustix::io::read(&*self.raised, &mut [0; 8]);
         while let Ok((to, reply)) = self.answers.try_recv() {
@@ -151,12 +174,17 @@ impl Server {
             };
             // Too many: the oldest that waits for nothing goes.
             if self.connections.len() >= CONNECTIONS {
-                let idle = self.connections.iter().find(|(_, connection)| !connection.waits).map(|(&id, _)| id);
+                let idle = self
+                    .connections
+                    .iter()
+                    .find(|(_, connection)| !connection.waits)
+                    .map(|(&id, _)| id);
                 let Some(idle) = idle else { continue };
                 self.connections.remove(&idle);
             }
             if let Ok(channel) = Channel::new(socket, TAKE, true) {
-                self.connections.insert(self.next, Connection { channel, agreed: false, waits: false });
+                self.connections
+                    .insert(self.next, Connection { channel, agreed: false, waits: false });
                 self.next += 1;
             }
         }
@@ -186,9 +214,12 @@ impl Server {
 
     fn greet(&mut self, id: u64, command: &Command) -> Option<Request> {
         let reply = match command {
-            Command::Hello { version: VERSION } => Reply::Hello { version: VERSION, pid: std::process::id() },
+            Command::Hello { version: VERSION } => {
+                Reply::Hello { version: VERSION, pid: std::process::id() }
+            }
             Command::Hello { version } => Reply::Refused(format!(
-                "this ring3d speaks version {VERSION}, and not {version}: use the commands of its release"
+                "this ring3d speaks version {VERSION}, and not {version}: use the commands of its \
+                release"
             )),
             _ => {
                 self.connections.remove(&id);
@@ -208,9 +239,8 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&to) else { return };
         connection.waits = false;
         let sent = connection.channel.send(reply, &[]).or_else(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => {
-                crate::store::write(reply).and_then(|file| connection.channel.send(&Reply::Long, &[file.as_fd()]))
-            }
+            io::ErrorKind::InvalidInput => crate::store::write(reply)
+                .and_then(|file| connection.channel.send(&Reply::Long, &[file.as_fd()])),
             _ => Err(error),
         });
         if sent.is_err() {
@@ -229,7 +259,12 @@ impl Server {
 }
 
 fn listen_at(path: &Path) -> io::Result<OwnedFd> {
-    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    let listener = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
     // Nobody else gets a moment: the file is there with its mode.
     let before = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let bound = bind(&listener, &SocketAddrUnix::new(path)?);

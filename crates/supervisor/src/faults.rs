@@ -1,6 +1,8 @@
-//! Faults of the IOMMU: transfers that a device has tried and that were refused, from the kernel's log.
+//! Faults of the IOMMU: transfers that a device has tried and that were refused, from the kernel's
+//! log.
 //!
-//! The kernel tells nobody else of a fault in a domain of VFIO's. It writes no more than a few lines in five seconds, so that a storm is counted as a few.
+//! The kernel tells nobody else of a fault in a domain of VFIO's. It writes no more than a few
+//! lines in five seconds, so that a storm is counted as a few.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,15 +14,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Faults(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl Faults {
-    /// Counts what the kernel says from now on, in a thread of its own. Where its log cannot be read, that is said, and everything stays 0.
+    /// Counts what the kernel says from now on, in a thread of its own. Where its log cannot be
+    /// read, that is said, and everything stays 0.
     pub fn watch() -> Self {
         let faults = Self::default();
-        let opened = File::open("/dev/kmsg").and_then(|mut log| log.seek(SeekFrom::End(0)).map(|_| log));
+        let opened =
+            File::open("/dev/kmsg").and_then(|mut log| log.seek(SeekFrom::End(0)).map(|_| log));
         match opened {
             Ok(log) => {
                 let counts = faults.clone();
-                let spawned = std::thread::Builder::new().name("ring3d-faults".into()).spawn(move || counts.follow(log));
-                drop(spawned.inspect_err(|error| tracing::warn!("faults of the IOMMU are not counted: {error}")));
+                let spawned = std::thread::Builder::new()
+                    .name("ring3d-faults".into())
+                    .spawn(move || counts.follow(log));
+                drop(spawned.inspect_err(|error| {
+                    tracing::warn!("faults of the IOMMU are not counted: {error}")
+                }));
             }
             Err(error) => tracing::warn!("faults of the IOMMU are not counted: /dev/kmsg: {error}"),
         }
@@ -39,8 +47,11 @@ impl Faults {
                 Ok(0) => return,
                 Ok(len) => self.note(&String::from_utf8_lossy(&record[..len])),
                 // Lines were overwritten before they were read: what follows is there. [dev-kmsg]
-                Err(error) if [ErrorKind::BrokenPipe, ErrorKind::Interrupted].contains(&error.kind()) => {}
-                Err(error) => return tracing::warn!("faults of the IOMMU are counted no more: {error}"),
+                Err(error)
+                    if [ErrorKind::BrokenPipe, ErrorKind::Interrupted].contains(&error.kind()) => {}
+                Err(error) => {
+                    return tracing::warn!("faults of the IOMMU are counted no more: {error}");
+                }
             }
         }
     }
@@ -52,7 +63,8 @@ impl Faults {
     }
 }
 
-/// The text of a record of `/dev/kmsg`, if the kernel itself wrote it. [Linux, `Documentation/ABI/testing/dev-kmsg`]
+/// The text of a record of `/dev/kmsg`, if the kernel itself wrote it. [Linux,
+/// `Documentation/ABI/testing/dev-kmsg`]
 fn message(record: &str) -> Option<&str> {
     let (head, text) = record.split_once(';')?;
     let priority: u32 = head.split(',').next()?.parse().ok()?;
@@ -70,8 +82,11 @@ fn faulted(line: &str) -> Option<String> {
         // [Linux, `drivers/iommu/intel/dmar.c`, dmar_fault_do_one]
         inside("Request device [", &[']'])
     } else if line.contains("AMD-Vi: Event logged [") {
-        // By its own number, or by the driver's name and its own before the message. [Linux, `drivers/iommu/amd/iommu.c`]
-        inside("device=", &[' ', ']']).or_else(|| line.split("AMD-Vi: ").next()?.trim_end_matches([':', ' ']).rsplit(' ').next())
+        // By its own number, or by the driver's name and its own before the message. [Linux,
+        // `drivers/iommu/amd/iommu.c`]
+        inside("device=", &[' ', ']']).or_else(|| {
+            line.split("AMD-Vi: ").next()?.trim_end_matches([':', ' ']).rsplit(' ').next()
+        })
     } else if line.contains("arm-smmu") && line.contains("event: ") {
         // [Linux, `drivers/iommu/arm/arm-smmu-v3/arm-smmu-v3.c`, arm_smmu_dump_event]
         inside("client: ", &[' '])
@@ -79,7 +94,11 @@ fn faulted(line: &str) -> Option<String> {
         None
     }?;
     // Without a domain, it is the first.
-    let whole = if address.matches(':').count() == 1 { format!("0000:{address}") } else { address.to_owned() };
+    let whole = if address.matches(':').count() == 1 {
+        format!("0000:{address}")
+    } else {
+        address.to_owned()
+    };
     whole.parse::<ring3_pci::Address>().ok().map(|address| address.to_string())
 }
 
@@ -93,27 +112,33 @@ mod tests {
     fn each_kernels_words_for_a_fault_name_the_function() {
         for (line, address) in [
             (
-                "DMAR: [DMA Write NO_PASID] Request device [01:00.0] fault addr 0xdead000 [fault reason 0x05] PTE Write access is not set",
+                "DMAR: [DMA Write NO_PASID] Request device [01:00.0] fault addr 0xdead000 [fault \
+                reason 0x05] PTE Write access is not set",
                 "0000:01:00.0",
             ),
             (
-                "DMAR: [DMA Read] Request device [0000:3f:1f.7] fault addr 1000 [fault reason 06] PTE Read access is not set",
+                "DMAR: [DMA Read] Request device [0000:3f:1f.7] fault addr 1000 [fault reason 06] \
+                PTE Read access is not set",
                 "0000:3f:1f.7",
             ),
             (
-                "DMAR: [INTR-REMAP] Request device [f0:1f.7] fault index 0 [fault reason 37] Blocked a compatibility format interrupt request",
+                "DMAR: [INTR-REMAP] Request device [f0:1f.7] fault index 0 [fault reason 37] \
+                Blocked a compatibility format interrupt request",
                 "0000:f0:1f.7",
             ),
             (
-                "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:02:00.1 domain=0x000a address=0x1000 flags=0x0020]",
+                "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:02:00.1 domain=0x000a \
+                address=0x1000 flags=0x0020]",
                 "0000:02:00.1",
             ),
             (
-                "vfio-pci 0001:02:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000a address=0x1000 flags=0x0020]",
+                "vfio-pci 0001:02:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000a \
+                address=0x1000 flags=0x0020]",
                 "0001:02:00.0",
             ),
             (
-                "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_TRANSLATION client: 0000:01:00.0 sid: 0x100 ssid: 0x0 iova: 0x0 ipa: 0x0",
+                "arm-smmu-v3 arm-smmu-v3.0.auto: event: F_TRANSLATION client: 0000:01:00.0 sid: \
+                0x100 ssid: 0x0 iova: 0x0 ipa: 0x0",
                 "0000:01:00.0",
             ),
         ] {

@@ -13,7 +13,8 @@ use crate::manifest::{Device, Match, class_code};
 /// Which address a disk was at when the kernel's driver had it and said its serial number.
 const KNOWN: &str = "run/ring3/serial";
 
-/// Where `device` is, bound to vfio-pci if need be. `taken` are addresses of other devices. The error says why it is not there (yet).
+/// Where `device` is, bound to vfio-pci if need be. `taken` are addresses of other devices. The
+/// error says why it is not there (yet).
 pub fn find(device: &Device, taken: &[Address]) -> Result<Uri, String> {
     let host = Host::this();
     let address = match &device.r#match {
@@ -21,14 +22,21 @@ pub fn find(device: &Device, taken: &[Address]) -> Result<Uri, String> {
         Match::Address(address) => address.parse().map_err(|error| format!("{error}"))?,
         Match::Class(class) => {
             let (class, mask) = class_code(class).ok_or("no such class")?;
-            let is_it = |function: &Function| function.class & mask == class && !taken.contains(&function.address);
-            let found = Function::all(&host).into_iter().find(is_it).map(|function| function.address);
+            let is_it = |function: &Function| {
+                function.class & mask == class && !taken.contains(&function.address)
+            };
+            let found =
+                Function::all(&host).into_iter().find(is_it).map(|function| function.address);
             found.ok_or_else(|| format!("no function of class {class:#08x} is there"))?
         }
         Match::Serial(serial) => {
             let found = by_serial(Path::new("/"), serial);
             let nobodys = |address: &Address| !taken.contains(address);
-            let driven = found.iter().copied().filter(nobodys).filter(|address| check(&host, *address, device).is_ok());
+            let driven = found
+                .iter()
+                .copied()
+                .filter(nobodys)
+                .filter(|address| check(&host, *address, device).is_ok());
             // What stands in the way of the one that there is, is more than that there is none.
             only(&driven.collect::<Vec<_>>(), serial)?
                 .or_else(|| found.first().copied())
@@ -45,19 +53,24 @@ pub fn find(device: &Device, taken: &[Address]) -> Result<Uri, String> {
 
 /// Fails unless there is a driver for what `device` is to become of the function at `address`.
 fn check(host: &Host, address: Address, device: &Device) -> Result<(), String> {
-    let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address).to_string())?;
+    let function =
+        Function::read(host, address).map_err(|obstacle| obstacle.at(address).to_string())?;
     let driver = find_driver((function.vendor, function.device), function.class, device);
     driver.map(drop).ok_or_else(|| unknown(&address.to_string(), function.class, device))
 }
 
 /// Has `address` bound to vfio-pci.
 fn hold(host: &Host, address: Address, may_bind: bool) -> Result<(), String> {
-    let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address).to_string())?;
+    let function =
+        Function::read(host, address).map_err(|obstacle| obstacle.at(address).to_string())?;
     if function.way() == Some(Way::Vfio) {
         return Ok(());
     }
     if !may_bind {
-        return Err(format!("{address} is not bound to vfio-pci: write bind = true in its manifest, or ring3 bind {address}"));
+        return Err(format!(
+            "{address} is not bound to vfio-pci: write bind = true in its manifest, or ring3 bind \
+            {address}"
+        ));
     }
     bind(host, address, Way::Vfio, None).map(drop).map_err(|error| error.to_string())
 }
@@ -71,7 +84,10 @@ fn only(found: &[Address], serial: &str) -> Result<Option<Address>, String> {
         several => {
             let names: Vec<_> = several.iter().map(Address::to_string).collect();
             let names = names.join(" and ");
-            Err(format!("{names} have the serial number {serial}: match the device by one of these addresses"))
+            Err(format!(
+                "{names} have the serial number {serial}: match the device by one of these \
+                addresses"
+            ))
         }
     }
 }
@@ -82,13 +98,20 @@ fn by_serial(root: &Path, serial: &str) -> Vec<Address> {
     let known = root.join(KNOWN).join(serial.trim().replace('/', "_"));
     let disks = fs::read_dir(root.join("sys/block")).into_iter().flatten().flatten();
     let devices = disks.filter_map(|disk| fs::canonicalize(disk.path().join("device")).ok());
-    let its = devices.filter(|device| serial_of(device).is_some_and(|found| found == serial.trim()));
-    let found: BTreeSet<Address> = its.flat_map(|device| controllers(&device)).filter_map(|path| address_in(&path)).collect();
+    let its =
+        devices.filter(|device| serial_of(device).is_some_and(|found| found == serial.trim()));
+    let found: BTreeSet<Address> =
+        its.flat_map(|device| controllers(&device)).filter_map(|path| address_in(&path)).collect();
     if let (Some(address), 1) = (found.first(), found.len()) {
-        let _ = fs::create_dir_all(root.join(KNOWN)).and_then(|()| fs::write(&known, address.to_string()));
+        let _ = fs::create_dir_all(root.join(KNOWN))
+            .and_then(|()| fs::write(&known, address.to_string()));
     }
     if found.is_empty() {
-        return fs::read_to_string(known).ok().and_then(|text| text.trim().parse().ok()).into_iter().collect();
+        return fs::read_to_string(known)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .into_iter()
+            .collect();
     }
     found.into_iter().collect()
 }
@@ -102,7 +125,10 @@ fn controllers(device: &Path) -> Vec<PathBuf> {
     }
     let entries = fs::read_dir(device).into_iter().flatten().flatten().map(|entry| entry.path());
     // Its own files lie below it, its controllers elsewhere.
-    entries.filter_map(|path| fs::canonicalize(path).ok()).filter(|path| !path.starts_with(device)).collect()
+    entries
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .filter(|path| !path.starts_with(device))
+        .collect()
 }
 
 /// The function at which a device hangs.
@@ -110,11 +136,17 @@ fn address_in(device: &Path) -> Option<Address> {
     device.iter().rev().find_map(|part| part.to_str()?.parse().ok())
 }
 
-/// Of an NVMe controller, or the page "unit serial number" of a drive that speaks SCSI [SPC-4 7.8.15].
+/// Of an NVMe controller, or the page "unit serial number" of a drive that speaks SCSI [SPC-4
+/// 7.8.15].
 fn serial_of(device: &Path) -> Option<String> {
-    let text = fs::read(device.join("serial"))
-        .or_else(|_| fs::read(device.join("vpd_pg80")).map(|page| page.get(4..).unwrap_or_default().to_vec()));
-    Some(String::from_utf8_lossy(&text.ok()?).trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned())
+    let text = fs::read(device.join("serial")).or_else(|_| {
+        fs::read(device.join("vpd_pg80")).map(|page| page.get(4..).unwrap_or_default().to_vec())
+    });
+    Some(
+        String::from_utf8_lossy(&text.ok()?)
+            .trim_matches(|c: char| c.is_whitespace() || c == '\0')
+            .to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -166,19 +198,29 @@ mod tests {
 
     #[test]
     fn a_serial_number_that_two_functions_have_names_neither() {
-        let [one, two] = ["0000:01:00.0", "0000:02:00.0"].map(|text| text.parse::<Address>().unwrap());
+        let [one, two] =
+            ["0000:01:00.0", "0000:02:00.0"].map(|text| text.parse::<Address>().unwrap());
         assert_eq!(only(&[one], "X"), Ok(Some(one)));
         assert_eq!(only(&[], "X"), Ok(None));
         let error = only(&[one, two], "X").unwrap_err();
-        assert!(error.contains("0000:01:00.0 and 0000:02:00.0 have the serial number X"), "{error}");
+        assert!(
+            error.contains("0000:01:00.0 and 0000:02:00.0 have the serial number X"),
+            "{error}"
+        );
     }
 
     #[test]
     fn what_hangs_at_no_function_hides_no_disk_that_does() {
         let machine = Machine::new();
         machine.disk("a", &machine.device("platform/host9/session1/target9:0:0/9:0:0:0", "ONE"));
-        machine.disk("b", &machine.device("pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0", "ONE"));
-        machine.disk("c", &machine.device("pci0000:00/0000:00:14.0/usb1/1-1/host3/target3:0:0/3:0:0:0", "ONE"));
+        machine.disk(
+            "b",
+            &machine.device("pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0", "ONE"),
+        );
+        machine.disk(
+            "c",
+            &machine.device("pci0000:00/0000:00:14.0/usb1/1-1/host3/target3:0:0/3:0:0:0", "ONE"),
+        );
         // Which of them may be taken is a matter of their classes.
         assert_eq!(machine.found("ONE"), ["0000:00:14.0", "0000:00:1f.2"]);
     }

@@ -1,7 +1,8 @@
 //! Whether a driver lives, told by the words that it shows in shared memory.
 //!
-//! A thread that has something to do beats, or says that it looks after its device, which may take long. One that has nothing to do sleeps and costs nothing, and may; unless
-//! the kernel has requests for the disk all the same, none of which ends.
+//! A thread that has something to do beats, or says that it looks after its device, which may take
+//! long. One that has nothing to do sleeps and costs nothing, and may; unless the kernel has
+//! requests for the disk all the same, none of which ends.
 //!
 //! # Trust
 //! The words are the driver's, and may be lies. How many requests wait and how many have ended is
@@ -52,7 +53,13 @@ impl Watch {
 
     /// Looks at the process and its first `queues` queues; `users` is what the kernel says of its
     /// disks. Why it is taken for dead, if it is.
-    pub fn look(&mut self, segment: &Segment, queues: u16, users: Users, now: Instant) -> Option<String> {
+    pub fn look(
+        &mut self,
+        segment: &Segment,
+        queues: u16,
+        users: Users,
+        now: Instant,
+    ) -> Option<String> {
         self.threads.resize(usize::from(queues) + 1, (Counters::default(), now));
         let mut own: u64 = 0;
         for (place, (last, since)) in self.threads.iter_mut().enumerate() {
@@ -63,7 +70,8 @@ impl Watch {
                 *since = now;
             }
             *last = counters;
-            let who = queue.map_or("its first thread".into(), |queue| format!("the thread of queue {queue}"));
+            let who = queue
+                .map_or("its first thread".into(), |queue| format!("the thread of queue {queue}"));
             let limit = match (counters.phase, queue) {
                 (Phase::New | Phase::Idle | Phase::Ended, _) => continue,
                 // What is ordered may take long: to leave, to empty a cache.
@@ -72,7 +80,11 @@ impl Watch {
             };
             let still = now.saturating_duration_since(*since);
             if still > limit {
-                return Some(format!("{who} has not moved for {} ms ({:?})", still.as_millis(), counters.phase));
+                return Some(format!(
+                    "{who} has not moved for {} ms ({:?})",
+                    still.as_millis(),
+                    counters.phase
+                ));
             }
         }
         let Users { in_flight, ended } = users;
@@ -81,13 +93,22 @@ impl Watch {
             self.completed = (completed, now);
         }
         let waiting = now.saturating_duration_since(self.completed.1);
-        // Who waits for the device beats, and who recovers it may take longer: only a driver that has not even seen the requests is meant.
+        // Who waits for the device beats, and who recovers it may take longer: only a driver that
+        // has not even seen the requests is meant.
         let asleep =
-            self.threads.iter().skip(1).all(|(counters, _)| matches!(counters.phase, Phase::Idle | Phase::New | Phase::Ended));
+            self.threads.iter().skip(1).all(|(counters, _)| {
+                matches!(counters.phase, Phase::Idle | Phase::New | Phase::Ended)
+            });
         self.idle = asleep && in_flight == 0;
         // Beats without ends are no life: a driver may mend its device once, and try again.
-        (asleep && waiting > self.patience.beat || waiting > 2 * self.patience.recovery)
-            .then(|| format!("{in_flight} requests wait in the kernel, and none has ended for {} ms", waiting.as_millis()))
+        (asleep && waiting > self.patience.beat || waiting > 2 * self.patience.recovery).then(
+            || {
+                format!(
+                    "{in_flight} requests wait in the kernel, and none has ended for {} ms",
+                    waiting.as_millis()
+                )
+            },
+        )
     }
 }
 
@@ -99,7 +120,8 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Patience = Patience { beat: Duration::from_secs(5), recovery: Duration::from_secs(100) };
+    const PATIENCE: Patience =
+        Patience { beat: Duration::from_secs(5), recovery: Duration::from_secs(100) };
 
     struct Bed {
         watch: Watch,

@@ -1,4 +1,5 @@
-//! `ring3d --hold`: a process that keeps descriptors for ring3d, starts it, and starts it again when it dies; for machines without systemd, and nothing else.
+//! `ring3d --hold`: a process that keeps descriptors for ring3d, starts it, and starts it again
+//! when it dies; for machines without systemd, and nothing else.
 //!
 //! # Trust
 //! Only root reaches the folder in which its socket is.
@@ -45,7 +46,8 @@ pub struct Shelf {
 impl Shelf {
     /// Does what a message asks for; what it says beside that is of no interest here.
     pub fn take(&mut self, message: &str, fds: Vec<OwnedFd>) {
-        let values: BTreeMap<_, _> = message.lines().filter_map(|line| line.split_once('=')).collect();
+        let values: BTreeMap<_, _> =
+            message.lines().filter_map(|line| line.split_once('=')).collect();
         self.ready |= values.get("READY") == Some(&"1");
         let name = *values.get("FDNAME").unwrap_or(&"stored");
         if values.get("FDSTOREREMOVE") == Some(&"1") {
@@ -97,7 +99,8 @@ impl Holder {
         Ok(Self { program, args, address, socket, shelf: Shelf::default() })
     }
 
-    /// Starts it, and again whenever it dies; returns when it has ended with 0, or after a signal said so, or by itself before it was ever ready.
+    /// Starts it, and again whenever it dies; returns when it has ended with 0, or after a signal
+    /// said so, or by itself before it was ever ready.
     pub fn run(mut self, signals: &Signals) -> io::Result<ExitStatus> {
         let mut pause = PAUSES.0;
         loop {
@@ -116,7 +119,10 @@ impl Holder {
             }
             pause = if since.elapsed() > SETTLED { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
             let kept = self.shelf.kept.len();
-            tracing::error!("ring3d has died ({status}) and is started again in {pause:?}; {kept} descriptors are kept for it");
+            tracing::error!(
+                "ring3d has died ({status}) and is started again in {pause:?}; {kept} descriptors \
+                are kept for it"
+            );
             if self.sleep(pause, signals)? {
                 return Ok(status);
             }
@@ -125,12 +131,20 @@ impl Holder {
 
     fn start(&self) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.arg0(marked(&self.program)).args(&self.args).env("NOTIFY_SOCKET", &self.address).env("FDSTORE", MOST.to_string());
+        command
+            .arg0(marked(&self.program))
+            .args(&self.args)
+            .env("NOTIFY_SOCKET", &self.address)
+            .env("FDSTORE", MOST.to_string());
         // Its own number it will find as its parent's: see `listen`.
         command.env("LISTEN_PID", std::process::id().to_string());
-        command.env("LISTEN_FDS", self.shelf.kept.len().to_string()).env("LISTEN_FDNAMES", self.shelf.names());
+        command
+            .env("LISTEN_FDS", self.shelf.kept.len().to_string())
+            .env("LISTEN_FDNAMES", self.shelf.names());
         command.fd_mappings(self.shelf.copies()?).map_err(io::Error::other)?;
-        command.spawn().map_err(|error| io::Error::new(error.kind(), format!("starting {}: {error}", self.program.display())))
+        command.spawn().map_err(|error| {
+            io::Error::new(error.kind(), format!("starting {}: {error}", self.program.display()))
+        })
     }
 
     /// Keeps what `child` sends until it has ended; true if a signal has said that it should.
@@ -168,8 +182,8 @@ impl Holder {
     }
 }
 
-/// Tells `process` what is wished: to stop, or to leave its devices to the next one. Whether it is to
-/// stop.
+/// Tells `process` what is wished: to stop, or to leave its devices to the next one. Whether it is
+/// to stop.
 fn pass_on(wishes: Wishes, process: &OwnedFd) -> bool {
     for (wished, signal) in [(wishes.hang_up, Signal::HUP), (wishes.stop, Signal::TERM)] {
         // It may have ended.
@@ -178,12 +192,18 @@ fn pass_on(wishes: Wishes, process: &OwnedFd) -> bool {
     wishes.stop
 }
 
-/// The next message at `socket`, which does not block, with what came beside it; an empty one in place of one that makes no sense.
+/// The next message at `socket`, which does not block, with what came beside it; an empty one in
+/// place of one that makes no sense.
 pub(crate) fn receive(socket: &UnixDatagram) -> io::Result<Option<(String, Vec<OwnedFd>)>> {
     let mut bytes = [0; MESSAGE.0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE.1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
+    let received = match recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut beside,
+        RecvFlags::CMSG_CLOEXEC,
+    ) {
         Ok(received) => received,
         Err(Errno::AGAIN) => return Ok(None),
         Err(Errno::INTR) => return Ok(Some(Default::default())),
@@ -195,7 +215,10 @@ pub(crate) fn receive(socket: &UnixDatagram) -> io::Result<Option<(String, Vec<O
     });
     let fds = rights.flatten().collect();
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        tracing::error!("a message of ring3d's is too large, or this process has no descriptor left; it is not kept");
+        tracing::error!(
+            "a message of ring3d's is too large, or this process has no descriptor left; it is not \
+            kept"
+        );
         return Ok(Some(Default::default()));
     }
     let text = std::str::from_utf8(&bytes[..received.bytes]);
@@ -213,7 +236,11 @@ pub fn hold(program: PathBuf, args: Vec<OsString>) -> io::Result<ExitStatus> {
 /// A folder for what lives as long as the machine runs.
 fn runtime() -> PathBuf {
     let run = Path::new("/run");
-    if rustix::fs::access(run, rustix::fs::Access::WRITE_OK).is_ok() { run.into() } else { std::env::temp_dir() }
+    if rustix::fs::access(run, rustix::fs::Access::WRITE_OK).is_ok() {
+        run.into()
+    } else {
+        std::env::temp_dir()
+    }
 }
 
 #[cfg(test)]
@@ -245,7 +272,14 @@ mod tests {
     #[test]
     fn what_is_no_order_is_not_kept() {
         let mut shelf = Shelf::default();
-        for message in ["", "READY=1", "FDNAME=a", "FDSTORE=0\nFDNAME=a", "FDSTORE=1\nFDNAME=a:b", "\n=\nFDSTORE"] {
+        for message in [
+            "",
+            "READY=1",
+            "FDNAME=a",
+            "FDSTORE=0\nFDNAME=a",
+            "FDSTORE=1\nFDNAME=a:b",
+            "\n=\nFDSTORE",
+        ] {
             shelf.take(message, vec![memory()]);
         }
         assert_eq!(shelf.names(), "");
@@ -269,7 +303,11 @@ mod tests {
         };
         let mut bytes = [0; 4];
         rustix::io::pread(record.fds["device"].as_fd(), &mut bytes, 0).unwrap();
-        fs::write(results, format!("{lives}{} {}", record.facts["pid"], String::from_utf8_lossy(&bytes))).unwrap();
+        fs::write(
+            results,
+            format!("{lives}{} {}", record.facts["pid"], String::from_utf8_lossy(&bytes)),
+        )
+        .unwrap();
     }
 
     #[test]
@@ -280,7 +318,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let results = folder.path().join("results");
         let name = "hold::tests::a_ring3d_that_is_killed_is_started_again_and_finds_what_it_had";
-        let script = format!("{CHILD}={} exec {} --exact {name}", results.display(), std::env::current_exe().unwrap().display());
+        let script = format!(
+            "{CHILD}={} exec {} --exact {name}",
+            results.display(),
+            std::env::current_exe().unwrap().display()
+        );
         let args = ["-c", &script].map(OsString::from).to_vec();
         let holder = Holder::new("/bin/sh".into(), args, folder.path()).unwrap();
         let status = holder.run(&Signals::take().unwrap()).unwrap();
@@ -292,7 +334,12 @@ mod tests {
     fn a_ring3d_that_leaves_its_devices_to_the_next_one_is_followed_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let script = format!("mkdir {}/once && exit 75; exit 0", folder.path().display());
-        let holder = Holder::new("/bin/sh".into(), ["-c", &script].map(OsString::from).to_vec(), folder.path()).unwrap();
+        let holder = Holder::new(
+            "/bin/sh".into(),
+            ["-c", &script].map(OsString::from).to_vec(),
+            folder.path(),
+        )
+        .unwrap();
         assert!(holder.run(&Signals::take().unwrap()).unwrap().success());
         assert!(folder.path().join("once").is_dir());
     }
@@ -305,20 +352,30 @@ mod tests {
             (Wishes { stop: true, ..Wishes::default() }, (true, 0)),
         ] {
             let ready = folder.path().join(format!("ready {}", wishes.stop));
-            let script = "trap 'exit 75' HUP; trap 'exit 0' TERM; : >\"$0\"; while :; do sleep 0.01; done";
-            let mut child = Command::new("/bin/sh").args(["-c", script]).arg(&ready).spawn().unwrap();
+            let script =
+                "trap 'exit 75' HUP; trap 'exit 0' TERM; : >\"$0\"; while :; do sleep 0.01; done";
+            let mut child =
+                Command::new("/bin/sh").args(["-c", script]).arg(&ready).spawn().unwrap();
             while !ready.exists() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
-            assert_eq!((pass_on(wishes, &process), child.wait().unwrap().code()), (ends.0, Some(ends.1)));
+            assert_eq!(
+                (pass_on(wishes, &process), child.wait().unwrap().code()),
+                (ends.0, Some(ends.1))
+            );
         }
     }
 
     #[test]
     fn a_ring3d_that_ends_by_itself_before_it_was_ready_is_not_started_again() {
         let folder = tempfile::tempdir().unwrap();
-        let holder = Holder::new("/bin/sh".into(), ["-c", "exit 3"].map(OsString::from).to_vec(), folder.path()).unwrap();
+        let holder = Holder::new(
+            "/bin/sh".into(),
+            ["-c", "exit 3"].map(OsString::from).to_vec(),
+            folder.path(),
+        )
+        .unwrap();
         assert_eq!(holder.run(&Signals::take().unwrap()).unwrap().code(), Some(3));
     }
 }

@@ -1,4 +1,5 @@
-//! Drivers of Linux in processes of their own, as ring3d starts them: which program each is, with which words.
+//! Drivers of Linux in processes of their own, as ring3d starts them: which program each is, with
+//! which words.
 
 use std::ffi::CString;
 use std::io;
@@ -19,17 +20,22 @@ pub fn program(own: &Program, name: &str) -> io::Result<(Arc<Program>, Vec<CStri
     let Some(path) = find(folder, name) else {
         let places = PLACES.map(|place| folder.join(place).display().to_string()).join(" or ");
         return Err(io::Error::other(format!(
-            "dde:{name} is the program dde-{name}, which is not in {places}: ring3 dde build {name} --to FOLDER puts it there"
+            "dde:{name} is the program dde-{name}, which is not in {places}: ring3 dde build \
+            {name} --to FOLDER puts it there"
         )));
     };
-    let opened = Program::open(&path).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+    let opened = Program::open(&path)
+        .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
     let words = [&*format!("@dde-{name}"), "--device", LEASE].map(CString::new);
     let words = words.into_iter().collect::<Result<_, _>>().map_err(io::Error::other)?;
     Ok((Arc::new(opened), words))
 }
 
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {
-    PLACES.map(|place| folder.join(place).join(format!("dde-{name}"))).into_iter().find(|path| path.is_file())
+    PLACES
+        .map(|place| folder.join(place).join(format!("dde-{name}")))
+        .into_iter()
+        .find(|path| path.is_file())
 }
 
 #[cfg(test)]

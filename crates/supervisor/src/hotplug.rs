@@ -29,7 +29,12 @@ pub struct Hotplug(OwnedFd);
 impl Hotplug {
     /// Listens from now on.
     pub fn listen() -> io::Result<Self> {
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(KOBJECT_UEVENT))?;
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(KOBJECT_UEVENT),
+        )?;
         bind(&socket, &SocketAddrNetlink::new(0, KERNEL))?;
         Ok(Self(socket))
     }
@@ -59,7 +64,11 @@ impl Hotplug {
                 match self.next() {
                     Ok(event) if act(event.clone()) => {}
                     Ok(_) => return,
-                    Err(error) => return tracing::error!("devices that come and go are not seen any more: {error}"),
+                    Err(error) => {
+                        return tracing::error!(
+                            "devices that come and go are not seen any more: {error}"
+                        );
+                    }
                 }
             }
         };
@@ -71,9 +80,11 @@ fn is_kernel(from: &rustix::net::SocketAddrAny) -> bool {
     SocketAddrNetlink::try_from(from.clone()).is_ok_and(|from| from.pid() == 0)
 }
 
-/// What a uevent says of a PCI function: `add@/devices/…`, then `NAME=value`, each with a zero behind it.
+/// What a uevent says of a PCI function: `add@/devices/…`, then `NAME=value`, each with a zero
+/// behind it.
 fn parse(message: &[u8]) -> Option<Event> {
-    let fields = || message.split(|&byte| byte == 0).filter_map(|field| std::str::from_utf8(field).ok());
+    let fields =
+        || message.split(|&byte| byte == 0).filter_map(|field| std::str::from_utf8(field).ok());
     let value = |name: &str| fields().find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
     if value("SUBSYSTEM") != Some("pci") {
         return None;
@@ -109,7 +120,12 @@ mod tests {
             "SEQNUM=7",
         ]);
         assert_eq!(parse(&add), Some(Event::Arrived("0000:01:00.0".into())));
-        let remove = uevent(&[&format!("remove@{path}"), "ACTION=remove", &format!("DEVPATH={path}"), "SUBSYSTEM=pci"]);
+        let remove = uevent(&[
+            &format!("remove@{path}"),
+            "ACTION=remove",
+            &format!("DEVPATH={path}"),
+            "SUBSYSTEM=pci",
+        ]);
         assert_eq!(parse(&remove), Some(Event::Removed("0000:01:00.0".into())));
     }
 

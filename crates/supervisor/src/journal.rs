@@ -1,4 +1,5 @@
-//! What a device's driver wrote, and what the supervisor has to say about it: the last lines, with their times.
+//! What a device's driver wrote, and what the supervisor has to say about it: the last lines, with
+//! their times.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -52,7 +53,8 @@ impl Journal {
             used += 2 * line.len() + 4;
             used <= room
         };
-        let mut lines: Vec<_> = self.lines.iter().rev().take(count).take_while(fits).cloned().collect();
+        let mut lines: Vec<_> =
+            self.lines.iter().rev().take(count).take_while(fits).cloned().collect();
         lines.reverse();
         lines
     }
@@ -82,17 +84,22 @@ fn stamp(time: SystemTime) -> String {
     let (days, second) = ((since.as_secs() / 86_400) as i64, since.as_secs() % 86_400);
     let (year, month, day) = date(days);
     let (hour, minute, rest) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{rest:02}.{:03}", since.subsec_millis())
+    format!(
+        "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{rest:02}.{:03}",
+        since.subsec_millis()
+    )
 }
 
-/// Year, month and day of a day since 1970, in the Gregorian calendar: eras of 400 years, each beginning in March.
+/// Year, month and day of a day since 1970, in the Gregorian calendar: eras of 400 years, each
+/// beginning in March.
 fn date(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let (day, month) =
+        (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
     (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
@@ -108,7 +115,10 @@ mod tests {
         journal.written(7, b" a line\x1b[31m\nand what is not ended");
         journal.ended(7);
         let lines = journal.last(9, 9999);
-        assert!(lines[0].ends_with(" 7: half a line\\u{1b}[31m") && lines[1].ends_with("not ended"), "{lines:?}");
+        assert!(
+            lines[0].ends_with(" 7: half a line\\u{1b}[31m") && lines[1].ends_with("not ended"),
+            "{lines:?}"
+        );
     }
 
     #[test]
@@ -118,7 +128,10 @@ mod tests {
         journal.written(7, &vec![b'x'; 100 * LINE]);
         assert_eq!((journal.lines.len(), journal.partial.len()), (LINES, LINE));
         assert!(journal.last(1, 9999)[0].ends_with(&format!(" {}", 3 * LINES - 1)));
-        assert_eq!(journal.last(LINES, 1000).len(), 1000 / (2 * journal.last(1, 9999)[0].len() + 4));
+        assert_eq!(
+            journal.last(LINES, 1000).len(),
+            1000 / (2 * journal.last(1, 9999)[0].len() + 4)
+        );
     }
 
     #[test]

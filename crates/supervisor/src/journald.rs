@@ -1,6 +1,7 @@
 //! Lines with fields for the journal, where standard error is one.
 //!
-//! What is said goes to a thread that hands it on: who logs never waits for the journal, whose disk may be one of ours. What comes faster than the journal takes it is lost.
+//! What is said goes to a thread that hands it on: who logs never waits for the journal, whose disk
+//! may be one of ours. What comes faster than the journal takes it is lost.
 //!
 //! # References
 //! - `[JOURNAL]` systemd, "Native Journal Protocol"; systemd.exec(5), `$JOURNAL_STREAM`
@@ -30,7 +31,9 @@ impl Journal {
     /// The journal, if this process's standard error goes there.
     pub fn of_stderr() -> Option<Self> {
         let stderr = rustix::fs::fstat(std::io::stderr()).ok()?;
-        is_journal(&std::env::var("JOURNAL_STREAM").ok()?, (stderr.st_dev, stderr.st_ino)).then(|| Self::at(SOCKET)).flatten()
+        is_journal(&std::env::var("JOURNAL_STREAM").ok()?, (stderr.st_dev, stderr.st_ino))
+            .then(|| Self::at(SOCKET))
+            .flatten()
     }
 
     /// The journal that listens at `path`.
@@ -44,14 +47,18 @@ impl Journal {
                 let _ = socket.send_to(&line, &path);
             }
         };
-        ring3_process::held_back(|| std::thread::Builder::new().name(THREAD.into()).spawn(tell)).ok()?;
+        ring3_process::held_back(|| std::thread::Builder::new().name(THREAD.into()).spawn(tell))
+            .ok()?;
         Some(Self(lines))
     }
 }
 
 /// Whether `stream`, as `JOURNAL_STREAM` has it, is the file of this device and inode.
 fn is_journal(stream: &str, file: (u64, u64)) -> bool {
-    stream.split_once(':').and_then(|(device, inode)| Some((device.parse().ok()?, inode.parse().ok()?))) == Some(file)
+    stream
+        .split_once(':')
+        .and_then(|(device, inode)| Some((device.parse().ok()?, inode.parse().ok()?)))
+        == Some(file)
 }
 
 impl<S: Subscriber> Layer<S> for Journal {
@@ -115,7 +122,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let journal = UnixDatagram::bind(&path).unwrap();
-        let subscriber = tracing_subscriber::registry().with(Journal::at(path.to_str().unwrap()).unwrap());
+        let subscriber =
+            tracing_subscriber::registry().with(Journal::at(path.to_str().unwrap()).unwrap());
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(device = %"scratch", state = "recovering", "driver 7 has died");
             tracing::error!("two\nlines");
@@ -123,11 +131,20 @@ mod tests {
         let mut entry = [0; 1000];
         let len = journal.recv(&mut entry).unwrap();
         let text = String::from_utf8_lossy(&entry[..len]);
-        for field in ["PRIORITY=6\n", "MESSAGE=driver 7 has died\n", "RING3_DEVICE=scratch\n", "RING3_STATE=recovering\n"] {
+        for field in [
+            "PRIORITY=6\n",
+            "MESSAGE=driver 7 has died\n",
+            "RING3_DEVICE=scratch\n",
+            "RING3_STATE=recovering\n",
+        ] {
             assert!(text.contains(field), "{text}");
         }
         let len = journal.recv(&mut entry).unwrap();
-        assert!(entry[..len].ends_with(b"MESSAGE\n\x09\0\0\0\0\0\0\0two\nlines\n"), "{:?}", &entry[..len]);
+        assert!(
+            entry[..len].ends_with(b"MESSAGE\n\x09\0\0\0\0\0\0\0two\nlines\n"),
+            "{:?}",
+            &entry[..len]
+        );
     }
 
     /// It would end ring3d by its first SIGTERM.
@@ -135,9 +152,13 @@ mod tests {
     fn the_journals_thread_takes_no_signal() {
         let _journal = Journal::at("/nowhere").unwrap();
         let named = || -> Vec<_> {
-            let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+            let threads =
+                std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
             threads
-                .filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == THREAD))
+                .filter(|task| {
+                    std::fs::read_to_string(task.join("comm"))
+                        .is_ok_and(|name| name.trim() == THREAD)
+                })
                 .filter_map(|task| std::fs::read_to_string(task.join("status")).ok())
                 .collect()
         };
@@ -149,7 +170,9 @@ mod tests {
             let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
             let blocked = u64::from_str_radix(blocked, 16).unwrap();
             assert!(
-                [Signal::TERM, Signal::INT, Signal::HUP].iter().all(|signal| blocked & 1 << (signal.as_raw() - 1) != 0),
+                [Signal::TERM, Signal::INT, Signal::HUP]
+                    .iter()
+                    .all(|signal| blocked & 1 << (signal.as_raw() - 1) != 0),
                 "{status}"
             );
         }

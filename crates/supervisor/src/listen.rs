@@ -1,4 +1,5 @@
-//! Descriptors that this process was started with: sockets to listen at, and what the [store](crate::store) has kept.
+//! Descriptors that this process was started with: sockets to listen at, and what the
+//! [store](crate::store) has kept.
 //!
 //! # References
 //! - `[LISTEN]` sd_listen_fds(3), of systemd 252
@@ -13,9 +14,11 @@ pub const FIRST: RawFd = 3;
 /// More than anybody passes on.
 const MOST: RawFd = 1 << 16;
 
-/// Takes them, each with its name: none from the second call on, and none that were meant for another process.
+/// Takes them, each with its name: none from the second call on, and none that were meant for
+/// another process.
 ///
-/// `LISTEN_PID` names this process, as systemd has it, or its parent: `ring3d --hold` cannot know the number of the process that it starts.
+/// `LISTEN_PID` names this process, as systemd has it, or its parent: `ring3d --hold` cannot know
+/// the number of the process that it starts.
 pub fn take() -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::AcqRel) {
@@ -31,7 +34,8 @@ pub fn take() -> Vec<(String, OwnedFd)> {
         &[std::process::id(), parent],
     );
     let open = |(name, fd): (String, RawFd)| {
-        // SAFETY: only asked whether it is open; whoever started this process has left it for us, and nobody else here has looked.
+        // SAFETY: only asked whether it is open; whoever started this process has left it for us,
+        // and nobody else here has looked.
         let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
         fcntl_getfd(borrowed).ok()?;
         // SAFETY: it is open, was passed on to this process, and is taken once, as `TAKEN` says.
@@ -44,11 +48,21 @@ pub fn take() -> Vec<(String, OwnedFd)> {
 }
 
 /// Which descriptors there are, by the variables' values; none unless they are for one of `own`.
-fn named(count: Option<&str>, names: Option<&str>, pid: Option<&str>, own: &[u32]) -> Vec<(String, RawFd)> {
-    let ours = pid.and_then(|pid| pid.parse().ok()).is_some_and(|pid| own.contains(&pid) && pid > 1);
-    let count = count.and_then(|count| count.parse().ok()).filter(|count| ours && (1..=MOST).contains(count));
+fn named(
+    count: Option<&str>,
+    names: Option<&str>,
+    pid: Option<&str>,
+    own: &[u32],
+) -> Vec<(String, RawFd)> {
+    let ours =
+        pid.and_then(|pid| pid.parse().ok()).is_some_and(|pid| own.contains(&pid) && pid > 1);
+    let count = count
+        .and_then(|count| count.parse().ok())
+        .filter(|count| ours && (1..=MOST).contains(count));
     let mut names = names.unwrap_or_default().split(':');
-    (0..count.unwrap_or(0)).map(|at| (names.next().unwrap_or_default().to_owned(), FIRST + at)).collect()
+    (0..count.unwrap_or(0))
+        .map(|at| (names.next().unwrap_or_default().to_owned(), FIRST + at))
+        .collect()
 }
 
 #[cfg(test)]
@@ -58,15 +72,22 @@ mod tests {
     #[test]
     fn descriptors_have_the_names_that_were_given_with_them() {
         let named = named(Some("3"), Some("control:scratch/device"), Some("7"), &[7, 1]);
-        assert_eq!(named, [("control".into(), 3), ("scratch/device".into(), 4), (String::new(), 5)]);
+        assert_eq!(
+            named,
+            [("control".into(), 3), ("scratch/device".into(), 4), (String::new(), 5)]
+        );
     }
 
     #[test]
     fn descriptors_for_another_process_are_not_taken() {
         assert_eq!(named(Some("1"), None, Some("7"), &[8, 7]).len(), 1);
-        for (count, pid) in
-            [(Some("1"), Some("9")), (Some("1"), None), (Some("-1"), Some("7")), (Some("x"), Some("7")), (None, Some("7"))]
-        {
+        for (count, pid) in [
+            (Some("1"), Some("9")),
+            (Some("1"), None),
+            (Some("-1"), Some("7")),
+            (Some("x"), Some("7")),
+            (None, Some("7")),
+        ] {
             assert_eq!(named(count, None, pid, &[7, 8]), []);
         }
         // A process whose parent has died is a child of number 1, which holds nothing for it.

@@ -27,11 +27,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// How often a stop that was refused, because a disk was in use, is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Keeps the drivers of disks alive: holds their devices, starts a process for each, and the next one when that dies.
+/// Keeps the drivers of disks alive: holds their devices, starts a process for each, and the next
+/// one when that dies.
 #[derive(Parser)]
 #[command(name = "ring3d", version)]
 struct Args {
-    /// The devices: a file, or a folder of files called *.toml. docs/supervisor.md says what they hold.
+    /// The devices: a file, or a folder of files called *.toml. docs/supervisor.md says what they
+    /// hold.
     #[arg(long, value_name = "PATH", default_value = "/etc/ring3")]
     config: PathBuf,
     /// Where `ring3 status` and the other commands find it.
@@ -40,7 +42,8 @@ struct Args {
     /// The program of the drivers; the ring3-driver beside this one if it is not given.
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Keep what must outlive ring3d, start it, and start it again when it dies: for machines without systemd.
+    /// Keep what must outlive ring3d, start it, and start it again when it dies: for machines
+    /// without systemd.
     #[arg(long)]
     hold: bool,
 }
@@ -50,10 +53,12 @@ fn main() -> ExitCode {
     ring3_process::mark_process();
     log::start();
     std::panic::set_hook(Box::new(|panic| log::notice(format_args!("ring3d: a bug: {panic}"))));
-    let filter = tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "info".into());
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_env("RING3_LOG").unwrap_or_else(|_| "info".into());
     let journal = Journal::of_stderr();
-    let lines =
-        journal.is_none().then(|| fmt::layer().with_writer(log::writer).without_time().with_target(false).with_ansi(false));
+    let lines = journal.is_none().then(|| {
+        fmt::layer().with_writer(log::writer).without_time().with_target(false).with_ansi(false)
+    });
     tracing_subscriber::registry().with(filter).with(journal).with(lines).init();
     let code = match Args::try_parse() {
         Ok(args) if args.hold => hold().unwrap_or_else(|error| {
@@ -77,15 +82,22 @@ fn main() -> ExitCode {
 /// Holds this program, started with the same words but one.
 fn hold() -> anyhow::Result<ExitCode> {
     let words = std::env::args_os().skip(1).filter(|word| word != "--hold").collect();
-    let status = ring3_supervisor::hold::hold(std::env::current_exe().context("where this program is")?, words)?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    let status = ring3_supervisor::hold::hold(
+        std::env::current_exe().context("where this program is")?,
+        words,
+    )?;
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
     let path = args.program.clone().map_or_else(beside, Ok)?;
-    let program =
-        Program::open(&path).with_context(|| format!("the drivers' program {}: name it with --program", path.display()))?;
+    let program = Program::open(&path).with_context(|| {
+        format!("the drivers' program {}: name it with --program", path.display())
+    })?;
     // What is wrong in the manifest is said before anything is changed.
     ring3_supervisor::manifest::read(&args.config)?;
     let metrics = ring3_supervisor::manifest::metrics(&args.config)?;
@@ -97,14 +109,21 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
     rcu::put_back_after_a_crash();
     let doubts = ring3_process::prepare(&[&args.config, &path, &args.socket])?;
     doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
-    let outside = Outside { notifier: Notifier::from_env()?, hotplug: hotplug()?, has_store: store.is_there() };
-    let mut supervisor = Supervisor::start(&args.config, Arc::new(program), Arc::new(store), records)?;
+    let outside = Outside {
+        notifier: Notifier::from_env()?,
+        hotplug: hotplug()?,
+        has_store: store.is_there(),
+    };
+    let mut supervisor =
+        Supervisor::start(&args.config, Arc::new(program), Arc::new(store), records)?;
     if let Some(endpoint) = metrics {
         let seen = supervisor.seen();
         let text = move || ring3_supervisor::metrics::text(&seen.devices());
-        scrape::serve(&endpoint, text).with_context(|| format!("serving metrics at {endpoint:?}"))?;
+        scrape::serve(&endpoint, text)
+            .with_context(|| format!("serving metrics at {endpoint:?}"))?;
     }
-    outside.tell(|notifier| notifier.ready(&format!("{} devices", supervisor.seen().devices().len())));
+    outside
+        .tell(|notifier| notifier.ready(&format!("{} devices", supervisor.seen().devices().len())));
     serve(&mut supervisor, &mut server, &signals, &outside)
 }
 
@@ -126,7 +145,8 @@ impl Outside {
     }
 }
 
-/// Raised when a device comes or goes. Where the kernel does not say so, absent ones are looked for now and then all the same.
+/// Raised when a device comes or goes. Where the kernel does not say so, absent ones are looked for
+/// now and then all the same.
 fn hotplug() -> anyhow::Result<Arc<OwnedFd>> {
     let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let raise = raised.clone();
@@ -143,18 +163,31 @@ fn beside() -> anyhow::Result<PathBuf> {
     Ok(own.with_file_name("ring3-driver"))
 }
 
-/// Answers users, until a signal ends it: disks that nobody uses are stopped and their devices given back, the others are named. A second signal insists. SIGHUP leaves all as
-/// it is to the next ring3d, if somebody keeps it for that.
-fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, outside: &Outside) -> anyhow::Result<ExitCode> {
+/// Answers users, until a signal ends it: disks that nobody uses are stopped and their devices
+/// given back, the others are named. A second signal insists. SIGHUP leaves all as it is to the
+/// next ring3d, if somebody keeps it for that.
+fn serve(
+    supervisor: &mut Supervisor,
+    server: &mut Server,
+    signals: &Signals,
+    outside: &Outside,
+) -> anyhow::Result<ExitCode> {
     let (mut stopping, mut force, mut told, mut leaving) = (false, false, false, false);
     let watchdog = notify::watchdog();
     loop {
         let retry = (stopping || leaving || supervisor.is_ending()).then_some(RETRY);
-        let timeout =
-            retry.into_iter().chain(watchdog).chain(server.due()).min().and_then(|timeout| Timespec::try_from(timeout).ok());
+        let timeout = retry
+            .into_iter()
+            .chain(watchdog)
+            .chain(server.due())
+            .min()
+            .and_then(|timeout| Timespec::try_from(timeout).ok());
         let [signalled, hotplug] = {
             let sources = server.fds();
-            let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&*outside.hotplug, PollFlags::IN)];
+            let mut fds = vec![
+                PollFd::new(signals, PollFlags::IN),
+                PollFd::new(&*outside.hotplug, PollFlags::IN),
+            ];
             fds.extend(sources.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             let _ = poll(&mut fds, timeout.as_ref());
             [0, 1].map(|at| !fds[at].revents().is_empty())
@@ -188,12 +221,19 @@ fn serve(supervisor: &mut Supervisor, server: &mut Server, signals: &Signals, ou
         }
         for why in supervisor.reap() {
             if !told {
-                log::notice(format_args!("ring3d: {why}; it is served until it is free, and a second signal takes it away"));
+                log::notice(format_args!(
+                    "ring3d: {why}; it is served until it is free, and a second signal takes it \
+                    away"
+                ));
             }
             told = true;
         }
         if (stopping || leaving) && supervisor.is_empty() {
-            return Ok(if leaving { ExitCode::from(ring3_supervisor::hold::REPLACE) } else { ExitCode::SUCCESS });
+            return Ok(if leaving {
+                ExitCode::from(ring3_supervisor::hold::REPLACE)
+            } else {
+                ExitCode::SUCCESS
+            });
         }
         if stopping && !leaving {
             supervisor.end(force);

@@ -30,59 +30,111 @@ type OfDisk = (&'static str, &'static str, &'static str, fn(&DiskStatus) -> f64)
 type OfInterface = (&'static str, &'static str, &'static str, fn(&InterfaceStatus) -> f64);
 
 const INTERFACE: [OfInterface; 12] = [
-    ("ring3_interface_up", "gauge", "1 if somebody has set the interface up.", |interface| f64::from(u8::from(interface.up))),
-    ("ring3_interface_carrier", "gauge", "1 if the interface has a carrier.", |interface| f64::from(u8::from(interface.carrier))),
-    ("ring3_interface_mtu_bytes", "gauge", "Most bytes of a packet without its Ethernet header.", |interface| {
-        interface.mtu as f64
+    ("ring3_interface_up", "gauge", "1 if somebody has set the interface up.", |interface| {
+        f64::from(u8::from(interface.up))
     }),
-    ("ring3_interface_receive_packets_total", "counter", "Packets received, as the kernel counts them.", |interface| {
-        interface.rx_packets as f64
+    ("ring3_interface_carrier", "gauge", "1 if the interface has a carrier.", |interface| {
+        f64::from(u8::from(interface.carrier))
     }),
-    ("ring3_interface_receive_bytes_total", "counter", "Bytes of them.", |interface| interface.rx_bytes as f64),
-    ("ring3_interface_receive_drop_total", "counter", "Received packets for which there was no place.", |interface| {
-        interface.rx_dropped as f64
+    (
+        "ring3_interface_mtu_bytes",
+        "gauge",
+        "Most bytes of a packet without its Ethernet header.",
+        |interface| interface.mtu as f64,
+    ),
+    (
+        "ring3_interface_receive_packets_total",
+        "counter",
+        "Packets received, as the kernel counts them.",
+        |interface| interface.rx_packets as f64,
+    ),
+    ("ring3_interface_receive_bytes_total", "counter", "Bytes of them.", |interface| {
+        interface.rx_bytes as f64
     }),
-    ("ring3_interface_transmit_packets_total", "counter", "Packets sent, as the kernel counts them.", |interface| {
-        interface.tx_packets as f64
+    (
+        "ring3_interface_receive_drop_total",
+        "counter",
+        "Received packets for which there was no place.",
+        |interface| interface.rx_dropped as f64,
+    ),
+    (
+        "ring3_interface_transmit_packets_total",
+        "counter",
+        "Packets sent, as the kernel counts them.",
+        |interface| interface.tx_packets as f64,
+    ),
+    ("ring3_interface_transmit_bytes_total", "counter", "Bytes of them.", |interface| {
+        interface.tx_bytes as f64
     }),
-    ("ring3_interface_transmit_bytes_total", "counter", "Bytes of them.", |interface| interface.tx_bytes as f64),
-    ("ring3_interface_transmit_drop_total", "counter", "Packets that waited in vain to be sent.", |interface| {
-        interface.tx_dropped as f64
-    }),
-    ("ring3_card_receive_missed_total", "counter", "Received packets for which the card had no buffer.", |interface| {
-        interface.rx_missed as f64
-    }),
-    ("ring3_card_receive_errors_total", "counter", "Received packets that were damaged.", |interface| interface.rx_errors as f64),
-    ("ring3_card_transmit_lost_total", "counter", "Packets that were lost with a reset of the card.", |interface| {
-        interface.tx_lost as f64
-    }),
+    (
+        "ring3_interface_transmit_drop_total",
+        "counter",
+        "Packets that waited in vain to be sent.",
+        |interface| interface.tx_dropped as f64,
+    ),
+    (
+        "ring3_card_receive_missed_total",
+        "counter",
+        "Received packets for which the card had no buffer.",
+        |interface| interface.rx_missed as f64,
+    ),
+    (
+        "ring3_card_receive_errors_total",
+        "counter",
+        "Received packets that were damaged.",
+        |interface| interface.rx_errors as f64,
+    ),
+    (
+        "ring3_card_transmit_lost_total",
+        "counter",
+        "Packets that were lost with a reset of the card.",
+        |interface| interface.tx_lost as f64,
+    ),
 ];
 
 const DEVICE: [OfDevice; 8] = [
-    ("ring3_device_state_since_seconds", "gauge", "When the device came into its state, in seconds since 1970.", |device| {
-        Some(device.since as f64)
-    }),
-    ("ring3_device_restarts_total", "counter", "Drivers that have died since the supervisor began.", |device| {
-        Some(device.restarts as f64)
-    }),
-    ("ring3_device_upgrades_total", "counter", "Drivers that were replaced by a hand-over.", |device| {
-        Some(device.upgrades as f64)
-    }),
+    (
+        "ring3_device_state_since_seconds",
+        "gauge",
+        "When the device came into its state, in seconds since 1970.",
+        |device| Some(device.since as f64),
+    ),
+    (
+        "ring3_device_restarts_total",
+        "counter",
+        "Drivers that have died since the supervisor began.",
+        |device| Some(device.restarts as f64),
+    ),
+    (
+        "ring3_device_upgrades_total",
+        "counter",
+        "Drivers that were replaced by a hand-over.",
+        |device| Some(device.upgrades as f64),
+    ),
     (
         "ring3_device_last_outage_seconds",
         "gauge",
         "From the death of the last driver that died to all disks being served again.",
         |device| device.outages.first()?.total_ms.map(|ms| ms / 1e3),
     ),
-    ("ring3_device_interrupts_total", "counter", "Interrupts of the device since its driver began.", |device| {
-        Some(device.interrupts as f64)
-    }),
-    ("ring3_device_iommu_faults_total", "counter", "Faults that the IOMMU has reported of the device.", |device| {
-        Some(device.iommu_faults as f64)
-    }),
-    ("ring3_driver_cpu_seconds_total", "counter", "Processor time of the driver's process.", |device| {
-        Some(device.cpu_ms as f64 / 1e3)
-    }),
+    (
+        "ring3_device_interrupts_total",
+        "counter",
+        "Interrupts of the device since its driver began.",
+        |device| Some(device.interrupts as f64),
+    ),
+    (
+        "ring3_device_iommu_faults_total",
+        "counter",
+        "Faults that the IOMMU has reported of the device.",
+        |device| Some(device.iommu_faults as f64),
+    ),
+    (
+        "ring3_driver_cpu_seconds_total",
+        "counter",
+        "Processor time of the driver's process.",
+        |device| Some(device.cpu_ms as f64 / 1e3),
+    ),
     (
         "ring3_driver_resident_memory_bytes",
         "gauge",
@@ -93,17 +145,36 @@ const DEVICE: [OfDevice; 8] = [
 
 const DISK: [OfDisk; 8] = [
     ("ring3_disk_size_bytes", "gauge", "Size of the disk.", |disk| disk.bytes as f64),
-    ("ring3_disk_reads_completed_total", "counter", "Reads that have ended, as the kernel counts them.", |disk| {
-        disk.reads as f64
+    (
+        "ring3_disk_reads_completed_total",
+        "counter",
+        "Reads that have ended, as the kernel counts them.",
+        |disk| disk.reads as f64,
+    ),
+    (
+        "ring3_disk_writes_completed_total",
+        "counter",
+        "Writes that have ended, as the kernel counts them.",
+        |disk| disk.writes as f64,
+    ),
+    ("ring3_disk_read_bytes_total", "counter", "Bytes that were read.", |disk| {
+        disk.bytes_read as f64
     }),
-    ("ring3_disk_writes_completed_total", "counter", "Writes that have ended, as the kernel counts them.", |disk| {
-        disk.writes as f64
+    ("ring3_disk_written_bytes_total", "counter", "Bytes that were written.", |disk| {
+        disk.bytes_written as f64
     }),
-    ("ring3_disk_read_bytes_total", "counter", "Bytes that were read.", |disk| disk.bytes_read as f64),
-    ("ring3_disk_written_bytes_total", "counter", "Bytes that were written.", |disk| disk.bytes_written as f64),
-    ("ring3_disk_io_seconds_total", "counter", "What all requests took, added up.", |disk| disk.io_ms as f64 / 1e3),
-    ("ring3_disk_requests_in_flight", "gauge", "Requests that have begun and not ended.", |disk| disk.in_flight as f64),
-    ("ring3_disk_errors_total", "counter", "Requests that the driver has ended with an error.", |disk| disk.errors as f64),
+    ("ring3_disk_io_seconds_total", "counter", "What all requests took, added up.", |disk| {
+        disk.io_ms as f64 / 1e3
+    }),
+    ("ring3_disk_requests_in_flight", "gauge", "Requests that have begun and not ended.", |disk| {
+        disk.in_flight as f64
+    }),
+    (
+        "ring3_disk_errors_total",
+        "counter",
+        "Requests that the driver has ended with an error.",
+        |disk| disk.errors as f64,
+    ),
 ];
 
 /// The metrics of `devices`, in the text format \[PROM\].
@@ -118,30 +189,51 @@ pub fn text(devices: &[DeviceStatus]) -> String {
             1.0,
         );
     }
-    head(&mut text, "ring3_device_state", "gauge", "1 for the state in which the device is, 0 for the others.");
+    head(
+        &mut text,
+        "ring3_device_state",
+        "gauge",
+        "1 for the state in which the device is, 0 for the others.",
+    );
     for device in devices {
         for (state, name) in STATES {
             let is_in = f64::from(u8::from(device.state == state));
-            line(&mut text, "ring3_device_state", &[("device", &device.name), ("state", name)], is_in);
+            line(
+                &mut text,
+                "ring3_device_state",
+                &[("device", &device.name), ("state", name)],
+                is_in,
+            );
         }
     }
     for (name, kind, help, value) in DEVICE {
         head(&mut text, name, kind, help);
         for device in devices {
-            value(device).into_iter().for_each(|value| line(&mut text, name, &[("device", &device.name)], value));
+            value(device)
+                .into_iter()
+                .for_each(|value| line(&mut text, name, &[("device", &device.name)], value));
         }
     }
     for (name, kind, help, value) in DISK {
         head(&mut text, name, kind, help);
-        for (device, disk) in devices.iter().flat_map(|device| device.disks.iter().map(move |disk| (device, disk))) {
+        for (device, disk) in
+            devices.iter().flat_map(|device| device.disks.iter().map(move |disk| (device, disk)))
+        {
             let called = disk.link.as_deref().unwrap_or(&disk.path);
             line(&mut text, name, &[("device", &device.name), ("disk", called)], value(disk));
         }
     }
     for (name, kind, help, value) in INTERFACE {
         head(&mut text, name, kind, help);
-        for (device, interface) in devices.iter().flat_map(|device| device.interfaces.iter().map(move |one| (device, one))) {
-            line(&mut text, name, &[("device", &device.name), ("interface", &interface.name)], value(interface));
+        for (device, interface) in
+            devices.iter().flat_map(|device| device.interfaces.iter().map(move |one| (device, one)))
+        {
+            line(
+                &mut text,
+                name,
+                &[("device", &device.name), ("interface", &interface.name)],
+                value(interface),
+            );
         }
     }
     text
@@ -153,7 +245,11 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
 }
 
 fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
-    let labels = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect::<Vec<_>>().join(",");
+    let labels = labels
+        .iter()
+        .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
+        .collect::<Vec<_>>()
+        .join(",");
     let _ = writeln!(text, "{name}{{{labels}}} {value}");
 }
 
@@ -225,7 +321,10 @@ mod tests {
             pid: 7,
             standby: 8,
             interfaces: vec![interface],
-            disks: vec![disk.clone(), DiskStatus { path: "/dev/ublkb1".into(), link: None, ..disk }],
+            disks: vec![
+                disk.clone(),
+                DiskStatus { path: "/dev/ublkb1".into(), link: None, ..disk },
+            ],
             restarts: 2,
             upgrades: 1,
             last_end: None,
@@ -239,14 +338,18 @@ mod tests {
         }
     }
 
-    /// The samples, by name with labels. Fails on what the format does not allow: a sample before its type, a family in two pieces, a label without its end.
+    /// The samples, by name with labels. Fails on what the format does not allow: a sample before
+    /// its type, a family in two pieces, a label without its end.
     fn parse(text: &str) -> BTreeMap<String, f64> {
         let (mut types, mut samples, mut family) = (Vec::new(), BTreeMap::new(), String::new());
         assert!(text.ends_with('\n'));
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
-                assert!(!types.contains(&name.to_owned()) && ["gauge", "counter"].contains(&kind), "{line}");
+                assert!(
+                    !types.contains(&name.to_owned()) && ["gauge", "counter"].contains(&kind),
+                    "{line}"
+                );
                 assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
                 types.push(name.to_owned());
                 family = name.to_owned();
@@ -256,17 +359,24 @@ mod tests {
                 assert_eq!(name, family);
                 let labels = labels.strip_suffix('}').unwrap();
                 assert_eq!(end_of_labels(labels), labels.len(), "{line}");
-                assert!(samples.insert(sample.to_owned(), value.parse().unwrap()).is_none(), "{line}");
+                assert!(
+                    samples.insert(sample.to_owned(), value.parse().unwrap()).is_none(),
+                    "{line}"
+                );
             }
         }
         samples
     }
 
-    /// How much of `text` is `name="value"` with a comma between two, where a value has no quote or backslash but behind a backslash.
+    /// How much of `text` is `name="value"` with a comma between two, where a value has no quote or
+    /// backslash but behind a backslash.
     fn end_of_labels(text: &str) -> usize {
         let mut at = 0;
         while let Some(begin) = text[at..].find("=\"") {
-            assert!(text[at..at + begin].bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{text}");
+            assert!(
+                text[at..at + begin].bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+                "{text}"
+            );
             at += begin + 2;
             let mut escape = false;
             let end = text[at..].find(|letter| {
@@ -290,10 +400,22 @@ mod tests {
         assert_eq!(samples["ring3_device_state{device=\"scratch\",state=\"running\"}"], 1.0);
         assert_eq!(samples["ring3_device_state{device=\"scratch\",state=\"failed\"}"], 0.0);
         assert_eq!(samples["ring3_device_last_outage_seconds{device=\"other\"}"], 0.0175);
-        assert_eq!(samples["ring3_disk_io_seconds_total{device=\"scratch\",disk=\"/dev/ring3/scratch\"}"], 1.5);
-        assert_eq!(samples["ring3_disk_reads_completed_total{device=\"scratch\",disk=\"/dev/ublkb1\"}"], 10.0);
-        assert_eq!(samples["ring3_interface_transmit_drop_total{device=\"other\",interface=\"lan\"}"], 2.0);
-        assert_eq!(samples.len(), 2 * (1 + STATES.len() + DEVICE.len() + 2 * DISK.len() + INTERFACE.len()));
+        assert_eq!(
+            samples["ring3_disk_io_seconds_total{device=\"scratch\",disk=\"/dev/ring3/scratch\"}"],
+            1.5
+        );
+        assert_eq!(
+            samples["ring3_disk_reads_completed_total{device=\"scratch\",disk=\"/dev/ublkb1\"}"],
+            10.0
+        );
+        assert_eq!(
+            samples["ring3_interface_transmit_drop_total{device=\"other\",interface=\"lan\"}"],
+            2.0
+        );
+        assert_eq!(
+            samples.len(),
+            2 * (1 + STATES.len() + DEVICE.len() + 2 * DISK.len() + INTERFACE.len())
+        );
     }
 
     #[test]
@@ -313,9 +435,14 @@ mod tests {
     /// Prometheus' own opinion, where it is installed.
     #[test]
     fn promtool_has_nothing_to_say() {
-        let mut command = Command::new(std::env::var_os("RING3_PROMTOOL").unwrap_or("promtool".into()));
-        let spawned =
-            command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut command =
+            Command::new(std::env::var_os("RING3_PROMTOOL").unwrap_or("promtool".into()));
+        let spawned = command
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         let Ok(mut promtool) = spawned else { return };
         promtool
             .stdin

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendmsg_addr,
-    socket_with,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg_addr, socket_with,
 };
 
 /// Most descriptors beside one message.
@@ -26,13 +26,15 @@ const SEND_LIMIT: Duration = Duration::from_secs(2);
 pub struct Notifier(Option<(OwnedFd, SocketAddrUnix)>);
 
 impl Notifier {
-    /// To the socket that `address` names, as `NOTIFY_SOCKET` does: a path, or a name that begins with `@`.
+    /// To the socket that `address` names, as `NOTIFY_SOCKET` does: a path, or a name that begins
+    /// with `@`.
     pub fn to(address: &OsStr) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name)?,
             path => SocketAddrUnix::new(path)?,
         };
-        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         // Who does not listen must not stop us.
         set_socket_timeout(&socket, Timeout::Send, Some(SEND_LIMIT))?;
         Ok(Self(Some((socket, address))))
@@ -64,9 +66,18 @@ impl Notifier {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} descriptors beside one message", fds.len())));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{} descriptors beside one message", fds.len()),
+            ));
         }
-        sendmsg_addr(socket, address, &[IoSlice::new(text.as_bytes())], &mut beside, SendFlags::NOSIGNAL)?;
+        sendmsg_addr(
+            socket,
+            address,
+            &[IoSlice::new(text.as_bytes())],
+            &mut beside,
+            SendFlags::NOSIGNAL,
+        )?;
         Ok(())
     }
 
@@ -95,10 +106,15 @@ fn one_line(text: &str) -> String {
     text.replace('\n', " ")
 }
 
-/// How often this process is to say that it lives, if anybody wants to know: half of what kills it. [sd_watchdog_enabled(3)]
+/// How often this process is to say that it lives, if anybody wants to know: half of what kills it.
+/// [sd_watchdog_enabled(3)]
 pub fn watchdog() -> Option<Duration> {
     let variable = |name| std::env::var(name).ok();
-    interval(variable("WATCHDOG_USEC").as_deref(), variable("WATCHDOG_PID").as_deref(), std::process::id())
+    interval(
+        variable("WATCHDOG_USEC").as_deref(),
+        variable("WATCHDOG_PID").as_deref(),
+        std::process::id(),
+    )
 }
 
 fn interval(usec: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
@@ -121,8 +137,11 @@ mod tests {
         let path = folder.path().join("notify");
         let name = format!("ring3-test-{}", std::process::id());
         let abstract_name = SocketAddr::from_abstract_name(&name).unwrap();
-        let sockets = [UnixDatagram::bind(&path).unwrap(), UnixDatagram::bind_addr(&abstract_name).unwrap()];
-        for (socket, address) in sockets.iter().zip([path.into_os_string(), format!("@{name}").into()]) {
+        let sockets =
+            [UnixDatagram::bind(&path).unwrap(), UnixDatagram::bind_addr(&abstract_name).unwrap()];
+        for (socket, address) in
+            sockets.iter().zip([path.into_os_string(), format!("@{name}").into()])
+        {
             let notifier = Notifier::to(&address).unwrap();
             notifier.ready("2 devices,\n1 absent").unwrap();
             let mut text = [0; 100];
@@ -142,7 +161,9 @@ mod tests {
     fn a_watchdog_is_ours_only_if_it_names_this_process_or_none() {
         assert_eq!(interval(Some("30000000"), None, 7), Some(Duration::from_secs(15)));
         assert_eq!(interval(Some("30000000"), Some("7"), 7), Some(Duration::from_secs(15)));
-        for (usec, pid) in [(Some("30000000"), Some("8")), (Some("0"), None), (Some("x"), None), (None, None)] {
+        for (usec, pid) in
+            [(Some("30000000"), Some("8")), (Some("0"), None), (Some("x"), None), (None, None)]
+        {
             assert_eq!(interval(usec, pid, 7), None);
         }
     }

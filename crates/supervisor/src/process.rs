@@ -37,8 +37,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program` with `argv`, and tells it what it is to be. It prepares for so many `queues` of all its disks.
-    pub fn start(program: &Program, argv: &[CString], prepare: &Prepare, limits: &Limits, queues: u16) -> io::Result<Self> {
+    /// Starts `program` with `argv`, and tells it what it is to be. It prepares for so many
+    /// `queues` of all its disks.
+    pub fn start(
+        program: &Program,
+        argv: &[CString],
+        prepare: &Prepare,
+        limits: &Limits,
+        queues: u16,
+    ) -> io::Result<Self> {
         let (ours, theirs) = Channel::pair()?;
         let (words, out) = io::pipe()?;
         rustix::io::ioctl_fionbio(&words, true)?;
@@ -47,26 +54,32 @@ impl Process {
         let control = Channel::new(ours, SEND_LIMIT, true)?;
         let child = spawn(program, argv, &fds, limits)?;
         let process = Self { child, mounts: None, control, words, closed: None, stats };
-        let prepared = process.order(&Order::Prepare(Box::new(prepare.clone())), &[process.stats.as_fd()]);
+        let prepared =
+            process.order(&Order::Prepare(Box::new(prepare.clone())), &[process.stats.as_fd()]);
         prepared.inspect_err(|_| process.kill()).map(|()| process)
     }
 
-    /// Process `pid`, which another supervisor has started, of what that has kept; `None` if anything is missing.
+    /// Process `pid`, which another supervisor has started, of what that has kept; `None` if
+    /// anything is missing.
     pub fn adopt(pid: u32, kept: &mut BTreeMap<String, OwnedFd>) -> Option<Self> {
         let mut take = |what: &str| kept.remove(&format!("{pid}.{what}"));
-        let (pidfd, control, words, stats) = (take("end")?, take("orders")?, take("words")?, take("stats")?);
+        let (pidfd, control, words, stats) =
+            (take("end")?, take("orders")?, take("words")?, take("stats")?);
         let control = Channel::new(control, SEND_LIMIT, true).ok()?;
         let stats = Arc::new(Segment::open(stats).ok()?);
         let child = Child { pid, pidfd, unlimited: Vec::new() };
-        let mut process = Self { child, mounts: None, control, words: words.into(), closed: None, stats };
+        let mut process =
+            Self { child, mounts: None, control, words: words.into(), closed: None, stats };
         process.keep_mounts();
         Some(process)
     }
 
-    /// Keeps its namespace of mounts, as it is now, until this value is dropped: the last one to leave it waits for all processors, and the end of a driver should not.
+    /// Keeps its namespace of mounts, as it is now, until this value is dropped: the last one to
+    /// leave it waits for all processors, and the end of a driver should not.
     pub fn keep_mounts(&mut self) {
         let path = format!("/proc/{}/ns/mnt", self.pid());
-        // Without it, it is the driver who waits. One that has ended by now may have been somebody else, to whom its number was given.
+        // Without it, it is the driver who waits. One that has ended by now may have been somebody
+        // else, to whom its number was given.
         let mounts = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
         self.mounts = mounts.filter(|_| !self.wait(Duration::ZERO));
     }
@@ -86,7 +99,8 @@ impl Process {
     /// Waits until it has ended; false if that takes longer than `limit`.
     pub fn wait(&self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).ok();
-        poll(&mut [PollFd::new(&self.end(), PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
+        poll(&mut [PollFd::new(&self.end(), PollFlags::IN)], limit.as_ref())
+            .is_ok_and(|ready| ready > 0)
     }
 
     /// Its number.
@@ -152,10 +166,14 @@ impl Process {
         ended(self.end())
     }
 
-    /// Whether somebody else has ended it, and not its own fault; before [`ended`](Self::ended) was asked. Of the signals that others send, SIGKILL alone ends the first process of a
-    /// namespace. [pid_namespaces(7)]
+    /// Whether somebody else has ended it, and not its own fault; before [`ended`](Self::ended) was
+    /// asked. Of the signals that others send, SIGKILL alone ends the first process of a namespace.
+    /// [pid_namespaces(7)]
     pub fn was_killed(&self) -> bool {
-        let ended = waitid(WaitId::PidFd(self.end()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT);
+        let ended = waitid(
+            WaitId::PidFd(self.end()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT,
+        );
         let signal = ended.ok().flatten().and_then(|status| status.terminating_signal());
         signal == Some(Signal::KILL.as_raw())
     }

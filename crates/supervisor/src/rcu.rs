@@ -1,8 +1,11 @@
 //! The kernel's RCU, expedited as long as disks have users.
 //!
-//! The kernel takes a disk from a dead server by two grace periods, one after the other, 10 to 20 ms each. The first begins with the server's death, before anybody hears of that: so it is not
-//! enough to begin then. Expedited, each takes less than one, and interrupts all processors for it: the whole machine pays, so that a manifest must ask for it, and it is put back with the last disk that
-//! wants it. A supervisor that is killed leaves a note, by which the next one puts it back.
+//! The kernel takes a disk from a dead server by two grace periods, one after the other, 10 to 20
+//! ms each. The first begins with the server's death, before anybody hears of that: so it is not
+//! enough to begin then. Expedited, each takes less than one, and interrupts all processors for it:
+//! the whole machine pays, so that a manifest must ask for it, and it is put back with the last
+//! disk that wants it. A supervisor that is killed leaves a note, by which the next one puts it
+//! back.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +54,11 @@ fn put_back(switch: &Path, note: &Path) {
     let Ok(before) = fs::read_to_string(note) else { return };
     match fs::write(switch, before.trim()) {
         Ok(()) => drop(fs::remove_file(note)),
-        Err(error) => tracing::warn!("{} could not be put back to {}: {error}; write it there", switch.display(), before.trim()),
+        Err(error) => tracing::warn!(
+            "{} could not be put back to {}: {error}; write it there",
+            switch.display(),
+            before.trim()
+        ),
     }
 }
 

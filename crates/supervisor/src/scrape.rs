@@ -51,10 +51,14 @@ impl FromStr for Endpoint {
         match text.parse::<SocketAddr>() {
             Ok(address) if address.ip().is_loopback() => Ok(Self::Tcp(address)),
             Ok(address) => Err(format!(
-                "{address} is no loopback address: metrics are for this machine; put a proxy in front of 127.0.0.1:{}",
+                "{address} is no loopback address: metrics are for this machine; put a proxy in \
+                front of 127.0.0.1:{}",
                 address.port()
             )),
-            Err(_) => Err(format!("\"{text}\" is no place to listen at: give an address and a port (127.0.0.1:9123) or a path")),
+            Err(_) => Err(format!(
+                "\"{text}\" is no place to listen at: give an address and a port (127.0.0.1:9123) \
+                or a path"
+            )),
         }
     }
 }
@@ -66,7 +70,10 @@ enum Listener {
 
 /// Answers at `endpoint`, in threads of its own, with what `metrics` returns; returns where it
 /// listens, which says the port if that was 0.
-pub fn serve(endpoint: &Endpoint, metrics: impl Fn() -> String + Send + Sync + 'static) -> io::Result<Endpoint> {
+pub fn serve(
+    endpoint: &Endpoint,
+    metrics: impl Fn() -> String + Send + Sync + 'static,
+) -> io::Result<Endpoint> {
     let listener = match endpoint {
         Endpoint::Tcp(address) => Listener::Tcp(TcpListener::bind(address)?),
         Endpoint::Unix(path) => {
@@ -81,7 +88,9 @@ pub fn serve(endpoint: &Endpoint, metrics: impl Fn() -> String + Send + Sync + '
     let (served, metrics) = (Served::default(), Arc::new(metrics));
     std::thread::Builder::new().name("ring3d-metrics".into()).spawn(move || {
         loop {
-            if let Err(error) = listener.accept().and_then(|socket| served.begin(socket, metrics.clone())) {
+            if let Err(error) =
+                listener.accept().and_then(|socket| served.begin(socket, metrics.clone()))
+            {
                 tracing::debug!("metrics: {error}");
                 std::thread::sleep(FULL);
             }
@@ -109,7 +118,11 @@ type Reader = (Arc<OwnedFd>, Instant);
 impl Served {
     /// Answers at `socket` in a thread of its own, in the place of another one if there are too
     /// many.
-    fn begin(&self, socket: OwnedFd, metrics: Arc<impl Fn() -> String + Send + Sync + 'static>) -> io::Result<()> {
+    fn begin(
+        &self,
+        socket: OwnedFd,
+        metrics: Arc<impl Fn() -> String + Send + Sync + 'static>,
+    ) -> io::Result<()> {
         self.make_room();
         let (all, socket) = (self.clone(), Arc::new(socket));
         let stream = Timed { stream: socket.try_clone()?.into(), end: Instant::now() + LIMIT };
@@ -172,8 +185,11 @@ fn answer(stream: &mut Timed, metrics: &impl Fn() -> String) -> io::Result<()> {
         }
     }
     let (status, kind, body) = reply(&head, metrics);
-    let text =
-        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    let text = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: \
+        close\r\n\r\n{body}",
+        body.len()
+    );
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         match stream.limited()?.write(rest)? {
@@ -187,7 +203,11 @@ fn answer(stream: &mut Timed, metrics: &impl Fn() -> String) -> io::Result<()> {
 /// Status, type and body for a request.
 fn reply(head: &[u8], metrics: &impl Fn() -> String) -> (&'static str, &'static str, String) {
     const PLAIN: &str = "text/plain; charset=utf-8";
-    let line = head.split(|&byte| byte == b'\r').next().and_then(|line| std::str::from_utf8(line).ok()).unwrap_or_default();
+    let line = head
+        .split(|&byte| byte == b'\r')
+        .next()
+        .and_then(|line| std::str::from_utf8(line).ok())
+        .unwrap_or_default();
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         _ if head.len() > MAX_HEAD => ("431 Request Header Fields Too Large", PLAIN, String::new()),
@@ -195,7 +215,9 @@ fn reply(head: &[u8], metrics: &impl Fn() -> String) -> (&'static str, &'static 
             Some("/metrics") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", metrics()),
             _ => ("404 Not Found", PLAIN, "the metrics are at /metrics\n".into()),
         },
-        [_, _, version] if version.starts_with("HTTP/1.") => ("405 Method Not Allowed", PLAIN, "GET /metrics\n".into()),
+        [_, _, version] if version.starts_with("HTTP/1.") => {
+            ("405 Method Not Allowed", PLAIN, "GET /metrics\n".into())
+        }
         _ => ("400 Bad Request", PLAIN, String::new()),
     }
 }
@@ -239,7 +261,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("precious");
         std::fs::write(&path, "content").unwrap();
-        assert!(serve(&Endpoint::Unix(path.clone()), String::new).unwrap_err().to_string().contains("no socket"));
+        assert!(
+            serve(&Endpoint::Unix(path.clone()), String::new)
+                .unwrap_err()
+                .to_string()
+                .contains("no socket")
+        );
         assert_eq!(std::fs::read(&path).unwrap(), b"content");
     }
 
@@ -252,7 +279,10 @@ mod tests {
         for place in [Endpoint::Unix(path), "127.0.0.1:0".parse().unwrap()] {
             let place = serve(&place, || "ring3_up 1\n".into()).unwrap();
             let good = ask(&place, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-            assert!(good.starts_with("HTTP/1.1 200 OK\r\n") && good.ends_with("\r\n\r\nring3_up 1\n"), "{good}");
+            assert!(
+                good.starts_with("HTTP/1.1 200 OK\r\n") && good.ends_with("\r\n\r\nring3_up 1\n"),
+                "{good}"
+            );
             for (request, status) in [
                 (&b"GET / HTTP/1.1\r\n\r\n"[..], "404"),
                 (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
@@ -261,7 +291,11 @@ mod tests {
                 (&[b'x'; MAX_HEAD + 100], "431"),
             ] {
                 let answer = ask(&place, request);
-                assert!(answer.is_empty() && status == "431" || answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+                assert!(
+                    answer.is_empty() && status == "431"
+                        || answer.starts_with(&format!("HTTP/1.1 {status}")),
+                    "{answer}"
+                );
             }
             assert!(ask(&place, b"GET /metrics?x HTTP/1.0\r\n\r\n").contains("200 OK"));
         }

@@ -9,13 +9,21 @@ use crate::policy::Sleep;
 
 /// Has all devices made ready for the machine's sleep; `answer` hears when the last one is, and
 /// which are not.
-pub fn all<'k>(keepers: impl Iterator<Item = &'k Handle>, driven: bool, answer: impl FnOnce(Reply) + Send + 'static) {
+pub fn all<'k>(
+    keepers: impl Iterator<Item = &'k Handle>,
+    driven: bool,
+    answer: impl FnOnce(Reply) + Send + 'static,
+) {
     let keepers: Vec<_> = keepers.collect();
     let sleep = if driven { Sleep::Driven } else { Sleep::Stopped };
     if keepers.is_empty() {
         return answer(Reply::Done);
     }
-    let awaited = Arc::new(Mutex::new(Awaited { count: keepers.len(), refused: Vec::new(), answer: Some(answer) }));
+    let awaited = Arc::new(Mutex::new(Awaited {
+        count: keepers.len(),
+        refused: Vec::new(),
+        answer: Some(answer),
+    }));
     for keeper in keepers {
         let awaited = awaited.clone();
         let heard = move |reply| awaited.lock().unwrap_or_else(PoisonError::into_inner).hear(reply);
@@ -41,7 +49,11 @@ impl<A: FnOnce(Reply)> Awaited<A> {
         }
         if let Some(answer) = self.answer.take() {
             let refused = std::mem::take(&mut self.refused);
-            answer(if refused.is_empty() { Reply::Done } else { Reply::Refused(refused.join("; ")) });
+            answer(if refused.is_empty() {
+                Reply::Done
+            } else {
+                Reply::Refused(refused.join("; "))
+            });
         }
     }
 }
@@ -52,7 +64,11 @@ mod tests {
 
     fn heard(replies: Vec<Reply>) -> Option<Reply> {
         let mut answered = None;
-        let mut awaited = Awaited { count: replies.len(), refused: Vec::new(), answer: Some(|reply| answered = Some(reply)) };
+        let mut awaited = Awaited {
+            count: replies.len(),
+            refused: Vec::new(),
+            answer: Some(|reply| answered = Some(reply)),
+        };
         replies.into_iter().for_each(|reply| awaited.hear(reply));
         answered
     }

@@ -16,9 +16,13 @@ pub fn make_room(path: &Path, kind: SocketType) -> io::Result<()> {
         there => there?,
     };
     if !there.file_type().is_socket() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "a file is there that is no socket, and it stays"));
+        return Err(io::Error::new(
+            ErrorKind::AlreadyExists,
+            "a file is there that is no socket, and it stays",
+        ));
     }
-    let probe = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    let probe =
+        socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     match connect(&probe, &SocketAddrUnix::new(path)?) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path),
         _ => Err(io::Error::new(ErrorKind::AddrInUse, "somebody listens there")),

@@ -1,13 +1,16 @@
 //! What survives ring3d: descriptors, and facts about them, with who started it.
 //!
 //! # Shape
-//! Who started ring3d keeps descriptors for it by name, and hands them to the next one: systemd (`FileDescriptorStoreMax=`), or `ring3d --hold`, by the same
-//! protocol, `[SD-NOTIFY]` in [`notify`](crate::notify). A [`Record`] is what one device needs to go on: descriptors, each by a name that means the same object as long as it is kept, and
-//! facts, which go into a memory file that is kept beside them.
+//! Who started ring3d keeps descriptors for it by name, and hands them to the next one: systemd
+//! (`FileDescriptorStoreMax=`), or `ring3d --hold`, by the same protocol, `[SD-NOTIFY]` in
+//! [`notify`](crate::notify). A [`Record`] is what one device needs to go on: descriptors, each by
+//! a name that means the same object as long as it is kept, and facts, which go into a memory file
+//! that is kept beside them.
 //!
 //! # Order
-//! A record changes as a whole: what is new is sent first, then a new file of facts, then what is old is taken back. A ring3d that dies in between leaves two files of facts, of which the
-//! newest counts whose descriptors are all there. Nothing is written into a file that was sent.
+//! A record changes as a whole: what is new is sent first, then a new file of facts, then what is
+//! old is taken back. A ring3d that dies in between leaves two files of facts, of which the newest
+//! counts whose descriptors are all there. Nothing is written into a file that was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -60,18 +63,27 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store behind `notifier`, with the records that it had `passed` on; and what of that was no part of one: sockets to listen at.
-    pub fn open(notifier: Notifier, passed: Vec<(String, OwnedFd)>) -> (Self, BTreeMap<String, Record>, Vec<(String, OwnedFd)>) {
-        let (mut parts, mut others) = (BTreeMap::<String, BTreeMap<String, OwnedFd>>::new(), Vec::new());
+    /// The store behind `notifier`, with the records that it had `passed` on; and what of that was
+    /// no part of one: sockets to listen at.
+    pub fn open(
+        notifier: Notifier,
+        passed: Vec<(String, OwnedFd)>,
+    ) -> (Self, BTreeMap<String, Record>, Vec<(String, OwnedFd)>) {
+        let (mut parts, mut others) =
+            (BTreeMap::<String, BTreeMap<String, OwnedFd>>::new(), Vec::new());
         for (name, fd) in passed {
             match name.split_once('/') {
-                Some((device, name)) => drop(parts.entry(device.into()).or_default().insert(name.into(), fd)),
+                Some((device, name)) => {
+                    drop(parts.entry(device.into()).or_default().insert(name.into(), fd))
+                }
                 None => others.push((name, fd)),
             }
         }
         let store = Self { notifier, kept: Mutex::default() };
-        let records =
-            parts.into_iter().filter_map(|(device, fds)| Some((device.clone(), store.restore(&device, fds)?))).collect();
+        let records = parts
+            .into_iter()
+            .filter_map(|(device, fds)| Some((device.clone(), store.restore(&device, fds)?)))
+            .collect();
         (store, records, others)
     }
 
@@ -82,14 +94,16 @@ impl Store {
 
     /// The record of `fds`, what of them belongs to it; the rest is not kept any longer.
     fn restore(&self, device: &str, mut fds: BTreeMap<String, OwnedFd>) -> Option<Record> {
-        let mut numbers: Vec<u64> = fds.keys().filter_map(|name| name.strip_prefix(FACTS)?.parse().ok()).collect();
+        let mut numbers: Vec<u64> =
+            fds.keys().filter_map(|name| name.strip_prefix(FACTS)?.parse().ok()).collect();
         numbers.sort_unstable();
         let whole = numbers.into_iter().rev().find_map(|number| {
             let facts = read(fds.get(&format!("{FACTS}{number}"))?).ok()?;
             facts.names.iter().all(|name| fds.contains_key(name)).then_some((number, facts))
         });
         let all: BTreeSet<_> = fds.keys().cloned().collect();
-        let (number, facts) = whole.unwrap_or((0, Facts { names: BTreeSet::new(), facts: Value::Null }));
+        let (number, facts) =
+            whole.unwrap_or((0, Facts { names: BTreeSet::new(), facts: Value::Null }));
         let own = format!("{FACTS}{number}");
         for name in all.iter().filter(|&name| !facts.names.contains(name) && *name != own) {
             self.remove(device, name);
@@ -103,14 +117,17 @@ impl Store {
         Some(Record { facts: facts.facts, fds })
     }
 
-    /// Keeps `facts` and `fds` for `device` instead of what was kept of it before. A descriptor whose name was kept already is the same object.
+    /// Keeps `facts` and `fds` for `device` instead of what was kept of it before. A descriptor
+    /// whose name was kept already is the same object.
     pub fn keep(&self, device: &str, facts: &Value, fds: &[(&str, &dyn AsFd)]) -> io::Result<()> {
         let names: BTreeSet<String> = fds.iter().map(|(name, _)| (*name).to_owned()).collect();
         check(device)?;
         names.iter().try_for_each(|name| check(name))?;
         if names.len() >= MAX_KEPT {
             let count = names.len() + 1;
-            return Err(io::Error::other(format!("{count} descriptors are more than the {MAX_KEPT} that are kept")));
+            return Err(io::Error::other(format!(
+                "{count} descriptors are more than the {MAX_KEPT} that are kept"
+            )));
         }
         if !self.is_there() {
             return Ok(());
@@ -146,11 +163,13 @@ impl Store {
 
     fn send(&self, device: &str, name: &str, fd: &dyn AsFd) -> io::Result<()> {
         // FDPOLL=0: a socket whose other end is closed tells the next ring3d something, and stays.
-        self.notifier.send_with(&format!("FDSTORE=1\nFDNAME={device}/{name}\nFDPOLL=0"), &[fd.as_fd()])
+        self.notifier
+            .send_with(&format!("FDSTORE=1\nFDNAME={device}/{name}\nFDPOLL=0"), &[fd.as_fd()])
     }
 
     fn remove(&self, device: &str, name: &str) {
-        if let Err(error) = self.notifier.send(&format!("FDSTOREREMOVE=1\nFDNAME={device}/{name}")) {
+        if let Err(error) = self.notifier.send(&format!("FDSTOREREMOVE=1\nFDNAME={device}/{name}"))
+        {
             tracing::warn!(device, "\"{name}\" stays with who keeps it: {error}");
         }
     }
@@ -162,17 +181,23 @@ impl Store {
 
 /// Fails unless `name` can be a part of a descriptor's name.
 fn check(name: &str) -> io::Result<()> {
-    let fits =
-        !name.is_empty() && name.len() <= 100 && name.chars().all(|letter| letter.is_ascii_graphic() && !":/".contains(letter));
-    let refused = || io::Error::new(ErrorKind::InvalidInput, format!("\"{name}\" cannot name what is kept"));
+    let fits = !name.is_empty()
+        && name.len() <= 100
+        && name.chars().all(|letter| letter.is_ascii_graphic() && !":/".contains(letter));
+    let refused =
+        || io::Error::new(ErrorKind::InvalidInput, format!("\"{name}\" cannot name what is kept"));
     fits.then_some(()).ok_or_else(refused)
 }
 
 /// A sealed memory file of `value` as JSON.
 pub(crate) fn write(value: &impl Serialize) -> io::Result<OwnedFd> {
-    let mut file = File::from(memfd_create("ring3d", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    let mut file =
+        File::from(memfd_create("ring3d", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
     file.write_all(&serde_json::to_vec(value)?)?;
-    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )?;
     Ok(file.into())
 }
 
@@ -211,7 +236,10 @@ mod tests {
             Self { _folder: folder, socket, notifier }
         }
 
-        fn store(&self, passed: Vec<(String, OwnedFd)>) -> (Store, BTreeMap<String, Record>, Vec<(String, OwnedFd)>) {
+        fn store(
+            &self,
+            passed: Vec<(String, OwnedFd)>,
+        ) -> (Store, BTreeMap<String, Record>, Vec<(String, OwnedFd)>) {
             Store::open(Notifier::to(self.notifier.as_os_str()).unwrap(), passed)
         }
 
@@ -255,7 +283,10 @@ mod tests {
         let (next, mut records, _) = keeper.store(shelf.into_kept());
         let a = records.remove("a").unwrap();
         assert_eq!((a.facts, a.fds.len()), (json!(2), 2));
-        assert_eq!((text(&a.fds["device"]), text(&a.fds["irq.1"])), ("device".into(), "irq".into()));
+        assert_eq!(
+            (text(&a.fds["device"]), text(&a.fds["irq.1"])),
+            ("device".into(), "irq".into())
+        );
         // What was kept already is not sent again.
         next.keep("a", &json!(3), &[("device", &device)]).unwrap();
         assert_eq!(keeper.shelf(Shelf::default(), usize::MAX).names(), "a/facts.3");
@@ -267,12 +298,19 @@ mod tests {
             let keeper = Keeper::new();
             let (store, ..) = keeper.store(Vec::new());
             let device = memory("device");
-            store.keep("a", &json!("old"), &[("device", &device), ("irq.0", &memory("old"))]).unwrap();
+            store
+                .keep("a", &json!("old"), &[("device", &device), ("irq.0", &memory("old"))])
+                .unwrap();
             let shelf = keeper.shelf(Shelf::default(), usize::MAX);
-            store.keep("a", &json!("new"), &[("device", &device), ("irq.1", &memory("new"))]).unwrap();
+            store
+                .keep("a", &json!("new"), &[("device", &device), ("irq.1", &memory("new"))])
+                .unwrap();
             let shelf = keeper.shelf(shelf, most);
             let (_, records, _) = keeper.store(shelf.into_kept());
-            let found = (records["a"].facts.as_str().unwrap(), records["a"].fds.keys().next_back().unwrap().as_str());
+            let found = (
+                records["a"].facts.as_str().unwrap(),
+                records["a"].fds.keys().next_back().unwrap().as_str(),
+            );
             assert_eq!(found, if most < 2 { ("old", "irq.0") } else { ("new", "irq.1") }, "{most}");
             // What belongs to the other one is kept no longer.
             let removed = keeper.shelf(Shelf::default(), 0);
@@ -302,8 +340,14 @@ mod tests {
     fn a_record_of_more_descriptors_than_its_part_of_the_store_is_refused_and_the_last_one_stays() {
         let keeper = Keeper::new();
         let (store, ..) = keeper.store(Vec::new());
-        let (names, memory) = ((0..MAX_KEPT).map(|number| format!("map.{number}")).collect::<Vec<_>>(), memory("x"));
-        let of = |count: usize| names[..count].iter().map(|name| (name.as_str(), &memory as &dyn AsFd)).collect::<Vec<_>>();
+        let (names, memory) =
+            ((0..MAX_KEPT).map(|number| format!("map.{number}")).collect::<Vec<_>>(), memory("x"));
+        let of = |count: usize| {
+            names[..count]
+                .iter()
+                .map(|name| (name.as_str(), &memory as &dyn AsFd))
+                .collect::<Vec<_>>()
+        };
         store.keep("a", &json!(1), &of(3)).unwrap();
         let refused = store.keep("a", &json!(2), &of(MAX_KEPT)).unwrap_err();
         assert!(refused.to_string().contains("1024"), "{refused}");
@@ -319,7 +363,10 @@ mod tests {
         store.keep("a", &json!(1), &[("device", &memory("x"))]).unwrap();
         store.forget("a");
         for name in ["", "a/b", "a:b", "a b", "\u{e4}", "a\nFDSTOREREMOVE=1"] {
-            assert_eq!(store.keep(name, &json!(1), &[]).unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(
+                store.keep(name, &json!(1), &[]).unwrap_err().kind(),
+                ErrorKind::InvalidInput
+            );
         }
     }
 }

@@ -66,7 +66,8 @@ impl Seen {
         let shared = self.lock().clone();
         let status = |shared: Arc<Shared>| {
             let status = shared.now();
-            let iommu_faults = status.device.strip_prefix("vfio:").map_or(0, |address| self.faults.of(address));
+            let iommu_faults =
+                status.device.strip_prefix("vfio:").map_or(0, |address| self.faults.of(address));
             DeviceStatus { iommu_faults, ..status }
         };
         shared.into_iter().map(status).collect()
@@ -84,8 +85,14 @@ struct Ended {
 }
 
 impl Supervisor {
-    /// Starts a keeper for each device of `config`, with drivers of `program`; it goes on with what `records` have of it. What survives, `store` keeps.
-    pub fn start(config: &Path, program: Arc<Program>, store: Arc<Store>, mut records: Records) -> anyhow::Result<Self> {
+    /// Starts a keeper for each device of `config`, with drivers of `program`; it goes on with what
+    /// `records` have of it. What survives, `store` keeps.
+    pub fn start(
+        config: &Path,
+        program: Arc<Program>,
+        store: Arc<Store>,
+        mut records: Records,
+    ) -> anyhow::Result<Self> {
         let mut supervisor = Self::empty(config.to_owned(), program, store);
         let all = manifest::read(config)?;
         // Before anybody looks for a class: these are somebody's.
@@ -97,8 +104,13 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// Starts a keeper for `device` alone, which no manifest names, with drivers of `program`; what it offers becomes `export`, or as its kind says. Nothing of it survives this process.
-    pub fn of(device: Device, program: Arc<Program>, export: Option<Box<dyn Export>>) -> io::Result<Self> {
+    /// Starts a keeper for `device` alone, which no manifest names, with drivers of `program`; what
+    /// it offers becomes `export`, or as its kind says. Nothing of it survives this process.
+    pub fn of(
+        device: Device,
+        program: Arc<Program>,
+        export: Option<Box<dyn Export>>,
+    ) -> io::Result<Self> {
         let (store, mut records, _) = Store::open(Notifier::silent(), Vec::new());
         let mut supervisor = Self::empty(PathBuf::new(), program, Arc::new(store));
         let wanted = Wanted::Device(Box::new(device.clone()));
@@ -152,9 +164,12 @@ impl Supervisor {
         if let Some(user) = self.users.get(name) {
             return Ok(*user);
         }
-        let taken = |number| self.users.values().any(|other| other.user == number) || User::is_somebody(number);
-        let user =
-            User::own(name, taken).ok_or_else(|| io::Error::other("no user is left for its drivers: write user = \"...\""))?;
+        let taken = |number| {
+            self.users.values().any(|other| other.user == number) || User::is_somebody(number)
+        };
+        let user = User::own(name, taken).ok_or_else(|| {
+            io::Error::other("no user is left for its drivers: write user = \"...\"")
+        })?;
         self.users.insert(name.to_owned(), user);
         Ok(user)
     }
@@ -164,7 +179,12 @@ impl Supervisor {
         self.keepers.push((keeper, wanted));
     }
 
-    fn keep_device(&mut self, mut device: Device, records: &mut Records, export: Option<Box<dyn Export>>) -> io::Result<()> {
+    fn keep_device(
+        &mut self,
+        mut device: Device,
+        records: &mut Records,
+        export: Option<Box<dyn Export>>,
+    ) -> io::Result<()> {
         keeper::keep_shape(&mut device, records);
         let (program, argv) = match device.hosted() {
             Some(driver) => hosted::program(&self.program, driver)?,
@@ -176,14 +196,24 @@ impl Supervisor {
         let taken = self.taken.clone();
         let mut export: Box<dyn Export> = match (export, device.export.kind) {
             (Some(export), _) => export,
-            (None, Kind::Ublk) => Box::new(Ublk::new(&device, self.ids.clone(), self.program.clone())),
+            (None, Kind::Ublk) => {
+                Box::new(Ublk::new(&device, self.ids.clone(), self.program.clone()))
+            }
             (None, Kind::Tap) => Box::new(Tap::new(&device)),
-            (None, Kind::SharedDisk | Kind::SharedCard) => return Err(io::Error::other("nobody has said who shares it")),
+            (None, Kind::SharedDisk | Kind::SharedCard) => {
+                return Err(io::Error::other("nobody has said who shares it"));
+            }
         };
         let adopted = keeper::adopt(&device, records, &mut *export);
         let survival = Survival::new(&self.store, &device.name);
         let user = device.user.map_or_else(|| self.own_user(&device.name), Ok)?;
-        let setup = Setup { device: Device { user: Some(user), ..device.clone() }, program, argv, unconfined: false, taken };
+        let setup = Setup {
+            device: Device { user: Some(user), ..device.clone() },
+            program,
+            argv,
+            unconfined: false,
+            taken,
+        };
         let keeper = keeper::go_on(setup, export, survival, adopted)?;
         self.add(keeper, Wanted::Device(Box::new(device)));
         Ok(())
@@ -208,12 +238,16 @@ impl Supervisor {
         self.keepers().for_each(|keeper| keeper.ask(Ask::Look));
     }
 
-    /// Leaves all devices, with their drivers and their users, to the next ring3d. The error says why that one could not go on with them.
+    /// Leaves all devices, with their drivers and their users, to the next ring3d. The error says
+    /// why that one could not go on with them.
     pub fn leave(&self) -> Result<(), String> {
         let all = manifest::read(&self.config).map_err(|error| error.to_string())?;
         let is_named = |name: &str| all.iter().any(|wanted| wanted.name() == name);
         if let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| !is_named(&keeper.name)) {
-            return Err(format!("no manifest names {} any more, which is kept: ring3 reload first, or put it back", keeper.name));
+            return Err(format!(
+                "no manifest names {} any more, which is kept: ring3 reload first, or put it back",
+                keeper.name
+            ));
         }
         self.keepers.iter().for_each(|(keeper, _)| keeper.ask(Ask::Leave));
         Ok(())
@@ -229,7 +263,9 @@ impl Supervisor {
                 let answer = Box::new(server.later(from));
                 return self.reload(answer);
             }
-            Command::Sleep { driven } => return sleep::all(self.keepers(), *driven, server.later(from)),
+            Command::Sleep { driven } => {
+                return sleep::all(self.keepers(), *driven, server.later(from));
+            }
             Command::Wake => {
                 self.keepers().for_each(|keeper| keeper.ask(Ask::Wake));
                 Reply::Done
@@ -238,17 +274,29 @@ impl Supervisor {
             | Command::Restart { name }
             | Command::Stop { name, .. }
             | Command::Upgrade { name, .. } => {
-                let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| keeper.name == *name) else {
-                    let known: Vec<_> = self.keepers.iter().map(|(keeper, _)| &*keeper.name).collect();
-                    return server
-                        .answer(from, &Reply::Refused(format!("there is no device {name}; there are: {}", known.join(", "))));
+                let Some((keeper, _)) =
+                    self.keepers.iter().find(|(keeper, _)| keeper.name == *name)
+                else {
+                    let known: Vec<_> =
+                        self.keepers.iter().map(|(keeper, _)| &*keeper.name).collect();
+                    return server.answer(
+                        from,
+                        &Reply::Refused(format!(
+                            "there is no device {name}; there are: {}",
+                            known.join(", ")
+                        )),
+                    );
                 };
                 let answer = Box::new(server.later(from));
                 match command {
-                    Command::Logs { lines, .. } => Reply::Logs(keeper.shared.journal().last(lines as usize, ROOM)),
+                    Command::Logs { lines, .. } => {
+                        Reply::Logs(keeper.shared.journal().last(lines as usize, ROOM))
+                    }
                     Command::Restart { .. } => return keeper.ask(Ask::Restart(answer)),
                     Command::Stop { force, .. } => return keeper.ask(Ask::Stop { force, answer }),
-                    Command::Upgrade { program, .. } => return keeper.ask(Ask::Upgrade { program, answer }),
+                    Command::Upgrade { program, .. } => {
+                        return keeper.ask(Ask::Upgrade { program, answer });
+                    }
                     _ => return,
                 }
             }
@@ -256,23 +304,32 @@ impl Supervisor {
         server.answer(from, &reply);
     }
 
-    /// Starts what comes in the place of what has ended. The error of the last that could not be started.
+    /// Starts what comes in the place of what has ended. The error of the last that could not be
+    /// started.
     fn follow(&mut self) -> Option<String> {
-        let is_waiting = |wanted: &Wanted| self.keepers.iter().any(|(keeper, _)| keeper.name == wanted.name());
+        let is_waiting =
+            |wanted: &Wanted| self.keepers.iter().any(|(keeper, _)| keeper.name == wanted.name());
         let (waiting, coming) = std::mem::take(&mut self.coming).into_iter().partition(is_waiting);
         self.coming = waiting;
         let start = |wanted: Wanted| {
             self.reserve(&wanted);
-            self.keep(wanted, &mut Records::new()).err().map(|error| format!("a keeper could not be started: {error}"))
+            self.keep(wanted, &mut Records::new())
+                .err()
+                .map(|error| format!("a keeper could not be started: {error}"))
         };
         Vec::into_iter(coming).filter_map(start).last()
     }
 
     fn end_one(&mut self, name: &str, force: bool) {
-        let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| keeper.name == name) else { return };
+        let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| keeper.name == name) else {
+            return;
+        };
         let (tell, name) = (self.ended.0.clone(), name.to_owned());
         self.ending.insert(name.clone());
-        keeper.ask(Ask::End { force, answer: Box::new(move |reply| drop(tell.send(Ended { name, reply }))) });
+        keeper.ask(Ask::End {
+            force,
+            answer: Box::new(move |reply| drop(tell.send(Ended { name, reply }))),
+        });
     }
 
     /// Waits no longer for those that are being asked to end: whoever uses them, and what their
@@ -286,22 +343,31 @@ impl Supervisor {
 
     /// Asks all that are not being asked already to end.
     pub fn end(&mut self, force: bool) {
-        let names: Vec<_> =
-            self.keepers.iter().map(|(keeper, _)| keeper.name.clone()).filter(|name| !self.ending.contains(name)).collect();
+        let names: Vec<_> = self
+            .keepers
+            .iter()
+            .map(|(keeper, _)| keeper.name.clone())
+            .filter(|name| !self.ending.contains(name))
+            .collect();
         names.iter().for_each(|name| self.end_one(name, force));
     }
 
-    /// Takes leave of keepers that have ended. What was refused since the last call, with the reason.
+    /// Takes leave of keepers that have ended. What was refused since the last call, with the
+    /// reason.
     pub fn reap(&mut self) -> Vec<String> {
         let mut refused = Vec::new();
         while let Ok(Ended { name, reply }) = self.ended.1.try_recv() {
             self.ending.remove(&name);
-            let by_reload = self.reloading.as_mut().and_then(|reload| reload.waits.remove(&name).then_some(reload));
+            let by_reload = self
+                .reloading
+                .as_mut()
+                .and_then(|reload| reload.waits.remove(&name).then_some(reload));
             let Reply::Refused(why) = reply else { continue };
             self.coming.retain(|wanted| wanted.name() != name);
             match by_reload {
                 Some(reload) => reload.goes_on.push(format!(
-                    "{name} is in no manifest any more, and goes on: {why}; stop what uses it, and ring3 reload again"
+                    "{name} is in no manifest any more, and goes on: {why}; stop what uses it, and \
+                    ring3 reload again"
                 )),
                 None => refused.push(why),
             }

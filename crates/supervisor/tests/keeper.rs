@@ -1,4 +1,5 @@
-//! Keepers of a model's device, with processes as drivers that behave, or do not. What the disks become is a note in a list: no kernel device is there.
+//! Keepers of a model's device, with processes as drivers that behave, or do not. What the disks
+//! become is a note in a list: no kernel device is there.
 //!
 //! The drivers' program is this test itself, with the words that the keeper gives it.
 
@@ -31,7 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A driver process, if a keeper has started this.
 #[test]
 fn driver_process() {
-    let Some(manner) = std::env::args().find_map(|word| word.strip_prefix("manner=").map(str::to_owned)) else { return };
+    let Some(manner) =
+        std::env::args().find_map(|word| word.strip_prefix("manner=").map(str::to_owned))
+    else {
+        return;
+    };
     if manner == "exits" {
         std::process::exit(3);
     }
@@ -42,7 +47,8 @@ fn driver_process() {
     std::process::exit(0);
 }
 
-/// What a driver does, as far as its keeper sees it; the first life of one that is not well differs.
+/// What a driver does, as far as its keeper sees it; the first life of one that is not well
+/// differs.
 fn drive(control: &Channel, manner: &str) -> Option<()> {
     let next = || control.receive::<Order>().ok().flatten();
     let say = |report: &Report| control.send(report, &[]).ok();
@@ -62,11 +68,20 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
     let device = ring3_backend::attach(lease.into(), None).ok()?;
     let disks = match manner {
         "offers many" => vec![disk(); 17],
-        "comes back as another disk" if came_before(&*device) => vec![DiskFacts { identity: "the second".into(), ..disk() }],
-        "comes back larger and with a second disk" if came_before(&*device) => vec![DiskFacts { blocks: 2000, ..disk() }, disk()],
+        "comes back as another disk" if came_before(&*device) => {
+            vec![DiskFacts { identity: "the second".into(), ..disk() }]
+        }
+        "comes back larger and with a second disk" if came_before(&*device) => {
+            vec![DiskFacts { blocks: 2000, ..disk() }, disk()]
+        }
         _ => vec![disk()],
     };
-    say(&Report::Offers { disks, nics: Vec::new(), refused: Vec::new(), adopted: adopted && manner == "records" })?;
+    say(&Report::Offers {
+        disks,
+        nics: Vec::new(),
+        refused: Vec::new(),
+        adopted: adopted && manner == "records",
+    })?;
     loop {
         let (order, _) = next()?;
         match order {
@@ -75,12 +90,17 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                 recorder.started(5, Operation::Write, 4711, 8);
                 recorder.phase(if manner == "stands still" { Phase::Working } else { Phase::Idle });
                 match manner {
-                    "talks garbage" => drop(rustix::net::send(control, b"{garbage", rustix::net::SendFlags::NOSIGNAL)),
+                    "talks garbage" => drop(rustix::net::send(
+                        control,
+                        b"{garbage",
+                        rustix::net::SendFlags::NOSIGNAL,
+                    )),
                     "says what makes no sense" => drop(say(&Report::Standby)),
                     "tells of a link" => drop(say(&linked())),
                     "records" | "records what it cannot adopt" => record(control, 1)?,
                     "records twice" => record(control, 2)?,
-                    // No signal but SIGKILL comes to it from outside: it is the first of its namespace.
+                    // No signal but SIGKILL comes to it from outside: it is the first of its
+                    // namespace.
                     "records and aborts" => {
                         record(control, 1)?;
                         std::thread::sleep(Duration::from_secs(1));
@@ -189,7 +209,15 @@ impl Export for Notes {
 
     fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
         self.note("serve");
-        let serve = |disk| Serve { disk, id: 0, queues: 1, depth: 1, buffer: 4096, cpus: vec![vec![0]], encoded: true };
+        let serve = |disk| Serve {
+            disk,
+            id: 0,
+            queues: 1,
+            depth: 1,
+            buffer: 4096,
+            cpus: vec![vec![0]],
+            encoded: true,
+        };
         let file = || rustix::fs::memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
         let given = |place| Given { place, order: Order::Serve(serve(place)), fds: vec![file()] };
         Ok((0..offered.disks.len() as u16).map(given).collect())
@@ -231,7 +259,9 @@ struct Bed {
 /// A keeper of `sim:nvme`, on these terms.
 fn bed(manner: &str, terms: &str) -> Bed {
     let text = format!(
-        "[device.disk]\nmatch = {{ device = \"sim:nvme,size=1M\" }}\n[device.disk.restart]\nbackoff_ms = 10\nheartbeat_ms = 1000\n{terms}"
+        "[device.disk]\nmatch = \
+        {{ device = \"sim:nvme,size=1M\" }}\n[device.disk.restart]\nbackoff_ms = 10\nheartbeat_ms \
+        = 1000\n{terms}"
     );
     let device = manifest::parse(&text).unwrap().remove(0);
     let manner = format!("manner={manner}");
@@ -265,7 +295,9 @@ impl Bed {
 
     #[track_caller]
     fn replaced(&self, times: u64) -> DeviceStatus {
-        self.until("replaced", |status| status.state == State::Running && status.restarts >= times && status.standby != 0)
+        self.until("replaced", |status| {
+            status.state == State::Running && status.restarts >= times && status.standby != 0
+        })
     }
 
     fn log(&self) -> String {
@@ -307,7 +339,10 @@ fn halt(pid: u32) {
         stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
     };
     let since = Instant::now();
-    while !std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(|thread| stands(&thread.unwrap())) {
+    while !std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .all(|thread| stands(&thread.unwrap()))
+    {
         assert!(since.elapsed() < PATIENCE, "{pid} does not stand still");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -328,49 +363,77 @@ fn a_driver_that_is_killed_is_fenced_and_replaced_by_the_one_that_waits() {
     assert_eq!(after.pid, before.standby);
     let outage = &after.outages[0];
     assert!(
-        outage.total_ms.is_some_and(|ms| ms >= outage.fence_ms) && outage.cause.contains("SIGKILL") && !outage.reset,
+        outage.total_ms.is_some_and(|ms| ms >= outage.fence_ms)
+            && outage.cause.contains("SIGKILL")
+            && !outage.reset,
         "{outage:?}"
     );
-    assert_eq!((bed.notes.count("create"), bed.notes.count("recover"), bed.notes.count("start")), (1, 1, 2));
+    assert_eq!(
+        (bed.notes.count("create"), bed.notes.count("recover"), bed.notes.count("start")),
+        (1, 1, 2)
+    );
     let log = bed.log();
     assert!(log.contains("Write block 4711 + 8") && log.contains("a driver that works"), "{log}");
 }
 
 #[test]
-fn from_a_driver_that_is_killed_the_next_one_adopts_the_device_or_stops_it_itself_and_the_log_says_which() {
+fn from_a_driver_that_is_killed_the_next_one_adopts_the_device_or_stops_it_itself_and_the_log_says_which()
+ {
     for (manner, adopted, says) in [
         ("records", true, "has adopted the device: it was not stopped"),
-        ("records what it cannot adopt", false, "could not adopt the device, and has stopped and started it"),
+        (
+            "records what it cannot adopt",
+            false,
+            "could not adopt the device, and has stopped and started it",
+        ),
     ] {
         let bed = bed(manner, "burst = 100\nadopt = true");
         for times in 1..4 {
             signal(bed.ready().pid, Signal::KILL);
             let after = bed.replaced(times);
-            assert_eq!((after.outages[0].adopted, after.outages[0].fence_ms), (adopted, 0.0), "{:?}", after.outages[0]);
+            assert_eq!(
+                (after.outages[0].adopted, after.outages[0].fence_ms),
+                (adopted, 0.0),
+                "{:?}",
+                after.outages[0]
+            );
         }
         assert_eq!(bed.log().matches(says).count(), 3);
     }
 }
 
 #[test]
-fn a_driver_that_dies_of_its_own_fault_or_has_recorded_nothing_or_whose_manifest_says_so_is_fenced() {
-    for (manner, terms) in [("records and aborts", "adopt = true"), ("works", "adopt = true"), ("works", "")] {
+fn a_driver_that_dies_of_its_own_fault_or_has_recorded_nothing_or_whose_manifest_says_so_is_fenced()
+{
+    for (manner, terms) in
+        [("records and aborts", "adopt = true"), ("works", "adopt = true"), ("works", "")]
+    {
         let bed = bed(manner, terms);
         let before = bed.ready();
         if manner == "works" {
             signal(before.pid, Signal::KILL);
         }
         let after = bed.replaced(before.restarts + 1);
-        assert!(!after.outages[0].adopted && after.outages[0].fence_ms > 0.0, "{manner} {terms} {:?}", after.outages[0]);
+        assert!(
+            !after.outages[0].adopted && after.outages[0].fence_ms > 0.0,
+            "{manner} {terms} {:?}",
+            after.outages[0]
+        );
     }
 }
 
 #[test]
 fn a_record_that_nobody_asked_for_or_that_comes_twice_or_without_a_file_breaks_the_protocol() {
-    for (manner, terms) in [("records", ""), ("records twice", "adopt = true"), ("records nothing", "adopt = true")] {
+    for (manner, terms) in
+        [("records", ""), ("records twice", "adopt = true"), ("records nothing", "adopt = true")]
+    {
         let bed = bed(manner, terms);
         bed.until("ended", |status| status.restarts > 0);
-        assert!(bed.log().contains("breaks the protocol, and is ended: it says Adoptable now"), "{}", bed.log());
+        assert!(
+            bed.log().contains("breaks the protocol, and is ended: it says Adoptable now"),
+            "{}",
+            bed.log()
+        );
     }
 }
 
@@ -382,13 +445,20 @@ fn two_kills_in_a_row_and_the_death_of_the_standby_are_survived() {
         let killed = [status.pid, status.standby];
         signals_of(killed.into());
         // The standby may have become the driver before it was killed.
-        let is_another = |now: &DeviceStatus| now.standby != 0 && ![now.pid, now.standby].iter().any(|pid| killed.contains(pid));
+        let is_another = |now: &DeviceStatus| {
+            now.standby != 0 && ![now.pid, now.standby].iter().any(|pid| killed.contains(pid))
+        };
         bed.until("replaced", |now| now.state == State::Running && is_another(now));
     }
     let standby = bed.ready();
     signal(standby.standby, Signal::KILL);
-    let after = bed.until("a new standby", |status| ![0, standby.standby].contains(&status.standby));
-    assert_eq!((after.pid, after.restarts), (standby.pid, standby.restarts), "the driver does not notice");
+    let after =
+        bed.until("a new standby", |status| ![0, standby.standby].contains(&status.standby));
+    assert_eq!(
+        (after.pid, after.restarts),
+        (standby.pid, standby.restarts),
+        "the driver does not notice"
+    );
 }
 
 #[test]
@@ -413,7 +483,9 @@ fn a_driver_that_stands_still_is_killed_and_named() {
 
 #[test]
 fn who_breaks_the_protocol_is_killed_and_named() {
-    for manner in ["talks garbage", "says what makes no sense", "tells of a link", "floods", "lies at once"] {
+    for manner in
+        ["talks garbage", "says what makes no sense", "tells of a link", "floods", "lies at once"]
+    {
         let bed = bed(manner, "burst = 1\ndeadline_s = 1");
         bed.until("given up", |status| status.state == State::Failed);
         assert!(bed.log().contains("breaks the protocol, and is ended"), "{manner}: {}", bed.log());
@@ -429,7 +501,9 @@ fn a_driver_that_closes_its_socket_is_replaced() {
 
 #[test]
 fn a_program_that_exits_at_its_start_is_given_up_and_the_log_says_how() {
-    for (manner, how) in [("exits", "ended with exit code 3"), ("dies when it drives", "was ended by signal")] {
+    for (manner, how) in
+        [("exits", "ended with exit code 3"), ("dies when it drives", "was ended by signal")]
+    {
         let bed = bed(manner, "burst = 2");
         bed.until("given up", |status| status.state == State::Failed);
         assert!(bed.log().contains(how), "{manner}: {}", bed.log());
@@ -459,7 +533,9 @@ fn a_user_restarts_and_stops_a_device_and_is_told_who_uses_it() {
     assert_eq!(bed.ask(Ask::Restart), Reply::Done);
     assert_ne!(bed.ready().pid, before.pid);
     bed.notes.used.store(true, Ordering::Relaxed);
-    assert!(matches!(bed.stop(false), Reply::Refused(why) if why.contains("somebody uses it") && why.contains("--force")));
+    assert!(
+        matches!(bed.stop(false), Reply::Refused(why) if why.contains("somebody uses it") && why.contains("--force"))
+    );
     assert_eq!(bed.ready().state, State::Running);
     assert_eq!(bed.stop(true), Reply::Done);
     let stopped = bed.keeper.shared.now();
@@ -483,14 +559,19 @@ fn a_program_is_replaced_without_a_fence_and_one_that_does_not_do_goes_back() {
     let bed = bed("leaves", "");
     let before = bed.ready();
     let upgraded = bed.ask(|answer| Ask::Upgrade { program: None, answer });
-    assert!(matches!(upgraded, Reply::Upgraded { stall_ms } if stall_ms > 0.0), "{upgraded:?}\n{}", bed.log());
+    assert!(
+        matches!(upgraded, Reply::Upgraded { stall_ms } if stall_ms > 0.0),
+        "{upgraded:?}\n{}",
+        bed.log()
+    );
     let after = bed.ready();
     assert_eq!((after.upgrades, after.restarts), (1, 0));
     assert_ne!(after.pid, before.pid);
     let wrong = bed.ask(|answer| Ask::Upgrade { program: Some("/bin/true".into()), answer });
     assert!(matches!(wrong, Reply::Refused(why) if why.contains("old one drives")));
     assert_eq!(bed.ready().pid, after.pid, "it was not touched");
-    let nothing = bed.ask(|answer| Ask::Upgrade { program: Some("/no/such/program".into()), answer });
+    let nothing =
+        bed.ask(|answer| Ask::Upgrade { program: Some("/no/such/program".into()), answer });
     assert!(matches!(nothing, Reply::Refused(why) if why.contains("/no/such/program")));
 }
 
@@ -499,7 +580,8 @@ fn an_upgrade_whose_old_driver_is_killed_meanwhile_says_that_the_new_one_drives(
     let bed = bed("works", "");
     let (tell, reply) = channel();
     let before = bed.ready();
-    bed.keeper.ask(Ask::Upgrade { program: None, answer: Box::new(move |reply| drop(tell.send(reply))) });
+    bed.keeper
+        .ask(Ask::Upgrade { program: None, answer: Box::new(move |reply| drop(tell.send(reply))) });
     signal(before.pid, Signal::KILL);
     let reply = reply.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Upgraded { .. }), "{reply:?}\n{}", bed.log());
@@ -511,7 +593,8 @@ fn a_driver_that_does_not_hear_that_it_is_to_stop_ends_once_somebody_insists() {
     let bed = bed("works", "");
     halt(bed.ready().pid);
     let (tell, reply) = channel();
-    bed.keeper.ask(Ask::End { force: false, answer: Box::new(move |reply| drop(tell.send(reply))) });
+    bed.keeper
+        .ask(Ask::End { force: false, answer: Box::new(move |reply| drop(tell.send(reply))) });
     bed.until("stopping", |status| status.state == State::Stopping);
     assert!(reply.recv_timeout(Duration::from_millis(500)).is_err(), "its driver has time");
     bed.keeper.ask(Ask::Insist);
@@ -551,7 +634,10 @@ fn what_somebody_else_has_ends_the_start_and_who_asked_is_told_by_whom() {
     bed.notes.taken.store(true, Ordering::Relaxed);
     let before = bed.keeper.shared.now().restarts;
     let reply = bed.ask(Ask::Restart);
-    assert!(matches!(&reply, Reply::Refused(why) if why.contains("md0 has the old one open")), "{reply:?}");
+    assert!(
+        matches!(&reply, Reply::Refused(why) if why.contains("md0 has the old one open")),
+        "{reply:?}"
+    );
     let status = bed.until("given up", |status| status.state == State::Failed);
     assert_eq!(status.restarts, before, "no driver after the other");
     bed.notes.taken.store(false, Ordering::Relaxed);
@@ -559,7 +645,8 @@ fn what_somebody_else_has_ends_the_start_and_who_asked_is_told_by_whom() {
 }
 
 #[test]
-fn before_the_machine_sleeps_a_driver_stops_its_device_which_is_no_death_and_the_disk_is_there_when_it_wakes() {
+fn before_the_machine_sleeps_a_driver_stops_its_device_which_is_no_death_and_the_disk_is_there_when_it_wakes()
+ {
     let bed = bed("works", "");
     let before = bed.ready();
     assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Stopped, answer }), Reply::Done);
@@ -569,7 +656,10 @@ fn before_the_machine_sleeps_a_driver_stops_its_device_which_is_no_death_and_the
     bed.keeper.ask(Ask::Wake);
     let after = bed.ready();
     assert_eq!((after.pid, after.restarts, bed.notes.count("stop")), (before.standby, 0, 0));
-    assert_eq!((bed.notes.count("create"), bed.notes.count("recover"), bed.notes.count("start")), (1, 1, 2));
+    assert_eq!(
+        (bed.notes.count("create"), bed.notes.count("recover"), bed.notes.count("start")),
+        (1, 1, 2)
+    );
 }
 
 #[test]

@@ -1,11 +1,14 @@
-//! A disk of zeroes: reads give zeroes, writes go nowhere. As root, with the modules vduse, virtio_vdpa and virtio_blk: `cargo run -p ring3-vduse --example zeroes`.
+//! A disk of zeroes: reads give zeroes, writes go nowhere. As root, with the modules vduse,
+//! virtio_vdpa and virtio_blk: `cargo run -p ring3-vduse --example zeroes`.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ring3_vduse::{Begin, Chain, Control, Device, Memory, Queue, Request, Shape, features, status, vdpa};
+use ring3_vduse::{
+    Begin, Chain, Control, Device, Memory, Queue, Request, Shape, features, status, vdpa,
+};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 const NAME: &str = "zeroes";
@@ -22,7 +25,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut config = [0; CONFIG];
     config[..8].copy_from_slice(&SECTORS.to_le_bytes());
-    control.create(&Shape { name: NAME, kind: DISK, vendor: 0, features: features::ALL, queues: 1, config: &config })?;
+    control.create(&Shape {
+        name: NAME,
+        kind: DISK,
+        vendor: 0,
+        features: features::ALL,
+        queues: 1,
+        config: &config,
+    })?;
     let device = Arc::new(Device::open(NAME, Duration::ZERO)?);
     device.set_up(0, 128)?;
     let kicks = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -30,12 +40,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     thread::spawn(move || {
         let (mut queue, mut chain) = (None, Chain::with_capacity(1024));
         loop {
-            let mut fds = [PollFd::new(&*serving, PollFlags::IN), PollFd::new(&kicks, PollFlags::IN)];
+            let mut fds =
+                [PollFd::new(&*serving, PollFlags::IN), PollFd::new(&kicks, PollFlags::IN)];
             let _ = poll(&mut fds, None);
             if let Ok(Some(message)) = serving.message() {
                 match message.request {
                     Request::Status(0) => queue = None,
-                    Request::Status(now) if now & status::DRIVER_OK != 0 => queue = open(&serving, &kicks).ok(),
+                    Request::Status(now) if now & status::DRIVER_OK != 0 => {
+                        queue = open(&serving, &kicks).ok()
+                    }
                     _ => {}
                 }
                 let _ = serving.answer(&message, Ok(0));
@@ -47,10 +60,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
     vdpa::attach(NAME)?;
-    println!("/dev/{} is there; Enter takes it away", vdpa::found_as(NAME, "block").unwrap_or_default());
+    println!(
+        "/dev/{} is there; Enter takes it away",
+        vdpa::found_as(NAME, "block").unwrap_or_default()
+    );
     std::io::stdin().read_line(&mut String::new())?;
     vdpa::detach(NAME)?;
-    println!("the device stays until it is closed, which is now, and destroyed: run this again and it does that first");
+    println!(
+        "the device stays until it is closed, which is now, and destroyed: run this again and it \
+        does that first"
+    );
     Ok(())
 }
 

@@ -18,9 +18,16 @@ unsafe impl Send for Area {}
 
 impl Area {
     /// `bytes` at `iova`, which are aligned as what is in them.
-    pub fn new(memory: &mut Memory, iova: u64, bytes: usize, access: Access) -> Result<Self, Fault> {
+    pub fn new(
+        memory: &mut Memory,
+        iova: u64,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Self, Fault> {
         let place = memory.place(iova, bytes as u32, access)?;
-        let base = memory.pointer(place, 0, bytes as u32).ok_or(Fault::Unmapped { iova, len: bytes as u64 })?;
+        let base = memory
+            .pointer(place, 0, bytes as u32)
+            .ok_or(Fault::Unmapped { iova, len: bytes as u64 })?;
         Ok(Self { base, bytes })
     }
 
@@ -33,7 +40,8 @@ impl Area {
 
     #[inline]
     pub fn word16(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: in the area, which is aligned (`Queue::open`), as are the places within it; only accessed so.
+        // SAFETY: in the area, which is aligned (`Queue::open`), as are the places within it; only
+        // accessed so.
         unsafe { AtomicU16::from_ptr(self.at(at)) }
     }
 

@@ -3,7 +3,8 @@
 use crate::memory::{Memory, Place};
 use crate::{Access, Fault};
 
-/// What a driver has offered: pieces to read, and behind them pieces to write. It is filled again and again, and never grows.
+/// What a driver has offered: pieces to read, and behind them pieces to write. It is filled again
+/// and again, and never grows.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     head: u16,
@@ -43,8 +44,10 @@ impl Chain {
     /// A piece more. None of no bytes.
     #[inline]
     pub(crate) fn push(&mut self, place: Place, access: Access) -> Result<(), Fault> {
-        let (bytes, long) =
-            (if access == Access::Read { &mut self.readable } else { &mut self.writable }, Fault::Long(self.head));
+        let (bytes, long) = (
+            if access == Access::Read { &mut self.readable } else { &mut self.writable },
+            Fault::Long(self.head),
+        );
         *bytes = bytes.checked_add(place.len).ok_or(long)?;
         if access == Access::Read && self.pieces.len() != self.readable_pieces {
             return Err(Fault::Order(self.head));
@@ -64,7 +67,8 @@ impl Chain {
     #[inline]
     pub unsafe fn read_raw(&self, memory: &Memory, skip: u32, to: *mut u8, len: u32) -> u32 {
         walk(memory, &self.pieces[..self.readable_pieces], skip, len, |from, at, count| {
-            // SAFETY: the caller's promise, and `walk`'s: both have `count` bytes there. The driver may write meanwhile: any bytes will do.
+            // SAFETY: the caller's promise, and `walk`'s: both have `count` bytes there. The driver
+            // may write meanwhile: any bytes will do.
             unsafe { std::ptr::copy_nonoverlapping(from, to.add(at), count) }
         })
     }
@@ -96,9 +100,16 @@ impl Chain {
     }
 }
 
-/// Goes through `len` bytes of `pieces` from `skip` on; `copy` is told where they are, how many came before, and how many these are. Returns how many there were.
+/// Goes through `len` bytes of `pieces` from `skip` on; `copy` is told where they are, how many
+/// came before, and how many these are. Returns how many there were.
 #[inline]
-fn walk(memory: &Memory, pieces: &[Place], mut skip: u32, len: u32, mut copy: impl FnMut(*mut u8, usize, usize)) -> u32 {
+fn walk(
+    memory: &Memory,
+    pieces: &[Place],
+    mut skip: u32,
+    len: u32,
+    mut copy: impl FnMut(*mut u8, usize, usize),
+) -> u32 {
     let mut done = 0;
     for &piece in pieces {
         if done == len {

@@ -17,7 +17,8 @@ pub struct Shape<'a> {
     pub name: &'a str,
     /// virtio's number of its type: 1 a network card, 2 a disk. [virtio 5]
     pub kind: u32,
-    /// Who makes it, which its driver is told: any number, by which its maker [knows it again](crate::vdpa::vendor).
+    /// Who makes it, which its driver is told: any number, by which its maker [knows it
+    /// again](crate::vdpa::vendor).
     pub vendor: u32,
     /// What it offers. The kernel wants VERSION_1 and ACCESS_PLATFORM.
     pub features: u64,
@@ -43,7 +44,11 @@ impl Control {
         })?;
         // SAFETY: the operation reads one word, which outlives the call.
         let set = unsafe { libc::ioctl(file.as_raw_fd(), SET_API_VERSION, &raw const version) };
-        if set < 0 { Err(Error::os("VDUSE_SET_API_VERSION", io::Error::last_os_error())) } else { Ok(Self(file)) }
+        if set < 0 {
+            Err(Error::os("VDUSE_SET_API_VERSION", io::Error::last_os_error()))
+        } else {
+            Ok(Self(file))
+        }
     }
 
     /// Makes a device, which nobody serves yet, and which is not on the vDPA bus.
@@ -59,7 +64,9 @@ impl Control {
             config_size: shape.config.len() as u32,
         };
         // SAFETY: the structure has no padding, so that all its bytes are defined.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const head).cast::<u8>(), size_of::<DeviceConfig>()) };
+        let bytes = unsafe {
+            std::slice::from_raw_parts((&raw const head).cast::<u8>(), size_of::<DeviceConfig>())
+        };
         let whole = [bytes, shape.config].concat();
         // SAFETY: the operation reads the structure and as many bytes behind it as it says.
         if unsafe { libc::ioctl(self.0.as_raw_fd(), CREATE_DEV, whole.as_ptr()) } >= 0 {
@@ -73,7 +80,8 @@ impl Control {
         })
     }
 
-    /// Ends a device, which may not be on the bus. [`Error::Served`] if a process has it open, [`Error::Absent`] if it is not there.
+    /// Ends a device, which may not be on the bus. [`Error::Served`] if a process has it open,
+    /// [`Error::Absent`] if it is not there.
     pub fn destroy(&self, name: &str) -> Result<(), Error> {
         let padded = padded(name)?;
         // SAFETY: the operation reads that array.

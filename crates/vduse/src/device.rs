@@ -42,28 +42,38 @@ pub struct Device {
 impl Device {
     /// Whether there is one of that name, served or not.
     pub fn exists(name: &str) -> bool {
-        check_name(name).is_ok() && std::fs::exists(format!("{}/{name}", uapi::FOLDER)).unwrap_or(false)
+        check_name(name).is_ok()
+            && std::fs::exists(format!("{}/{name}", uapi::FOLDER)).unwrap_or(false)
     }
 
     /// The names of all there are, served or not, in order.
     pub fn names() -> Vec<String> {
         let entries = std::fs::read_dir(uapi::FOLDER).into_iter().flatten().flatten();
-        let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut names: Vec<_> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.retain(|name| check_name(name).is_ok());
         names.sort();
         names
     }
 
-    /// Opens it. A process that has it may take up to `patience` to be gone: the kernel lets go of the memory of a killed one first.
+    /// Opens it. A process that has it may take up to `patience` to be gone: the kernel lets go of
+    /// the memory of a killed one first.
     pub fn open(name: &str, patience: Duration) -> Result<Self, Error> {
         check_name(name)?;
         let (path, since) = (format!("{}/{name}", uapi::FOLDER), Instant::now());
         loop {
-            match File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path) {
+            match File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path)
+            {
                 Ok(file) => return Ok(Self { name: name.into(), file }),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::Absent(name.into())),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(Error::Permission),
-                Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(Error::os(path, error)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(Error::Absent(name.into()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(Error::Permission);
+                }
+                Err(error) if error.raw_os_error() != Some(libc::EBUSY) => {
+                    return Err(Error::os(path, error));
+                }
                 Err(_) if since.elapsed() >= patience => return Err(Error::Served(name.into())),
                 Err(_) => std::thread::sleep(RETRY),
             }
@@ -85,11 +95,14 @@ impl Device {
     pub fn features(&self) -> Result<u64, Error> {
         let mut features = 0u64;
         // SAFETY: the operation writes one word.
-        self.checked("VDUSE_DEV_GET_FEATURES", unsafe { self.ioctl(uapi::GET_FEATURES, &raw mut features) })?;
+        self.checked("VDUSE_DEV_GET_FEATURES", unsafe {
+            self.ioctl(uapi::GET_FEATURES, &raw mut features)
+        })?;
         Ok(features)
     }
 
-    /// Says that `queue` has `size` entries at most. All have to be set up before the device goes to the bus.
+    /// Says that `queue` has `size` entries at most. All have to be set up before the device goes
+    /// to the bus.
     pub fn set_up(&self, queue: u16, size: u16) -> Result<(), Error> {
         let mut config = QueueConfig { index: queue.into(), max_size: size, reserved: [0; 13] };
         // SAFETY: the operation reads one structure.
@@ -105,14 +118,18 @@ impl Device {
         Ok(Vring { index: queue, size, descriptors, driver, device, available, ready: ready != 0 })
     }
 
-    /// Raises `event`, an eventfd, whenever the driver kicks `queue`, from now on up to the next reset.
+    /// Raises `event`, an eventfd, whenever the driver kicks `queue`, from now on up to the next
+    /// reset.
     pub fn kicks(&self, queue: u16, event: BorrowedFd<'_>) -> Result<(), Error> {
         let mut setup = QueueEvent { index: queue.into(), fd: event.as_raw_fd() };
         // SAFETY: the operation reads one structure.
-        self.checked("VDUSE_VQ_SETUP_KICKFD", unsafe { self.ioctl(uapi::VQ_SETUP_KICKFD, &raw mut setup) })
+        self.checked("VDUSE_VQ_SETUP_KICKFD", unsafe {
+            self.ioctl(uapi::VQ_SETUP_KICKFD, &raw mut setup)
+        })
     }
 
-    /// Interrupts the driver for `queue`. That it has none, or is being reset, is nothing that could be mended here.
+    /// Interrupts the driver for `queue`. That it has none, or is being reset, is nothing that
+    /// could be mended here.
     #[inline]
     pub fn interrupt(&self, queue: u16) {
         let mut index = u32::from(queue);
@@ -123,16 +140,20 @@ impl Device {
     /// Changes the configuration from `offset` on, and tells the driver.
     pub fn set_config(&self, offset: u32, bytes: &[u8]) -> Result<(), Error> {
         let head = ConfigData { offset, length: bytes.len() as u32 };
-        let mut whole = [&head.offset.to_ne_bytes()[..], &head.length.to_ne_bytes(), bytes].concat();
+        let mut whole =
+            [&head.offset.to_ne_bytes()[..], &head.length.to_ne_bytes(), bytes].concat();
         // SAFETY: the operation reads two words and as many bytes behind them as the second says.
-        self.checked("VDUSE_DEV_SET_CONFIG", unsafe { self.ioctl(uapi::SET_CONFIG, whole.as_mut_ptr()) })?;
+        self.checked("VDUSE_DEV_SET_CONFIG", unsafe {
+            self.ioctl(uapi::SET_CONFIG, whole.as_mut_ptr())
+        })?;
         // Before there is a driver nobody needs to be told.
         // SAFETY: the operation takes nothing.
         let _ = unsafe { libc::ioctl(self.file.as_raw_fd(), uapi::INJECT_CONFIG_IRQ) };
         Ok(())
     }
 
-    /// The first region that has something of `start..=last`, and a descriptor by which it can be mapped; `None` if nothing is mapped there.
+    /// The first region that has something of `start..=last`, and a descriptor by which it can be
+    /// mapped; `None` if nothing is mapped there.
     pub fn region(&self, start: u64, last: u64) -> io::Result<Option<(OwnedFd, IotlbEntry)>> {
         let mut entry = IotlbEntry { start, last, ..IotlbEntry::default() };
         // SAFETY: the operation reads and writes one structure.
@@ -147,11 +168,14 @@ impl Device {
         }
     }
 
-    /// What the kernel asks for, if it does. It is [answered](Self::answer) within 30 seconds, or the device is broken for good.
+    /// What the kernel asks for, if it does. It is [answered](Self::answer) within 30 seconds, or
+    /// the device is broken for good.
     pub fn message(&self) -> io::Result<Option<Message>> {
         let mut message = uapi::Message::default();
         // SAFETY: the structure is words without padding, which take any bytes.
-        let bytes = unsafe { std::slice::from_raw_parts_mut((&raw mut message).cast::<u8>(), size_of_val(&message)) };
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut((&raw mut message).cast::<u8>(), size_of_val(&message))
+        };
         match (&self.file).read(bytes) {
             Ok(_) => Ok(Some(Message::of(&message))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -159,15 +183,19 @@ impl Device {
         }
     }
 
-    /// Answers `message`; for [`Request::State`] with the available index up to which the queue has come.
+    /// Answers `message`; for [`Request::State`] with the available index up to which the queue has
+    /// come.
     pub fn answer(&self, message: &Message, answer: Result<u16, ()>) -> io::Result<()> {
         let result = if answer.is_ok() { uapi::RESULT_OK } else { uapi::RESULT_FAILED };
-        let mut response = uapi::Message { first: message.id, second: result, ..uapi::Message::default() };
+        let mut response =
+            uapi::Message { first: message.id, second: result, ..uapi::Message::default() };
         if let (Request::State { queue }, Ok(available)) = (message.request, answer) {
             (response.body[0], response.body[1]) = (queue, available.into());
         }
         // SAFETY: the structure is words without padding.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const response).cast::<u8>(), size_of_val(&response)) };
+        let bytes = unsafe {
+            std::slice::from_raw_parts((&raw const response).cast::<u8>(), size_of_val(&response))
+        };
         (&self.file).write_all(bytes)
     }
 
@@ -179,7 +207,11 @@ impl Device {
     }
 
     fn checked(&self, what: &str, result: i32) -> Result<(), Error> {
-        if result < 0 { Err(Error::os(format!("{what} {}", self.name), io::Error::last_os_error())) } else { Ok(()) }
+        if result < 0 {
+            Err(Error::os(format!("{what} {}", self.name), io::Error::last_os_error()))
+        } else {
+            Ok(())
+        }
     }
 }
 

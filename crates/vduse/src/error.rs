@@ -6,19 +6,27 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel has no VDUSE, or not yet.
-    #[error("this kernel offers no VDUSE (/dev/vduse/control is missing): load it with `modprobe vduse` (Linux 5.15 and later)")]
+    #[error(
+        "this kernel offers no VDUSE (/dev/vduse/control is missing): load it with `modprobe \
+        vduse` (Linux 5.15 and later)"
+    )]
     Missing,
     /// The caller may not.
     #[error(
-        "/dev/vduse: permission denied: making, serving and deleting VDUSE devices needs root (CAP_SYS_ADMIN, for a network card CAP_NET_ADMIN)"
+        "/dev/vduse: permission denied: making, serving and deleting VDUSE devices needs root \
+        (CAP_SYS_ADMIN, for a network card CAP_NET_ADMIN)"
     )]
     Permission,
     /// No name of a device.
-    #[error("'{0}' is no name of a VDUSE device: 1 to 63 letters, digits, '-', '_' and '.', and not 'control'")]
+    #[error(
+        "'{0}' is no name of a VDUSE device: 1 to 63 letters, digits, '-', '_' and '.', and not \
+        'control'"
+    )]
     Name(String),
     /// There is a device of that name.
     #[error(
-        "/dev/vduse/{0} exists: its server has died, or it is another program's: go on with it by its name, or choose another one"
+        "/dev/vduse/{0} exists: its server has died, or it is another program's: go on with it by \
+        its name, or choose another one"
     )]
     Exists(String),
     /// Another process has it open.
@@ -31,7 +39,9 @@ pub enum Error {
     #[error("/dev/vduse/{0} is not ready: its server has not set its queues up yet; try again")]
     NotReady(String),
     /// There is nobody on the bus who takes such devices.
-    #[error("the kernel has no management device 'vduse' on its vDPA bus: load it with `modprobe vduse`")]
+    #[error(
+        "the kernel has no management device 'vduse' on its vDPA bus: load it with `modprobe vduse`"
+    )]
     NoManagement,
     /// The bus itself is not there.
     #[error("this kernel has no vDPA bus: load it with `modprobe vdpa`")]
@@ -46,7 +56,8 @@ pub enum Error {
     },
     /// What the driver has written makes no sense.
     #[error(
-        "what the driver has written into virtqueue {queue} makes no sense ({fault}): it is served again after a reset (unbind and bind its driver)"
+        "what the driver has written into virtqueue {queue} makes no sense ({fault}): it is served \
+        again after a reset (unbind and bind its driver)"
     )]
     Driver {
         /// Which queue.

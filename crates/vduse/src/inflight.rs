@@ -1,9 +1,12 @@
 //! What is in flight, in a file that outlives its writer.
 //!
 //! # Why
-//! A driver's ring says what was offered and what was used. What a server has taken and not yet given back is known to nobody when it dies, because places of the ring are used again.
-//! So each chain's head has a byte here, set when it is taken and cleared after it was given back; and beside it stands the used index up to which that has been done. All else
-//! follows: the chains used since then are read from the device's ring, and what was taken are the used and those in flight. One store takes a chain, whenever the process dies.
+//! A driver's ring says what was offered and what was used. What a server has taken and not yet
+//! given back is known to nobody when it dies, because places of the ring are used again. So each
+//! chain's head has a byte here, set when it is taken and cleared after it was given back; and
+//! beside it stands the used index up to which that has been done. All else follows: the chains
+//! used since then are read from the device's ring, and what was taken are the used and those in
+//! flight. One store takes a chain, whenever the process dies.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -54,12 +57,20 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Inflight {
-    /// A new one, in place of any that is there. `identity` says what the device is, in at most [`IDENTITY`] bytes.
+    /// A new one, in place of any that is there. `identity` says what the device is, in at most
+    /// [`IDENTITY`] bytes.
     pub fn create(path: &Path, (queues, size): (u16, u16), identity: &[u8]) -> Result<Self, Error> {
-        let failed = |cause| Error::os(format!("{}: making the log of what is in flight", path.display()), cause);
+        let failed = |cause| {
+            Error::os(format!("{}: making the log of what is in flight", path.display()), cause)
+        };
         let _ = std::fs::remove_file(path);
-        let opened =
-            File::options().read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path);
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path);
         let mut file = opened.map_err(failed)?;
         file.set_len(bytes(queues, size) as u64).map_err(failed)?;
         file.write_all(&head(queues, size, identity)).map_err(failed)?;
@@ -69,7 +80,8 @@ impl Inflight {
     /// The one that a dead server has left, if it is of such a device.
     pub fn open(path: &Path, (queues, size): (u16, u16), identity: &[u8]) -> Result<Self, Error> {
         let refused = |reason: String| Error::Log { path: path.display().to_string(), reason };
-        let opened = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
+        let opened =
+            File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
         let mut file = opened.map_err(|error| {
             refused(format!("what was in flight is not known without it ({error}): nobody can go on with this device"))
         })?;
@@ -89,14 +101,21 @@ impl Inflight {
     /// The one that is there, of whatever device: for who ends it.
     pub fn left(path: &Path) -> Result<Self, Error> {
         let refused = |reason: String| Error::Log { path: path.display().to_string(), reason };
-        let opened = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
+        let opened =
+            File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
         let mut file = opened.map_err(|error| refused(error.to_string()))?;
         let about = file.metadata().map_err(|error| refused(error.to_string()))?;
         let mut found = [0; HEAD];
         let word = |found: &[u8; HEAD], at: usize| u16::from_ne_bytes([found[at], found[at + 1]]);
-        let read = file.read_exact(&mut found).is_ok() && found[..8] == MAGIC && found[8..12] == VERSION.to_ne_bytes();
+        let read = file.read_exact(&mut found).is_ok()
+            && found[..8] == MAGIC
+            && found[8..12] == VERSION.to_ne_bytes();
         let (queues, size) = (word(&found, 12), word(&found, 14));
-        if !read || size == 0 || about.uid() != rustix::process::geteuid().as_raw() || about.len() != bytes(queues, size) as u64 {
+        if !read
+            || size == 0
+            || about.uid() != rustix::process::geteuid().as_raw()
+            || about.len() != bytes(queues, size) as u64
+        {
             return Err(refused("it is no log of what is in flight".into()));
         }
         Self::map(path, &file, (queues, size))
@@ -105,9 +124,20 @@ impl Inflight {
     fn map(path: &Path, file: &File, (queues, size): (u16, u16)) -> Result<Self, Error> {
         let bytes = bytes(queues, size);
         // SAFETY: a new mapping, anywhere.
-        let base = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0) };
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        };
         let base = base.ok().and_then(|base| NonNull::new(base.cast()));
-        let base = base.ok_or_else(|| Error::os(format!("{}: mapping it", path.display()), std::io::Error::last_os_error()))?;
+        let base = base.ok_or_else(|| {
+            Error::os(format!("{}: mapping it", path.display()), std::io::Error::last_os_error())
+        })?;
         Ok(Self { map: Arc::new(Map { base, bytes, path: path.into() }), queues, size })
     }
 
@@ -243,9 +273,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         drop(Inflight::create(&path, (1, 64), b"disk").unwrap());
-        for (shape, identity) in [((2, 64), &b"disk"[..]), ((1, 128), b"disk"), ((1, 64), b"other"), ((1, 64), b"disk2")] {
+        for (shape, identity) in
+            [((2, 64), &b"disk"[..]), ((1, 128), b"disk"), ((1, 64), b"other"), ((1, 64), b"disk2")]
+        {
             assert!(matches!(Inflight::open(&path, shape, identity), Err(Error::Log { .. })));
         }
-        assert!(matches!(Inflight::open(&folder.path().join("none"), (1, 64), b"disk"), Err(Error::Log { .. })));
+        assert!(matches!(
+            Inflight::open(&folder.path().join("none"), (1, 64), b"disk"),
+            Err(Error::Log { .. })
+        ));
     }
 }

@@ -1,8 +1,11 @@
-//! The driver's memory as far as the device reaches it: regions of the IOTLB, each mapped when it is first needed.
+//! The driver's memory as far as the device reaches it: regions of the IOTLB, each mapped when it
+//! is first needed.
 //!
 //! # Pages that are not there
-//! Within its bounce region the kernel has only those pages that something was ever bounced by; touching another one kills the process (SIGBUS). So each page is
-//! asked for once (`MADV_POPULATE_WRITE`), which fails instead, and is remembered: it stays until the region is unmapped. On the way of requests that is a look into a bitmap.
+//! Within its bounce region the kernel has only those pages that something was ever bounced by;
+//! touching another one kills the process (SIGBUS). So each page is asked for once
+//! (`MADV_POPULATE_WRITE`), which fails instead, and is remembered: it stays until the region is
+//! unmapped. On the way of requests that is a look into a bitmap.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -57,13 +60,18 @@ unsafe impl Send for Memory {}
 impl Memory {
     /// Of the driver of `device`; nothing is mapped yet.
     pub fn new(device: Arc<Device>) -> Self {
-        Self { device: Some(device), regions: Vec::with_capacity(MOST_REGIONS), page: rustix::param::page_size() as u64 }
+        Self {
+            device: Some(device),
+            regions: Vec::with_capacity(MOST_REGIONS),
+            page: rustix::param::page_size() as u64,
+        }
     }
 
     /// Of no device: zeroes at these addresses, so many bytes each. For tests of what is above.
     #[doc(hidden)]
     pub fn of_zeroes(ranges: &[(u64, usize)]) -> std::io::Result<Self> {
-        let mut memory = Self { device: None, regions: Vec::new(), page: rustix::param::page_size() as u64 };
+        let mut memory =
+            Self { device: None, regions: Vec::new(), page: rustix::param::page_size() as u64 };
         for &(start, bytes) in ranges {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
             // SAFETY: a new mapping, anywhere.
@@ -79,11 +87,14 @@ impl Memory {
         self.regions.push(Region { start, bytes, base, access, present: vec![0; words].into() });
     }
 
-    /// Finds `len` bytes at `iova`, all in one region and there for `access`. Maps the region if that was not needed before.
+    /// Finds `len` bytes at `iova`, all in one region and there for `access`. Maps the region if
+    /// that was not needed before.
     #[inline]
     pub fn place(&mut self, iova: u64, len: u32, access: Access) -> Result<Place, Fault> {
         let unmapped = Fault::Unmapped { iova, len: len.into() };
-        let find = |regions: &[Region]| regions.iter().position(|region| iova.wrapping_sub(region.start) < region.bytes);
+        let find = |regions: &[Region]| {
+            regions.iter().position(|region| iova.wrapping_sub(region.start) < region.bytes)
+        };
         let number = match find(&self.regions) {
             Some(number) => number,
             None => {
@@ -92,8 +103,12 @@ impl Memory {
             }
         };
         let region = &mut self.regions[number];
-        let (offset, wanted) = (iova - region.start, if access == Access::Write { WRITE } else { READ });
-        if u64::from(len) > region.bytes - offset || region.access & wanted == 0 || !region.populate(offset, len, self.page) {
+        let (offset, wanted) =
+            (iova - region.start, if access == Access::Write { WRITE } else { READ });
+        if u64::from(len) > region.bytes - offset
+            || region.access & wanted == 0
+            || !region.populate(offset, len, self.page)
+        {
             return Err(unmapped);
         }
         Ok(Place { region: number as u32, len, offset })
@@ -104,8 +119,9 @@ impl Memory {
         let (fd, entry) = self.device.as_ref()?.region(iova, iova).ok().flatten()?;
         let bytes = entry.last.checked_sub(entry.start)?.checked_add(1)?;
         // Regions that overlap are no two regions.
-        let overlaps =
-            self.regions.iter().any(|known| known.start <= entry.last && entry.start <= known.start + (known.bytes - 1));
+        let overlaps = self.regions.iter().any(|known| {
+            known.start <= entry.last && entry.start <= known.start + (known.bytes - 1)
+        });
         if overlaps || self.regions.len() == MOST_REGIONS {
             return None;
         }
@@ -119,7 +135,8 @@ impl Memory {
     pub(crate) fn pointer(&self, place: Place, skip: u32, len: u32) -> Option<NonNull<u8>> {
         let region = self.regions.get(place.region as usize)?;
         let offset = place.offset + u64::from(skip);
-        let fits = u64::from(skip) + u64::from(len) <= place.len.into() && offset + u64::from(len) <= region.bytes;
+        let fits = u64::from(skip) + u64::from(len) <= place.len.into()
+            && offset + u64::from(len) <= region.bytes;
         // SAFETY: within the region's mapping, as was just seen.
         fits.then(|| unsafe { region.base.add(offset as usize) })
     }
@@ -128,7 +145,8 @@ impl Memory {
     #[inline]
     pub fn read(&self, place: Place, skip: u32, to: &mut [u8]) -> bool {
         let Some(from) = self.pointer(place, skip, to.len() as u32) else { return false };
-        // SAFETY: `pointer` has proved the range. The driver may write it meanwhile: any bytes will do, and no reference is made to it.
+        // SAFETY: `pointer` has proved the range. The driver may write it meanwhile: any bytes will
+        // do, and no reference is made to it.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) };
         true
     }
@@ -162,7 +180,11 @@ impl Region {
     fn ask(&self, number: u64, page: u64) -> bool {
         let at = number * page;
         let len = page.min(self.bytes - at);
-        let advice = if self.access & WRITE == 0 { Advice::LinuxPopulateRead } else { Advice::LinuxPopulateWrite };
+        let advice = if self.access & WRITE == 0 {
+            Advice::LinuxPopulateRead
+        } else {
+            Advice::LinuxPopulateWrite
+        };
         // SAFETY: within the region's mapping; the bytes stay as they are.
         unsafe { madvise(self.base.add(at as usize).as_ptr().cast(), len as usize, advice) }.is_ok()
     }
@@ -180,7 +202,9 @@ impl Drop for Memory {
 fn map(fd: &OwnedFd, offset: u64, bytes: usize, access: u8) -> Option<*mut u8> {
     let write = if access & WRITE == 0 { ProtFlags::empty() } else { ProtFlags::WRITE };
     // SAFETY: a new mapping, anywhere.
-    let base = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | write, MapFlags::SHARED, fd, offset) };
+    let base = unsafe {
+        mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | write, MapFlags::SHARED, fd, offset)
+    };
     base.ok().map(|base| base.cast())
 }
 
@@ -200,8 +224,13 @@ mod tests {
     #[test]
     fn a_range_beyond_its_region_is_not_mapped() {
         let mut memory = Memory::of_zeroes(&[(0x1000, 4096)]).unwrap();
-        for (iova, len) in [(0, 1), (0xfff, 2), (0x1fff, 2), (0x2000, 1), (u64::MAX, 2), (0x1000, u32::MAX)] {
-            assert_eq!(memory.place(iova, len, Access::Read), Err(Fault::Unmapped { iova, len: len.into() }));
+        for (iova, len) in
+            [(0, 1), (0xfff, 2), (0x1fff, 2), (0x2000, 1), (u64::MAX, 2), (0x1000, u32::MAX)]
+        {
+            assert_eq!(
+                memory.place(iova, len, Access::Read),
+                Err(Fault::Unmapped { iova, len: len.into() })
+            );
         }
     }
 
@@ -229,6 +258,10 @@ mod tests {
     fn bytes_beyond_a_place_are_not_copied() {
         let mut memory = Memory::of_zeroes(&[(0, 4096)]).unwrap();
         let place = memory.place(0, 8, Access::Write).unwrap();
-        assert!(!memory.write(place, 4, &[0; 5]) && !memory.read(place, 9, &mut []) && memory.read(place, 8, &mut []));
+        assert!(
+            !memory.write(place, 4, &[0; 5])
+                && !memory.read(place, 9, &mut [])
+                && memory.read(place, 8, &mut [])
+        );
     }
 }

@@ -1,8 +1,10 @@
 //! The device's side of a split virtqueue. [virtio 2.7]
 //!
 //! # Ordering
-//! The driver's index is loaded before what it announces (Acquire), and ours is stored behind what it announces (Release). Before either side looks whether the other wants to be told, its
-//! own index is visible to the other: a full fence between the two, on both sides [virtio 2.7.13.4.1, 2.7.14].
+//! The driver's index is loaded before what it announces (Acquire), and ours is stored behind what
+//! it announces (Release). Before either side looks whether the other wants to be told, its own
+//! index is visible to the other: a full fence between the two, on both sides [virtio 2.7.13.4.1,
+//! 2.7.14].
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -33,7 +35,8 @@ pub enum Begin {
 
 /// A virtqueue, for one thread.
 ///
-/// After a [`Fault`] it is of no use until the driver resets its device: whoever takes on gets the same fault.
+/// After a [`Fault`] it is of no use until the driver resets its device: whoever takes on gets the
+/// same fault.
 #[derive(Debug)]
 pub struct Queue {
     memory: Memory,
@@ -52,10 +55,19 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The queue that the driver has at `vring`, with the `features` that were agreed upon. With a `log`, what is in flight is known after this process, too.
-    pub fn open(mut memory: Memory, vring: &Vring, features: u64, log: Option<Log>, begin: Begin) -> Result<Self, Fault> {
+    /// The queue that the driver has at `vring`, with the `features` that were agreed upon. With a
+    /// `log`, what is in flight is known after this process, too.
+    pub fn open(
+        mut memory: Memory,
+        vring: &Vring,
+        features: u64,
+        log: Option<Log>,
+        begin: Begin,
+    ) -> Result<Self, Fault> {
         let (size, has) = (vring.size, |feature| features & feature != 0);
-        let aligned = vring.descriptors.is_multiple_of(16) && vring.driver.is_multiple_of(2) && vring.device.is_multiple_of(4);
+        let aligned = vring.descriptors.is_multiple_of(16)
+            && vring.driver.is_multiple_of(2)
+            && vring.device.is_multiple_of(4);
         let logged = log.as_ref().is_none_or(|log| size <= u32::from(log.size()));
         if !size.is_power_of_two() || size > MOST || !aligned || !logged {
             return Err(Fault::Shape(size));
@@ -130,7 +142,8 @@ impl Queue {
         self.available
     }
 
-    /// Heads of chains that a process before this one has taken and not given back: each is [taken again](Self::take_again). Those whom no log knows are lost.
+    /// Heads of chains that a process before this one has taken and not given back: each is [taken
+    /// again](Self::take_again). Those whom no log knows are lost.
     pub fn in_flight(&self) -> Vec<u16> {
         self.log.as_ref().map(|log| log.heads().collect()).unwrap_or_default()
     }
@@ -141,7 +154,8 @@ impl Queue {
         self.offered() != 0
     }
 
-    /// Chains that the driver has offered and that were not taken: of a hostile one, more than there can be, of which [`take`](Self::take) says so.
+    /// Chains that the driver has offered and that were not taken: of a hostile one, more than
+    /// there can be, of which [`take`](Self::take) says so.
     #[inline]
     pub fn offered(&self) -> u16 {
         u16::from_le(self.driver.word16(2).load(Ordering::Acquire)).wrapping_sub(self.available)
@@ -157,7 +171,9 @@ impl Queue {
         if ahead > self.size {
             return Err(Fault::Index { ahead, size: self.size });
         }
-        let head = u16::from_le(self.driver.word16(4 + 2 * self.slot(self.available)).load(Ordering::Relaxed));
+        let head = u16::from_le(
+            self.driver.word16(4 + 2 * self.slot(self.available)).load(Ordering::Relaxed),
+        );
         self.follow(head, chain)?;
         if let Some(log) = &self.log {
             if log.has(head) {
@@ -180,7 +196,8 @@ impl Queue {
         self.used = self.used.wrapping_sub(count.min(self.used.wrapping_sub(self.shown)));
     }
 
-    /// Gives the last `count` back that were taken, as if they were not: nothing of a queue with a log.
+    /// Gives the last `count` back that were taken, as if they were not: nothing of a queue with a
+    /// log.
     #[inline]
     pub fn untake(&mut self, count: u16) {
         if self.log.is_none() {
@@ -200,7 +217,8 @@ impl Queue {
             let (address, word) = match table {
                 None => {
                     let descriptor = 16 * usize::from(at);
-                    let load = |at: usize| u64::from_le(self.table.word64(at).load(Ordering::Relaxed));
+                    let load =
+                        |at: usize| u64::from_le(self.table.word64(at).load(Ordering::Relaxed));
                     (load(descriptor), load(descriptor + 8))
                 }
                 Some(place) => {
@@ -213,7 +231,12 @@ impl Queue {
             let (len, flags, next) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);
             if flags & INDIRECT != 0 {
                 let count = len / 16;
-                if !self.indirect || table.is_some() || flags & NEXT != 0 || !len.is_multiple_of(16) || count == 0 || count > MOST
+                if !self.indirect
+                    || table.is_some()
+                    || flags & NEXT != 0
+                    || !len.is_multiple_of(16)
+                    || count == 0
+                    || count > MOST
                 {
                     return Err(Fault::Indirect(at));
                 }
@@ -232,7 +255,8 @@ impl Queue {
         }
     }
 
-    /// The chain of `head` is done, of which `written` bytes were written. The driver sees it after [`publish`](Self::publish).
+    /// The chain of `head` is done, of which `written` bytes were written. The driver sees it after
+    /// [`publish`](Self::publish).
     #[inline]
     pub fn put(&mut self, head: u16, written: u32) {
         let at = 4 + 8 * self.slot(self.used);
@@ -260,25 +284,31 @@ impl Queue {
         }
         fence(Ordering::SeqCst);
         if self.event_index {
-            let event = u16::from_le(self.driver.word16(4 + 2 * usize::from(self.size)).load(Ordering::Relaxed));
+            let event = u16::from_le(
+                self.driver.word16(4 + 2 * usize::from(self.size)).load(Ordering::Relaxed),
+            );
             return now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before);
         }
         u16::from_le(self.driver.word16(0).load(Ordering::Relaxed)) & NO_INTERRUPT == 0
     }
 
-    /// Asks the driver to kick for what it offers next; whether there is something already, so that it is no use to wait.
+    /// Asks the driver to kick for what it offers next; whether there is something already, so that
+    /// it is no use to wait.
     #[inline]
     pub fn want_kicks(&mut self) -> bool {
         self.want_kicks_for(1)
     }
 
-    /// Asks the driver to kick once it has offered `count` chains that were not taken (without EVENT_IDX, for each); whether there are so many already.
+    /// Asks the driver to kick once it has offered `count` chains that were not taken (without
+    /// EVENT_IDX, for each); whether there are so many already.
     #[inline]
     pub fn want_kicks_for(&mut self, count: u16) -> bool {
         let count = count.clamp(1, self.size);
         if self.event_index {
             let event = self.available.wrapping_add(count - 1);
-            self.device.word16(4 + 8 * usize::from(self.size)).store(event.to_le(), Ordering::Relaxed);
+            self.device
+                .word16(4 + 8 * usize::from(self.size))
+                .store(event.to_le(), Ordering::Relaxed);
         } else {
             self.device.word16(0).store(0, Ordering::Relaxed);
         }

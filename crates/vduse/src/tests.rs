@@ -15,11 +15,20 @@ const EVENT: u64 = features::ALL;
 type Descriptor = (u64, u32, u16, u16);
 
 fn vring(size: u32) -> Vring {
-    Vring { index: 0, size, descriptors: TABLE, driver: DRIVER, device: DEVICE, available: 0, ready: true }
+    Vring {
+        index: 0,
+        size,
+        descriptors: TABLE,
+        driver: DRIVER,
+        device: DEVICE,
+        available: 0,
+        ready: true,
+    }
 }
 
 fn memory() -> Memory {
-    Memory::of_zeroes(&[(TABLE, 0x3000), (DRIVER, 0x4000), (DEVICE, 0x8000), (DATA, DATA_BYTES)]).unwrap()
+    Memory::of_zeroes(&[(TABLE, 0x3000), (DRIVER, 0x4000), (DEVICE, 0x8000), (DATA, DATA_BYTES)])
+        .unwrap()
 }
 
 /// The driver's half, with one queue.
@@ -36,7 +45,8 @@ impl Driver {
     }
 
     fn with_log(size: u16, features: u64, log: Option<Log>) -> Self {
-        let queue = Queue::open(memory(), &vring(size.into()), features, log, Begin::Fresh).unwrap();
+        let queue =
+            Queue::open(memory(), &vring(size.into()), features, log, Begin::Fresh).unwrap();
         Self { queue, size, offered: 0, seen: 0 }
     }
 
@@ -54,7 +64,10 @@ impl Driver {
     }
 
     fn describe(&mut self, table: u64, number: u16, (address, len, flags, next): Descriptor) {
-        let word = u128::from(address) | u128::from(len) << 64 | u128::from(flags) << 96 | u128::from(next) << 112;
+        let word = u128::from(address)
+            | u128::from(len) << 64
+            | u128::from(flags) << 96
+            | u128::from(next) << 112;
         self.write(table + 16 * u64::from(number), &word.to_le_bytes());
     }
 
@@ -70,7 +83,10 @@ impl Driver {
         let mut all = Vec::new();
         while self.seen != index {
             let entry: [u8; 8] = self.read(DEVICE + 4 + 8 * u64::from(self.seen % self.size));
-            all.push((u32::from_le_bytes(entry[..4].try_into().unwrap()), u32::from_le_bytes(entry[4..].try_into().unwrap())));
+            all.push((
+                u32::from_le_bytes(entry[..4].try_into().unwrap()),
+                u32::from_le_bytes(entry[4..].try_into().unwrap()),
+            ));
             self.seen = self.seen.wrapping_add(1);
         }
         all
@@ -84,7 +100,9 @@ impl Driver {
     /// Another process goes on with the same memory.
     fn reborn(self, log: Option<Log>) -> Self {
         let Self { queue, size, offered, seen } = self;
-        let queue = Queue::open(queue.into_memory(), &vring(size.into()), EVENT, log, Begin::Resume).unwrap();
+        let queue =
+            Queue::open(queue.into_memory(), &vring(size.into()), EVENT, log, Begin::Resume)
+                .unwrap();
         Self { queue, size, offered, seen }
     }
 }
@@ -139,7 +157,9 @@ fn what_makes_no_sense_is_a_fault_and_stays_one() {
     ];
     for (descriptors, fault) in cases {
         let mut driver = Driver::new(8, EVENT);
-        descriptors.iter().for_each(|&(number, descriptor)| driver.describe(TABLE, number, descriptor));
+        descriptors
+            .iter()
+            .for_each(|&(number, descriptor)| driver.describe(TABLE, number, descriptor));
         driver.offer(0);
         assert_eq!(driver.take().unwrap_err(), fault);
         assert_eq!(driver.take().unwrap_err(), fault);
@@ -149,7 +169,9 @@ fn what_makes_no_sense_is_a_fault_and_stays_one() {
 #[test]
 fn a_chain_of_more_pieces_than_there_is_room_for_is_a_fault() {
     let mut driver = Driver::new(16, EVENT);
-    (0..9).for_each(|number| driver.describe(TABLE, number, (DATA, 8, u16::from(number < 8), number + 1)));
+    (0..9).for_each(|number| {
+        driver.describe(TABLE, number, (DATA, 8, u16::from(number < 8), number + 1))
+    });
     driver.offer(0);
     assert_eq!(driver.take().unwrap_err(), Fault::Long(0));
 }
@@ -163,7 +185,9 @@ fn an_index_that_is_further_ahead_than_the_ring_is_long_is_a_fault() {
 
 #[test]
 fn a_ring_that_cannot_be_is_not_opened() {
-    let open = |vring: Vring| Queue::open(memory(), &vring, EVENT, None, Begin::Fresh).map(drop).unwrap_err();
+    let open = |vring: Vring| {
+        Queue::open(memory(), &vring, EVENT, None, Begin::Fresh).map(drop).unwrap_err()
+    };
     for size in [0, 3, 65536] {
         assert_eq!(open(vring(size)), Fault::Shape(size));
     }

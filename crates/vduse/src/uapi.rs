@@ -108,7 +108,8 @@ pub struct QueueEvent {
     pub fd: i32,
 }
 
-/// `struct vduse_dev_request`, and `struct vduse_dev_response`, which has its result where that has its first reserved word.
+/// `struct vduse_dev_request`, and `struct vduse_dev_response`, which has its result where that has
+/// its first reserved word.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Message {

@@ -1,12 +1,13 @@
-//! The vDPA bus: a device is attached, found, and taken away, by generic netlink. [linux/vdpa.h, linux/genetlink.h]
+//! The vDPA bus: a device is attached, found, and taken away, by generic netlink. [linux/vdpa.h,
+//! linux/genetlink.h]
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use netlink_packet_core::{
-    DefaultNla, Emitable, NLM_F_ACK, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-    NetlinkSerializable, NlasIterator,
+    DefaultNla, Emitable, NLM_F_ACK, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NetlinkSerializable, NlasIterator,
 };
 use netlink_sys::protocols::NETLINK_GENERIC;
 use netlink_sys::{Socket, SocketAddr};
@@ -27,25 +28,31 @@ const DEV_DEL: u8 = 4;
 const MGMTDEV_DEV_NAME: u16 = 2;
 const DEV_NAME: u16 = 4;
 
-/// Attaches the device of that name, which is served: its driver asks for its status and for more before this returns. [`Error::NotReady`] of one whose queues are not set up yet.
+/// Attaches the device of that name, which is served: its driver asks for its status and for more
+/// before this returns. [`Error::NotReady`] of one whose queues are not set up yet.
 pub fn attach(name: &str) -> Result<(), Error> {
     check_name(name)?;
     let attributes = [text(MGMTDEV_DEV_NAME, "vduse"), text(DEV_NAME, name)];
     ask(DEV_NEW, &attributes).map_err(|error| match error {
         Asked::NoBus => Error::NoBus,
         Asked::Failed(error) if error.raw_os_error() == Some(libc::ENODEV) => Error::NoManagement,
-        Asked::Failed(error) if error.raw_os_error() == Some(libc::EINVAL) => Error::NotReady(name.into()),
+        Asked::Failed(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Error::NotReady(name.into())
+        }
         Asked::Failed(error) => Error::os(format!("attaching {name} to the vDPA bus"), error),
     })
 }
 
-/// Takes it away from its driver and from the bus. It is served until this returns. That it is not there is as good.
+/// Takes it away from its driver and from the bus. It is served until this returns. That it is not
+/// there is as good.
 pub fn detach(name: &str) -> Result<(), Error> {
     check_name(name)?;
     match ask(DEV_DEL, &[text(DEV_NAME, name)]) {
         Ok(()) | Err(Asked::NoBus) => Ok(()),
         Err(Asked::Failed(error)) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
-        Err(Asked::Failed(error)) => Err(Error::os(format!("taking {name} from the vDPA bus"), error)),
+        Err(Asked::Failed(error)) => {
+            Err(Error::os(format!("taking {name} from the vDPA bus"), error))
+        }
     }
 }
 
@@ -54,7 +61,8 @@ pub fn is_attached(name: &str) -> bool {
     check_name(name).is_ok() && fs::exists(Path::new(DEVICES).join(name)).unwrap_or(false)
 }
 
-/// Who has made it, by its [`Shape`](crate::Shape); `None` unless it is on the bus and `virtio_vdpa` has taken it.
+/// Who has made it, by its [`Shape`](crate::Shape); `None` unless it is on the bus and
+/// `virtio_vdpa` has taken it.
 pub fn vendor(name: &str) -> Option<u32> {
     number(&virtio(name)?.join("vendor"))
 }
@@ -76,7 +84,11 @@ fn entries(path: PathBuf) -> impl Iterator<Item = fs::DirEntry> {
 /// What `virtio_vdpa` has made of it.
 fn virtio(name: &str) -> Option<PathBuf> {
     check_name(name).ok()?;
-    Some(entries(Path::new(DEVICES).join(name)).find(|entry| entry.file_name().to_string_lossy().starts_with("virtio"))?.path())
+    Some(
+        entries(Path::new(DEVICES).join(name))
+            .find(|entry| entry.file_name().to_string_lossy().starts_with("virtio"))?
+            .path(),
+    )
 }
 
 /// What the virtio bus calls it; `None` as of [`vendor`].
@@ -84,7 +96,8 @@ pub fn device(name: &str) -> Option<String> {
     virtio(name)?.file_name()?.to_str().map(str::to_owned)
 }
 
-/// What the kernel's driver has made of it, in a `class` of sysfs: `block` or `net`. `None` if no driver has taken it (`modprobe virtio_vdpa`, `virtio_blk`, `virtio_net`).
+/// What the kernel's driver has made of it, in a `class` of sysfs: `block` or `net`. `None` if no
+/// driver has taken it (`modprobe virtio_vdpa`, `virtio_blk`, `virtio_net`).
 pub fn found_as(name: &str, class: &str) -> Option<String> {
     entries(virtio(name)?.join(class)).next()?.file_name().into_string().ok()
 }
@@ -106,7 +119,8 @@ fn ask(command: u8, attributes: &[DefaultNla]) -> Result<(), Asked> {
     let mut socket = Socket::new(NETLINK_GENERIC)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
-    let known = exchange(&socket, Generic::new(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "vdpa")]));
+    let known =
+        exchange(&socket, Generic::new(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "vdpa")]));
     let family = match known {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Err(Asked::NoBus),
         known => known?.ok_or(Asked::NoBus)?,
@@ -129,7 +143,11 @@ fn exchange(socket: &Socket, request: Generic) -> io::Result<Option<u16>> {
             received => received?,
         };
         let mut rest = &answer[..length];
-        while let Some(size) = rest.first_chunk().map(|&size| u32::from_ne_bytes(size) as usize).filter(|&size| size >= 16) {
+        while let Some(size) = rest
+            .first_chunk()
+            .map(|&size| u32::from_ne_bytes(size) as usize)
+            .filter(|&size| size >= 16)
+        {
             let (one, others) = rest.split_at(size.min(rest.len()));
             rest = &others[others.len().min(size.next_multiple_of(4) - size)..];
             match NetlinkMessage::<Generic>::deserialize(one).map(|message| message.payload) {
@@ -212,8 +230,11 @@ mod tests {
 
     #[test]
     fn a_family_is_known_by_the_number_in_its_answer() {
-        let answer =
-            Generic::new(CONTROLLER, 1, &[text(FAMILY_NAME, "vdpa"), DefaultNla::new(FAMILY_ID, 33u16.to_ne_bytes().into())]);
+        let answer = Generic::new(
+            CONTROLLER,
+            1,
+            &[text(FAMILY_NAME, "vdpa"), DefaultNla::new(FAMILY_ID, 33u16.to_ne_bytes().into())],
+        );
         assert_eq!(answer.family(), Some(33));
         assert_eq!(Generic { family: 0, bytes: vec![1, 1] }.family(), None);
     }

@@ -31,7 +31,10 @@ fn a_living_mapping_is_read_and_written() {
 fn a_vanished_mapping_answers_all_ones_at_every_width() {
     let mapping = vanished();
     assert_eq!(mapping.read(0, 4), u64::MAX);
-    assert_eq!((mapping.read(1, 1), mapping.read(2, 2), mapping.read(PAGE, 8)), (u64::MAX, u64::MAX, u64::MAX));
+    assert_eq!(
+        (mapping.read(1, 1), mapping.read(2, 2), mapping.read(PAGE, 8)),
+        (u64::MAX, u64::MAX, u64::MAX)
+    );
 }
 
 #[test]
@@ -61,15 +64,22 @@ fn a_span_keeps_its_start_and_its_length_and_what_does_not_fit_is_refused() {
     let span = Span::new(0x7fff_ffff_f000, 3 * PAGE).unwrap();
     assert_eq!(span.range(), 0x7fff_ffff_f000..0x7fff_ffff_f000 + 3 * PAGE);
     assert!(Span::NONE.range().is_empty());
-    assert_eq!([(1, PAGE), (PAGE, 1), (PAGE, 1 << 36), (1 << 52, PAGE)].map(|(start, len)| Span::new(start, len)), [None; 4]);
+    assert_eq!(
+        [(1, PAGE), (PAGE, 1), (PAGE, 1 << 36), (1 << 52, PAGE)]
+            .map(|(start, len)| Span::new(start, len)),
+        [None; 4]
+    );
 }
 
 #[test]
 fn the_handler_never_sees_the_start_of_one_mapping_with_the_length_of_another() {
     let slot = Slot { span: AtomicU64::new(Span::NONE.0), gone: AtomicBool::new(false) };
-    let spans = [Span::NONE, Span::new(8 * PAGE, PAGE).unwrap(), Span::new(2 * PAGE, 100 * PAGE).unwrap()];
+    let spans =
+        [Span::NONE, Span::new(8 * PAGE, PAGE).unwrap(), Span::new(2 * PAGE, 100 * PAGE).unwrap()];
     std::thread::scope(|scope| {
-        scope.spawn(|| (0..200_000).for_each(|turn| slot.span.store(spans[turn % 3].0, Ordering::Release)));
+        scope.spawn(|| {
+            (0..200_000).for_each(|turn| slot.span.store(spans[turn % 3].0, Ordering::Release))
+        });
         assert!((0..200_000).all(|_| spans.contains(&slot.span())));
     });
 }
@@ -100,7 +110,10 @@ fn fault_elsewhere() {
     assert_eq!(guarded.read(0, 1), u64::MAX);
     let file = file(1);
     // SAFETY: a fresh mapping.
-    let other = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
+    let other = unsafe {
+        rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, &file, 0)
+    }
+    .unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
     // SAFETY: mapped; the fault is what is tested.
     unsafe { other.cast::<u8>().read_volatile() };

@@ -27,25 +27,36 @@ struct Attached {
     bus_errors: Option<Irq>,
 }
 
-/// The device of `lease`, for one driver. Its arena is all free; or it is as the driver before had `saved` it, which has handed the device over.
+/// The device of `lease`, for one driver. Its arena is all free; or it is as the driver before had
+/// `saved` it, which has handed the device over.
 pub fn attach(lease: Lease, saved: Option<&SavedArena>) -> Result<Arc<dyn Device>, Error> {
     attach_with(lease, saved, false)
 }
 
-/// The device of `lease`, of which nothing was stopped when its driver died, which had recorded its arena as `saved`. What that had mapped stays, as the device may still
-/// reach for it; [`Error::Busy`] if anything is mapped that is not in the record.
+/// The device of `lease`, of which nothing was stopped when its driver died, which had recorded its
+/// arena as `saved`. What that had mapped stays, as the device may still reach for it;
+/// [`Error::Busy`] if anything is mapped that is not in the record.
 pub fn attach_running(lease: Lease, saved: &SavedArena) -> Result<Arc<dyn Device>, Error> {
     attach_with(lease, Some(saved), true)
 }
 
-fn attach_with(lease: Lease, saved: Option<&SavedArena>, runs: bool) -> Result<Arc<dyn Device>, Error> {
+fn attach_with(
+    lease: Lease,
+    saved: Option<&SavedArena>,
+    runs: bool,
+) -> Result<Arc<dyn Device>, Error> {
     let (link, facts, fds) = Link::open(lease.into())?;
     let link = Arc::new(link);
     let mut fds = fds.into_iter();
-    let mut next = || fds.next().ok_or_else(|| Error::Claim(format!("{}: a descriptor is missing from its lease", facts.name)));
+    let mut next = || {
+        fds.next().ok_or_else(|| {
+            Error::Claim(format!("{}: a descriptor is missing from its lease", facts.name))
+        })
+    };
     let mut regions = Vec::new();
     for memory in facts.arena.iter().chain(&facts.mapped) {
-        let len = usize::try_from(memory.len).map_err(|_| Error::Invalid(format!("{}: a region of {memory:?}", facts.name)))?;
+        let len = usize::try_from(memory.len)
+            .map_err(|_| Error::Invalid(format!("{}: a region of {memory:?}", facts.name)))?;
         regions.push((*memory, Arc::new(Region::lent(next()?, memory.offset, len)?)));
     }
     let removal = if facts.removal { next()? } else { eventfd::new()? };
@@ -55,7 +66,9 @@ fn attach_with(lease: Lease, saved: Option<&SavedArena>, runs: bool) -> Result<A
     let device = if facts.device { Some(next()?) } else { None };
     let bars = (0..)
         .zip(&facts.bars)
-        .map(|(index, bar)| Some(self::bar(&link, &facts.name, (index, bar.as_ref()?), device.as_ref())))
+        .map(|(index, bar)| {
+            Some(self::bar(&link, &facts.name, (index, bar.as_ref()?), device.as_ref()))
+        })
         .collect();
     // By it, configuration space could be written and interrupts set up behind the holder's back.
     drop(device);
@@ -63,38 +76,62 @@ fn attach_with(lease: Lease, saved: Option<&SavedArena>, runs: bool) -> Result<A
     let arena = arena(&link, &facts, regions, (saved, runs))?;
     let dma = Dma::new(arena, Arc::new(Mapper::new(&link, &facts))).below(facts.below);
     let msix = match facts.function {
-        Some(function) => function.msix.map(|Msix { at, bar, offset, entries }| config::Msix { at, bar, offset, entries }),
+        Some(function) => function.msix.map(|Msix { at, bar, offset, entries }| config::Msix {
+            at,
+            bar,
+            offset,
+            entries,
+        }),
         None => Filter::new(|offset, width| config_read(&link, offset, width)).msix,
     };
     Ok(Arc::new(Attached { dma, bars, msix, removal: edge(removal), bus_errors, facts, link }))
 }
 
-/// The arena over the regions of the lease: fresh, or as it was `saved`. What is mapped besides is given back, as nobody knows of it any more; unless the device still `runs`.
+/// The arena over the regions of the lease: fresh, or as it was `saved`. What is mapped besides is
+/// given back, as nobody knows of it any more; unless the device still `runs`.
 fn arena(
     link: &Link,
     facts: &Facts,
     regions: Vec<(Memory, Arc<Region>)>,
     (saved, runs): (Option<&SavedArena>, bool),
 ) -> Result<Arena, Error> {
-    let fresh = SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))).keeping();
+    let fresh =
+        SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))).keeping();
     let saved = saved.unwrap_or(&fresh);
-    for Memory { iova, len, .. } in
-        facts.mapped.iter().filter(|memory| saved.regions.iter().all(|region| region.iova != memory.iova))
+    for Memory { iova, len, .. } in facts
+        .mapped
+        .iter()
+        .filter(|memory| saved.regions.iter().all(|region| region.iova != memory.iova))
     {
         if runs {
-            return Err(Error::Busy(format!("{}: its driver has mapped more than it had recorded: fence it", facts.name)));
+            return Err(Error::Busy(format!(
+                "{}: its driver has mapped more than it had recorded: fence it",
+                facts.name
+            )));
         }
         link.order(&Request::Unmap { iova: *iova, len: *len }, &[])?;
     }
-    let find = |iova| regions.iter().find(|(memory, _)| memory.iova == iova).map(|(_, region)| Arc::clone(region));
-    let missing =
-        |iova| Error::Invalid(format!("{}: what was saved has a region at {iova:#x}, and the lease has none", facts.name));
-    let regions = saved.regions.iter().map(|region| find(region.iova).ok_or_else(|| missing(region.iova)));
+    let find = |iova| {
+        regions.iter().find(|(memory, _)| memory.iova == iova).map(|(_, region)| Arc::clone(region))
+    };
+    let missing = |iova| {
+        Error::Invalid(format!(
+            "{}: what was saved has a region at {iova:#x}, and the lease has none",
+            facts.name
+        ))
+    };
+    let regions =
+        saved.regions.iter().map(|region| find(region.iova).ok_or_else(|| missing(region.iova)));
     Arena::adopt(regions.collect::<Result<_, _>>()?, saved)
 }
 
 /// BAR `index`: mapped as far as that goes, and the rest by the holder.
-fn bar(link: &Arc<Link>, name: &str, (index, bar): (u8, &BarFacts), device: Option<&OwnedFd>) -> Bar {
+fn bar(
+    link: &Arc<Link>,
+    name: &str,
+    (index, bar): (u8, &BarFacts),
+    device: Option<&OwnedFd>,
+) -> Bar {
     let registers = Registers { link: Arc::clone(link), index, len: bar.len, ports: bar.ports };
     match device.zip(bar.window.as_ref()) {
         Some((device, window)) => vfio::window(name, device.as_fd(), bar.len, window, registers),
@@ -111,8 +148,14 @@ impl Attached {
         self.facts.bars.get(usize::from(index))?.as_ref()
     }
 
-    /// What masks the vectors of `kind`, if anything does: the table of MSI-X where it can be reached, and else the holder.
-    fn control(&self, kind: IrqKind, count: u16, maskable: bool) -> Result<Option<Arc<dyn IrqControl>>, Error> {
+    /// What masks the vectors of `kind`, if anything does: the table of MSI-X where it can be
+    /// reached, and else the holder.
+    fn control(
+        &self,
+        kind: IrqKind,
+        count: u16,
+        maskable: bool,
+    ) -> Result<Option<Arc<dyn IrqControl>>, Error> {
         if let Some(table) = self.msix.filter(|_| kind == IrqKind::MsiX) {
             let bar = self.bar(table.bar)?;
             if !self.facts.device || table.entry(count) <= bar.mapped_len() {
@@ -146,7 +189,8 @@ impl Device for Attached {
 
     fn bar(&self, index: u8) -> Result<Bar, Error> {
         let bar = self.bars.get(usize::from(index)).and_then(Option::as_ref);
-        bar.cloned().ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))
+        bar.cloned()
+            .ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))
     }
 
     fn dma(&self) -> &Dma {
@@ -167,7 +211,11 @@ impl Device for Attached {
         match self.link.ask(&Request::Irqs { kind: asked, count }, &[])? {
             (Answer::Vectors { maskable }, fds) if fds.len() == usize::from(count) => {
                 let control = if count > 0 { self.control(kind, count, maskable)? } else { None };
-                Ok(fds.into_iter().zip(0..).map(|(fd, vector)| Irq::new(fd, kind, vector, control.clone())).collect())
+                Ok(fds
+                    .into_iter()
+                    .zip(0..)
+                    .map(|(fd, vector)| Irq::new(fd, kind, vector, control.clone()))
+                    .collect())
             }
             _ => Err(self.link.broken()),
         }
@@ -190,7 +238,8 @@ impl Device for Attached {
     }
 }
 
-/// Registers behind the holder. Writes to memory are posted; one to a port has happened when it returns. [PCI 3.2.5]
+/// Registers behind the holder. Writes to memory are posted; one to a port has happened when it
+/// returns. [PCI 3.2.5]
 struct Registers {
     link: Arc<Link>,
     index: u8,
@@ -208,7 +257,13 @@ impl Access for Registers {
     }
 
     fn write(&self, offset: u64, width: usize, value: u64) {
-        let write = Request::Write { bar: self.index, offset, width: width as u8, value, posted: !self.ports };
+        let write = Request::Write {
+            bar: self.index,
+            offset,
+            width: width as u8,
+            value,
+            posted: !self.ports,
+        };
         if self.ports {
             // A refusal says what a read would: that there is nothing.
             let _ = self.link.order(&write, &[]);
@@ -254,9 +309,11 @@ impl Mapper {
 
 impl Iommu for Mapper {
     fn map(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
-        let (file, offset) =
-            pages.file().ok_or_else(|| Error::Unsupported("memory without a descriptor cannot be shared".into()))?;
-        self.link.order(&Request::Map(Memory { iova, offset, len: pages.len() as u64 }), &[file.as_fd()])
+        let (file, offset) = pages.file().ok_or_else(|| {
+            Error::Unsupported("memory without a descriptor cannot be shared".into())
+        })?;
+        self.link
+            .order(&Request::Map(Memory { iova, offset, len: pages.len() as u64 }), &[file.as_fd()])
     }
 
     fn unmap(&self, iova: u64, len: usize) -> Result<(), Error> {

@@ -91,7 +91,11 @@ pub(super) type Reply = (Answer, Vec<OwnedFd>);
 
 impl Desk {
     /// [`Error::Unsupported`] if the device's memory cannot be shared.
-    pub(super) fn new(device: Arc<dyn Device>, windows: Option<Windows>, below: u64) -> Result<Self, Error> {
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        windows: Option<Windows>,
+        below: u64,
+    ) -> Result<Self, Error> {
         Self::with(device, windows, below, Asked::default(), eventfd::new()?)
     }
 
@@ -104,7 +108,10 @@ impl Desk {
         turn: OwnedFd,
     ) -> Result<Self, Error> {
         if device.dma().arena().regions().any(|placed| placed.region.file().is_none()) {
-            return Err(Error::Unsupported(format!("{}: its memory cannot be leased: it is no file", device.name())));
+            return Err(Error::Unsupported(format!(
+                "{}: its memory cannot be leased: it is no file",
+                device.name()
+            )));
         }
         let bars = std::array::from_fn(|index| device.bar(index as u8).ok());
         let constants = Constants::of(&*device, windows.as_ref());
@@ -127,7 +134,8 @@ impl Desk {
         &*self.device
     }
 
-    /// Answers until the driver goes, or sends what is no message; or until `leave` is raised: then another process goes on with the lease.
+    /// Answers until the driver goes, or sends what is no message; or until `leave` is raised: then
+    /// another process goes on with the lease.
     pub(super) fn serve(&self, channel: &Channel, leave: &OwnedFd) {
         let mut pace = Pace::new(Instant::now());
         let end = loop {
@@ -145,13 +153,15 @@ impl Desk {
             if matches!(request, Request::Map(_) | Request::Unmap { .. } | Request::Irqs { .. }) {
                 pace.spend(Instant::now());
             }
-            // Once: the device's descriptor comes with the answer, and is for who attaches before a driver runs.
+            // Once: the device's descriptor comes with the answer, and is for who attaches before a
+            // driver runs.
             let reply = if self.asked().agreed != matches!(request, Request::Hello { .. }) {
                 self.answer(request, fds)
             } else {
                 Err(Error::Invalid("the first message, and no other, agrees on a version".into()))
             };
-            let (answer, fds) = reply.unwrap_or_else(|error| (Answer::Refused(refusal(error)), Vec::new()));
+            let (answer, fds) =
+                reply.unwrap_or_else(|error| (Answer::Refused(refusal(error)), Vec::new()));
             if posted {
                 continue;
             }
@@ -173,7 +183,9 @@ impl Desk {
         match request {
             Request::Hello { version: VERSION } => return self.facts(),
             Request::Hello { version } => {
-                return Err(Error::Unsupported(format!("version {version} of a lease; its holder speaks {VERSION}")));
+                return Err(Error::Unsupported(format!(
+                    "version {version} of a lease; its holder speaks {VERSION}"
+                )));
             }
             Request::ConfigRead { offset, width } => {
                 check_config(offset, width)?;
@@ -185,7 +197,9 @@ impl Desk {
                 device.config_write(offset, width.into(), value)?;
             }
             Request::Read { bar, offset, width } => return self.read(bar, offset, width),
-            Request::Write { bar, offset, width, value, .. } => self.write(bar, offset, width, value)?,
+            Request::Write { bar, offset, width, value, .. } => {
+                self.write(bar, offset, width, value)?
+            }
             Request::Map(memory) => self.map(memory, fds.into_iter().next())?,
             Request::Unmap { iova, len } => self.unmap(iova, len)?,
             Request::Irqs { kind, count } => return self.irqs(kind_here(kind), count),
@@ -199,16 +213,22 @@ impl Desk {
     /// Fails if somebody has said what a driver may write, and it is not that.
     fn check_write(&self, offset: u64, width: u8) -> Result<(), Error> {
         let end = offset + u64::from(width);
-        let listed = |ranges: &Vec<Range<u64>>| (offset..end).all(|byte| ranges.iter().any(|range| range.contains(&byte)));
+        let listed = |ranges: &Vec<Range<u64>>| {
+            (offset..end).all(|byte| ranges.iter().any(|range| range.contains(&byte)))
+        };
         if self.writable.get().is_none_or(listed) {
             return Ok(());
         }
-        Err(Error::Invalid(format!("configuration space at {offset:#x} is nothing that the driver's manifest lists as written")))
+        Err(Error::Invalid(format!(
+            "configuration space at {offset:#x} is nothing that the driver's manifest lists as \
+            written"
+        )))
     }
 
     fn bar(&self, index: u8, width: u8) -> Result<&Bar, Error> {
         let bar = self.bars.get(usize::from(index)).and_then(Option::as_ref);
-        bar.filter(|_| [1, 2, 4, 8].contains(&width)).ok_or_else(|| Error::Invalid(format!("{width} bytes of BAR {index}")))
+        bar.filter(|_| [1, 2, 4, 8].contains(&width))
+            .ok_or_else(|| Error::Invalid(format!("{width} bytes of BAR {index}")))
     }
 
     fn read(&self, bar: u8, offset: u64, width: u8) -> Result<Reply, Error> {
@@ -220,7 +240,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Records that nothing goes on which a driver has started, or that nobody knows; nobody has a lease in either case.
+    /// Records that nothing goes on which a driver has started, or that nobody knows; nobody has a
+    /// lease in either case.
     pub(super) fn is_fenced(&self, quiet: bool) {
         let mut asked = self.asked();
         (asked.lease, asked.quiet) = (None, quiet);
@@ -233,15 +254,21 @@ impl Desk {
         }
     }
 
-    /// The eventfds of `count` vectors: the same as before if these are enabled, so that none is lost that comes between two drivers.
+    /// The eventfds of `count` vectors: the same as before if these are enabled, so that none is
+    /// lost that comes between two drivers.
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Reply, Error> {
         if usize::from(count) > MAX_FDS {
-            return Err(Error::Unsupported(format!("{count} vectors over a lease, which carries {MAX_FDS}")));
+            return Err(Error::Unsupported(format!(
+                "{count} vectors over a lease, which carries {MAX_FDS}"
+            )));
         }
         let mut asked = self.asked();
-        let same = asked.irqs.as_ref().is_some_and(|enabled| enabled.kind == kind && enabled.irqs.len() == usize::from(count));
+        let same = asked.irqs.as_ref().is_some_and(|enabled| {
+            enabled.kind == kind && enabled.irqs.len() == usize::from(count)
+        });
         if same {
-            // The last driver may have died with one held back, and with many that it has not taken, which would be a storm to the next.
+            // The last driver may have died with one held back, and with many that it has not
+            // taken, which would be a storm to the next.
             asked.irqs.iter().flat_map(|enabled| &enabled.irqs).try_for_each(|irq| {
                 eventfd::collapse(irq);
                 irq.unmask()
@@ -257,7 +284,8 @@ impl Desk {
             self.hold(&mut asked, true)?;
         }
         let irqs = asked.irqs.iter().flat_map(|enabled| &enabled.irqs);
-        let fds = irqs.clone().map(|irq| irq.as_fd().try_clone_to_owned()).collect::<Result<_, _>>();
+        let fds =
+            irqs.clone().map(|irq| irq.as_fd().try_clone_to_owned()).collect::<Result<_, _>>();
         let fds = fds.map_err(|error| Error::os("copying an interrupt's descriptor", error))?;
         Ok((Answer::Vectors { maskable: irqs.into_iter().all(Irq::can_mask) }, fds))
     }
@@ -265,8 +293,10 @@ impl Desk {
     fn mask(&self, vector: u16, masked: bool) -> Result<(), Error> {
         let asked = self.asked();
         let irq = asked.irqs.as_ref().and_then(|enabled| enabled.irqs.get(usize::from(vector)));
-        let irq = irq.ok_or_else(|| Error::Invalid(format!("interrupt vector {vector} is not enabled")))?;
-        // While they are held back, a mask changes nothing; at the end of that, all are open, and the driver is woken to look.
+        let irq =
+            irq.ok_or_else(|| Error::Invalid(format!("interrupt vector {vector} is not enabled")))?;
+        // While they are held back, a mask changes nothing; at the end of that, all are open, and
+        // the driver is woken to look.
         if asked.held {
             return Ok(());
         }
@@ -283,7 +313,8 @@ impl Desk {
         match verdict {
             Verdict::Hold(rate, pause) => {
                 tracing::warn!(
-                    "{}: {rate} interrupts a second, of which its manifest allows {most}: all are held back for {pause:?}",
+                    "{}: {rate} interrupts a second, of which its manifest allows {most}: all are \
+                    held back for {pause:?}",
                     self.device.name()
                 );
                 self.hold(&mut asked, true).map(|()| Some(rate))
@@ -294,11 +325,16 @@ impl Desk {
         }
     }
 
-    /// Unties all vectors from their descriptors, or ties them again and wakes whoever waits for one.
+    /// Unties all vectors from their descriptors, or ties them again and wakes whoever waits for
+    /// one.
     pub(super) fn hold(&self, asked: &mut Asked, held: bool) -> Result<(), Error> {
         let changes = held || asked.held;
         asked.held = held;
-        let Some((windows, enabled)) = self.windows.as_ref().zip(asked.irqs.as_ref()).filter(|_| changes) else { return Ok(()) };
+        let Some((windows, enabled)) =
+            self.windows.as_ref().zip(asked.irqs.as_ref()).filter(|_| changes)
+        else {
+            return Ok(());
+        };
         windows.hold(enabled.kind, &enabled.irqs, held)?;
         if !held {
             enabled.irqs.iter().for_each(eventfd::signal);
@@ -317,7 +353,9 @@ impl Desk {
 
 /// Waits for `pause`; whether `leave` was raised meanwhile.
 fn is_left(leave: &OwnedFd, pause: Duration) -> bool {
-    let Some(pause) = (!pause.is_zero()).then(|| Timespec::try_from(pause).ok()).flatten() else { return false };
+    let Some(pause) = (!pause.is_zero()).then(|| Timespec::try_from(pause).ok()).flatten() else {
+        return false;
+    };
     poll(&mut [PollFd::new(leave, PollFlags::IN)], Some(&pause)).is_ok_and(|ready| ready > 0)
 }
 

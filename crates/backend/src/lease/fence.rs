@@ -1,7 +1,8 @@
 //! The fence: what makes sure that nothing which a driver started goes on after it.
 //!
-//! Bus mastering that is off is none: a controller goes on with its commands, and those whose data it has reach the medium. A controller that is seen to
-//! be disabled is, and so is a function that was reset, which takes 100 ms. [PCIe 6.6.2]
+//! Bus mastering that is off is none: a controller goes on with its commands, and those whose data
+//! it has reach the medium. A controller that is seen to be disabled is, and so is a function that
+//! was reset, which takes 100 ms. [PCIe 6.6.2]
 //!
 //! Before anything is done it looks whether the device still runs as its driver has left it, and
 //! writes that down for the next one: whether a disk has lost its cache
@@ -26,8 +27,9 @@ pub struct Fenced {
 
 /// Stops `device` as `quiesce` says, or resets it.
 ///
-/// The controller comes first, so that it ends its transfers itself and meets no bus that refuses them. What they move meanwhile is memory of the claim,
-/// which nobody uses before the fence is over.
+/// The controller comes first, so that it ends its transfers itself and meets no bus that refuses
+/// them. What they move meanwhile is memory of the claim, which nobody uses before the fence is
+/// over.
 pub(super) fn fence(device: &dyn Device, quiesce: Option<&Quiesce>) -> Result<Fenced, Error> {
     let since = Instant::now();
     if let Some(kept) = device.dma().arena().kept() {
@@ -51,7 +53,10 @@ pub(super) fn fence(device: &dyn Device, quiesce: Option<&Quiesce>) -> Result<Fe
 fn runs(device: &dyn Device, quiesce: &Quiesce) -> Result<bool, Error> {
     let (bar, from) = registers(device, quiesce)?;
     let says = |look: &Look, number: u32| {
-        let (at, width) = (from.saturating_add(look.at + u64::from(number) * look.stride), u64::from(look.width / 8));
+        let (at, width) = (
+            from.saturating_add(look.at + u64::from(number) * look.stride),
+            u64::from(look.width / 8),
+        );
         if number > 0 && at.saturating_add(width) > bar.len() {
             return true;
         }
@@ -65,7 +70,8 @@ fn runs(device: &dyn Device, quiesce: &Quiesce) -> Result<bool, Error> {
 
 /// The BAR with the registers, and where they begin in it.
 fn registers(device: &dyn Device, quiesce: &Quiesce) -> Result<(Bar, u64), Error> {
-    let (index, from) = quiesce.structure.map_or(Ok((quiesce.bar, 0)), |kind| place(device, kind))?;
+    let (index, from) =
+        quiesce.structure.map_or(Ok((quiesce.bar, 0)), |kind| place(device, kind))?;
     Ok((device.bar(index)?, from))
 }
 
@@ -77,7 +83,8 @@ fn stop(device: &dyn Device, quiesce: &Quiesce) -> Result<(), Error> {
 /// BAR and offset of the virtio structure of a type. [virtio 4.1.4]
 fn place(device: &dyn Device, kind: u8) -> Result<(u8, u64), Error> {
     let read = |offset, width| device.config_read(offset, width);
-    let at = virtio_structure(read, kind).ok_or_else(|| Error::Unsupported(format!("it has no virtio structure {kind}")))?;
+    let at = virtio_structure(read, kind)
+        .ok_or_else(|| Error::Unsupported(format!("it has no virtio structure {kind}")))?;
     Ok((read(at + virtio::CAP_BAR, 1) as u8, read(at + virtio::CAP_OFFSET, 4).into()))
 }
 
@@ -90,7 +97,8 @@ fn take(bar: &Bar, from: u64, step: &Step) -> Result<(), Error> {
         value => Ok(value),
     };
     // All ones say nothing, and the step finds that out.
-    let own = step.limit_from.map_or(0, |own| own.millis(read(from.saturating_add(own.at)).unwrap_or(0)));
+    let own =
+        step.limit_from.map_or(0, |own| own.millis(read(from.saturating_add(own.at)).unwrap_or(0)));
     let limit = Duration::from_millis(step.limit_ms.max(own).into());
     let (old, is_there) = (read(at)?, |value: u32| value & step.until.mask == step.until.value);
     let new = old & !step.clear | step.set;
@@ -99,5 +107,7 @@ fn take(bar: &Bar, from: u64, step: &Step) -> Result<(), Error> {
     } else {
         bar.write8(at, new as u8)
     }
-    poll_until(Deadline::after(limit), "the controller to stop", || Ok(is_there(read(until)?).then_some(())))
+    poll_until(Deadline::after(limit), "the controller to stop", || {
+        Ok(is_there(read(until)?).then_some(()))
+    })
 }

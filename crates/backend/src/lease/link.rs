@@ -26,10 +26,18 @@ pub(super) struct Link {
 impl Link {
     /// Agrees on a version, and learns what is leased.
     pub(super) fn open(socket: OwnedFd) -> Result<(Self, Facts, Vec<OwnedFd>), Error> {
-        let failed =
-            |error: io::Error| Error::Claim(format!("this is no lease of a device: {error}; give one that its holder has made"));
+        let failed = |error: io::Error| {
+            Error::Claim(format!(
+                "this is no lease of a device: {error}; give one that its holder has made"
+            ))
+        };
         let channel = Arc::new(Channel::new(socket, ANSWER_LIMIT, true).map_err(failed)?);
-        let mut link = Self { name: "the leased device".into(), channel, turn: Mutex::default(), gone: Arc::default() };
+        let mut link = Self {
+            name: "the leased device".into(),
+            channel,
+            turn: Mutex::default(),
+            gone: Arc::default(),
+        };
         match link.ask(&Request::Hello { version: VERSION }, &[])? {
             (Answer::Facts(facts), fds) if facts.version == VERSION => {
                 link.name.clone_from(&facts.name);
@@ -43,7 +51,10 @@ impl Link {
     pub(super) fn watch(&self, removal: OwnedFd) -> Result<(), Error> {
         let (channel, gone) = (Arc::clone(&self.channel), Arc::clone(&self.gone));
         let watch = move || {
-            while matches!(poll(&mut [PollFd::new(&*channel, PollFlags::RDHUP)], None), Err(Errno::INTR)) {}
+            while matches!(
+                poll(&mut [PollFd::new(&*channel, PollFlags::RDHUP)], None),
+                Err(Errno::INTR)
+            ) {}
             // If it is we who have closed it, nobody is told.
             if !gone.swap(true, Ordering::AcqRel) {
                 crate::eventfd::signal(&removal);
@@ -53,11 +64,17 @@ impl Link {
         thread.map(drop).map_err(|error| Error::os("starting a thread", error))
     }
 
-    /// Asks, with `fds` beside it, and returns the answer; [`Error`] as the holder has it if it refuses.
-    pub(super) fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), Error> {
+    /// Asks, with `fds` beside it, and returns the answer; [`Error`] as the holder has it if it
+    /// refuses.
+    pub(super) fn ask(
+        &self,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), Error> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(request, fds)?;
-        let answer = self.channel.receive().and_then(|answer| answer.ok_or(ErrorKind::UnexpectedEof.into()));
+        let answer =
+            self.channel.receive().and_then(|answer| answer.ok_or(ErrorKind::UnexpectedEof.into()));
         match answer.map_err(|error| self.lost(&error))? {
             (Answer::Refused(refusal), _) => Err(self.refused(refusal)),
             answer => Ok(answer),
@@ -119,7 +136,8 @@ impl Link {
     fn ended(&self) -> Error {
         let name = &self.name;
         Error::Claim(format!(
-            "{name}: its lease has ended, because its holder is gone or has taken it back: end this process, and start one with a new lease"
+            "{name}: its lease has ended, because its holder is gone or has taken it back: end \
+            this process, and start one with a new lease"
         ))
     }
 

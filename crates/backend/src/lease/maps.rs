@@ -44,7 +44,8 @@ impl Files {
     /// The descriptor by which this process has the file of `fd`: a former one, if there is one.
     /// `None` if there are too many files already.
     pub(super) fn one(&mut self, fd: OwnedFd) -> Result<Option<Arc<OwnedFd>>, Error> {
-        let stat = rustix::fs::fstat(&fd).map_err(|error| Error::os("looking at a file that shall be DMA memory", error))?;
+        let stat = rustix::fs::fstat(&fd)
+            .map_err(|error| Error::os("looking at a file that shall be DMA memory", error))?;
         self.0.retain(|_, file| file.strong_count() > 0);
         let key = (stat.st_dev, stat.st_ino);
         if let Some(file) = self.0.get(&key).and_then(Weak::upgrade) {
@@ -66,7 +67,8 @@ impl Desk {
         let file = file.ok_or_else(|| refused("no descriptor came with it"))?;
         // A file that shrinks leaves a mapping without memory, and an access that meets it, a
         // model's, is a SIGBUS.
-        if !rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+        if !rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
+        {
             return Err(refused("its file may shrink: use a memfd with the seal F_SEAL_SHRINK"));
         }
         let mut asked = self.asked();
@@ -75,7 +77,9 @@ impl Desk {
         // rest would be taken for the driver, by this process.
         let there = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_blocks as usize * 512);
         let file = asked.files.one(file)?;
-        let file = file.ok_or_else(|| refused("it is of one more file than a driver may have mapped: map parts of one file"))?;
+        let file = file.ok_or_else(|| {
+            refused("it is of one more file than a driver may have mapped: map parts of one file")
+        })?;
         let region = Arc::new(Region::part_of_shared(file, memory.offset, len as usize)?);
         if !region.is_huge() {
             admit(region.len().saturating_sub(there))?;
@@ -99,20 +103,36 @@ impl Desk {
         let refused = |why: &str| Error::Invalid(format!("mapping {iova:#x}+{len:#x}: {why}"));
         let size = usize::try_from(len).map_err(|_| refused("no such size"))?;
         if asked.mapped.len() >= MAX_MAPS {
-            return Err(refused("there are too many mappings already: unmap some, or map larger pieces"));
+            return Err(refused(
+                "there are too many mappings already: unmap some, or map larger pieces",
+            ));
         }
-        let all = asked.mapped.values().map(|mapping| mapping.pages.len()).sum::<usize>().saturating_add(size);
+        let all = asked
+            .mapped
+            .values()
+            .map(|mapping| mapping.pages.len())
+            .sum::<usize>()
+            .saturating_add(size);
         let own = MAX_MAPPED.max(MAX_SHARE * self.device.dma().arena().len());
         if all > own.saturating_add(self.allowed.load(Ordering::Relaxed)) {
             return Err(refused(
-                "that is more memory than a driver of this device may have mapped: unmap some, or claim it with a larger arena",
+                "that is more memory than a driver of this device may have mapped: unmap some, or \
+                claim it with a larger arena",
             ));
         }
         let last = iova.checked_add(len).ok_or_else(|| refused("no such addresses"))?;
-        let arena = self.device.dma().arena().regions().any(|placed| iova < placed.end() && placed.iova < last);
-        let overlaps = |(&other, mapping): (&u64, &Mapping)| iova < other + mapping.pages.len() as u64;
+        let arena = self
+            .device
+            .dma()
+            .arena()
+            .regions()
+            .any(|placed| iova < placed.end() && placed.iova < last);
+        let overlaps =
+            |(&other, mapping): (&u64, &Mapping)| iova < other + mapping.pages.len() as u64;
         if arena || asked.mapped.range(..last).next_back().is_some_and(overlaps) {
-            return Err(Error::Busy(format!("device addresses {iova:#x}+{len:#x} are mapped already")));
+            return Err(Error::Busy(format!(
+                "device addresses {iova:#x}+{len:#x} are mapped already"
+            )));
         }
         Ok(())
     }

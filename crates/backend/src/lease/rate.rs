@@ -1,7 +1,10 @@
-//! How many interrupts a device may raise: counted where its driver has no say, and held back where it cannot reach.
+//! How many interrupts a device may raise: counted where its driver has no say, and held back where
+//! it cannot reach.
 //!
-//! A driver masks its vectors in memory of the device, or asks the holder to; a hostile one does neither, or undoes it. So the holder counts what the kernel has taken, and a device that
-//! raises too many has its vectors untied from their descriptors: the kernel takes none of them then, and the IOMMU refuses what the function sends all the same.
+//! A driver masks its vectors in memory of the device, or asks the holder to; a hostile one does
+//! neither, or undoes it. So the holder counts what the kernel has taken, and a device that raises
+//! too many has its vectors untied from their descriptors: the kernel takes none of them then, and
+//! the IOMMU refuses what the function sends all the same.
 
 use std::time::{Duration, Instant};
 

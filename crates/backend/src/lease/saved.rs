@@ -1,13 +1,16 @@
 //! A claim that survives its holder.
 //!
 //! # Shape
-//! [`Claim::on_change`] hands out a [`SavedClaim`] whenever there is another one: descriptors, which somebody keeps who does not die with the holder, and
-//! facts about them. [`Claim::adopt`] makes the claim of it in another process. The device and its driver notice nothing: a request of the driver waits in the
-//! lease until somebody answers it.
+//! [`Claim::on_change`] hands out a [`SavedClaim`] whenever there is another one: descriptors,
+//! which somebody keeps who does not die with the holder, and facts about them. [`Claim::adopt`]
+//! makes the claim of it in another process. The device and its driver notice nothing: a request of
+//! the driver waits in the lease until somebody answers it.
 //!
 //! # Order
-//! What a driver asks for is saved before it is answered, and a mapping before it is made. A holder that died between taking a request and answering it has
-//! left `turn` raised: what the driver waits for would never come, so its lease is ended, and it is to be fenced like one that has died.
+//! What a driver asks for is saved before it is answered, and a mapping before it is made. A holder
+//! that died between taking a request and answering it has left `turn` raised: what the driver
+//! waits for would never come, so its lease is ended, and it is to be fenced like one that has
+//! died.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -59,7 +62,8 @@ struct Facts {
     lease: Option<u64>,
     quiet: bool,
     serial: u64,
-    /// The driver has said the first word; whoever does not say so is not given what comes with the answer.
+    /// The driver has said the first word; whoever does not say so is not given what comes with the
+    /// answer.
     #[serde(default = "yes")]
     agreed: bool,
 }
@@ -82,32 +86,46 @@ struct Descriptors {
 }
 
 impl Claim {
-    /// Tells `changed` now, and at each change before a driver can know of it, what another process needs to [`adopt`](Self::adopt) the claim. It must not use the claim.
-    /// Only the first call counts.
+    /// Tells `changed` now, and at each change before a driver can know of it, what another process
+    /// needs to [`adopt`](Self::adopt) the claim. It must not use the claim. Only the first call
+    /// counts.
     pub fn on_change(&self, changed: impl Fn(Result<SavedClaim, Error>) + Send + Sync + 'static) {
         if self.desk.changed.set(Box::new(changed)).is_ok() {
             self.desk.tell(&self.desk.asked());
         }
     }
 
-    /// What another process needs to [`adopt`](Self::adopt) the claim as it is now. [`Error::Unsupported`] where a claim cannot outlive its holder.
+    /// What another process needs to [`adopt`](Self::adopt) the claim as it is now.
+    /// [`Error::Unsupported`] where a claim cannot outlive its holder.
     pub fn save(&self) -> Result<SavedClaim, Error> {
         let asked = self.desk.asked();
         self.desk.check_durable(&asked)?;
         self.desk.save(&asked)
     }
 
-    /// Goes on with a claim that another process has saved, and does not have any more. The driver of its lease goes on, too, [if that is still out](Self::is_leased).
+    /// Goes on with a claim that another process has saved, and does not have any more. The driver
+    /// of its lease goes on, too, [if that is still out](Self::is_leased).
     pub fn adopt(saved: SavedClaim) -> Result<Self, Error> {
         let facts = Facts::read(saved.facts)?;
-        let mut fds = Descriptors { name: facts.name.clone(), fds: saved.fds.into_iter().collect() };
+        let mut fds =
+            Descriptors { name: facts.name.clone(), fds: saved.fds.into_iter().collect() };
         let Some(place) = &facts.place else {
-            return Err(Error::Unsupported(format!("{}: its claim has ended with its holder; claim it anew", facts.name)));
+            return Err(Error::Unsupported(format!(
+                "{}: its claim has ended with its holder; claim it anew",
+                facts.name
+            )));
         };
-        let regions = facts.arena.iter().enumerate().map(|(number, memory)| fds.region(&format!("arena.{number}"), memory));
+        let regions = facts
+            .arena
+            .iter()
+            .enumerate()
+            .map(|(number, memory)| fds.region(&format!("arena.{number}"), memory));
         let regions = regions.collect::<Result<Vec<_>, _>>()?;
-        let arena =
-            Arena::adopt(regions, &SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))).keeping())?;
+        let arena = Arena::adopt(
+            regions,
+            &SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len)))
+                .keeping(),
+        )?;
         let enabled = facts.irqs.as_ref().map(|irqs| irqs.kind);
         let device = Vfio::adopt(place, arena, facts.below, enabled, &mut |name| fds.take(name))?;
         let windows = device.windows()?;
@@ -115,7 +133,12 @@ impl Claim {
     }
 
     /// The claim of `device` with what its drivers have asked for.
-    fn over(device: Arc<dyn Device>, windows: Option<Windows>, facts: Facts, mut fds: Descriptors) -> Result<Self, Error> {
+    fn over(
+        device: Arc<dyn Device>,
+        windows: Option<Windows>,
+        facts: Facts,
+        mut fds: Descriptors,
+    ) -> Result<Self, Error> {
         let turn = fds.take("turn")?;
         let interrupted = is_raised(&turn);
         let irqs = facts.irqs.map(|irqs| fds.irqs(irqs, windows.as_ref())).transpose()?;
@@ -134,7 +157,10 @@ impl Claim {
             Ok((memory.iova, Mapping { serial: *serial, pages, doubtful: interrupted }))
         };
         let mapped = facts.mapped.iter().map(mapping).collect::<Result<_, Error>>()?;
-        let lease = facts.lease.map(|serial| fds.take(&format!("lease.{serial}")).map(|fd| (serial, fd))).transpose()?;
+        let lease = facts
+            .lease
+            .map(|serial| fds.take(&format!("lease.{serial}")).map(|fd| (serial, fd)))
+            .transpose()?;
         let asked = Asked {
             irqs,
             mapped,
@@ -152,13 +178,15 @@ impl Claim {
         let state = if desk.asked().quiet { State::Quiet } else { State::Unfenced };
         let claim = Self { state: Mutex::new(state), desk };
         if let Some((serial, socket)) = lease {
-            let failed = |error| Error::os(format!("{}: going on with a lease", claim.name()), error);
+            let failed =
+                |error| Error::os(format!("{}: going on with a lease", claim.name()), error);
             let channel = Arc::new(Channel::new(socket, SEND_LIMIT, false).map_err(failed)?);
             if interrupted {
                 channel.close();
             } else {
                 claim.desk.asked().lease = Some((serial, Arc::clone(&channel)));
-                *claim.state() = State::Leased(Serving::start(&claim.desk, channel).map_err(failed)?);
+                *claim.state() =
+                    State::Leased(Serving::start(&claim.desk, channel).map_err(failed)?);
             }
         }
         Ok(claim)
@@ -169,7 +197,8 @@ impl Claim {
         matches!(&*self.state(), State::Leased(serving) if !serving.has_left())
     }
 
-    /// Lets go of it for whoever [adopts](Self::adopt) it: nothing that a driver asks is answered here any more, and the end of this value does nothing to the device.
+    /// Lets go of it for whoever [adopts](Self::adopt) it: nothing that a driver asks is answered
+    /// here any more, and the end of this value does nothing to the device.
     pub fn leave(&self) {
         let mut state = self.state();
         if let State::Leased(serving) = &mut *state {
@@ -226,7 +255,8 @@ impl Desk {
         }
         if asked.kept_by().len() > MAX_KEPT {
             return Err(Error::Unsupported(format!(
-                "{name}: its driver has mapped parts of more than {MAX_KEPT} files, so its claim ends with its holder"
+                "{name}: its driver has mapped parts of more than {MAX_KEPT} files, so its claim \
+                ends with its holder"
             )));
         }
         Ok(())
@@ -235,7 +265,10 @@ impl Desk {
     fn save(&self, asked: &Asked) -> Result<SavedClaim, Error> {
         let mut fds = Vec::new();
         let mut keep = |name: String, fd: &dyn AsFd| {
-            let fd = fd.as_fd().try_clone_to_owned().map_err(|error| Error::os("copying a descriptor", error))?;
+            let fd = fd
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|error| Error::os("copying a descriptor", error))?;
             fds.push((name, fd));
             Ok::<_, Error>(())
         };
@@ -266,7 +299,9 @@ impl Desk {
             mapped.push((*serial, Memory { iova, offset, len: pages.len() as u64 }));
         }
         if let Some(Enabled { serial, irqs, .. }) = &asked.irqs {
-            irqs.iter().enumerate().try_for_each(|(vector, irq)| keep(format!("irq.{serial}.{vector}"), irq))?;
+            irqs.iter()
+                .enumerate()
+                .try_for_each(|(vector, irq)| keep(format!("irq.{serial}.{vector}"), irq))?;
         }
         if let Some((serial, channel)) = &asked.lease {
             keep(format!("lease.{serial}"), &**channel)?;
@@ -285,18 +320,22 @@ impl Desk {
             agreed: asked.agreed,
             serial: asked.serial,
         };
-        let facts = serde_json::to_value(&facts).map_err(|error| Error::Invalid(format!("saving a claim: {error}")))?;
+        let facts = serde_json::to_value(&facts)
+            .map_err(|error| Error::Invalid(format!("saving a claim: {error}")))?;
         Ok(SavedClaim { facts, fds })
     }
 }
 
 impl Facts {
     fn read(facts: Value) -> Result<Self, Error> {
-        let facts: Self =
-            serde_json::from_value(facts).map_err(|error| Error::Invalid(format!("this is no saved claim: {error}")))?;
+        let facts: Self = serde_json::from_value(facts)
+            .map_err(|error| Error::Invalid(format!("this is no saved claim: {error}")))?;
         match facts.version {
             VERSION => Ok(facts),
-            other => Err(Error::Unsupported(format!("{}: a claim of version {other}, and {VERSION} is known", facts.name))),
+            other => Err(Error::Unsupported(format!(
+                "{}: a claim of version {other}, and {VERSION} is known",
+                facts.name
+            ))),
         }
     }
 }
@@ -310,11 +349,17 @@ impl Interrupts {
 impl Descriptors {
     fn take(&mut self, name: &str) -> Result<OwnedFd, Error> {
         let fd = self.fds.remove(name);
-        fd.ok_or_else(|| Error::Invalid(format!("{}: the descriptor \"{name}\" of its saved claim is missing", self.name)))
+        fd.ok_or_else(|| {
+            Error::Invalid(format!(
+                "{}: the descriptor \"{name}\" of its saved claim is missing",
+                self.name
+            ))
+        })
     }
 
     fn region(&mut self, name: &str, memory: &Memory) -> Result<Arc<Region>, Error> {
-        let len = usize::try_from(memory.len).map_err(|_| Error::Invalid(format!("{}: a region of {memory:?}", self.name)))?;
+        let len = usize::try_from(memory.len)
+            .map_err(|_| Error::Invalid(format!("{}: a region of {memory:?}", self.name)))?;
         Ok(Arc::new(Region::part_of(self.take(name)?, memory.offset, len)?))
     }
 
@@ -331,11 +376,21 @@ impl Descriptors {
         Arc::new(Region::part_of_shared(file, memory.offset, len)?).pages()
     }
 
-    fn irqs(&mut self, Interrupts { serial, kind, count }: Interrupts, windows: Option<&Windows>) -> Result<Enabled, Error> {
-        let fds = (0..count).map(|vector| self.take(&format!("irq.{serial}.{vector}"))).collect::<Result<Vec<_>, _>>()?;
+    fn irqs(
+        &mut self,
+        Interrupts { serial, kind, count }: Interrupts,
+        windows: Option<&Windows>,
+    ) -> Result<Enabled, Error> {
+        let fds = (0..count)
+            .map(|vector| self.take(&format!("irq.{serial}.{vector}")))
+            .collect::<Result<Vec<_>, _>>()?;
         let irqs = match windows {
             Some(windows) => windows.adopt_irqs(kind, fds)?,
-            None => fds.into_iter().zip(0..).map(|(fd, vector)| Irq::new(fd, kind, vector, None)).collect(),
+            None => fds
+                .into_iter()
+                .zip(0..)
+                .map(|(fd, vector)| Irq::new(fd, kind, vector, None))
+                .collect(),
         };
         Ok(Enabled { serial, kind, irqs })
     }
@@ -343,5 +398,6 @@ impl Descriptors {
 
 fn is_raised(event: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(event, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|_| !fds[0].revents().is_empty())
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+        .is_ok_and(|_| !fds[0].revents().is_empty())
 }

@@ -47,7 +47,8 @@ fn served() -> (tempfile::TempDir, Running, Claim, NvmeHandle) {
     let (folder, model) = (tempfile::tempdir().unwrap(), Arc::new(model()));
     let (path, handle) = (folder.path().join("s"), model.handle());
     let server = Server::bind(&path, model).unwrap().spawn().unwrap();
-    let claim = claim(&format!("vfio-user:{}", path.display()).parse().unwrap(), options()).unwrap();
+    let claim =
+        claim(&format!("vfio-user:{}", path.display()).parse().unwrap(), options()).unwrap();
     (folder, server, claim, handle)
 }
 
@@ -82,7 +83,10 @@ impl Process {
         let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
         buffer.fill(byte);
         let (_, queue) = self.kept.as_mut().unwrap();
-        execute(&mut **queue, Io::write(block, block, 1, buffer), Deadline::after(PATIENCE)).unwrap().result.unwrap();
+        execute(&mut **queue, Io::write(block, block, 1, buffer), Deadline::after(PATIENCE))
+            .unwrap()
+            .result
+            .unwrap();
     }
 
     fn flush(&mut self) -> Result<(), ring3_class::block::IoError> {
@@ -135,14 +139,17 @@ fn durable() -> (Claim, Arc<dyn Device>) {
     (Claim::new(Arc::clone(&model), None, u64::MAX).unwrap(), model)
 }
 
-/// The claim of `device` in the next holder, after the first one has died with `saved` in safe hands.
+/// The claim of `device` in the next holder, after the first one has died with `saved` in safe
+/// hands.
 fn adopted(device: &Arc<dyn Device>, saved: SavedClaim) -> Claim {
     Claim::over_model(Arc::clone(device), saved).unwrap()
 }
 
 fn enabled(handle: &NvmeHandle) -> bool {
     use ring3_model::Model;
-    handle.with(|model, bus| (model.read(bus, 0, CC.offset(), 4) & 1, model.read(bus, 0, CSTS.offset(), 4) & 1)) == (1, 1)
+    handle.with(|model, bus| {
+        (model.read(bus, 0, CC.offset(), 4) & 1, model.read(bus, 0, CSTS.offset(), 4) & 1)
+    }) == (1, 1)
 }
 
 fn block(handle: &NvmeHandle, block: u64) -> Vec<u8> {
@@ -167,7 +174,8 @@ fn a_driver_over_a_lease_reads_what_the_next_one_has_written_on_the_same_claim()
 }
 
 #[test]
-fn a_disk_that_its_fence_finds_running_has_what_a_dead_driver_had_written_and_one_that_was_reset_may_have_lost_it() {
+fn a_disk_that_its_fence_finds_running_has_what_a_dead_driver_had_written_and_one_that_was_reset_may_have_lost_it()
+ {
     for was_reset in [false, true] {
         let (claim, handle) = claimed();
         // So that nobody but the fence can tell.
@@ -256,7 +264,8 @@ fn an_interrupt_between_two_drivers_is_the_next_ones_and_so_are_those_that_come_
 
 #[test]
 fn a_pin_that_a_dead_driver_held_back_is_open_for_the_next() {
-    let claim = claim(&"sim:edu".parse().unwrap(), OpenOptions { below: 1 << 28, ..options() }).unwrap();
+    let claim =
+        claim(&"sim:edu".parse().unwrap(), OpenOptions { below: 1 << 28, ..options() }).unwrap();
     for _ in 0..3 {
         let driver = Process::start(claim.lease().unwrap());
         let mut edu = ring3_driver::edu::Edu::attach(Arc::clone(&driver.device)).unwrap();
@@ -275,7 +284,10 @@ fn one_driver_has_a_device_and_the_next_one_gets_it_after_a_fence_or_by_a_hand_o
     let (claim, _handle) = claimed();
     let busy = |lease: Result<Lease, Error>, words: &str| matches!(&lease, Err(Error::Busy(text)) if text.contains(words));
     let driver = Process::start(claim.lease().unwrap());
-    assert!(busy(claim.lease(), "end its process first") && busy(claim.hand_over(), "end its process first"));
+    assert!(
+        busy(claim.lease(), "end its process first")
+            && busy(claim.hand_over(), "end its process first")
+    );
     driver.kill();
     assert!(busy(claim.lease(), "fence it first"));
     drop(Process::start(claim.hand_over().unwrap()));
@@ -302,7 +314,8 @@ fn an_arena_is_handed_over_with_what_is_taken_and_with_what_it_grew_by() {
     let last = arena.alloc_pages(4096).unwrap();
     last.write(0, b"kept").unwrap();
     let (spans, saved) = ([first.span(), last.span()], arena.save());
-    let stray = driver.device.dma().map(Arc::new(Region::new(4096).unwrap()).pages().unwrap()).unwrap();
+    let stray =
+        driver.device.dma().map(Arc::new(Region::new(4096).unwrap()).pages().unwrap()).unwrap();
     let stray_at = stray.iova();
     std::mem::forget((first, last, stray));
     driver.kill();
@@ -320,7 +333,10 @@ fn an_arena_that_the_claim_does_not_have_is_not_adopted() {
     let (claim, _handle) = claimed();
     let saved = SavedArena::fresh([(0x10_0000, 4096)].into_iter());
     let error = attach(claim.lease().unwrap(), Some(&saved)).err().unwrap();
-    assert!(matches!(&error, Error::Invalid(text) if text.contains("the lease has none")), "{error}");
+    assert!(
+        matches!(&error, Error::Invalid(text) if text.contains("the lease has none")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -342,8 +358,12 @@ fn a_driver_whose_holder_dies_finds_the_device_gone_and_is_told_what_ended() {
     assert!(matches!(registers.read_alive(CC), Err(Error::Gone)));
     assert!(device.removal().unwrap().wait(Deadline::after(PATIENCE)).unwrap() > 0);
     registers.write(CC, Default::default());
-    let wishes =
-        [device.reset(), device.set_bus_master(true), device.config_write(0x3c, 1, 0), device.irqs(IrqKind::MsiX, 1).map(drop)];
+    let wishes = [
+        device.reset(),
+        device.set_bus_master(true),
+        device.config_write(0x3c, 1, 0),
+        device.irqs(IrqKind::MsiX, 1).map(drop),
+    ];
     for error in wishes.map(Result::unwrap_err) {
         assert!(error.to_string().contains("start one with a new lease"), "{error}");
     }

@@ -1,8 +1,8 @@
 //! Port instructions, and the permission for them.
 //!
-//! The kernel gives the permission to a thread, which hands it to those that it starts. A thread that was there before has none, and an
-//! instruction without permission is a signal that ends the process; so each thread remembers what it has asked for, and asks before
-//! its first access.
+//! The kernel gives the permission to a thread, which hands it to those that it starts. A thread
+//! that was there before has none, and an instruction without permission is a signal that ends the
+//! process; so each thread remembers what it has asked for, and asks before its first access.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,7 +12,8 @@ thread_local! {
     static ALLOWED: RefCell<Vec<Range<u32>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lets the calling thread use `ports`; false if the kernel refuses (it wants the capability CAP_SYS_RAWIO, and no lockdown).
+/// Lets the calling thread use `ports`; false if the kernel refuses (it wants the capability
+/// CAP_SYS_RAWIO, and no lockdown).
 #[inline]
 pub(super) fn allow(ports: &Range<u32>) -> bool {
     ALLOWED.with_borrow_mut(|allowed| allowed.contains(ports) || ask(ports, allowed))
@@ -21,8 +22,10 @@ pub(super) fn allow(ports: &Range<u32>) -> bool {
 #[cfg(target_arch = "x86_64")]
 #[cold]
 fn ask(ports: &Range<u32>, allowed: &mut Vec<Range<u32>>) -> bool {
-    // SAFETY: gives this thread a permission; it takes nothing away. What the ports do is their device's business, not memory's.
-    let given = unsafe { libc::ioperm(ports.start.into(), (ports.end - ports.start).into(), 1) } == 0;
+    // SAFETY: gives this thread a permission; it takes nothing away. What the ports do is their
+    // device's business, not memory's.
+    let given =
+        unsafe { libc::ioperm(ports.start.into(), (ports.end - ports.start).into(), 1) } == 0;
     if given {
         allowed.push(ports.clone());
     }
@@ -79,8 +82,9 @@ macro_rules! port {
                     return None;
                 }
                 let value: Self;
-                // SAFETY: the thread has the permission for the range. `in` changes no memory and no flags; that other accesses stay on
-                // their side of it is wanted, so it is not `nomem`.
+                // SAFETY: the thread has the permission for the range. `in` changes no memory and
+                // no flags; that other accesses stay on their side of it is wanted, so it is not
+                // `nomem`.
                 #[cfg(target_arch = "x86_64")]
                 unsafe {
                     std::arch::asm!($read, out($class) value, in("dx") port, options(nostack, preserves_flags));
@@ -113,7 +117,8 @@ macro_rules! port {
                     return false;
                 }
                 let (words, to) = (bytes.len() / size_of::<Self>(), bytes.as_mut_ptr());
-                // SAFETY: as above, and it writes `words` words from `to` on, which lie in `bytes`. The direction flag is clear.
+                // SAFETY: as above, and it writes `words` words from `to` on, which lie in `bytes`.
+                // The direction flag is clear.
                 #[cfg(target_arch = "x86_64")]
                 unsafe {
                     std::arch::asm!($reads, in("dx") port, inout("rcx") words => _, inout("rdi") to => _, options(nostack, preserves_flags));
@@ -128,7 +133,8 @@ macro_rules! port {
                     return false;
                 }
                 let (words, from) = (bytes.len() / size_of::<Self>(), bytes.as_ptr());
-                // SAFETY: as above, and it reads `words` words from `from` on, which lie in `bytes`. The direction flag is clear.
+                // SAFETY: as above, and it reads `words` words from `from` on, which lie in
+                // `bytes`. The direction flag is clear.
                 #[cfg(target_arch = "x86_64")]
                 unsafe {
                     std::arch::asm!($writes, in("dx") port, inout("rcx") words => _, inout("rsi") from => _, options(nostack, preserves_flags));

@@ -38,7 +38,11 @@ impl QtestBar {
             Verb::Write => ("write", "out"),
         };
         let size = ["b", "w", "l", "q"][width.trailing_zeros() as usize % 4];
-        format!("{}{size} {:#x}", if self.range.port { port } else { memory }, self.range.base.saturating_add(offset))
+        format!(
+            "{}{size} {:#x}",
+            if self.range.port { port } else { memory },
+            self.range.base.saturating_add(offset)
+        )
     }
 
     /// Ports move at most 4 bytes at once.
@@ -54,7 +58,8 @@ enum Verb {
     Write,
 }
 
-/// All ones for what lies outside or is another device's, for a QEMU that is gone, and for an access that it refused.
+/// All ones for what lies outside or is another device's, for a QEMU that is gone, and for an
+/// access that it refused.
 impl Access for QtestBar {
     fn len(&self) -> u64 {
         self.range.len
@@ -64,7 +69,10 @@ impl Access for QtestBar {
         match self.contains(offset, width as u64) {
             false => u64::MAX,
             true if self.in_halves(width) => self.read_halves(offset),
-            true => self.wire.ask(format_args!("{}", self.line(Verb::Read, offset, width))).unwrap_or(u64::MAX),
+            true => self
+                .wire
+                .ask(format_args!("{}", self.line(Verb::Read, offset, width)))
+                .unwrap_or(u64::MAX),
         }
     }
 
@@ -72,7 +80,9 @@ impl Access for QtestBar {
         match self.contains(offset, width as u64) {
             false => {}
             true if self.in_halves(width) => self.write_halves(offset, value),
-            true => self.wire.post(format_args!("{} {value:#x}", self.line(Verb::Write, offset, width))),
+            true => {
+                self.wire.post(format_args!("{} {value:#x}", self.line(Verb::Write, offset, width)))
+            }
         }
     }
 
@@ -80,14 +90,20 @@ impl Access for QtestBar {
         let whole = bytes.len() - bytes.len() % width;
         let bytes = &mut bytes[..whole];
         let inside = self.contains(offset, width as u64);
-        if !inside || self.wire.read_stream(&self.line(Verb::Read, offset, width), width, bytes).is_err() {
+        if !inside
+            || self.wire.read_stream(&self.line(Verb::Read, offset, width), width, bytes).is_err()
+        {
             bytes.fill(0xff);
         }
     }
 
     fn write_string(&self, offset: u64, width: usize, bytes: &[u8]) {
         if self.contains(offset, width as u64) {
-            self.wire.write_stream(&self.line(Verb::Write, offset, width), width, &bytes[..bytes.len() - bytes.len() % width]);
+            self.wire.write_stream(
+                &self.line(Verb::Write, offset, width),
+                width,
+                &bytes[..bytes.len() - bytes.len() % width],
+            );
         }
     }
 }

@@ -17,7 +17,8 @@ use super::legacy::Legacy;
 use super::model::Model;
 use super::wire::Wire;
 
-/// First I/O APIC input of the pins that q35 gives to devices on bus 0; they take turns by slot and pin.
+/// First I/O APIC input of the pins that q35 gives to devices on bus 0; they take turns by slot and
+/// pin.
 const FIRST_PIN: u32 = 20;
 /// Where the doorbell sits.
 pub(super) const DOORBELL_SLOT: u8 = 3;
@@ -43,23 +44,43 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Finds the functions of a machine that has just started, places their BARs and makes them answer.
-    pub(super) fn find(wire: Arc<Wire>, events: Arc<Vec<OwnedFd>>, model: &Model) -> Result<Self, Error> {
+    /// Finds the functions of a machine that has just started, places their BARs and makes them
+    /// answer.
+    pub(super) fn find(
+        wire: Arc<Wire>,
+        events: Arc<Vec<OwnedFd>>,
+        model: &Model,
+    ) -> Result<Self, Error> {
         let host = model.host;
         host.set_up(&wire)?;
         let function = Arc::new(Function::at(wire.clone(), host, host.slot));
         let mut windows = Windows::new();
-        let doorbell = if host.interrupts { Some(place_doorbell(&wire, host, &mut windows)?) } else { None };
+        let doorbell =
+            if host.interrupts { Some(place_doorbell(&wire, host, &mut windows)?) } else { None };
         let mut bars = function.plan_bars(&mut windows)?;
         let legacy = Legacy::of(&function)?;
         legacy.show_ports(&mut bars);
         function.place_bars(&bars);
-        let register = doorbell.as_ref().and_then(|(_, bars)| bars[0]).map_or(0, |range| range.base + ivshmem::DOORBELL);
+        let register = doorbell
+            .as_ref()
+            .and_then(|(_, bars)| bars[0])
+            .map_or(0, |range| range.base + ivshmem::DOORBELL);
         let bar = |index| bar(&wire, host, &bars, index);
         let lines = Lines { pins: pins(host, &function, &legacy)?, events, doorbell: register };
-        let filter = Filter::new(|offset, width| function.read(offset, width as u64).unwrap_or(u32::MAX));
-        let interrupts = Interrupts::find(function.clone(), wire.clone(), &filter, bar, lines, &model.hidden)?;
-        Ok(Self { wire, host, function, bars, filter, doorbell, interrupts, resetting: Mutex::new(()) })
+        let filter =
+            Filter::new(|offset, width| function.read(offset, width as u64).unwrap_or(u32::MAX));
+        let interrupts =
+            Interrupts::find(function.clone(), wire.clone(), &filter, bar, lines, &model.hidden)?;
+        Ok(Self {
+            wire,
+            host,
+            function,
+            bars,
+            filter,
+            doorbell,
+            interrupts,
+            resetting: Mutex::new(()),
+        })
     }
 
     /// What BAR `index` of the device under test is.
@@ -80,7 +101,8 @@ impl Board {
         Ok(())
     }
 
-    /// Resets the device under test, alone if it can do that and with the machine if not, and makes it answer again.
+    /// Resets the device under test, alone if it can do that and with the machine if not, and makes
+    /// it answer again.
     ///
     /// Interrupts and bus mastering are as they were before, as after a reset through VFIO.
     pub(super) fn reset(&self) -> Result<(), Error> {
@@ -95,10 +117,14 @@ impl Board {
         self.function.change16(pci::COMMAND, 0, mastering)
     }
 
-    /// Function level reset; false if it cannot. QEMU does it within the write, and the next read comes after. [PCIe 6.6.2]
+    /// Function level reset; false if it cannot. QEMU does it within the write, and the next read
+    /// comes after. [PCIe 6.6.2]
     fn reset_function(&self) -> Result<bool, Error> {
         let Some(express) = self.function.capability(pci::CAP_EXPRESS) else { return Ok(false) };
-        if self.function.read(express + pci::EXPRESS_DEVICE_CAPABILITIES, 4)? & pci::EXPRESS_FLR_CAPABLE == 0 {
+        if self.function.read(express + pci::EXPRESS_DEVICE_CAPABILITIES, 4)?
+            & pci::EXPRESS_FLR_CAPABLE
+            == 0
+        {
             return Ok(false);
         }
         self.function.change16(express + pci::EXPRESS_DEVICE_CONTROL, 0, pci::EXPRESS_FLR)?;
@@ -106,10 +132,13 @@ impl Board {
         Ok(true)
     }
 
-    /// Resets everything. It happens after the write, so the doorbell's BAR tells: it holds an address before and none after.
+    /// Resets everything. It happens after the write, so the doorbell's BAR tells: it holds an
+    /// address before and none after.
     fn reset_machine(&self) -> Result<(), Error> {
         let Some((doorbell, bars)) = &self.doorbell else {
-            return Err(Error::Unsupported("this machine cannot reset its device; its transfers are stopped".into()));
+            return Err(Error::Unsupported(
+                "this machine cannot reset its device; its transfers are stopped".into(),
+            ));
         };
         self.wire.ask(format_args!("outb {RESET_PORT:#x} {RESET:#x}"))?;
         poll_until(Deadline::after(RESET_LIMIT), "the reset of QEMU's machine", || {
@@ -122,7 +151,11 @@ impl Board {
 }
 
 /// The doorbell, where messages can ring it.
-fn place_doorbell(wire: &Arc<Wire>, host: &Host, windows: &mut Windows) -> Result<(Function, Bars), Error> {
+fn place_doorbell(
+    wire: &Arc<Wire>,
+    host: &Host,
+    windows: &mut Windows,
+) -> Result<(Function, Bars), Error> {
     let doorbell = Function::at(wire.clone(), host, DOORBELL_SLOT);
     let bars = doorbell.plan_bars(windows)?;
     bars[0].ok_or_else(|| Error::Protocol("QEMU's doorbell has no registers".into()))?;
@@ -132,7 +165,8 @@ fn place_doorbell(wire: &Arc<Wire>, host: &Host, windows: &mut Windows) -> Resul
 
 fn bar(wire: &Arc<Wire>, host: &Host, bars: &Bars, index: u8) -> Result<Bar, Error> {
     let range = bars.get(usize::from(index)).copied().flatten();
-    let range = range.ok_or_else(|| Error::Unsupported(format!("the device has no BAR {index}")))?;
+    let range =
+        range.ok_or_else(|| Error::Unsupported(format!("the device has no BAR {index}")))?;
     Ok(QtestBar::open(wire.clone(), host, range))
 }
 

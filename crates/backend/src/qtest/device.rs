@@ -41,7 +41,8 @@ pub struct Qtest {
     machine: Machine,
 }
 
-/// Starts a QEMU with the device that `uri` names, whose arena is as `options` and then the URI say.
+/// Starts a QEMU with the device that `uri` names, whose arena is as `options` and then the URI
+/// say.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
     let options = options.overridden_by(uri)?;
     options.check_own_memory(uri)?;
@@ -53,20 +54,33 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Qtest, Error> {
     let (server, server_end) = pair()?;
     let doorbell = Doorbell::new(server, model.vectors)?;
     let removal = eventfd::new()?;
-    let (ram, _) = memory.file().ok_or_else(|| Error::Invalid("DMA memory without a file".into()))?;
-    let ram = ram.try_clone_to_owned().map_err(|error| Error::os("duplicating DMA memory", error))?;
+    let (ram, _) =
+        memory.file().ok_or_else(|| Error::Invalid("DMA memory without a file".into()))?;
+    let ram =
+        ram.try_clone_to_owned().map_err(|error| Error::os("duplicating DMA memory", error))?;
     let firmware = machine::firmware()?;
     let args = command_line(&model, memory.len(), [&ram, &firmware, &wire_end, &server_end]);
-    let inherited = [ram, firmware, wire_end, server_end].into_iter().chain(std::mem::take(&mut model.files)).collect();
+    let inherited = [ram, firmware, wire_end, server_end]
+        .into_iter()
+        .chain(std::mem::take(&mut model.files))
+        .collect();
     let mut machine = Machine::start(&program, args, inherited, end(&wire, &removal, &doorbell)?)?;
-    let board = Board::find(wire, doorbell.events().clone(), &model).map_err(|error| match error {
-        Error::Gone => refused(uri, &program, &machine.stop()),
-        other => other,
-    })?;
+    let board =
+        Board::find(wire, doorbell.events().clone(), &model).map_err(|error| match error {
+            Error::Gone => refused(uri, &program, &machine.stop()),
+            other => other,
+        })?;
     machine.watch();
     machine.ask_first(model.writes_at_end);
     let removal = Irq::new(removal, IrqKind::Intx, 0, None);
-    Ok(Qtest { name: uri.to_string(), board, dma: dma(memory, &options), removal, _doorbell: doorbell, machine })
+    Ok(Qtest {
+        name: uri.to_string(),
+        board,
+        dma: dma(memory, &options),
+        removal,
+        _doorbell: doorbell,
+        machine,
+    })
 }
 
 impl Qtest {
@@ -92,9 +106,15 @@ fn refused(uri: &Uri, program: &Path, words: &str) -> Error {
     Error::Unsupported(format!("{uri}: {} ended at its start and said: {words}", program.display()))
 }
 
-/// What to do when QEMU has ended: whoever waits for a reply or an interrupt shall look at the device and find it gone.
-fn end(wire: &Arc<Wire>, removal: &OwnedFd, doorbell: &Doorbell) -> Result<impl FnOnce() + Send + 'static, Error> {
-    let (wire, removal, events) = (wire.clone(), eventfd::share(removal)?, doorbell.events().clone());
+/// What to do when QEMU has ended: whoever waits for a reply or an interrupt shall look at the
+/// device and find it gone.
+fn end(
+    wire: &Arc<Wire>,
+    removal: &OwnedFd,
+    doorbell: &Doorbell,
+) -> Result<impl FnOnce() + Send + 'static, Error> {
+    let (wire, removal, events) =
+        (wire.clone(), eventfd::share(removal)?, doorbell.events().clone());
     Ok(move || {
         wire.close();
         eventfd::signal(&removal);
@@ -103,14 +123,24 @@ fn end(wire: &Arc<Wire>, removal: &OwnedFd, doorbell: &Doorbell) -> Result<impl 
 }
 
 /// The machine: memory that we share, a processor that halts, the doorbell, the device.
-fn command_line(model: &Model, memory: usize, [ram, firmware, wire, server]: [&OwnedFd; 4]) -> Vec<String> {
+fn command_line(
+    model: &Model,
+    memory: usize,
+    [ram, firmware, wire, server]: [&OwnedFd; 4],
+) -> Vec<String> {
     let megabytes = memory >> 20;
     let fd = std::os::fd::AsRawFd::as_raw_fd;
     let fixed = [
         ("-machine", format!("{},memory-backend=ram", model.host.machine)),
         ("-accel", "tcg".into()),
         ("-m", format!("{megabytes}M")),
-        ("-object", format!("memory-backend-file,id=ram,size={megabytes}M,share=on,mem-path={}", machine::path(ram))),
+        (
+            "-object",
+            format!(
+                "memory-backend-file,id=ram,size={megabytes}M,share=on,mem-path={}",
+                machine::path(ram)
+            ),
+        ),
         // The name is fixed: QEMU 7.2 looks for the device "qtest" whatever its option says.
         ("-chardev", format!("socket,id=qtest,fd={}", fd(wire))),
         ("-qtest", "chardev:qtest".into()),
@@ -120,10 +150,19 @@ fn command_line(model: &Model, memory: usize, [ram, firmware, wire, server]: [&O
     let interrupts = [
         ("-bios", machine::path(firmware)),
         ("-chardev", format!("socket,id=doorbell,fd={}", fd(server))),
-        ("-device", format!("ivshmem-doorbell,chardev=doorbell,vectors={},addr={DOORBELL_SLOT:#x}", model.vectors)),
+        (
+            "-device",
+            format!(
+                "ivshmem-doorbell,chardev=doorbell,vectors={},addr={DOORBELL_SLOT:#x}",
+                model.vectors
+            ),
+        ),
     ];
     let interrupts = interrupts.into_iter().filter(|_| model.host.interrupts);
-    let fixed = fixed.into_iter().chain(interrupts).flat_map(|(key, value): (&str, String)| [key.to_owned(), value]);
+    let fixed = fixed
+        .into_iter()
+        .chain(interrupts)
+        .flat_map(|(key, value): (&str, String)| [key.to_owned(), value]);
     let stopped = (!model.host.interrupts).then(|| "-S".to_owned());
     let alone = ["-nodefaults", "-no-user-config"].map(str::to_owned).into_iter().chain(stopped);
     fixed.chain(alone).chain(model.args.iter().cloned()).collect()
@@ -132,16 +171,25 @@ fn command_line(model: &Model, memory: usize, [ram, firmware, wire, server]: [&O
 /// The arena and what lies below it, in whole units.
 fn memory_size(uri: &Uri, options: &OpenOptions) -> Result<usize, Error> {
     let limit = MEMORY_LIMIT.min(usize::try_from(options.below).unwrap_or(MEMORY_LIMIT));
-    let size = options.arena.checked_add(ARENA_START).and_then(|size| size.checked_next_multiple_of(MEMORY_UNIT));
+    let size = options
+        .arena
+        .checked_add(ARENA_START)
+        .and_then(|size| size.checked_next_multiple_of(MEMORY_UNIT));
     size.filter(|&size| size <= limit).ok_or_else(|| {
-        Error::Invalid(format!("{uri}: an arena of {:#x} bytes does not fit between 1 MiB and {limit:#x}", options.arena))
+        Error::Invalid(format!(
+            "{uri}: an arena of {:#x} bytes does not fit between 1 MiB and {limit:#x}",
+            options.arena
+        ))
     })
 }
 
 fn dma(memory: Region, options: &OpenOptions) -> Dma {
     let top = memory.len().min(usize::try_from(options.below).unwrap_or(usize::MAX));
     let reachable = ARENA_START as u64..=top as u64 - 1;
-    Dma::new(Arena::with_range(memory, 0, ARENA_START, top), Arc::new(StaticIommu::identity(reachable)))
+    Dma::new(
+        Arena::with_range(memory, 0, ARENA_START, top),
+        Arc::new(StaticIommu::identity(reachable)),
+    )
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
@@ -163,7 +211,10 @@ impl Device for Qtest {
 
     fn config_write(&self, offset: u64, width: usize, value: u32) -> Result<(), Error> {
         if !self.has_config(offset, width) {
-            return Err(Error::Invalid(format!("{}: no {width} bytes of configuration space at {offset:#x}", self.name)));
+            return Err(Error::Invalid(format!(
+                "{}: no {width} bytes of configuration space at {offset:#x}",
+                self.name
+            )));
         }
         self.board.config_write(offset, width, value)
     }
@@ -189,7 +240,8 @@ impl Device for Qtest {
     }
 
     fn set_bus_master(&self, on: bool) -> Result<(), Error> {
-        let (off, on) = if on { (0, pci::COMMAND_BUS_MASTER) } else { (pci::COMMAND_BUS_MASTER, 0) };
+        let (off, on) =
+            if on { (0, pci::COMMAND_BUS_MASTER) } else { (pci::COMMAND_BUS_MASTER, 0) };
         self.board.function.change16(pci::COMMAND, off, on)
     }
 

@@ -1,11 +1,12 @@
 //! The disks behind a controller: what holds their data, where they fail, and how fast they are.
 //!
 //! # Options
-//! `size` (1G), and what holds it: memory, `file=PATH`, or nothing (`null=on`: reads zeros, for measurements).
-//! `bad=2048` makes every transfer of that block of 512 bytes a medium error, `bad=2048:write` only writes of it; more follow
-//! after colons: `bad=2048:write:4096:read:8192`. `rate=64M` lets so many bytes pass in a second, `commands=1000` so many commands,
-//! together for all disks. What was let through at once is paid for by the next command, and QEMU reads an ATA disk's first block when it starts: with
-//! `rate=1` a disk hangs.
+//! `size` (1G), and what holds it: memory, `file=PATH`, or nothing (`null=on`: reads zeros, for
+//! measurements). `bad=2048` makes every transfer of that block of 512 bytes a medium error,
+//! `bad=2048:write` only writes of it; more follow after colons: `bad=2048:write:4096:read:8192`.
+//! `rate=64M` lets so many bytes pass in a second, `commands=1000` so many commands, together for
+//! all disks. What was let through at once is paid for by the next command, and QEMU reads an ATA
+//! disk's first block when it starts: with `rate=1` a disk hangs.
 
 use std::fs::OpenOptions as FileOptions;
 use std::os::fd::OwnedFd;
@@ -43,14 +44,23 @@ impl Disks {
         let (bad, slow) = (bad_blocks(uri)?, disks.pace(uri)?);
         for index in 0..count {
             // Filters stand on what they change, and the controller sees the topmost.
-            let filters = [slow.then(|| format!("driver=throttle,throttle-group={PACE},file=")), bad.clone()];
+            let filters =
+                [slow.then(|| format!("driver=throttle,throttle-group={PACE},file=")), bad.clone()];
             let mut layers: Vec<String> = vec![disks.data(uri)?];
             layers.extend(filters.into_iter().flatten());
             let top = layers.len() - 1;
-            let name = |layer: usize| format!("disk{index}{}", if layer == top { String::new() } else { format!("-{layer}") });
+            let name = |layer: usize| {
+                format!(
+                    "disk{index}{}",
+                    if layer == top { String::new() } else { format!("-{layer}") }
+                )
+            };
             for (layer, driver) in layers.iter().enumerate() {
                 let below = if layer == 0 { String::new() } else { name(layer - 1) };
-                disks.args.extend(["-blockdev".into(), format!("node-name={},discard=unmap,{driver}{below}", name(layer))]);
+                disks.args.extend([
+                    "-blockdev".into(),
+                    format!("node-name={},discard=unmap,{driver}{below}", name(layer)),
+                ]);
             }
         }
         Ok(disks)
@@ -67,7 +77,8 @@ impl Disks {
             return Ok(format!("driver=raw,file.driver=file,file.filename={path}"));
         }
         let memory = machine::memfd("ring3-disk")?;
-        rustix::fs::ftruncate(&memory, size.unwrap_or(SIZE)).map_err(|error| Error::os("sizing a disk in memory", error))?;
+        rustix::fs::ftruncate(&memory, size.unwrap_or(SIZE))
+            .map_err(|error| Error::os("sizing a disk in memory", error))?;
         let path = machine::path(&memory);
         self.files.push(memory);
         Ok(format!("driver=raw,file.driver=file,file.locking=off,file.filename={path}"))
@@ -76,9 +87,15 @@ impl Disks {
     /// Adds the brake that `rate` and `commands` ask for; false if they do not.
     fn pace(&mut self, uri: &Uri) -> Result<bool, Error> {
         let limits = [("bps-total", uri.size("rate")?), ("iops-total", uri.number("commands")?)];
-        let limits = limits.into_iter().filter_map(|(name, limit)| Some(format!("\"{name}\":{}", limit?))).collect::<Vec<_>>();
+        let limits = limits
+            .into_iter()
+            .filter_map(|(name, limit)| Some(format!("\"{name}\":{}", limit?)))
+            .collect::<Vec<_>>();
         if !limits.is_empty() {
-            let group = format!("{{\"qom-type\":\"throttle-group\",\"id\":\"{PACE}\",\"limits\":{{{}}}}}", limits.join(","));
+            let group = format!(
+                "{{\"qom-type\":\"throttle-group\",\"id\":\"{PACE}\",\"limits\":{{{}}}}}",
+                limits.join(",")
+            );
             self.args.extend(["-object".into(), group]);
         }
         Ok(!limits.is_empty())
@@ -88,8 +105,12 @@ impl Disks {
 /// The filter that fails where `bad` says.
 fn bad_blocks(uri: &Uri) -> Result<Option<String>, Error> {
     let Some(text) = uri.options.get("bad") else { return Ok(None) };
-    let wrong =
-        || Error::Invalid(format!("{uri}: bad={text} should be blocks, each with :read or :write behind it if it fails only so"));
+    let wrong = || {
+        Error::Invalid(format!(
+            "{uri}: bad={text} should be blocks, each with :read or :write behind it if it fails \
+            only so"
+        ))
+    };
     let mut rules: Vec<(u64, Option<&str>)> = Vec::new();
     for word in text.split(':') {
         match (word, rules.last_mut()) {
@@ -106,12 +127,21 @@ fn bad_blocks(uri: &Uri) -> Result<Option<String>, Error> {
 
 /// Makes sure of the disk's file; with `size`, one that is absent is made.
 fn backing_file(uri: &Uri, path: &str, size: Option<u64>) -> Result<(), Error> {
-    let failed = |error| Error::os(format!("{uri}: opening {path} (with size=1G it is made)"), error);
-    let file = FileOptions::new().read(true).write(true).create(size.is_some()).truncate(false).open(path).map_err(failed)?;
+    let failed =
+        |error| Error::os(format!("{uri}: opening {path} (with size=1G it is made)"), error);
+    let file = FileOptions::new()
+        .read(true)
+        .write(true)
+        .create(size.is_some())
+        .truncate(false)
+        .open(path)
+        .map_err(failed)?;
     let len = file.metadata().map_err(failed)?.len();
     match size {
         Some(size) if len == 0 => file.set_len(size).map_err(failed),
-        Some(size) if len != size => Err(Error::Invalid(format!("{uri}: {path} has {len} bytes already, not {size}"))),
+        Some(size) if len != size => {
+            Err(Error::Invalid(format!("{uri}: {path} has {len} bytes already, not {size}")))
+        }
         _ => Ok(()),
     }
 }
@@ -136,7 +166,10 @@ mod tests {
     fn a_bad_block_fails_in_both_directions_unless_it_says_which() {
         let disks = disks("qtest:ich9-ahci,null=on,bad=8:write:9", 1).unwrap();
         let filter = disks.args.last().unwrap();
-        assert!(filter.contains("inject-error.0.sector=8,inject-error.0.iotype=write,"), "{filter}");
+        assert!(
+            filter.contains("inject-error.0.sector=8,inject-error.0.iotype=write,"),
+            "{filter}"
+        );
         assert!(filter.contains("inject-error.1.sector=9,image"), "{filter}");
     }
 

@@ -7,18 +7,23 @@ use ring3_device::Error;
 
 use super::host::Host;
 
-/// The QEMU of `host`: the one that its variable names (`$RING3_QEMU`), or the one on the PATH, or the one that `lab/setup.sh` put into
-/// the cache.
+/// The QEMU of `host`: the one that its variable names (`$RING3_QEMU`), or the one on the PATH, or
+/// the one that `lab/setup.sh` put into the cache.
 pub(super) fn qemu(host: &Host) -> Result<PathBuf, Error> {
     let Host { program, variable, package, need, .. } = host;
     if let Some(named) = env::var_os(variable) {
         let named = PathBuf::from(named);
         return match named.is_file() {
             true => Ok(named),
-            false => Err(Error::Unsupported(format!("{variable} names {}, which is not a file", named.display()))),
+            false => Err(Error::Unsupported(format!(
+                "{variable} names {}, which is not a file",
+                named.display()
+            ))),
         };
     }
-    let on_path = env::var_os("PATH").into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
+    let on_path = env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
     on_path.map(|folder| folder.join(program)).chain(cached(host)).find(|candidate| candidate.is_file()).ok_or_else(|| {
         Error::Unsupported(format!(
             "this qtest device needs {program}, and there is none on the PATH or in the cache; get one with `lab/setup.sh {need}` \

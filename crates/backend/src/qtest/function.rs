@@ -1,4 +1,5 @@
-//! A PCI function of the machine: configuration space, which every host has in memory, BARs and their place.
+//! A PCI function of the machine: configuration space, which every host has in memory, BARs and
+//! their place.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,7 +42,12 @@ impl Function {
     /// The function in `slot` of `host`.
     pub(super) fn at(wire: Arc<Wire>, host: &Host, slot: u8) -> Self {
         let (base, shift, config_size) = host.config;
-        Self { wire, config: base + (u64::from(slot) << shift), config_size, changing: Mutex::new(()) }
+        Self {
+            wire,
+            config: base + (u64::from(slot) << shift),
+            config_size,
+            changing: Mutex::new(()),
+        }
     }
 
     /// Reads 1, 2 or 4 bytes, at any alignment.
@@ -77,12 +83,16 @@ impl Function {
 
     /// Where capability `id` starts, if there is one.
     pub(super) fn capability(&self, id: u8) -> Option<u64> {
-        let found = capabilities(|offset, width| self.read(offset, width as u64).unwrap_or(u32::MAX));
+        let found =
+            capabilities(|offset, width| self.read(offset, width as u64).unwrap_or(u32::MAX));
         found.into_iter().find_map(|(one, at)| (one == id).then_some(at))
     }
 
     /// Sizes the BARs and chooses their places, the largest alignment kept. [PCI 6.2.5.1]
-    pub(super) fn plan_bars(&self, windows: &mut Windows) -> Result<[Option<Range>; pci::BAR_COUNT as usize], Error> {
+    pub(super) fn plan_bars(
+        &self,
+        windows: &mut Windows,
+    ) -> Result<[Option<Range>; pci::BAR_COUNT as usize], Error> {
         let mut plan = [None; pci::BAR_COUNT as usize];
         let mut index = 0;
         while index < plan.len() {
@@ -115,14 +125,19 @@ impl Function {
 
     /// Writes the places into the BARs and lets the function answer there. Bus mastering stays off.
     pub(super) fn place_bars(&self, plan: &[Option<Range>]) {
-        let placed = (pci::BAR0..).step_by(4).zip(plan).filter_map(|(at, range)| Some((at, (*range)?)));
+        let placed =
+            (pci::BAR0..).step_by(4).zip(plan).filter_map(|(at, range)| Some((at, (*range)?)));
         for (at, range) in placed.filter(|(_, range)| !range.fixed) {
             self.write(at, 4, range.base as u32);
             if range.wide {
                 self.write(at + 4, 4, (range.base >> 32) as u32);
             }
         }
-        self.write(pci::COMMAND, 2, (pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE).into());
+        self.write(
+            pci::COMMAND,
+            2,
+            (pci::COMMAND_IO | pci::COMMAND_MEMORY | pci::COMMAND_INTX_DISABLE).into(),
+        );
     }
 }
 
@@ -139,11 +154,20 @@ impl Windows {
     }
 
     fn place(&mut self, range: &Range) -> Result<u64, Error> {
-        let (next, end) = if range.port { (&mut self.port, PORT_WINDOW.1) } else { (&mut self.memory, MEMORY_WINDOW.1) };
-        let base =
-            next.checked_next_multiple_of(range.len).filter(|base| base.checked_add(range.len).is_some_and(|top| top <= end));
-        let base =
-            base.ok_or_else(|| Error::Unsupported(format!("a BAR of {:#x} bytes finds no place below 4 GiB", range.len)))?;
+        let (next, end) = if range.port {
+            (&mut self.port, PORT_WINDOW.1)
+        } else {
+            (&mut self.memory, MEMORY_WINDOW.1)
+        };
+        let base = next
+            .checked_next_multiple_of(range.len)
+            .filter(|base| base.checked_add(range.len).is_some_and(|top| top <= end));
+        let base = base.ok_or_else(|| {
+            Error::Unsupported(format!(
+                "a BAR of {:#x} bytes finds no place below 4 GiB",
+                range.len
+            ))
+        })?;
         *next = base + range.len;
         Ok(base)
     }

@@ -67,7 +67,10 @@ fn value(text: &str) -> Option<u64> {
 
 #[cold]
 fn refusal(bytes: &[u8]) -> Error {
-    Error::Protocol(format!("QEMU answered {:?} on its qtest socket", String::from_utf8_lossy(bytes)))
+    Error::Protocol(format!(
+        "QEMU answered {:?} on its qtest socket",
+        String::from_utf8_lossy(bytes)
+    ))
 }
 
 #[cfg(test)]
@@ -83,7 +86,9 @@ mod tests {
         assert!(matches!(inbox.line(), Some(Line::Pin { number: 20, level: true })));
         assert!(matches!(inbox.line(), Some(Line::Reply(Ok(0)))));
         assert!(matches!(inbox.line(), Some(Line::Pin { number: 3, level: false })));
-        assert!(matches!(inbox.line(), Some(Line::Reply(Err(Error::Protocol(text)))) if text.contains("FAIL x")));
+        assert!(
+            matches!(inbox.line(), Some(Line::Reply(Err(Error::Protocol(text)))) if text.contains("FAIL x"))
+        );
         assert!(inbox.line().is_none());
     }
 

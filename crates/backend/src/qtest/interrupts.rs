@@ -57,7 +57,10 @@ impl Interrupts {
     ) -> Result<Self, Error> {
         let events = lines.events.len() as u16;
         let shown = |kind| !hidden.contains(&kind);
-        let msi = filter.msi.filter(|_| shown(IrqKind::Msi)).map(|msi| Msi { vectors: msi.vectors.min(events), ..msi });
+        let msi = filter
+            .msi
+            .filter(|_| shown(IrqKind::Msi))
+            .map(|msi| Msi { vectors: msi.vectors.min(events), ..msi });
         let msix = filter.msix.filter(|_| shown(IrqKind::MsiX)).map(|msix| {
             let layout = Msix { entries: msix.entries.min(events), ..msix };
             Ok::<_, Error>(MsiX { layout, table: bar(msix.bar)? })
@@ -79,7 +82,9 @@ impl Interrupts {
     pub(super) fn enable(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         let limit = self.limits().of(kind);
         if count > limit {
-            return Err(Error::Unsupported(format!("{count} {kind:?} vectors: the device has {limit}")));
+            return Err(Error::Unsupported(format!(
+                "{count} {kind:?} vectors: the device has {limit}"
+            )));
         }
         let mut state = self.state();
         *state = State::default();
@@ -117,7 +122,13 @@ impl Interrupts {
     }
 
     fn listen(&self, state: &mut State, count: u16) -> Result<Vec<Irq>, Error> {
-        let pins = self.lines.pins.iter().take(count.into()).map(|&pin| Pin::new(pin)).collect::<Result<Vec<_>, _>>()?;
+        let pins = self
+            .lines
+            .pins
+            .iter()
+            .take(count.into())
+            .map(|&pin| Pin::new(pin))
+            .collect::<Result<Vec<_>, _>>()?;
         let listener = Listener::start(self.wire.clone(), pins)?;
         let irqs = listener.irqs()?;
         state.listener = Some(listener);
@@ -127,21 +138,30 @@ impl Interrupts {
     fn message_irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
         let control: Option<Arc<dyn IrqControl>> = match (kind, &self.msi, &self.msix) {
             (IrqKind::MsiX, _, Some(msix)) => Some(msix.layout.control(msix.table.clone())),
-            (IrqKind::Msi, Some(msi), _) if msi.maskable => {
-                Some(Arc::new(MsiMask { function: self.function.clone(), at: msi.mask(), set: Mutex::new(0) }))
-            }
+            (IrqKind::Msi, Some(msi), _) if msi.maskable => Some(Arc::new(MsiMask {
+                function: self.function.clone(),
+                at: msi.mask(),
+                set: Mutex::new(0),
+            })),
             _ => None,
         };
         let events = self.lines.events.iter().take(count.into()).zip(0..);
-        events.map(|(event, vector)| Ok(Irq::new(eventfd::share(event)?, kind, vector, control.clone()))).collect()
+        events
+            .map(|(event, vector)| {
+                Ok(Irq::new(eventfd::share(event)?, kind, vector, control.clone()))
+            })
+            .collect()
     }
 
     fn arm(&self, kind: IrqKind, count: u16) -> Result<(), Error> {
         match (kind, &self.msi, &self.msix) {
-            (IrqKind::Msi, Some(msi), _) => arm_msi(msi, &self.function, self.lines.doorbell, count),
+            (IrqKind::Msi, Some(msi), _) => {
+                arm_msi(msi, &self.function, self.lines.doorbell, count)
+            }
             (IrqKind::MsiX, _, Some(msix)) => msix.arm(&self.function, self.lines.doorbell, count),
-            // A pin that is high already rises again when it is let through, so that the level is reported. An ISA interrupt does not
-            // pass here: one that is high belongs to a command of before, and the next command lowers it first.
+            // A pin that is high already rises again when it is let through, so that the level is
+            // reported. An ISA interrupt does not pass here: one that is high belongs to a command
+            // of before, and the next command lowers it first.
             _ => self.function.change16(pci::COMMAND, pci::COMMAND_INTX_DISABLE, 0),
         }
     }

@@ -1,4 +1,5 @@
-//! Interrupt pins: levels that QEMU reports, turned into eventfds that are masked by each signal, as VFIO does it.
+//! Interrupt pins: levels that QEMU reports, turned into eventfds that are masked by each signal,
+//! as VFIO does it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,8 +98,9 @@ impl Listener {
     /// The interrupts of these pins.
     pub(super) fn irqs(&self) -> Result<Vec<Irq>, Error> {
         let control = Arc::new(Control { pins: self.pins.clone(), wire: self.wire.clone() });
-        let irq =
-            |(pin, vector): (&Pin, u16)| Ok(Irq::new(eventfd::share(&pin.event)?, IrqKind::Intx, vector, Some(control.clone())));
+        let irq = |(pin, vector): (&Pin, u16)| {
+            Ok(Irq::new(eventfd::share(&pin.event)?, IrqKind::Intx, vector, Some(control.clone())))
+        };
         self.pins.iter().zip(0..).map(irq).collect()
     }
 }
@@ -117,7 +119,10 @@ impl Drop for Listener {
 /// Takes lines as they come. Replies to posted writes come this way, too, and are collected.
 fn listen(wire: &Wire, stop: &OwnedFd, stopped: &AtomicBool) {
     while !stopped.load(Ordering::Acquire) && !wire.is_gone() {
-        let mut ready = [PollFd::new(wire, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        let mut ready = [
+            PollFd::new(wire, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+        ];
         if poll(&mut ready, None).is_ok() && !stopped.load(Ordering::Acquire) {
             wire.pump();
         }
@@ -144,8 +149,9 @@ impl IrqControl for Control {
     }
 
     fn unmask(&self, vector: u16) -> Result<(), Error> {
-        // The acknowledgement may still be under way. A reply (to a read of a port that nobody decodes) comes behind everything
-        // that it caused, so the level is current when the mask opens.
+        // The acknowledgement may still be under way. A reply (to a read of a port that nobody
+        // decodes) comes behind everything that it caused, so the level is current when the mask
+        // opens.
         self.wire.ask(format_args!("inb 0x80"))?;
         self.set_masked(vector, false);
         Ok(())

@@ -1,11 +1,13 @@
 //! The server side of QEMU's inter-VM doorbell, by which MSI and MSI-X become eventfds.
 //!
-//! The doorbell device has a register; a 32-bit write of `peer << 16 | vector` to it signals the eventfd that the server announced
-//! for that peer and vector. Interrupt messages are such writes: their address is the register, their data the number. We are
-//! peer 0, because the data of an MSI has 16 bits, and QEMU is peer 1.
+//! The doorbell device has a register; a 32-bit write of `peer << 16 | vector` to it signals the
+//! eventfd that the server announced for that peer and vector. Interrupt messages are such writes:
+//! their address is the register, their data the number. We are peer 0, because the data of an MSI
+//! has 16 bits, and QEMU is peer 1.
 //!
 //! # References
-//! - `[IVSHMEM]` QEMU documentation, "Device Specification for Inter-VM shared memory device", `docs/specs/ivshmem-spec.rst`
+//! - `[IVSHMEM]` QEMU documentation, "Device Specification for Inter-VM shared memory device",
+//!   `docs/specs/ivshmem-spec.rst`
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -28,14 +30,17 @@ const SHARED_MEMORY: i64 = -1;
 /// Our side of the doorbell: a counter per vector.
 pub(super) struct Doorbell {
     events: Arc<Vec<OwnedFd>>,
-    /// QEMU keeps its end as long as it lives; closing ours would only tell it that the server died.
+    /// QEMU keeps its end as long as it lives; closing ours would only tell it that the server
+    /// died.
     _server: OwnedFd,
 }
 
 impl Doorbell {
-    /// Says on `server`, a connected stream, all that QEMU waits for at start: its id, `vectors` eventfds of ours, and a page to share.
+    /// Says on `server`, a connected stream, all that QEMU waits for at start: its id, `vectors`
+    /// eventfds of ours, and a page to share.
     ///
-    /// The messages fit into the socket's buffer, so QEMU finds them when it starts and the server has nothing to do afterwards.
+    /// The messages fit into the socket's buffer, so QEMU finds them when it starts and the server
+    /// has nothing to do afterwards.
     pub(super) fn new(server: OwnedFd, vectors: u16) -> Result<Self, Error> {
         let events: Vec<_> = (0..vectors).map(|_| eventfd::new()).collect::<Result<_, _>>()?;
         // The specification wants shared memory beside the doorbell. Nobody looks at it.
@@ -55,7 +60,8 @@ impl Doorbell {
     }
 }
 
-/// Sends one message: 8 bytes, little endian, with at most one descriptor. [IVSHMEM, Client-Server protocol]
+/// Sends one message: 8 bytes, little endian, with at most one descriptor. [IVSHMEM, Client-Server
+/// protocol]
 fn tell(server: &OwnedFd, message: i64, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Error> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -64,7 +70,12 @@ fn tell(server: &OwnedFd, message: i64, descriptor: Option<BorrowedFd<'_>>) -> R
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     let bytes = message.to_le_bytes();
-    rustix::net::sendmsg(server, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
-        .map_err(|error| Error::os("announcing interrupt vectors to QEMU", error))?;
+    rustix::net::sendmsg(
+        server,
+        &[IoSlice::new(&bytes)],
+        &mut ancillary,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )
+    .map_err(|error| Error::os("announcing interrupt vectors to QEMU", error))?;
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! The QEMU process: an empty machine whose processor halts at once, with one device under test.
 //!
 //! # Lifetime
-//! A thread starts the process, waits for its end and says so. The thread lives as long as the process, because the kernel
-//! ends the process (PR_SET_PDEATHSIG) with the *thread* that started it; so QEMU dies with us even if we are killed.
-//! Dropping the [`Machine`] kills QEMU and reaps it; one that has a file to finish is asked to end first, and has a moment for it.
+//! A thread starts the process, waits for its end and says so. The thread lives as long as the
+//! process, because the kernel ends the process (PR_SET_PDEATHSIG) with the *thread* that started
+//! it; so QEMU dies with us even if we are killed. Dropping the [`Machine`] kills QEMU and reaps
+//! it; one that has a file to finish is asked to end first, and has a moment for it.
 //!
 //! # Files
 //! There are none: memory, firmware, disks and the error output are memfds, passed by descriptor.
@@ -44,7 +45,8 @@ pub(super) struct Machine {
     asked: bool,
 }
 
-/// A process that was started, until it is reaped: which happens under the lock, so that a signal is never for another one.
+/// A process that was started, until it is reaped: which happens under the lock, so that a signal
+/// is never for another one.
 ///
 /// A pidfd would do as well, but Debian 12's valgrind knows none.
 #[derive(Default)]
@@ -71,8 +73,12 @@ impl Process {
     /// Waits until it ends, and reaps it.
     fn reap(&self, child: &mut Child) -> io::Result<ExitStatus> {
         let id = WaitId::Pid(Pid::from_child(child));
-        // Of a child that nobody else reaps it fails by a signal alone; the lock is not held while the process lives.
-        while let Err(Errno::INTR) = rustix::process::waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
+        // Of a child that nobody else reaps it fails by a signal alone; the lock is not held while
+        // the process lives.
+        while let Err(Errno::INTR) =
+            rustix::process::waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+        {
+        }
         let mut lives = self.lives();
         *lives = None;
         self.ended.notify_all();
@@ -81,7 +87,8 @@ impl Process {
 }
 
 impl Machine {
-    /// Starts `program` with `args`, which may name the descriptors in `inherited`; calls `at_exit` when it has ended.
+    /// Starts `program` with `args`, which may name the descriptors in `inherited`; calls `at_exit`
+    /// when it has ended.
     pub(super) fn start(
         program: &Path,
         args: Vec<String>,
@@ -121,7 +128,10 @@ impl Machine {
                 }
             })
             .map_err(failed)?;
-        let process_id = receive.recv().map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?.map_err(failed)?;
+        let process_id = receive
+            .recv()
+            .map_err(|_| failed(io::ErrorKind::BrokenPipe.into()))?
+            .map_err(failed)?;
         Ok(Self { process, process_id, keeper: Some(keeper), words, watched, asked: false })
     }
 
@@ -145,7 +155,8 @@ impl Machine {
         read(&self.words)
     }
 
-    /// Ends the process, if it has not ended by itself, and returns what it said on its error output.
+    /// Ends the process, if it has not ended by itself, and returns what it said on its error
+    /// output.
     pub(super) fn stop(&mut self) -> String {
         self.watched.store(false, Ordering::Release);
         if std::mem::take(&mut self.asked) && self.process.signal(Signal::TERM) {
@@ -185,7 +196,8 @@ pub(super) fn path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// A file that takes the first words and refuses the rest, so that a QEMU that complains without end fills no memory.
+/// A file that takes the first words and refuses the rest, so that a QEMU that complains without
+/// end fills no memory.
 fn words() -> Result<File, Error> {
     let file = memfd("ring3-qemu-stderr")?;
     rustix::fs::ftruncate(&file, WORDS_LIMIT as u64)
@@ -210,7 +222,10 @@ fn inherit(command: &mut Command, descriptors: Vec<RawFd>) {
     let parent = std::process::id();
     let prepare = move || {
         // SAFETY: prctl and getppid take no pointers here.
-        let orphan = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 || libc::getppid() as u32 != parent };
+        let orphan = unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
+                || libc::getppid() as u32 != parent
+        };
         if orphan {
             return Err(io::Error::last_os_error());
         }
@@ -222,6 +237,7 @@ fn inherit(command: &mut Command, descriptors: Vec<RawFd>) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure only makes system calls and reads a vector made before: no allocation, no lock.
+    // SAFETY: between fork and exec the closure only makes system calls and reads a vector made
+    // before: no allocation, no lock.
     unsafe { command.pre_exec(prepare) };
 }

@@ -1,12 +1,13 @@
-//! The qtest socket: a line for each access, replies in order, and lines about interrupt pins in between.
+//! The qtest socket: a line for each access, replies in order, and lines about interrupt pins in
+//! between.
 //!
 //! # Ordering
-//! QEMU executes lines in the order in which they were sent. A write is posted: its `OK` is collected later, at the latest by the
-//! next read, so a doorbell costs one `send` and no wait.
+//! QEMU executes lines in the order in which they were sent. A write is posted: its `OK` is
+//! collected later, at the latest by the next read, so a doorbell costs one `send` and no wait.
 //!
 //! # Waiting
-//! Nothing waits longer than the wire's limit. After that, after an end of file and after nonsense the wire is gone for good, and every
-//! further access fails at once.
+//! Nothing waits longer than the wire's limit. After that, after an end of file and after nonsense
+//! the wire is gone for good, and every further access fails at once.
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +23,8 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send};
 use super::inbox::{Inbox, Line};
 use super::intx::Pin;
 
-/// How long a reply is awaited without sleeping: most come within 10 microseconds, a sleep and its wake-up cost 40.
+/// How long a reply is awaited without sleeping: most come within 10 microseconds, a sleep and its
+/// wake-up cost 40.
 const SPIN: Duration = Duration::from_micros(30);
 /// Replies that may be owed before they are collected. The socket's buffer holds about 270 of them.
 const OWED_LIMIT: usize = 128;
@@ -108,11 +110,13 @@ impl Wire {
     }
 
     pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        // The count of owed replies is changed in one statement each, so a poisoned lock is still good.
+        // The count of owed replies is changed in one statement each, so a poisoned lock is still
+        // good.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends one line. Holding the inbox keeps lines of several threads apart and their replies in order.
+    /// Sends one line. Holding the inbox keeps lines of several threads apart and their replies in
+    /// order.
     fn send(&self, line: std::fmt::Arguments<'_>) -> Result<(), Error> {
         let mut buffer = [0; 128];
         let mut free = &mut buffer[..];
@@ -140,8 +144,14 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads owed replies until at most `keep` are owed, and beyond that as many as have arrived already.
-    pub(super) fn collect(&self, inbox: &mut Inbox, keep: usize, deadline: Deadline) -> Result<(), Error> {
+    /// Reads owed replies until at most `keep` are owed, and beyond that as many as have arrived
+    /// already.
+    pub(super) fn collect(
+        &self,
+        inbox: &mut Inbox,
+        keep: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         while inbox.owed > 0 || keep > 0 {
             let Some(line) = inbox.line() else {
                 if self.receive(inbox, inbox.owed > keep, deadline)? {
@@ -179,7 +189,11 @@ impl Wire {
             match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(self.lost("the connection ended")),
                 Ok((n, _)) => {
-                    return if inbox.add(&bytes[..n]) { Ok(true) } else { Err(self.lost("a line without an end")) };
+                    return if inbox.add(&bytes[..n]) {
+                        Ok(true)
+                    } else {
+                        Err(self.lost("a line without an end"))
+                    };
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if !wait => return Ok(false),
@@ -207,7 +221,9 @@ impl Wire {
             Line::Reply(reply) => Some(reply),
             Line::Pin { number, level } => {
                 let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(pin) = pins.iter().flat_map(|pins| pins.iter()).find(|pin| pin.number() == number) {
+                if let Some(pin) =
+                    pins.iter().flat_map(|pins| pins.iter()).find(|pin| pin.number() == number)
+                {
                     pin.set_level(level);
                 }
                 None

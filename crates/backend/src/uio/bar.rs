@@ -61,7 +61,9 @@ pub(super) fn open(claim: &Arc<Claim>, index: u8) -> Result<Bar, Error> {
     }
     let start = resource.start as usize % rustix::param::page_size();
     let len = usize::try_from(resource.size).ok().and_then(|size| size.checked_add(start));
-    let len = len.ok_or_else(|| Error::Invalid(format!("{}: BAR {index} of {} bytes", claim.name(), resource.size)))?;
+    let len = len.ok_or_else(|| {
+        Error::Invalid(format!("{}: BAR {index} of {} bytes", claim.name(), resource.size))
+    })?;
     let mapping = Mapping::new(&file, 0, len)?;
     Ok(guard::bar(Arc::new(Memory { mapping, start, len: resource.size, _claim: claim.clone() })))
 }

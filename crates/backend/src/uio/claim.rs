@@ -37,11 +37,16 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Takes the function at `address`, which must be bound to uio_pci_generic, with its transfers off and its pin held back.
+    /// Takes the function at `address`, which must be bound to uio_pci_generic, with its transfers
+    /// off and its pin held back.
     pub(super) fn open(host: &Host, address: Address, unprotected: bool) -> Result<Self, Error> {
-        let function = Function::read(host, address).map_err(|obstacle| blocked(address, obstacle))?;
+        let function =
+            Function::read(host, address).map_err(|obstacle| blocked(address, obstacle))?;
         if !unprotected {
-            return Err(blocked(address, Obstacle::Unprotected { iommu: function.iommu_group.is_some() }));
+            return Err(blocked(
+                address,
+                Obstacle::Unprotected { iommu: function.iommu_group.is_some() },
+            ));
         }
         let uio_name = match uio_file(host, address) {
             Some(name) if function.way() == Some(Way::Uio) => name,
@@ -51,17 +56,35 @@ impl Claim {
         let path = format!("dev/{uio_name}");
         let lock = lock(host, address, &path)?;
         let uio = open_file(host, address, &path, Access::Both)?;
-        let config = open_file(host, address, &format!("sys/bus/pci/devices/{address}/config"), Access::Both)?;
-        let size = config.metadata().map_err(|error| Error::os(format!("uio:{address}: configuration space"), error))?.len();
+        let config = open_file(
+            host,
+            address,
+            &format!("sys/bus/pci/devices/{address}/config"),
+            Access::Both,
+        )?;
+        let size = config
+            .metadata()
+            .map_err(|error| Error::os(format!("uio:{address}: configuration space"), error))?
+            .len();
         let config = ConfigSpace::new(format!("uio:{address}"), config.into(), 0, size);
-        config.change_command(pci::COMMAND_BUS_MASTER, pci::COMMAND_MEMORY | pci::COMMAND_IO | pci::COMMAND_INTX_DISABLE)?;
-        let reset = open_file(host, address, &format!("sys/bus/pci/devices/{address}/reset"), Access::Write).ok();
+        config.change_command(
+            pci::COMMAND_BUS_MASTER,
+            pci::COMMAND_MEMORY | pci::COMMAND_IO | pci::COMMAND_INTX_DISABLE,
+        )?;
+        let reset = open_file(
+            host,
+            address,
+            &format!("sys/bus/pci/devices/{address}/reset"),
+            Access::Write,
+        )
+        .ok();
         Ok(Self { config, host: host.clone(), address, uio, uio_name, reset, lock, warden: None })
     }
 
     /// From now on, whatever ends this process also stops the device, and only then frees `memory`.
     pub(super) fn guard(&mut self, memory: &Region) -> Result<(), Error> {
-        let memory = memory.fd().ok_or_else(|| Error::Invalid("DMA memory without a file".into()))?;
+        let memory =
+            memory.fd().ok_or_else(|| Error::Invalid("DMA memory without a file".into()))?;
         let (config, lock) = (self.config.file(), self.lock.as_fd());
         let reset = self.reset.as_ref().map(AsFd::as_fd);
         self.warden = Some(Warden::start(&Post { config, lock, memory, reset })?);
@@ -85,7 +108,8 @@ impl Claim {
     /// How often the pin has fired since uio_pci_generic has the function, modulo 2^32.
     pub(super) fn interrupts(&self) -> Result<u32, Error> {
         let path = self.host.path(&format!("sys/class/uio/{}/event", self.uio_name));
-        let failed = |error| Error::os(format!("{}: reading {}", self.name(), path.display()), error);
+        let failed =
+            |error| Error::os(format!("{}: reading {}", self.name(), path.display()), error);
         let text = std::fs::read_to_string(&path).map_err(failed)?;
         // The kernel prints the counter unsigned; as a signed one it is the same modulo 2^32.
         let count = text.trim().parse::<i64>().map_err(|error| failed(io::Error::other(error)))?;
@@ -94,9 +118,11 @@ impl Claim {
 
     /// What the kernel knows of the function and of BAR `index`.
     pub(super) fn resource(&self, index: u8) -> Result<(Function, Resource), Error> {
-        let function = Function::read(&self.host, self.address).map_err(|obstacle| blocked(self.address, obstacle))?;
+        let function = Function::read(&self.host, self.address)
+            .map_err(|obstacle| blocked(self.address, obstacle))?;
         let found = function.bars.iter().copied().find(|bar| bar.index == index && bar.start != 0);
-        let resource = found.ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
+        let resource = found
+            .ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
         Ok((function, resource))
     }
 
@@ -111,7 +137,8 @@ impl Claim {
     pub(super) fn set_bus_master(&self, on: bool) -> Result<(), Error> {
         if on && !self.warden.as_ref().is_some_and(Warden::is_alive) {
             return Err(Error::Claim(format!(
-                "{}: the process that would stop its transfers when this one is killed ({}) is gone; open the device again",
+                "{}: the process that would stop its transfers when this one is killed ({}) is \
+                gone; open the device again",
                 self.name(),
                 WARDEN
             )));
@@ -119,7 +146,8 @@ impl Claim {
         self.config.set_bus_master(on)
     }
 
-    /// Stops transfers, resets the function if the kernel can, and allows transfers again if they were. The kernel restores the rest.
+    /// Stops transfers, resets the function if the kernel can, and allows transfers again if they
+    /// were. The kernel restores the rest.
     pub(super) fn reset(&self) -> Result<(), Error> {
         let was_master = self.config.is_bus_master();
         self.config.set_bus_master(false)?;
@@ -130,7 +158,8 @@ impl Claim {
     fn reset_stopped(&self) -> Result<(), Error> {
         let Some(reset) = &self.reset else {
             return Err(Error::Unsupported(format!(
-                "{}: the kernel has no way to reset it (no function level reset, and not alone on its bus); its transfers are stopped",
+                "{}: the kernel has no way to reset it (no function level reset, and not alone on \
+                its bus); its transfers are stopped",
                 self.name()
             )));
         };
@@ -171,15 +200,19 @@ fn open_file(host: &Host, address: Address, path: &str, access: Access) -> Resul
     let mut options = File::options();
     options.read(access == Access::Both).write(true).custom_flags(libc::O_NONBLOCK | libc::O_SYNC);
     options.open(host.path(path)).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => blocked(address, Obstacle::NoPermission { path: format!("/{path}") }),
+        io::ErrorKind::PermissionDenied => {
+            blocked(address, Obstacle::NoPermission { path: format!("/{path}") })
+        }
         _ => Error::os(format!("uio:{address}: opening /{path}"), error),
     })
 }
 
-/// Takes the function for this process alone. `users_file` is where its user is looked for, for the message.
+/// Takes the function for this process alone. `users_file` is where its user is looked for, for the
+/// message.
 ///
-/// The lock is on an attribute that only root can open and whose opening does nothing. The uio file will not do: when any process closes
-/// it, the kernel switches bus mastering off, for whoever has the function.
+/// The lock is on an attribute that only root can open and whose opening does nothing. The uio file
+/// will not do: when any process closes it, the kernel switches bus mastering off, for whoever has
+/// the function.
 fn lock(host: &Host, address: Address, users_file: &str) -> Result<File, Error> {
     let path = format!("sys/bus/pci/devices/{address}/rescan");
     let file = std::fs::canonicalize(host.path(&path)).unwrap_or_default();
@@ -193,5 +226,7 @@ fn lock(host: &Host, address: Address, users_file: &str) -> Result<File, Error> 
         }
     };
     crate::claim::claim(host, file.to_str().unwrap_or_default().trim_start_matches('/'), attempt)?
-        .map_err(|holders| blocked(address, Obstacle::Busy { path: format!("/{users_file}"), holders }))
+        .map_err(|holders| {
+            blocked(address, Obstacle::Busy { path: format!("/{users_file}"), holders })
+        })
 }

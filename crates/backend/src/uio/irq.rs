@@ -4,8 +4,9 @@
 //! - `[UIO]` Linux, `Documentation/driver-api/uio-howto.rst`, "Generic PCI UIO driver"
 //!
 //! # Masking
-//! When the pin fires, the kernel sets the function's interrupt disable bit [PCI 6.2.2] and counts. Clearing the bit opens it again: one
-//! write, because the upper byte of COMMAND has nothing else that changes. Without the bit, the kernel does not take a function.
+//! When the pin fires, the kernel sets the function's interrupt disable bit [PCI 6.2.2] and counts.
+//! Clearing the bit opens it again: one write, because the upper byte of COMMAND has nothing else
+//! that changes. Without the bit, the kernel does not take a function.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,17 +1,21 @@
-//! Functions without an IOMMU, by the kernel's uio_pci_generic: nothing confines what they transfer.
+//! Functions without an IOMMU, by the kernel's uio_pci_generic: nothing confines what they
+//! transfer.
 //!
 //! # Shape
-//! `claim` has the function's files and the lock on it, [`Uio`] is the device over them. `huge` finds memory whose physical addresses are
-//! known, `run` chooses among it; `warden` is the process that stops the device when this one is gone. `huge` and `warden` hold the unsafe
-//! code; with `guard` and `ports`, which other backends use, too.
+//! `claim` has the function's files and the lock on it, [`Uio`] is the device over them. `huge`
+//! finds memory whose physical addresses are known, `run` chooses among it; `warden` is the process
+//! that stops the device when this one is gone. `huge` and `warden` hold the unsafe code; with
+//! `guard` and `ports`, which other backends use, too.
 //!
 //! # Protection
-//! None: the device reaches every byte of memory at its physical address. So a function is opened only for who says that this is meant
-//! ([`OpenOptions::unprotected`]), and never while an IOMMU would translate.
+//! None: the device reaches every byte of memory at its physical address. So a function is opened
+//! only for who says that this is meant ([`OpenOptions::unprotected`]), and never while an IOMMU
+//! would translate.
 //!
 //! # Giving it up
-//! When the last of the device, its BARs and its interrupts is dropped: transfers off, reset, lock released. If the process ends without
-//! that, however it ends, the warden switches transfers off and only then lets the memory go.
+//! When the last of the device, its BARs and its interrupts is dropped: transfers off, reset, lock
+//! released. If the process ends without that, however it ends, the warden switches transfers off
+//! and only then lets the memory go.
 //!
 //! # Privilege
 //! Root: physical addresses, sysfs' `config` and ports are for nobody else.
@@ -51,14 +55,19 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Uio, Error> {
     uri.only(&OpenOptions::KEYS)?;
     let options = options.overridden_by(uri)?;
     options.check_own_memory(uri)?;
-    let address: Address = uri.target.parse().map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
+    let address: Address = uri
+        .target
+        .parse()
+        .map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
     let host = Host::this();
     let mut claim = Claim::open(&host, address, options.unprotected)?;
     let (memory, physical) = huge::allocate(&host, address, options.arena, options.below)?;
     claim.guard(&memory)?;
     let reachable = physical..=physical + memory.len() as u64 - 1;
     let dma = Dma::new(Arena::new(memory, physical), Arc::new(StaticIommu::identity(reachable)));
-    let has_pin = Function::read(&host, address).map_err(|obstacle| blocked(address, obstacle))?.has_pin(&host);
+    let has_pin = Function::read(&host, address)
+        .map_err(|obstacle| blocked(address, obstacle))?
+        .has_pin(&host);
     let limits = IrqLimits { intx: has_pin.into(), ..IrqLimits::default() };
     Ok(Uio { claim: Arc::new(claim), dma, irqs: Irqs::new(limits) })
 }
@@ -85,7 +94,11 @@ impl Device for Uio {
 
     fn bar_info(&self, index: u8) -> Option<BarInfo> {
         let (function, resource) = self.claim.resource(index).ok()?;
-        let len = if resource.port { PortRange::of(&function, &resource).ok()?.len } else { resource.size };
+        let len = if resource.port {
+            PortRange::of(&function, &resource).ok()?.len
+        } else {
+            resource.size
+        };
         Some(BarInfo { len, ports: resource.port })
     }
 
@@ -102,7 +115,8 @@ impl Device for Uio {
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let (disable, enable) = (|_| irq::disable(&self.claim), || Ok(vec![irq::enable(&self.claim)?]));
+        let (disable, enable) =
+            (|_| irq::disable(&self.claim), || Ok(vec![irq::enable(&self.claim)?]));
         self.irqs.switch(self.name(), (kind, count), disable, enable)
     }
 

@@ -1,10 +1,18 @@
 //! Pages that lie side by side in physical memory.
 
-/// Finds `count` pages of `size` bytes that lie side by side and end at or below `below`. `addresses[n]` is where page `n` starts.
+/// Finds `count` pages of `size` bytes that lie side by side and end at or below `below`.
+/// `addresses[n]` is where page `n` starts.
 ///
-/// The pages' numbers, in the order of their addresses; or, if there are not so many in one piece, how many there are at most.
-pub(super) fn find(addresses: &[u64], size: u64, count: usize, below: u64) -> Result<Vec<u64>, usize> {
-    let reachable = |&(address, _): &(u64, u64)| address.checked_add(size).is_some_and(|end| end <= below);
+/// The pages' numbers, in the order of their addresses; or, if there are not so many in one piece,
+/// how many there are at most.
+pub(super) fn find(
+    addresses: &[u64],
+    size: u64,
+    count: usize,
+    below: u64,
+) -> Result<Vec<u64>, usize> {
+    let reachable =
+        |&(address, _): &(u64, u64)| address.checked_add(size).is_some_and(|end| end <= below);
     let mut pages: Vec<(u64, u64)> = addresses.iter().copied().zip(0..).filter(reachable).collect();
     pages.sort_unstable();
     let runs = pages.chunk_by(|one, next| one.0.checked_add(size) == Some(next.0));
@@ -68,7 +76,8 @@ mod tests {
                     }
                     prop_assert!(first + count as u64 * SIZE <= limit * SIZE);
                 }
-                // A page that is seen twice breaks a run, which only a kernel gone wrong could show.
+                // A page that is seen twice breaks a run, which only a kernel gone wrong could
+                // show.
                 Err(longest) => {
                     let doubled = pages.iter().any(|page| pages.iter().filter(|other| *other == page).count() > 1);
                     prop_assert!(doubled || !exists);

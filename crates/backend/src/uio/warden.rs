@@ -1,12 +1,15 @@
 //! The process that stops the device when its driver is gone, however it went.
 //!
-//! Forked when the device is opened, before it may start any transfer. It sleeps until the driver's process has closed its end of a pipe:
-//! by giving the device up, by a panic, a signal, or kill -9. Then it switches bus mastering off, reads that back, resets the function,
-//! and ends. Until that moment it keeps the memory that the device may write to, and the lock on the function. See docs/adr/0003.
+//! Forked when the device is opened, before it may start any transfer. It sleeps until the driver's
+//! process has closed its end of a pipe: by giving the device up, by a panic, a signal, or kill -9.
+//! Then it switches bus mastering off, reads that back, resets the function, and ends. Until that
+//! moment it keeps the memory that the device may write to, and the lock on the function. See
+//! docs/adr/0003.
 //!
 //! # Signals
-//! Between `fork` and its end it makes system calls only, and takes no lock and no memory: other threads of the forking process may have
-//! held the allocator's. It has a session of its own and blocks every signal that can be blocked.
+//! Between `fork` and its end it makes system calls only, and takes no lock and no memory: other
+//! threads of the forking process may have held the allocator's. It has a session of its own and
+//! blocks every signal that can be blocked.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -18,7 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
-/// How long it may take to end when the device was given up: a reset takes most of it, for which PCI Express allows 1 s. [PCIe 2.3.1]
+/// How long it may take to end when the device was given up: a reset takes most of it, for which
+/// PCI Express allows 1 s. [PCIe 2.3.1]
 const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// What a warden holds beside the pipe.
@@ -43,9 +47,18 @@ pub(super) struct Warden {
 impl Warden {
     /// Starts one.
     pub(super) fn start(post: &Post<'_>) -> Result<Self, Error> {
-        let failed = |error| Error::os("starting the process that stops the device when its driver is gone", error);
-        let (watched, pipe) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-        let all = [post.config, post.lock, post.memory, watched.as_fd(), post.reset.unwrap_or(post.config)];
+        let failed = |error| {
+            Error::os("starting the process that stops the device when its driver is gone", error)
+        };
+        let (watched, pipe) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|error| failed(error.into()))?;
+        let all = [
+            post.config,
+            post.lock,
+            post.memory,
+            watched.as_fd(),
+            post.reset.unwrap_or(post.config),
+        ];
         let mut orders = Orders {
             kept: all.map(|fd| fd.as_raw_fd()),
             config: post.config.as_raw_fd(),
@@ -59,9 +72,11 @@ impl Warden {
             -1 => Err(failed(std::io::Error::last_os_error())),
             0 => watch(&orders),
             child => {
-                let process = Pid::from_raw(child).ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+                let process = Pid::from_raw(child)
+                    .ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
                 // If this fails, the end of the pipe ends it.
-                let process = pidfd_open(process, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+                let process = pidfd_open(process, PidfdFlags::empty())
+                    .map_err(|error| failed(error.into()))?;
                 Ok(Self { pipe: Some(pipe), process })
             }
         }
@@ -89,7 +104,10 @@ impl Drop for Warden {
         self.pipe = None;
         if self.ends_within(END_LIMIT) {
             // So that no entry of it stays in the list of processes.
-            let _ = waitid(WaitId::PidFd(self.process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            let _ = waitid(
+                WaitId::PidFd(self.process.as_fd()),
+                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+            );
         } else {
             tracing::warn!("{WARDEN} still tries to stop the device, and keeps its memory");
         }
@@ -115,7 +133,8 @@ struct Orders {
 
 /// The warden's life.
 fn watch(orders: &Orders) -> ! {
-    // SAFETY: system calls with numbers, and with pointers to what lives on this stack or was copied with it.
+    // SAFETY: system calls with numbers, and with pointers to what lives on this stack or was
+    // copied with it.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -125,9 +144,11 @@ fn watch(orders: &Orders) -> ! {
         libc::chdir(c"/".as_ptr());
         close_others(&orders.kept);
         let mut byte = 0u8;
-        // Nothing is ever written: a byte or an end, it is over. Signals are blocked; an error would leave nothing to wait for.
+        // Nothing is ever written: a byte or an end, it is over. Signals are blocked; an error
+        // would leave nothing to wait for.
         libc::read(orders.gone, (&raw mut byte).cast(), 1);
-        // Memory that the device may still write to is not given back, so there is no limit to trying: each time a second.
+        // Memory that the device may still write to is not given back, so there is no limit to
+        // trying: each time a second.
         while !stop(orders.config) {
             libc::poll(std::ptr::null_mut(), 0, 1000);
         }
@@ -139,7 +160,8 @@ fn watch(orders: &Orders) -> ! {
     }
 }
 
-/// Closes every descriptor that is not in `kept`, which ascends: standard output above all, whose reader waits for its end.
+/// Closes every descriptor that is not in `kept`, which ascends: standard output above all, whose
+/// reader waits for its end.
 ///
 /// # Safety
 /// For a process that has just been forked, where nobody owns them.
@@ -161,10 +183,13 @@ unsafe fn close_others(kept: &[RawFd; 5]) {
 fn stop(config: RawFd) -> bool {
     let mut command = 0u8;
     let at = pci::COMMAND as libc::off_t;
-    // The byte below the one in which the kernel masks the pin, so nothing of others is written back.
-    // SAFETY: one byte to and from this stack.
-    let mut read =
-        || unsafe { libc::pread(config, (&raw mut command).cast(), 1, at) == 1 && command != u8::MAX }.then_some(command);
+    // The byte below the one in which the kernel masks the pin, so nothing of others is written
+    // back.
+    let mut read = || {
+        // SAFETY: one byte to and from this stack.
+        unsafe { libc::pread(config, (&raw mut command).cast(), 1, at) == 1 && command != u8::MAX }
+            .then_some(command)
+    };
     // No answer, or all ones: gone, and its transfers with it.
     let Some(before) = read() else { return true };
     let off = before & !(pci::COMMAND_BUS_MASTER as u8);
@@ -198,12 +223,20 @@ mod tests {
     }
 
     fn start(config: &std::fs::File, memory: &OwnedFd) -> Warden {
-        Warden::start(&Post { config: config.as_fd(), lock: config.as_fd(), memory: memory.as_fd(), reset: None }).unwrap()
+        Warden::start(&Post {
+            config: config.as_fd(),
+            lock: config.as_fd(),
+            memory: memory.as_fd(),
+            reset: None,
+        })
+        .unwrap()
     }
 
     /// Its number.
     fn process(warden: &Warden) -> u32 {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", warden.process.as_raw_fd())).unwrap();
+        let info =
+            std::fs::read_to_string(format!("/proc/self/fdinfo/{}", warden.process.as_raw_fd()))
+                .unwrap();
         info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok()).unwrap()
     }
 
@@ -230,7 +263,12 @@ mod tests {
     #[test]
     fn after_the_transfers_the_function_is_reset() {
         let (config, reset, memory) = (config(), memory(), memory());
-        let post = Post { config: config.as_fd(), lock: config.as_fd(), memory: memory.as_fd(), reset: Some(reset.as_fd()) };
+        let post = Post {
+            config: config.as_fd(),
+            lock: config.as_fd(),
+            memory: memory.as_fd(),
+            reset: Some(reset.as_fd()),
+        };
         drop(Warden::start(&post).unwrap());
         let mut written = [0; 2];
         assert_eq!(std::fs::File::from(reset).read_at(&mut written, 0).unwrap(), 1);
@@ -249,9 +287,13 @@ mod tests {
             held.sort();
             held
         };
-        let settled = poll_until(Deadline::after(END_LIMIT), "its start", || Ok((held().len() <= 4).then(held))).unwrap();
+        let settled = poll_until(Deadline::after(END_LIMIT), "its start", || {
+            Ok((held().len() <= 4).then(held))
+        })
+        .unwrap();
         assert!(
-            settled[0].starts_with("/memfd:config") && settled.iter().any(|link| link.starts_with("/memfd:memory")),
+            settled[0].starts_with("/memfd:config")
+                && settled.iter().any(|link| link.starts_with("/memfd:memory")),
             "{settled:?}"
         );
         assert!(settled.last().unwrap().starts_with("pipe:"), "{settled:?}");

@@ -1,4 +1,5 @@
-//! A function that another process has claimed, and this one goes on with: nothing is reset, and the device notices nothing.
+//! A function that another process has claimed, and this one goes on with: nothing is reset, and
+//! the device notices nothing.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -27,8 +28,8 @@ pub(crate) struct Place {
 const KINDS: [IrqKind; 3] = [IrqKind::Intx, IrqKind::Msi, IrqKind::MsiX];
 
 impl Vfio {
-    /// The function at `place`, of whose descriptors `take` gives each by its name, with `arena` mapped and interrupts of the kind `enabled`; if that
-    /// is none, all are disabled.
+    /// The function at `place`, of whose descriptors `take` gives each by its name, with `arena`
+    /// mapped and interrupts of the kind `enabled`; if that is none, all are disabled.
     pub(crate) fn adopt(
         place: &Place,
         arena: Arena,
@@ -36,16 +37,23 @@ impl Vfio {
         enabled: Option<IrqKind>,
         take: &mut dyn FnMut(&str) -> Result<OwnedFd, Error>,
     ) -> Result<Self, Error> {
-        let address = place.address.parse().map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
+        let address = place
+            .address
+            .parse()
+            .map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
         let iommu = Arc::new(Type1::new(take("container")?, address)?);
-        let opened = Opened { device: take("device")?, iommu: Arc::clone(&iommu), group: take("group")? };
+        let opened =
+            Opened { device: take("device")?, iommu: Arc::clone(&iommu), group: take("group")? };
         let claim = Arc::new(Claim::adopt(address, place.direct_ports, opened)?);
         if enabled.is_none() {
             // Those that were never enabled cannot be disabled, and need not.
             KINDS.into_iter().for_each(|kind| drop(irq::disable(&claim, kind)));
         }
-        let mut event = |name, index| if irq::has(&claim, index) { take(name).map(irq::edge).map(Some) } else { Ok(None) };
-        let (removal, errors) = (event("removal", VFIO_PCI_REQ_IRQ_INDEX)?, event("errors", VFIO_PCI_ERR_IRQ_INDEX)?);
+        let mut event = |name, index| {
+            if irq::has(&claim, index) { take(name).map(irq::edge).map(Some) } else { Ok(None) }
+        };
+        let (removal, errors) =
+            (event("removal", VFIO_PCI_REQ_IRQ_INDEX)?, event("errors", VFIO_PCI_ERR_IRQ_INDEX)?);
         let irqs = Irqs::adopt(irq::limits(&claim), enabled);
         Ok(Self { dma: Dma::new(arena, iommu).below(below), irqs, removal, errors, claim })
     }
@@ -54,10 +62,14 @@ impl Vfio {
 impl Windows {
     /// What [`Vfio::adopt`] wants to know.
     pub(crate) fn place(&self) -> Place {
-        Place { address: self.claim().address().to_string(), direct_ports: self.claim().direct_ports() }
+        Place {
+            address: self.claim().address().to_string(),
+            direct_ports: self.claim().direct_ports(),
+        }
     }
 
-    /// What must stay open as long as the function is claimed, by the names that [`Vfio::adopt`] knows; the device's events are beside.
+    /// What must stay open as long as the function is claimed, by the names that [`Vfio::adopt`]
+    /// knows; the device's events are beside.
     pub(crate) fn descriptors(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
         self.claim().descriptors()
     }

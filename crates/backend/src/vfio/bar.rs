@@ -1,5 +1,5 @@
-//! BARs: mapped memory where the kernel allows it, system calls where it does not (holes in the mapping); ports by system calls, or by
-//! instruction if the user wants that.
+//! BARs: mapped memory where the kernel allows it, system calls where it does not (holes in the
+//! mapping); ports by system calls, or by instruction if the user wants that.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,12 +35,15 @@ struct Area {
 }
 
 impl<R: Access> Memory<R> {
-    /// Maps what can be mapped of `region` of `device`, which may be closed afterwards. A part for which that fails is reached by the `rest`, slower but as well.
+    /// Maps what can be mapped of `region` of `device`, which may be closed afterwards. A part for
+    /// which that fails is reached by the `rest`, slower but as well.
     fn new(name: &str, device: impl AsFd, region: &Region, rest: R) -> Self {
         let map = |area: &std::ops::Range<u64>| {
             let len = usize::try_from(area.end - area.start).ok()?;
             match Mapping::new(&device, region.offset + area.start, len) {
-                Ok(mapping) => Some(Area { start: area.start, len: area.end - area.start, mapping }),
+                Ok(mapping) => {
+                    Some(Area { start: area.start, len: area.end - area.start, mapping })
+                }
                 Err(error) => {
                     tracing::warn!("{name}: BAR bytes {area:#x?} are not mapped: {error}");
                     None
@@ -104,7 +107,8 @@ struct Unmapped {
 impl Unmapped {
     /// Where in the device's descriptor `width` bytes at `offset` of the BAR lie.
     fn place(&self, offset: u64, width: usize) -> Option<u64> {
-        let fits = offset.checked_add(width as u64)? <= self.region.size && offset.is_multiple_of(width as u64);
+        let fits = offset.checked_add(width as u64)? <= self.region.size
+            && offset.is_multiple_of(width as u64);
         fits.then_some(self.region.offset + offset)
     }
 }
@@ -116,7 +120,9 @@ impl Access for Unmapped {
 
     fn read(&self, offset: u64, width: usize) -> u64 {
         let mut bytes = [0; 8];
-        let read = self.place(offset, width).map(|at| rustix::io::pread(&*self.claim, &mut bytes[..width], at));
+        let read = self
+            .place(offset, width)
+            .map(|at| rustix::io::pread(&*self.claim, &mut bytes[..width], at));
         if read == Some(Ok(width)) { u64::from_le_bytes(bytes) } else { u64::MAX }
     }
 
@@ -176,7 +182,8 @@ impl Windows {
         self.claim.device()
     }
 
-    /// How many interrupts of the function the kernel has taken, if it says so; `serial` changes whenever others are enabled.
+    /// How many interrupts of the function the kernel has taken, if it says so; `serial` changes
+    /// whenever others are enabled.
     pub(crate) fn interrupts(&self, serial: u64) -> Option<u64> {
         let host = Host::this();
         let folder = host.path(&format!("sys/bus/pci/devices/{}", self.claim.address()));
@@ -194,19 +201,30 @@ impl Windows {
     }
 }
 
-/// The BAR of `len` bytes that is the `window` of `device`, which somebody else has claimed, who answers for the `rest`. The device is not kept.
-pub(crate) fn window(name: &str, device: BorrowedFd<'_>, len: u64, window: &Window, rest: impl Access) -> Bar {
+/// The BAR of `len` bytes that is the `window` of `device`, which somebody else has claimed, who
+/// answers for the `rest`. The device is not kept.
+pub(crate) fn window(
+    name: &str,
+    device: BorrowedFd<'_>,
+    len: u64,
+    window: &Window,
+    rest: impl Access,
+) -> Bar {
     // What of it makes no sense is not mapped.
     let offset = window.offset.min(u64::MAX - len);
     let inside = |&(start, end): &(u64, u64)| (start < end && end <= len).then_some(start..end);
-    let region = Region { size: len, offset, mappable: window.mappable.iter().filter_map(inside).collect() };
+    let region =
+        Region { size: len, offset, mappable: window.mappable.iter().filter_map(inside).collect() };
     guard::bar(Arc::new(Memory::new(name, device, &region, rest)))
 }
 
-/// The ports that BAR `index` means, if it is of ports: those that the kernel lists for the function, and nothing else of `region`.
+/// The ports that BAR `index` means, if it is of ports: those that the kernel lists for the
+/// function, and nothing else of `region`.
 fn ports(claim: &Claim, index: u8, region: &Region) -> Result<Option<Ports>, Error> {
     let function = claim.function()?;
-    let Some(resource) = function.bars.iter().find(|bar| bar.index == index && bar.port) else { return Ok(None) };
+    let Some(resource) = function.bars.iter().find(|bar| bar.index == index && bar.port) else {
+        return Ok(None);
+    };
     let range = PortRange::of(&function, resource)?;
     if resource.size != region.size {
         return Err(Error::Invalid(format!(
@@ -219,6 +237,9 @@ fn ports(claim: &Claim, index: u8, region: &Region) -> Result<Option<Ports>, Err
     if claim.direct_ports() {
         range.check_owner(&function, "vfio")?;
     }
-    let device = claim.device().try_clone_to_owned().map_err(|error| Error::os("copying a descriptor", error))?;
+    let device = claim
+        .device()
+        .try_clone_to_owned()
+        .map_err(|error| Error::os("copying a descriptor", error))?;
     Ok(Some(Ports::new(range, claim.direct_ports(), device.into(), region.offset)))
 }

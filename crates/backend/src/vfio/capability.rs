@@ -4,7 +4,8 @@
 //! - `[VFIO]` Linux uapi `linux/vfio.h`: `vfio_info_cap_header` and the capabilities after it
 //!
 //! # Trust
-//! The kernel wrote them, but nothing here depends on that: an offset beyond the end or a loop ends the walk.
+//! The kernel wrote them, but nothing here depends on that: an offset beyond the end or a loop ends
+//! the walk.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -30,7 +31,8 @@ pub(super) fn chain(bytes: &[u8], offset: u32) -> impl Iterator<Item = Capabilit
 }
 
 impl Capability<'_> {
-    /// `VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE`: the device addresses that may be used, both ends included.
+    /// `VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE`: the device addresses that may be used, both ends
+    /// included.
     pub(super) fn iova_ranges(&self) -> Vec<RangeInclusive<u64>> {
         self.pairs().map(|(start, end)| start..=end).filter(|range| !range.is_empty()).collect()
     }
@@ -52,7 +54,10 @@ impl Capability<'_> {
     fn pairs(&self) -> impl Iterator<Item = (u64, u64)> {
         let count = read_u32(self.body, 0).unwrap_or(0) as usize;
         let pairs = self.body.get(8..).unwrap_or(&[]);
-        pairs.chunks_exact(16).take(count).filter_map(|pair| Some((read_u64(pair, 0)?, read_u64(pair, 8)?)))
+        pairs
+            .chunks_exact(16)
+            .take(count)
+            .filter_map(|pair| Some((read_u64(pair, 0)?, read_u64(pair, 8)?)))
     }
 }
 
@@ -96,7 +101,10 @@ mod tests {
     #[test]
     fn a_count_that_promises_more_than_there_is_gives_what_there_is() {
         let bytes = [vec![0; 8], link(1, 0, &[1000, 0x1000, 0x2000])].concat();
-        assert_eq!(chain(&bytes, 8).next().unwrap().sparse_areas(), vec![Range { start: 0x1000, end: 0x3000 }]);
+        assert_eq!(
+            chain(&bytes, 8).next().unwrap().sparse_areas(),
+            vec![Range { start: 0x1000, end: 0x3000 }]
+        );
     }
 
     #[test]

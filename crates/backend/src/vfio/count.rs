@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The kernel's counts of one function. The files stay open: who looks once a second does so for a few microseconds.
+/// The kernel's counts of one function. The files stay open: who looks once a second does so for a
+/// few microseconds.
 #[derive(Default)]
 pub(super) struct Counts {
     /// Under which number the interrupts were enabled whose counts these are.
@@ -13,7 +14,8 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Of the function in `folder`, its place in sysfs: those of the messages that are enabled, or else of the pin; `None` if the kernel does not say. `irqs` is where it counts,
+    /// Of the function in `folder`, its place in sysfs: those of the messages that are enabled, or
+    /// else of the pin; `None` if the kernel does not say. `irqs` is where it counts,
     /// `/sys/kernel/irq`; `serial` changes whenever others are enabled.
     pub(super) fn read(&mut self, folder: &Path, irqs: &Path, serial: u64) -> Option<u64> {
         if self.serial == Some(serial) {
@@ -35,8 +37,11 @@ fn open(folder: &Path, irqs: &Path) -> Option<Vec<File>> {
     let messages: Vec<String> = fs::read_dir(folder.join("msi_irqs"))
         .map(|list| list.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect())
         .unwrap_or_default();
-    let numbers =
-        if messages.is_empty() { vec![fs::read_to_string(folder.join("irq")).ok()?.trim().to_owned()] } else { messages };
+    let numbers = if messages.is_empty() {
+        vec![fs::read_to_string(folder.join("irq")).ok()?.trim().to_owned()]
+    } else {
+        messages
+    };
     numbers.iter().map(|number| File::open(irqs.join(number).join("per_cpu_count")).ok()).collect()
 }
 
@@ -44,7 +49,12 @@ fn count(file: &File) -> Option<u64> {
     // A page, which is the longest that the kernel says.
     let mut bytes = [0; 4096];
     let len = file.read_at(&mut bytes, 0).ok()?;
-    std::str::from_utf8(&bytes[..len]).ok()?.trim().split(',').map(|count| count.parse::<u64>().ok()).sum()
+    std::str::from_utf8(&bytes[..len])
+        .ok()?
+        .trim()
+        .split(',')
+        .map(|count| count.parse::<u64>().ok())
+        .sum()
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! # References
 //! - `[VFIO-DOC]` Linux, `Documentation/driver-api/vfio.rst`, "VFIO Usage Example"
 //!
-//! A kernel with `/dev/vfio/devices` and iommufd has a second way; it would stand beside this file and give the same [`Opened`].
+//! A kernel with `/dev/vfio/devices` and iommufd has a second way; it would stand beside this file
+//! and give the same [`Opened`].
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,7 +14,9 @@ use std::sync::Arc;
 
 use ring3_device::Error;
 use ring3_pci::{Address, Function, Host, Obstacle, Way, group};
-use vfio_bindings::bindings::vfio::{VFIO_API_VERSION, VFIO_GROUP_FLAGS_VIABLE, VFIO_TYPE1v2_IOMMU};
+use vfio_bindings::bindings::vfio::{
+    VFIO_API_VERSION, VFIO_GROUP_FLAGS_VIABLE, VFIO_TYPE1v2_IOMMU,
+};
 
 use super::ioctl;
 use super::type1::Type1;
@@ -34,7 +37,10 @@ pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
     let function = Function::read(host, address).map_err(|obstacle| blocked(address, obstacle))?;
     let number = function.iommu_group.ok_or_else(|| blocked(address, Obstacle::NoIommu))?;
     if function.way() != Some(Way::Vfio) {
-        return Err(blocked(address, Obstacle::NotBound { way: Way::Vfio, driver: function.driver }));
+        return Err(blocked(
+            address,
+            Obstacle::NotBound { way: Way::Vfio, driver: function.driver },
+        ));
     }
     let container = open_container(host, address)?;
     let group = open_group(host, address, number)?;
@@ -42,15 +48,25 @@ pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
         let what = format!("vfio:{address}: {what}");
         move |error: io::Error| Error::os(what.clone(), error)
     };
-    if ioctl::group_flags(&group).map_err(failed("asking for the state of its group"))? & VFIO_GROUP_FLAGS_VIABLE == 0 {
-        return Err(blocked(address, Obstacle::GroupNotViable { group: number, blockers: group::blockers(host, number) }));
+    if ioctl::group_flags(&group).map_err(failed("asking for the state of its group"))?
+        & VFIO_GROUP_FLAGS_VIABLE
+        == 0
+    {
+        return Err(blocked(
+            address,
+            Obstacle::GroupNotViable { group: number, blockers: group::blockers(host, number) },
+        ));
     }
-    ioctl::set_container(&group, &container).map_err(failed("putting its group into a container"))?;
-    ioctl::set_iommu(&container, VFIO_TYPE1v2_IOMMU).map_err(|error| match error.raw_os_error() {
-        Some(libc::EPERM) => blocked(address, Obstacle::NoInterruptRemapping),
-        _ => failed("giving its container an IOMMU")(error),
+    ioctl::set_container(&group, &container)
+        .map_err(failed("putting its group into a container"))?;
+    ioctl::set_iommu(&container, VFIO_TYPE1v2_IOMMU).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::EPERM) => blocked(address, Obstacle::NoInterruptRemapping),
+            _ => failed("giving its container an IOMMU")(error),
+        }
     })?;
-    let name = CString::new(address.to_string()).map_err(|_| Error::Invalid(format!("{address} as a device name")))?;
+    let name = CString::new(address.to_string())
+        .map_err(|_| Error::Invalid(format!("{address} as a device name")))?;
     let device = ioctl::device_fd(&group, &name).map_err(failed("opening it within its group"))?;
     let iommu = Arc::new(Type1::new(container, address)?);
     Ok(Opened { device, iommu, group })
@@ -58,7 +74,8 @@ pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
 
 fn open_container(host: &Host, address: Address) -> Result<OwnedFd, Error> {
     let path = "dev/vfio/vfio";
-    let missing = |module: &str| blocked(address, Obstacle::NoModule { module: module.into(), reason: None });
+    let missing =
+        |module: &str| blocked(address, Obstacle::NoModule { module: module.into(), reason: None });
     let container: OwnedFd = open_file(host, path)
         .map_err(|error| match error.raw_os_error() {
             // The file may stand there without the module behind it.
@@ -68,7 +85,11 @@ fn open_container(host: &Host, address: Address) -> Result<OwnedFd, Error> {
         .into();
     match ioctl::api_version(&container).map_err(|_| missing("vfio-pci"))? {
         version if version == VFIO_API_VERSION as i32 => {}
-        version => return Err(Error::Unsupported(format!("vfio:{address}: version {version} of the kernel's VFIO"))),
+        version => {
+            return Err(Error::Unsupported(format!(
+                "vfio:{address}: version {version} of the kernel's VFIO"
+            )));
+        }
     }
     if !ioctl::has_iommu(&container, VFIO_TYPE1v2_IOMMU).unwrap_or(false) {
         return Err(missing("vfio_iommu_type1"));
@@ -83,7 +104,8 @@ fn open_group(host: &Host, address: Address, number: u32) -> Result<OwnedFd, Err
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(None),
         Err(error) => Err(refused(address, &path, error)),
     };
-    claim(host, &path, attempt)?.map_err(|holders| blocked(address, Obstacle::Busy { path: format!("/{path}"), holders }))
+    claim(host, &path, attempt)?
+        .map_err(|holders| blocked(address, Obstacle::Busy { path: format!("/{path}"), holders }))
 }
 
 fn open_file(host: &Host, path: &str) -> io::Result<File> {
@@ -92,7 +114,9 @@ fn open_file(host: &Host, path: &str) -> io::Result<File> {
 
 fn refused(address: Address, path: &str, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => blocked(address, Obstacle::NoPermission { path: format!("/{path}") }),
+        io::ErrorKind::PermissionDenied => {
+            blocked(address, Obstacle::NoPermission { path: format!("/{path}") })
+        }
         _ => Error::os(format!("vfio:{address}: opening /{path}"), error),
     }
 }

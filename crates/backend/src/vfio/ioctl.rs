@@ -3,8 +3,8 @@
 //! # References
 //! - `[VFIO]` Linux uapi `linux/vfio.h`, as `vfio-bindings` has it
 //!
-//! The structs begin with their own size (`argsz`). Where the kernel has more to say than fits, it writes the size it needs and
-//! is asked again; see [`Reply`].
+//! The structs begin with their own size (`argsz`). Where the kernel has more to say than fits, it
+//! writes the size it needs and is asked again; see [`Reply`].
 
 use std::ffi::CStr;
 use std::io;
@@ -28,13 +28,15 @@ const IOMMU_GET_INFO: u32 = VFIO_BASE + 12;
 const IOMMU_MAP_DMA: u32 = VFIO_BASE + 13;
 const IOMMU_UNMAP_DMA: u32 = VFIO_BASE + 14;
 
-/// The most that a reply with capabilities may ask for, in bytes: far above what any kernel says, far below harm.
+/// The most that a reply with capabilities may ask for, in bytes: far above what any kernel says,
+/// far below harm.
 const REPLY_LIMIT: usize = 1 << 20;
 
 /// Issues VFIO ioctl `number` (an `_IO`, without size) with a plain value.
 fn call_value(fd: impl AsFd, number: u32, value: u64) -> io::Result<i32> {
     let request = libc::Ioctl::from((VFIO_TYPE as u32) << 8 | number);
-    // SAFETY: only for the ioctls below that take an integer or nothing, so the kernel follows no pointer of ours.
+    // SAFETY: only for the ioctls below that take an integer or nothing, so the kernel follows no
+    // pointer of ours.
     match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request, value) } {
         -1 => Err(io::Error::last_os_error()),
         result => Ok(result),
@@ -144,7 +146,8 @@ unsafe fn ask_twice<T: Copy>(
     // 64-bit words, because the structs are aligned to them.
     let mut words = vec![0u64; len.div_ceil(8)];
     let start = words.as_mut_ptr().cast::<T>();
-    // SAFETY: `words` holds at least a `T`, aligned to 8 bytes, and `len` bytes in all, as `argsz` announces.
+    // SAFETY: `words` holds at least a `T`, aligned to 8 bytes, and `len` bytes in all, as `argsz`
+    // announces.
     let header = unsafe {
         start.write(ask(len as u32));
         call(&fd, number, start)?;
@@ -164,14 +167,26 @@ pub(super) fn irq_info(device: impl AsFd, index: u32) -> io::Result<vfio_irq_inf
 }
 
 /// Ties vectors from `start` on to eventfds; `None` unties one.
-pub(super) fn set_irq_fds(device: impl AsFd, index: u32, start: u32, fds: &[Option<BorrowedFd>]) -> io::Result<()> {
+pub(super) fn set_irq_fds(
+    device: impl AsFd,
+    index: u32,
+    start: u32,
+    fds: &[Option<BorrowedFd>],
+) -> io::Result<()> {
     let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
     let fds: Vec<i32> = fds.iter().map(|fd| fd.map_or(-1, |fd| fd.as_raw_fd())).collect();
     set_irqs(device, [flags, index, start, fds.len() as u32], &fds)
 }
 
-/// Acts (`VFIO_IRQ_SET_ACTION_*`) on `count` vectors from `start` on; triggering none of them disables the index.
-pub(super) fn act_on_irqs(device: impl AsFd, index: u32, start: u32, count: u32, action: u32) -> io::Result<()> {
+/// Acts (`VFIO_IRQ_SET_ACTION_*`) on `count` vectors from `start` on; triggering none of them
+/// disables the index.
+pub(super) fn act_on_irqs(
+    device: impl AsFd,
+    index: u32,
+    start: u32,
+    count: u32,
+    action: u32,
+) -> io::Result<()> {
     set_irqs(device, [VFIO_IRQ_SET_DATA_NONE | action, index, start, count], &[])
 }
 
@@ -182,7 +197,8 @@ fn set_irqs(device: impl AsFd, head: [u32; 4], fds: &[i32]) -> io::Result<()> {
     words.push(argsz as u32);
     words.extend(head);
     words.extend(fds.iter().map(|&fd| fd as u32));
-    // SAFETY: `vfio_irq_set` is five 32-bit words followed by its data, here 32-bit descriptors; argsz counts them all.
+    // SAFETY: `vfio_irq_set` is five 32-bit words followed by its data, here 32-bit descriptors;
+    // argsz counts them all.
     unsafe { call(device, DEVICE_SET_IRQS, words.as_mut_ptr()) }.map(drop)
 }
 
@@ -200,15 +216,20 @@ pub(super) fn map_dma(container: impl AsFd, pages: &Pages, iova: u64) -> io::Res
         iova,
         size: pages.len() as u64,
     };
-    // SAFETY: the struct that this ioctl reads. The kernel pins the pages, so they outlive their mapping in this process; no Rust
-    // reference to them exists, so that the device's writes meet none.
+    // SAFETY: the struct that this ioctl reads. The kernel pins the pages, so they outlive their
+    // mapping in this process; no Rust reference to them exists, so that the device's writes meet
+    // none.
     unsafe { call(container, IOMMU_MAP_DMA, &raw mut map) }.map(drop)
 }
 
 /// Takes `len` bytes at `iova` back; returns how many bytes were mapped there.
 pub(super) fn unmap_dma(container: impl AsFd, iova: u64, len: usize) -> io::Result<u64> {
-    let mut unmap =
-        vfio_iommu_type1_dma_unmap { argsz: argsz::<vfio_iommu_type1_dma_unmap>(), iova, size: len as u64, ..Default::default() };
+    let mut unmap = vfio_iommu_type1_dma_unmap {
+        argsz: argsz::<vfio_iommu_type1_dma_unmap>(),
+        iova,
+        size: len as u64,
+        ..Default::default()
+    };
     // SAFETY: the struct that this ioctl reads and fills.
     unsafe { call(container, IOMMU_UNMAP_DMA, &raw mut unmap) }?;
     Ok(unmap.size)

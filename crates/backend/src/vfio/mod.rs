@@ -1,16 +1,18 @@
 //! Functions that the kernel hands to this process through VFIO, confined by the IOMMU.
 //!
 //! # Shape
-//! `group` opens the function and gives descriptors; [`Vfio`] is the device over them. `ioctl` holds the unsafe code, the kernel's
-//! interface; with `guard`, mappings that survive the device. The rest is safe.
+//! `group` opens the function and gives descriptors; [`Vfio`] is the device over them. `ioctl`
+//! holds the unsafe code, the kernel's interface; with `guard`, mappings that survive the device.
+//! The rest is safe.
 //!
 //! # Giving it up
-//! When the last of the device, its BARs and its interrupts is dropped: transfers off, descriptors closed, and with the device's the
-//! kernel resets the function. A process that is killed gives it up the same way, because the kernel does both when it closes the descriptors.
+//! When the last of the device, its BARs and its interrupts is dropped: transfers off, descriptors
+//! closed, and with the device's the kernel resets the function. A process that is killed gives it
+//! up the same way, because the kernel does both when it closes the descriptors.
 //!
 //! # Privilege
-//! None, once the function is bound (`ring3 bind`) and `/dev/vfio/GROUP` belongs to the user; the arena must fit into what the user
-//! may lock (`ulimit -l`).
+//! None, once the function is bound (`ring3 bind`) and `/dev/vfio/GROUP` belongs to the user; the
+//! arena must fit into what the user may lock (`ulimit -l`).
 
 mod adopt;
 mod bar;
@@ -54,24 +56,31 @@ pub struct Vfio {
     errors: Option<Irq>,
 }
 
-/// Claims the function that `uri` names: `vfio:0000:01:00.0[,arena=SIZE][,below=SIZE][,ports=vfio|direct]`.
+/// Claims the function that `uri` names:
+/// `vfio:0000:01:00.0[,arena=SIZE][,below=SIZE][,ports=vfio|direct]`.
 ///
-/// Ports are reached by VFIO's system calls, which confine them to the function's. `direct` reaches them by instruction, which is much
-/// cheaper and takes the capability CAP_SYS_RAWIO; the process could then use them behind the kernel's back. Without it, system calls it is.
+/// Ports are reached by VFIO's system calls, which confine them to the function's. `direct` reaches
+/// them by instruction, which is much cheaper and takes the capability CAP_SYS_RAWIO; the process
+/// could then use them behind the kernel's back. Without it, system calls it is.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
     uri.only(&[OpenOptions::KEYS.as_slice(), &["ports"]].concat())?;
     let direct_ports = uri.word("ports", &["vfio", "direct"])? == Some("direct");
     let mut options = options.overridden_by(uri)?;
-    let address: Address = uri.target.parse().map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
+    let address: Address = uri
+        .target
+        .parse()
+        .map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
     let opened = group::open(&Host::this(), address)?;
     let iommu: Arc<dyn Iommu> = opened.iommu.clone();
     let claim = Arc::new(Claim::new(address, direct_ports, opened)?);
     if options.memory.is_none() {
         // All of it is pinned at once.
-        options.memory = Some(Arc::new(Region::pinned(options.arena.next_multiple_of(iommu.page_size()))?));
+        options.memory =
+            Some(Arc::new(Region::pinned(options.arena.next_multiple_of(iommu.page_size()))?));
     }
     let dma = Dma::new(map_arena(&*iommu, claim.name(), &options)?, iommu).below(options.below);
-    let (removal, errors) = (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
+    let (removal, errors) =
+        (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
     Ok(Vfio { dma, irqs: Irqs::new(irq::limits(&claim)), removal, errors, claim })
 }
 
@@ -83,12 +92,17 @@ impl Vfio {
 }
 
 /// Makes the arena and maps it, once for the life of the device.
-pub(crate) fn map_arena(iommu: &dyn Iommu, name: &str, options: &OpenOptions) -> Result<Arena, Error> {
+pub(crate) fn map_arena(
+    iommu: &dyn Iommu,
+    name: &str,
+    options: &OpenOptions,
+) -> Result<Arena, Error> {
     let memory = options.region(iommu.page_size())?;
     let ranges = window::reachable(&iommu.ranges(), options.below);
     let iova = window::place(&ranges, memory.len() as u64, ARENA_ALIGN).ok_or_else(|| {
         Error::Claim(format!(
-            "{name}: its IOMMU has no free range of {} KiB below {:#x}; to mend it: name a smaller arena (arena=4M)",
+            "{name}: its IOMMU has no free range of {} KiB below {:#x}; to mend it: name a smaller \
+            arena (arena=4M)",
             memory.len() >> 10,
             options.below
         ))
@@ -127,7 +141,8 @@ impl Device for Vfio {
     }
 
     fn irqs(&self, kind: IrqKind, count: u16) -> Result<Vec<Irq>, Error> {
-        let (disable, enable) = (|before| irq::disable(&self.claim, before), || irq::enable(&self.claim, kind, count));
+        let (disable, enable) =
+            (|before| irq::disable(&self.claim, before), || irq::enable(&self.claim, kind, count));
         self.irqs.switch(self.name(), (kind, count), disable, enable)
     }
 

@@ -9,14 +9,17 @@ use ring3_device::dma::{Iommu, Pages};
 use ring3_pci::{Address, Obstacle};
 use rustix::process::{Resource, getrlimit};
 use vfio_bindings::bindings::vfio::{
-    VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_INFO_PGSIZES, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL,
+    VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_INFO_PGSIZES, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE,
+    VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL,
 };
 
 use super::group::blocked;
 use super::{capability, ioctl};
 
-/// Device addresses that every x86 machine has: 39 bits is the least of VT-d, without the window of interrupts.
-pub(crate) const USUAL_RANGES: [RangeInclusive<u64>; 2] = [0..=0xfedf_ffff, 0xfef0_0000..=0x7f_ffff_ffff];
+/// Device addresses that every x86 machine has: 39 bits is the least of VT-d, without the window of
+/// interrupts.
+pub(crate) const USUAL_RANGES: [RangeInclusive<u64>; 2] =
+    [0..=0xfedf_ffff, 0xfef0_0000..=0x7f_ffff_ffff];
 
 /// A container with a type 1 IOMMU.
 pub(super) struct Type1 {
@@ -29,12 +32,14 @@ pub(super) struct Type1 {
 impl Type1 {
     /// Asks `container`, which has its IOMMU, what may be mapped where.
     pub(super) fn new(container: OwnedFd, address: Address) -> Result<Self, Error> {
-        let info =
-            ioctl::iommu_info(&container).map_err(|error| Error::os(format!("vfio:{address}: asking its IOMMU"), error))?;
+        let info = ioctl::iommu_info(&container)
+            .map_err(|error| Error::os(format!("vfio:{address}: asking its IOMMU"), error))?;
         let mut ranges = Vec::new();
         if info.header.flags & VFIO_IOMMU_INFO_CAPS != 0 {
             let mut chain = capability::chain(&info.bytes, info.header.cap_offset);
-            let found = chain.find(|capability| u32::from(capability.id) == VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE);
+            let found = chain.find(|capability| {
+                u32::from(capability.id) == VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE
+            });
             ranges = found.map(|capability| capability.iova_ranges()).unwrap_or_default();
         }
         if ranges.is_empty() {
@@ -42,7 +47,11 @@ impl Type1 {
             ranges = USUAL_RANGES.to_vec();
         }
         ranges.sort_by_key(|range| *range.start());
-        let sizes = if info.header.flags & VFIO_IOMMU_INFO_PGSIZES != 0 { info.header.iova_pgsizes } else { 0 };
+        let sizes = if info.header.flags & VFIO_IOMMU_INFO_PGSIZES != 0 {
+            info.header.iova_pgsizes
+        } else {
+            0
+        };
         let smallest = 1usize.checked_shl(sizes.trailing_zeros()).unwrap_or(0);
         Ok(Self { container, address, ranges, page_size: smallest.max(rustix::param::page_size()) })
     }
@@ -56,7 +65,9 @@ impl Type1 {
     fn available(&self) -> Option<u32> {
         let info = ioctl::iommu_info(&self.container).ok()?;
         let mut chain = capability::chain(&info.bytes, info.header.cap_offset);
-        chain.find(|capability| u32::from(capability.id) == VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL)?.dma_available()
+        chain
+            .find(|capability| u32::from(capability.id) == VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL)?
+            .dma_available()
     }
 
     fn refused(&self, len: usize, iova: u64, error: io::Error) -> Error {
@@ -65,8 +76,13 @@ impl Type1 {
             Some(libc::ENOMEM) => {
                 let limit = getrlimit(Resource::Memlock).current;
                 match limit {
-                    Some(limit) => blocked(address, Obstacle::Memlock { needed: len as u64, limit }),
-                    None => Error::os(format!("vfio:{address}: mapping {len} bytes of DMA memory"), error),
+                    Some(limit) => {
+                        blocked(address, Obstacle::Memlock { needed: len as u64, limit })
+                    }
+                    None => Error::os(
+                        format!("vfio:{address}: mapping {len} bytes of DMA memory"),
+                        error,
+                    ),
                 }
             }
             Some(libc::ENOSPC) => Error::Claim(format!(
@@ -74,21 +90,27 @@ impl Type1 {
                  raise /sys/module/vfio_iommu_type1/parameters/dma_entry_limit or map larger pieces",
                 self.available().unwrap_or(0)
             )),
-            Some(libc::EEXIST) => {
-                Error::Invalid(format!("vfio:{address}: device addresses {iova:#x}+{len:#x} are mapped already"))
-            }
-            _ => Error::os(format!("vfio:{address}: mapping {len} bytes of DMA memory at {iova:#x}"), error),
+            Some(libc::EEXIST) => Error::Invalid(format!(
+                "vfio:{address}: device addresses {iova:#x}+{len:#x} are mapped already"
+            )),
+            _ => Error::os(
+                format!("vfio:{address}: mapping {len} bytes of DMA memory at {iova:#x}"),
+                error,
+            ),
         }
     }
 }
 
 impl Iommu for Type1 {
     fn map(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
-        ioctl::map_dma(&self.container, pages, iova).map_err(|error| self.refused(pages.len(), iova, error))
+        ioctl::map_dma(&self.container, pages, iova)
+            .map_err(|error| self.refused(pages.len(), iova, error))
     }
 
     fn unmap(&self, iova: u64, len: usize) -> Result<(), Error> {
-        let failed = |error| Error::os(format!("vfio:{}: unmapping {iova:#x}+{len:#x}", self.address), error);
+        let failed = |error| {
+            Error::os(format!("vfio:{}: unmapping {iova:#x}+{len:#x}", self.address), error)
+        };
         match ioctl::unmap_dma(&self.container, iova, len).map_err(failed)? {
             unmapped if unmapped == len as u64 => Ok(()),
             unmapped => Err(Error::Invalid(format!(

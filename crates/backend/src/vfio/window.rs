@@ -2,19 +2,25 @@
 
 use std::ops::RangeInclusive;
 
-/// Device address 0 stays empty, so that a null pointer in a descriptor faults; so does what a boot-time table may have used.
+/// Device address 0 stays empty, so that a null pointer in a descriptor faults; so does what a
+/// boot-time table may have used.
 const LOWEST: u64 = 1 << 20;
 
 /// The part of `ranges` below device address `below`.
 pub(super) fn reachable(ranges: &[RangeInclusive<u64>], below: u64) -> Vec<RangeInclusive<u64>> {
     let Some(top) = below.checked_sub(1) else { return Vec::new() };
-    ranges.iter().filter(|range| *range.start() <= top).map(|range| *range.start()..=*range.end().min(&top)).collect()
+    ranges
+        .iter()
+        .filter(|range| *range.start() <= top)
+        .map(|range| *range.start()..=*range.end().min(&top))
+        .collect()
 }
 
-/// The lowest address, a multiple of `align` (a power of two), where `len` bytes lie within one of `ranges`.
+/// The lowest address, a multiple of `align` (a power of two), where `len` bytes lie within one of
+/// `ranges`.
 ///
-/// The lowest, because an old device reaches few address bits, and because memory lies there on every machine, so that no
-/// bridge between the device and its IOMMU takes the address for its own.
+/// The lowest, because an old device reaches few address bits, and because memory lies there on
+/// every machine, so that no bridge between the device and its IOMMU takes the address for its own.
 pub(super) fn place(ranges: &[RangeInclusive<u64>], len: u64, align: u64) -> Option<u64> {
     let fits = |range: &RangeInclusive<u64>| {
         let start = (*range.start()).max(LOWEST).checked_next_multiple_of(align)?;

@@ -1,15 +1,19 @@
-//! Functions that another process serves on a UNIX socket, by the vfio-user protocol: `ring3 model`, or any other server.
+//! Functions that another process serves on a UNIX socket, by the vfio-user protocol:
+//! `ring3 model`, or any other server.
 //!
 //! # Shape
-//! `client` holds the connection; [`VfioUser`] is the device over it. Registers are messages: a write to memory is posted, all else waits for its answer. The
-//! arena is given to the server by its descriptor, interrupts are eventfds that the server signals.
+//! `client` holds the connection; [`VfioUser`] is the device over it. Registers are messages: a
+//! write to memory is posted, all else waits for its answer. The arena is given to the server by
+//! its descriptor, interrupts are eventfds that the server signals.
 //!
 //! # Trust
-//! A server is a device: what it says is input, and when it goes, or says nothing for five seconds, the device is gone.
+//! A server is a device: what it says is input, and when it goes, or says nothing for five seconds,
+//! the device is gone.
 //!
 //! # Giving it up
-//! When the last of the device, its BARs and its interrupts is dropped: transfers off, reset, connection closed. A process that is killed
-//! gives it up the same way, because the server does both when the connection ends.
+//! When the last of the device, its BARs and its interrupts is dropped: transfers off, reset,
+//! connection closed. A process that is killed gives it up the same way, because the server does
+//! both when the connection ends.
 
 mod client;
 #[cfg(test)]
@@ -65,11 +69,13 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<VfioUser, Error> {
     let config = ConfigSpace::over(client.name().into(), Remote(Arc::clone(&client)));
     let claim = Arc::new(Claim { config, client, resettable: info.flags & DEVICE_RESETTABLE != 0 });
     claim.config.change_command(pci::COMMAND_BUS_MASTER, DECODING)?;
-    let [intx, msi, msix] = [IrqKind::Intx, IrqKind::Msi, IrqKind::MsiX].map(|kind| claim.vectors(kind));
+    let [intx, msi, msix] =
+        [IrqKind::Intx, IrqKind::Msi, IrqKind::MsiX].map(|kind| claim.vectors(kind));
     let limits = IrqLimits { intx: intx?, msi: msi?, msix: msix? };
     let bars = (0..pci::BAR_COUNT).map(|index| claim.bar_info(index)).collect::<Result<_, _>>()?;
     let iommu = Arc::new(Windows(Arc::clone(&claim.client)));
-    let dma = Dma::new(map_arena(&*iommu, claim.config.name(), &options)?, iommu).below(options.below);
+    let dma =
+        Dma::new(map_arena(&*iommu, claim.config.name(), &options)?, iommu).below(options.below);
     Ok(VfioUser { claim, dma, irqs: Irqs::new(limits), bars, removal })
 }
 
@@ -97,20 +103,36 @@ fn index(kind: IrqKind) -> u32 {
 
 impl Claim {
     fn vectors(&self, kind: IrqKind) -> Result<u16, Error> {
-        let question = IrqInfo { argsz: IrqInfo::LEN as u32, index: index(kind), ..IrqInfo::default() };
-        let info = self.client.ask(command::DEVICE_GET_IRQ_INFO, &question.to_bytes(), IrqInfo::take)?;
+        let question =
+            IrqInfo { argsz: IrqInfo::LEN as u32, index: index(kind), ..IrqInfo::default() };
+        let info =
+            self.client.ask(command::DEVICE_GET_IRQ_INFO, &question.to_bytes(), IrqInfo::take)?;
         let deliverable = info.flags & IRQ_EVENTFD != 0;
         Ok(if deliverable { u16::try_from(info.count).unwrap_or(u16::MAX) } else { 0 })
     }
 
     fn bar_info(&self, index: u8) -> Result<Option<BarInfo>, Error> {
-        let question = RegionInfo { argsz: RegionInfo::LEN as u32, index: index.into(), ..RegionInfo::default() };
-        let region = self.client.ask(command::DEVICE_GET_REGION_INFO, &question.to_bytes(), RegionInfo::take)?;
+        let question = RegionInfo {
+            argsz: RegionInfo::LEN as u32,
+            index: index.into(),
+            ..RegionInfo::default()
+        };
+        let region = self.client.ask(
+            command::DEVICE_GET_REGION_INFO,
+            &question.to_bytes(),
+            RegionInfo::take,
+        )?;
         let ports = self.config.read(pci::BAR0 + 4 * u64::from(index), 1) & 1 != 0;
         Ok((region.size > 0).then_some(BarInfo { len: region.size, ports }))
     }
 
-    fn set_irqs(&self, kind: IrqKind, flags: u32, range: Range<u16>, fds: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    fn set_irqs(
+        &self,
+        kind: IrqKind,
+        flags: u32,
+        range: Range<u16>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
         let (start, count) = (range.start.into(), range.len() as u32);
         let wish = SetIrqs { argsz: SetIrqs::LEN as u32, flags, index: index(kind), start, count };
         self.client.request(command::DEVICE_SET_IRQS, [&wish.to_bytes(), &[]], fds).map(drop)
@@ -127,13 +149,17 @@ impl Claim {
             )));
         }
         self.client.request(command::DEVICE_RESET, [&[], &[]], &[])?;
-        self.config.change_command(0, if was_master { DECODING | pci::COMMAND_BUS_MASTER } else { DECODING })
+        self.config.change_command(
+            0,
+            if was_master { DECODING | pci::COMMAND_BUS_MASTER } else { DECODING },
+        )
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The server does the same when the connection ends; done here, nothing reaches the arena when the last handle on it goes.
+        // The server does the same when the connection ends; done here, nothing reaches the arena
+        // when the last handle on it goes.
         let _ = self.config.set_bus_master(false);
         let _ = self.reset();
     }
@@ -149,8 +175,8 @@ impl IrqControl for Claim {
     }
 }
 
-/// A BAR behind the socket. Writes to memory are posted; one to a port has happened when it returns, and a driver counts time from there.
-/// [PCI 3.2.5]
+/// A BAR behind the socket. Writes to memory are posted; one to a port has happened when it
+/// returns, and a driver counts time from there. [PCI 3.2.5]
 struct Window {
     claim: Arc<Claim>,
     index: u8,
@@ -182,15 +208,17 @@ struct Windows(Arc<Client>);
 
 impl Iommu for Windows {
     fn map(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
-        let (file, offset) =
-            pages.file().ok_or_else(|| Error::Unsupported("memory without a descriptor cannot be shared".into()))?;
+        let (file, offset) = pages.file().ok_or_else(|| {
+            Error::Unsupported("memory without a descriptor cannot be shared".into())
+        })?;
         let (argsz, size) = (DmaMap::LEN as u32, pages.len() as u64);
         let wish = DmaMap { argsz, flags: DMA_READ_WRITE, offset, address: iova, size };
         self.0.request(command::DMA_MAP, [&wish.to_bytes(), &[]], &[file]).map(drop)
     }
 
     fn unmap(&self, iova: u64, len: usize) -> Result<(), Error> {
-        let wish = DmaUnmap { argsz: DmaUnmap::LEN as u32, flags: 0, address: iova, size: len as u64 };
+        let wish =
+            DmaUnmap { argsz: DmaUnmap::LEN as u32, flags: 0, address: iova, size: len as u64 };
         self.0.request(command::DMA_UNMAP, [&wish.to_bytes(), &[]], &[]).map(drop)
     }
 
@@ -231,7 +259,9 @@ impl Device for VfioUser {
     }
 
     fn bar(&self, index: u8) -> Result<Bar, Error> {
-        let info = self.bar_info(index).ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
+        let info = self
+            .bar_info(index)
+            .ok_or_else(|| Error::Unsupported(format!("{}: it has no BAR {index}", self.name())))?;
         Ok(Bar::new(Arc::new(Window { claim: Arc::clone(&self.claim), index, info })))
     }
 
@@ -272,7 +302,12 @@ impl VfioUser {
         let irq = |vector: u16| {
             let fd = eventfd::new()?;
             // One at a time: more descriptors than one need not be taken. [vfio-user, max_msg_fds]
-            self.claim.set_irqs(kind, IRQ_DATA_EVENTFD | IRQ_TRIGGER, vector..vector + 1, &[fd.as_fd()])?;
+            self.claim.set_irqs(
+                kind,
+                IRQ_DATA_EVENTFD | IRQ_TRIGGER,
+                vector..vector + 1,
+                &[fd.as_fd()],
+            )?;
             Ok(Irq::new(fd, kind, vector, control.clone()))
         };
         (0..count).map(irq).collect()

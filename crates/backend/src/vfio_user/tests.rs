@@ -13,20 +13,23 @@ use ring3_model::{BarLayout, Bus, Identity, Model, Platform, SimDevice};
 
 use super::*;
 
-const OPTIONS: OpenOptions = OpenOptions { arena: 1 << 20, below: edu::REACH, unprotected: false, memory: None };
+const OPTIONS: OpenOptions =
+    OpenOptions { arena: 1 << 20, below: edu::REACH, unprotected: false, memory: None };
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A model on a socket.
 fn serve(model: &str) -> (tempfile::TempDir, PathBuf, Running) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let device = ring3_model::open(&model.parse().unwrap(), OpenOptions { arena: 4096, ..OPTIONS }).unwrap();
+    let device =
+        ring3_model::open(&model.parse().unwrap(), OpenOptions { arena: 4096, ..OPTIONS }).unwrap();
     let server = Server::bind(&path, device).unwrap().spawn().unwrap();
     (folder, path, server)
 }
 
 fn device(path: &std::path::Path) -> Result<Arc<dyn Device>, Error> {
-    open(&format!("vfio-user:{}", path.display()).parse().unwrap(), OPTIONS).map(|device| Arc::new(device) as Arc<dyn Device>)
+    open(&format!("vfio-user:{}", path.display()).parse().unwrap(), OPTIONS)
+        .map(|device| Arc::new(device) as Arc<dyn Device>)
 }
 
 /// What opening says of a server that does `serve` with its one client.
@@ -54,8 +57,12 @@ fn answers(flags: u32, error: u32, body: &'static [u8]) -> Error {
 fn the_teaching_device_does_everything_behind_a_socket() {
     let (_folder, path, _server) = serve("sim:edu");
     let mut steps = Vec::new();
-    edu::self_test(device(&path).unwrap(), Some(0xfff_f000), &mut |fact| steps.push(fact.step)).unwrap();
-    assert!(steps.contains(&"DMA, MSI") && steps.contains(&"DMA, INTx") && steps.contains(&"reset"), "{steps:?}");
+    edu::self_test(device(&path).unwrap(), Some(0xfff_f000), &mut |fact| steps.push(fact.step))
+        .unwrap();
+    assert!(
+        steps.contains(&"DMA, MSI") && steps.contains(&"DMA, INTx") && steps.contains(&"reset"),
+        "{steps:?}"
+    );
     assert_eq!(class_of(path.to_str().unwrap()), Some(0xff00));
 }
 
@@ -74,7 +81,13 @@ fn kinds_of_interrupts_take_turns_behind_a_socket() {
 fn a_message_that_comes_while_it_is_masked_is_delivered_afterwards() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let model = Arc::new(ring3_model::nvme::open(&"sim:nvme".parse().unwrap(), OpenOptions { arena: 4096, ..OPTIONS }).unwrap());
+    let model = Arc::new(
+        ring3_model::nvme::open(
+            &"sim:nvme".parse().unwrap(),
+            OpenOptions { arena: 4096, ..OPTIONS },
+        )
+        .unwrap(),
+    );
     let handle = model.handle();
     let _server = Server::bind(&path, model).unwrap().spawn().unwrap();
     let device = device(&path).unwrap();
@@ -98,8 +111,22 @@ struct Slow(u64);
 
 impl Model for Slow {
     fn identity(&self) -> Identity {
-        let bars = vec![BarLayout { index: 0, len: 16, ports: true }, BarLayout { index: 1, len: 16, ports: false }];
-        Identity { vendor: 1, device: 1, revision: 0, class: 0, bars, pins: 0, msi: 0, msix: None, express: false, dma_bits: 32 }
+        let bars = vec![
+            BarLayout { index: 0, len: 16, ports: true },
+            BarLayout { index: 1, len: 16, ports: false },
+        ];
+        Identity {
+            vendor: 1,
+            device: 1,
+            revision: 0,
+            class: 0,
+            bars,
+            pins: 0,
+            msi: 0,
+            msix: None,
+            express: false,
+            dma_bits: 32,
+        }
     }
     fn read(&mut self, _: &Bus, _: u8, _: u64, _: usize) -> u64 {
         self.0
@@ -115,10 +142,18 @@ impl Model for Slow {
 fn a_write_to_a_port_has_happened_when_it_returns_and_one_to_memory_before_the_next_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let model = SimDevice::new("sim:slow", Slow::default(), &Platform { arena: 4096, ..Platform::default() }).unwrap();
+    let model = SimDevice::new(
+        "sim:slow",
+        Slow::default(),
+        &Platform { arena: 4096, ..Platform::default() },
+    )
+    .unwrap();
     let _server = Server::bind(&path, Arc::new(model)).unwrap().spawn().unwrap();
     let device = device(&path).unwrap();
-    assert_eq!((device.bar_info(0).unwrap().ports, device.bar_info(1).unwrap().ports, device.bar_info(2)), (true, false, None));
+    assert_eq!(
+        (device.bar_info(0).unwrap().ports, device.bar_info(1).unwrap().ports, device.bar_info(2)),
+        (true, false, None)
+    );
     let since = Instant::now();
     device.bar(0).unwrap().write8(0, 1);
     assert!(since.elapsed() >= SLOW);
@@ -145,9 +180,15 @@ fn a_server_that_ends_takes_the_device_with_it() {
     assert_ne!(bar.read32(0), u32::MAX);
     drop(server);
     assert!(device.removal().unwrap().wait(Deadline::after(PATIENCE)).unwrap() > 0);
-    assert_eq!((bar.read32(0), bar.read64(0x80), device.config_read(0, 2)), (u32::MAX, u64::MAX, u32::MAX));
+    assert_eq!(
+        (bar.read32(0), bar.read64(0x80), device.config_read(0, 2)),
+        (u32::MAX, u64::MAX, u32::MAX)
+    );
     bar.write32(4, 1);
-    assert!(matches!(device.reset(), Err(Error::Gone)) && matches!(device.set_bus_master(true), Err(Error::Gone)));
+    assert!(
+        matches!(device.reset(), Err(Error::Gone))
+            && matches!(device.set_bus_master(true), Err(Error::Gone))
+    );
     assert!(matches!(device.irqs(IrqKind::Msi, 1), Err(Error::Gone)));
     drop(irqs);
 }
@@ -165,7 +206,10 @@ fn a_server_that_says_nothing_is_given_up_in_time() {
 #[test]
 fn another_version_is_refused_with_both() {
     let error = answers(REPLY, 0, &[1, 0, 5, 0]);
-    assert!(matches!(&error, Error::Unsupported(text) if text.contains("1.5") && text.contains("0.1")), "{error}");
+    assert!(
+        matches!(&error, Error::Unsupported(text) if text.contains("1.5") && text.contains("0.1")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -193,7 +237,10 @@ fn nobody_there_is_said_with_what_to_start() {
     let missing = device(&path).err().unwrap().to_string();
     drop(UnixListener::bind(&path).unwrap());
     let dead = device(&path).err().unwrap().to_string();
-    assert!([&missing, &dead].iter().all(|error| error.contains("ring3 model")), "{missing} {dead}");
+    assert!(
+        [&missing, &dead].iter().all(|error| error.contains("ring3 model")),
+        "{missing} {dead}"
+    );
     assert_eq!(class_of(path.to_str().unwrap()), None);
 }
 

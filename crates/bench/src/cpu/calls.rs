@@ -1,4 +1,5 @@
-//! Counts what another process has the kernel do, by the kernel's own trace points: nobody has to say what he has called. [perf_event_open(2)]
+//! Counts what another process has the kernel do, by the kernel's own trace points: nobody has to
+//! say what he has called. [perf_event_open(2)]
 
 use std::fs;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -45,17 +46,18 @@ impl Calls {
 
     fn of(events: &[&str], process: u32) -> Result<Self, Error> {
         trace::mount()?;
-        let tasks = fs::read_dir(format!("/proc/{process}/task")).map_err(|error| Error::os("listing threads", error))?;
-        let threads = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<libc::pid_t>().ok());
+        let tasks = fs::read_dir(format!("/proc/{process}/task"))
+            .map_err(|error| Error::os("listing threads", error))?;
+        let threads =
+            tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<libc::pid_t>().ok());
         let threads: Vec<_> = threads.collect();
         let mut counters = Vec::new();
         for event in events {
             let attributes = attributes(event)?;
             for &thread in &threads {
-                counters.push(
-                    open(&attributes, thread)
-                        .map_err(|error| Error::os(format!("opening a counter of {event} (as root)"), error))?,
-                );
+                counters.push(open(&attributes, thread).map_err(|error| {
+                    Error::os(format!("opening a counter of {event} (as root)"), error)
+                })?);
             }
         }
         Ok(Self(counters))
@@ -73,16 +75,39 @@ impl Calls {
 
 fn attributes(event: &str) -> Result<Attributes, Error> {
     let path = format!("{}/events/{event}/id", trace::FOLDER);
-    let number = fs::read_to_string(&path).map_err(|error| Error::os(format!("reading {path}, to count that"), error))?;
-    let config = number.trim().parse().map_err(|error| Error::format("the number of a trace point", error))?;
-    Ok(Attributes { kind: TRACEPOINT, size: size_of::<Attributes>() as u32, config, ..Attributes::default() })
+    let number = fs::read_to_string(&path)
+        .map_err(|error| Error::os(format!("reading {path}, to count that"), error))?;
+    let config = number
+        .trim()
+        .parse()
+        .map_err(|error| Error::format("the number of a trace point", error))?;
+    Ok(Attributes {
+        kind: TRACEPOINT,
+        size: size_of::<Attributes>() as u32,
+        config,
+        ..Attributes::default()
+    })
 }
 
 fn open(attributes: &Attributes, thread: libc::pid_t) -> std::io::Result<OwnedFd> {
-    // SAFETY: the kernel reads a structure of the size that it says; no group (-1), any processor (-1), closed on exec (8).
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attributes), thread, -1, -1, 8u64) };
-    // SAFETY: it was opened just now and is nobody else's.
-    if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }) }
+    // SAFETY: the kernel reads a structure of the size that it says; no group (-1), any processor
+    // (-1), closed on exec (8).
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_ref(attributes),
+            thread,
+            -1,
+            -1,
+            8u64,
+        )
+    };
+    if fd < 0 {
+        Err(std::io::Error::last_os_error())
+    } else {
+        // SAFETY: it was opened just now and is nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +119,9 @@ mod tests {
         // Mounted for nobody else's sake.
         let is_there = std::path::Path::new(trace::FOLDER).join("events").join(CALLS[0]).exists();
         let Some(Ok(calls)) = is_there.then(|| Calls::start(std::process::id())) else {
-            eprintln!("skipped: system calls can be counted by root alone, where there are trace points");
+            eprintln!(
+                "skipped: system calls can be counted by root alone, where there are trace points"
+            );
             return;
         };
         let before = calls.count();

@@ -1,8 +1,9 @@
 //! What a load costs: processor time, busy machine time, context switches.
 //!
 //! Linux has a clock of each process's run time and counts its context switches
-//! (`/proc/PID/task/TID/status`); `/proc/stat` counts the machine's busy ticks. [proc(5)] Under a guest's instruction clock ticks lie, so that there a
-//! [`Soaker`] counts what is left of the processor.
+//! (`/proc/PID/task/TID/status`); `/proc/stat` counts the machine's busy ticks. [proc(5)] Under a
+//! guest's instruction clock ticks lie, so that there a [`Soaker`] counts what is left of the
+//! processor.
 
 mod calls;
 mod idle;
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Puts the calling thread on processor `cpu` and into the scheduler's idle class: it runs while nobody else wants to.
+/// Puts the calling thread on processor `cpu` and into the scheduler's idle class: it runs while
+/// nobody else wants to.
 pub fn stand_back(cpu: usize) {
     soaker::settle(cpu);
 }
@@ -61,7 +63,10 @@ impl Meter {
         Cost {
             elapsed,
             process: after.process.saturating_sub(before.process),
-            driver: after.driver.zip(before.driver).map(|(after, before)| after.saturating_sub(before)),
+            driver: after
+                .driver
+                .zip(before.driver)
+                .map(|(after, before)| after.saturating_sub(before)),
             machine: after.machine.saturating_sub(before.machine),
             idle: after.idle.zip(before.idle).map(|(after, before)| after.saturating_sub(before)),
             switches: after.switches.saturating_sub(before.switches),
@@ -75,13 +80,17 @@ fn counters(driver: Option<u32>) -> Cost {
         elapsed: Duration::ZERO,
         process: Duration::new(process.tv_sec as u64, process.tv_nsec as u32),
         driver: driver.and_then(process_time),
-        machine: fs::read_to_string("/proc/stat").ok().and_then(|text| busy_time(&text)).unwrap_or_default(),
+        machine: fs::read_to_string("/proc/stat")
+            .ok()
+            .and_then(|text| busy_time(&text))
+            .unwrap_or_default(),
         idle: idle::idle_time(),
         switches: switches(std::process::id()) + driver.map_or(0, switches),
     }
 }
 
-/// Processor time of a process, threads that have ended included; `None` if there is no such process.
+/// Processor time of a process, threads that have ended included; `None` if there is no such
+/// process.
 pub fn process_time(pid: u32) -> Option<Duration> {
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: both write what they are given a pointer to; a process that is not there is an error.
@@ -113,7 +122,11 @@ fn switches(pid: u32) -> u64 {
             .filter_map(|name| status_field(&text, name))
             .sum::<u64>()
     };
-    threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok()).map(of_thread).sum()
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok())
+        .map(of_thread)
+        .sum()
 }
 
 fn status_field(text: &str, name: &str) -> Option<u64> {
@@ -123,7 +136,8 @@ fn status_field(text: &str, name: &str) -> Option<u64> {
 
 /// Everything but idle and iowait of the first line of `/proc/stat`. [proc(5)]
 fn busy_time(text: &str) -> Option<Duration> {
-    let mut fields = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().map(str::parse::<u64>);
+    let mut fields =
+        text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().map(str::parse::<u64>);
     let mut field = || fields.next()?.ok();
     let (user, nice, system, _idle, _iowait) = (field()?, field()?, field()?, field()?, field()?);
     let (irq, softirq, steal) = (field()?, field()?, field().unwrap_or(0));

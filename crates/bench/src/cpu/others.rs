@@ -1,7 +1,8 @@
 //! What others take of this machine's processors while something is measured.
 //!
-//! Others are all but this process and its descendants, and a hypervisor's other guests, which show as stolen time. A figure by the wall
-//! clock that was taken beside them says little, so it has to say so.
+//! Others are all but this process and its descendants, and a hypervisor's other guests, which show
+//! as stolen time. A figure by the wall clock that was taken beside them says little, so it has to
+//! say so.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -20,21 +21,28 @@ impl Others {
     /// Starts; `None` where there is no `/proc/stat`.
     pub fn start() -> Option<Self> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Some(Self { start: Instant::now(), all: busy_time(&fs::read_to_string("/proc/stat").ok()?)?, own: own(), cpus })
+        Some(Self {
+            start: Instant::now(),
+            all: busy_time(&fs::read_to_string("/proc/stat").ok()?)?,
+            own: own(),
+            cpus,
+        })
     }
 
-    /// The others' share of all processors since the start or since the last call, in percent. Processes of one's own that ended in between
-    /// count as long as somebody waited for them.
+    /// The others' share of all processors since the start or since the last call, in percent.
+    /// Processes of one's own that ended in between count as long as somebody waited for them.
     pub fn percent(&mut self) -> Option<f64> {
         let now = Self::start()?;
-        let others = now.all.saturating_sub(self.all).saturating_sub(now.own.saturating_sub(self.own));
+        let others =
+            now.all.saturating_sub(self.all).saturating_sub(now.own.saturating_sub(self.own));
         let available = now.start.duration_since(self.start) * self.cpus as u32;
         *self = now;
         Some((100.0 * others.as_secs_f64() / available.as_secs_f64().max(1e-9)).min(100.0))
     }
 }
 
-/// A process: its number, its parent's, and its processor time with that of the children that it waited for.
+/// A process: its number, its parent's, and its processor time with that of the children that it
+/// waited for.
 type Process = (u32, u32, Duration);
 
 /// Processor time of this process and its descendants.
@@ -46,16 +54,27 @@ fn own() -> Duration {
 
 fn family(root: u32, all: &[Process]) -> Duration {
     let own = all.iter().find(|(pid, ..)| *pid == root).map_or(Duration::ZERO, |(.., time)| *time);
-    own + all.iter().filter(|(_, parent, _)| *parent == root).map(|(pid, ..)| family(*pid, all)).sum::<Duration>()
+    own + all
+        .iter()
+        .filter(|(_, parent, _)| *parent == root)
+        .map(|(pid, ..)| family(*pid, all))
+        .sum::<Duration>()
 }
 
-/// Reads `/proc/PID/stat`, where the name, which may contain anything, stands in parentheses. [proc(5)]
+/// Reads `/proc/PID/stat`, where the name, which may contain anything, stands in parentheses.
+/// [proc(5)]
 fn process(text: &str) -> Option<Process> {
     let (pid, _) = text.split_once(' ')?;
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // Fields 14 to 17 count from the number of the process, which is 1: utime, stime, cutime, cstime.
-    let time = fields.get(11..15)?.iter().map(|field| field.parse::<u64>()).sum::<Result<u64, _>>().ok()?;
+    // Fields 14 to 17 count from the number of the process, which is 1: utime, stime, cutime,
+    // cstime.
+    let time = fields
+        .get(11..15)?
+        .iter()
+        .map(|field| field.parse::<u64>())
+        .sum::<Result<u64, _>>()
+        .ok()?;
     Some((pid.parse().ok()?, fields.get(1)?.parse().ok()?, ticks(time)))
 }
 
@@ -73,7 +92,8 @@ mod tests {
     #[test]
     fn descendants_are_ones_own_and_everybody_else_is_another() {
         let second = Duration::from_secs(1);
-        let all = [(1, 0, second), (10, 1, second), (11, 10, second), (12, 11, second), (20, 1, second)];
+        let all =
+            [(1, 0, second), (10, 1, second), (11, 10, second), (12, 11, second), (20, 1, second)];
         assert_eq!(family(10, &all), 3 * second);
     }
 

@@ -1,13 +1,16 @@
 //! Counts the processor time that nobody else wants.
 //!
-//! A thread per processor, of the scheduler's idle class, counts in a tight loop. It is preempted by whatever else wants to run,
-//! and it does not count while an interrupt is served on top of it. What it counted is therefore what was idle; the rest of the
-//! time was busy: application, driver, kernel, interrupts. Its unit, time for one step, is calibrated while nothing else runs.
+//! A thread per processor, of the scheduler's idle class, counts in a tight loop. It is preempted
+//! by whatever else wants to run, and it does not count while an interrupt is served on top of it.
+//! What it counted is therefore what was idle; the rest of the time was busy: application, driver,
+//! kernel, interrupts. Its unit, time for one step, is calibrated while nothing else runs.
 //!
-//! Under the lab's instruction clock, where one instruction takes one nanosecond, steps are counted ([`Soaker::start`]). In real time a
-//! processor has no steady pace, and the thread reads the clock instead ([`Soaker::timed`]): it adds up what passed from one look to
-//! the next, unless that is longer than a look can take, when somebody else had the processor. That is the papers' own method
-//! [Leslie et al. 2005, 4.1]. It spares the idle processor's wake-up, and so flatters everyone a little.
+//! Under the lab's instruction clock, where one instruction takes one nanosecond, steps are counted
+//! ([`Soaker::start`]). In real time a processor has no steady pace, and the thread reads the clock
+//! instead ([`Soaker::timed`]): it adds up what passed from one look to the next, unless that is
+//! longer than a look can take, when somebody else had the processor. That is the papers' own
+//! method [Leslie et al. 2005, 4.1]. It spares the idle processor's wake-up, and so flatters
+//! everyone a little.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +34,8 @@ pub struct Soaker {
     threads: Vec<JoinHandle<()>>,
     /// Nanoseconds of one step of one thread.
     step: f64,
-    /// Processors whose time passes at once: the instruction clock counts what all of them do, one after the other.
+    /// Processors whose time passes at once: the instruction clock counts what all of them do, one
+    /// after the other.
     parallel: u32,
 }
 
@@ -53,7 +57,10 @@ impl Soaker {
     }
 
     fn with(cpus: usize, (step, parallel): (f64, u32), soak: fn(&Shared, usize)) -> Self {
-        let shared = Arc::new(Shared { counts: (0..cpus).map(|_| AtomicU64::new(0)).collect(), stop: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            counts: (0..cpus).map(|_| AtomicU64::new(0)).collect(),
+            stop: AtomicBool::new(false),
+        });
         let threads = (0..cpus).map(|cpu| {
             let shared = shared.clone();
             thread::spawn(move || soak(&shared, cpu))
@@ -61,7 +68,8 @@ impl Soaker {
         Self { threads: threads.collect(), shared, step, parallel }
     }
 
-    /// Nanoseconds of a step by the instruction clock, on a machine of `cpus` processors. Nothing else should run for the 50 ms that it takes.
+    /// Nanoseconds of a step by the instruction clock, on a machine of `cpus` processors. Nothing
+    /// else should run for the 50 ms that it takes.
     pub fn calibrate(cpus: usize) -> Result<f64, Error> {
         let soaker = Self::start(cpus, 0.0);
         thread::sleep(CALIBRATION / 5);
@@ -69,7 +77,9 @@ impl Soaker {
         thread::sleep(CALIBRATION);
         let (elapsed, steps) = (start.elapsed(), soaker.count() - before);
         match steps {
-            0 => Err(Error::Invalid("the soaker did not run: no processor time was left while nothing else ran".into())),
+            0 => Err(Error::Invalid(
+                "the soaker did not run: no processor time was left while nothing else ran".into(),
+            )),
             _ => Ok(elapsed.as_nanos() as f64 / steps as f64),
         }
     }
@@ -140,8 +150,9 @@ fn usual_look() -> Duration {
     looks[LOOKS / 2].max(Duration::from_nanos(50))
 }
 
-/// Puts the calling thread on processor `cpu` and into the idle class. Both are always allowed for one's own thread; if they fail
-/// nevertheless, calibration still holds and the count is only less exact.
+/// Puts the calling thread on processor `cpu` and into the idle class. Both are always allowed for
+/// one's own thread; if they fail nevertheless, calibration still holds and the count is only less
+/// exact.
 pub(super) fn settle(cpu: usize) {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: `cpu_set_t` is a plain array of bits, for which zeroes are valid.
@@ -150,7 +161,8 @@ pub(super) fn settle(cpu: usize) {
         // SAFETY: the index is within the set.
         unsafe { libc::CPU_SET(cpu, &mut set) };
     }
-    // SAFETY: both calls read the values that they are given and concern the calling thread (0) alone.
+    // SAFETY: both calls read the values that they are given and concern the calling thread (0)
+    // alone.
     unsafe {
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
         libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);

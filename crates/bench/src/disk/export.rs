@@ -23,17 +23,20 @@ pub struct Export {
 }
 
 impl Export {
-    /// Starts `program` with `arguments` and waits until it prints the path of its block device and that is there.
+    /// Starts `program` with `arguments` and waits until it prints the path of its block device and
+    /// that is there.
     pub fn start(program: &Path, arguments: &[String]) -> Result<Self, Error> {
         Self::spawn(program, arguments, shown_device)
     }
 
-    /// Starts a supervisor, `program` with `arguments`, and waits for its `link` to the block device.
+    /// Starts a supervisor, `program` with `arguments`, and waits for its `link` to the block
+    /// device.
     pub fn supervised(program: &Path, arguments: &[String], link: &Path) -> Result<Self, Error> {
         Self::spawn(program, arguments, |_, what| appeared(link.to_owned(), PATIENCE, what))
     }
 
-    /// Starts `program` with `arguments`, and `ready` waits for its device and puts it on a bus, from which `detach` takes it before the program is asked to end.
+    /// Starts `program` with `arguments`, and `ready` waits for its device and puts it on a bus,
+    /// from which `detach` takes it before the program is asked to end.
     pub(super) fn on_a_bus(
         program: &Path,
         arguments: &[String],
@@ -104,7 +107,8 @@ impl Drop for Export {
     }
 }
 
-/// Reads the child's output until it names a block device, and keeps draining it so that the child never blocks on it.
+/// Reads the child's output until it names a block device, and keeps draining it so that the child
+/// never blocks on it.
 fn shown_device(child: &mut Child, what: &str) -> Result<PathBuf, Error> {
     let (sender, receiver) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
@@ -125,7 +129,10 @@ fn shown_device(child: &mut Child, what: &str) -> Result<PathBuf, Error> {
         said += &line;
         said.push('\n');
     }
-    Err(Error::format(what, format!("it ended or went silent without a block device; it said: {:?}", said.trim())))
+    Err(Error::format(
+        what,
+        format!("it ended or went silent without a block device; it said: {:?}", said.trim()),
+    ))
 }
 
 fn device_in(line: &str) -> Option<PathBuf> {
@@ -171,7 +178,8 @@ mod tests {
     #[test]
     fn a_driver_is_asked_to_end_when_its_owner_drops_it() {
         let mark = std::env::temp_dir().join(format!("ring3-export-{}", std::process::id()));
-        let script = format!("trap 'touch {0}; exit 0' TERM; while :; do sleep 0.01; done", mark.display());
+        let script =
+            format!("trap 'touch {0}; exit 0' TERM; while :; do sleep 0.01; done", mark.display());
         let child = Command::new("/bin/sh").args(["-c", &script]).spawn().unwrap();
         thread::sleep(Duration::from_millis(300));
         drop(Export { child, device: PathBuf::new(), detach: None });

@@ -127,18 +127,28 @@ impl Way<'_> {
 
     /// Commands past the block layer are for loads alone, and so is what QEMU's own generator does.
     pub(super) fn no_figure() -> Error {
-        Error::Invalid("kernel-passthrough and qemu-img are for loads: a figure reads block devices".into())
+        Error::Invalid(
+            "kernel-passthrough and qemu-img are for loads: a figure reads block devices".into(),
+        )
     }
 }
 
-/// Measures the rounds of `plan` from `first` on (the first is 1), and tells `progress` of every step.
-pub fn run_here(plan: &Plan, first: u32, programs: &Programs, progress: &mut Progress) -> Result<(), Error> {
+/// Measures the rounds of `plan` from `first` on (the first is 1), and tells `progress` of every
+/// step.
+pub fn run_here(
+    plan: &Plan,
+    first: u32,
+    programs: &Programs,
+    progress: &mut Progress,
+) -> Result<(), Error> {
     let means = Means::of(plan)?;
-    let kernel = programs.kernel.as_deref().map(|path| KernelDisk::new(path, programs.modules.as_deref()));
+    let kernel =
+        programs.kernel.as_deref().map(|path| KernelDisk::new(path, programs.modules.as_deref()));
     let mut here = Here { plan, programs, kernel, means, progress };
     (here.progress)(&Event::Begin(machine(plan.instructions)));
     for round in first..=plan.rounds {
-        // Every other round goes the other way round, so that no placement always follows the same one.
+        // Every other round goes the other way round, so that no placement always follows the same
+        // one.
         let mut placements = plan.placements.clone();
         if round % 2 == 0 {
             placements.reverse();
@@ -164,7 +174,13 @@ impl Means {
         Ok(match &plan.study {
             Study::Loads { millis, brief, .. } => {
                 let soaker_step = plan.instructions.then(|| Soaker::calibrate(cpus)).transpose()?;
-                Self::Loads(Method { time: Duration::from_millis(*millis), latency: !brief, soaker_step, cpus, seed: 1 })
+                Self::Loads(Method {
+                    time: Duration::from_millis(*millis),
+                    latency: !brief,
+                    soaker_step,
+                    cpus,
+                    seed: 1,
+                })
             }
             Study::Leslie(_) => Self::Leslie(Gauge::of(plan, cpus)?),
             Study::Timeline(_) => Self::Timeline,
@@ -209,16 +225,40 @@ impl Here<'_> {
         match driver {
             Driver::Kernel(tuning) => self.kernels(round, turn, tuning),
             Driver::Process => self.process(round, first),
-            Driver::Export => self.exported_by(round, turn, &self.programs.export, "a device to claim (--device)"),
-            Driver::Shared => self.exported_by(round, turn, &self.programs.shared, "a device to claim (--device)"),
-            Driver::Batch => self.exported_by(round, turn, &self.programs.batch, "a device to claim (--device)"),
-            Driver::SharedBatch => self.exported_by(round, turn, &self.programs.shared_batch, "a device to claim (--device)"),
-            Driver::ExportPolled => self.exported_by(round, turn, &self.programs.export_polled, "a device to claim (--device)"),
-            Driver::Vduse => self.exported_by(round, turn, &self.programs.vduse, "a device to claim (--device)"),
-            Driver::Hosted => self.exported_by(round, turn, &self.programs.hosted, "a device to claim (--device)"),
+            Driver::Export => {
+                self.exported_by(round, turn, &self.programs.export, "a device to claim (--device)")
+            }
+            Driver::Shared => {
+                self.exported_by(round, turn, &self.programs.shared, "a device to claim (--device)")
+            }
+            Driver::Batch => {
+                self.exported_by(round, turn, &self.programs.batch, "a device to claim (--device)")
+            }
+            Driver::SharedBatch => self.exported_by(
+                round,
+                turn,
+                &self.programs.shared_batch,
+                "a device to claim (--device)",
+            ),
+            Driver::ExportPolled => self.exported_by(
+                round,
+                turn,
+                &self.programs.export_polled,
+                "a device to claim (--device)",
+            ),
+            Driver::Vduse => {
+                self.exported_by(round, turn, &self.programs.vduse, "a device to claim (--device)")
+            }
+            Driver::Hosted => {
+                self.exported_by(round, turn, &self.programs.hosted, "a device to claim (--device)")
+            }
             Driver::Null => self.exported_by(round, turn, &self.programs.null, "the null export"),
-            Driver::NullPolled => self.exported_by(round, turn, &self.programs.null_polled, "the null export"),
-            Driver::VduseNull => self.exported_by(round, turn, &self.programs.vduse_null, "the null export"),
+            Driver::NullPolled => {
+                self.exported_by(round, turn, &self.programs.null_polled, "the null export")
+            }
+            Driver::VduseNull => {
+                self.exported_by(round, turn, &self.programs.vduse_null, "the null export")
+            }
             Driver::QemuVduse => {
                 let programs = self.programs;
                 let qemu = programs.qemu.as_ref().ok_or_else(|| missing(qemu::WANTED))?;
@@ -228,9 +268,14 @@ impl Here<'_> {
                 let programs = self.programs;
                 let qemu = programs.qemu.as_ref().ok_or_else(|| missing(qemu::WANTED))?;
                 match self.study(round, turn, &Way::Qemu(qemu)) {
-                    // It may wait for its device for ever, and what the others show is not to be lost with it.
+                    // It may wait for its device for ever, and what the others show is not to be
+                    // lost with it.
                     Err(error) if self.plan.placements.len() > turn.len() => {
-                        self.facts(round, turn, &BTreeMap::from([("left out".into(), error.to_string())]));
+                        self.facts(
+                            round,
+                            turn,
+                            &BTreeMap::from([("left out".into(), error.to_string())]),
+                        );
                         Ok(())
                     }
                     ended => ended,
@@ -239,32 +284,51 @@ impl Here<'_> {
             Driver::Supervised => {
                 let programs = self.programs;
                 let supervisor = programs.supervisor.as_ref();
-                let supervisor = supervisor.ok_or_else(|| missing("ring3d beside this program, and a device to claim"))?;
-                let start = || Export::supervised(&supervisor.program, &supervisor.arguments, &supervisor.link);
+                let supervisor = supervisor
+                    .ok_or_else(|| missing("ring3d beside this program, and a device to claim"))?;
+                let start = || {
+                    Export::supervised(&supervisor.program, &supervisor.arguments, &supervisor.link)
+                };
                 self.exported(round, turn, start, &supervisor.settled)
             }
         }
     }
 
     /// By this program with `arguments`, which are not there if `what` is not.
-    fn exported_by(&mut self, round: u32, turn: &[Placement], arguments: &Option<Vec<String>>, what: &str) -> Result<(), Error> {
+    fn exported_by(
+        &mut self,
+        round: u32,
+        turn: &[Placement],
+        arguments: &Option<Vec<String>>,
+        what: &str,
+    ) -> Result<(), Error> {
         let arguments = arguments.as_ref().ok_or_else(|| missing(what))?;
         self.exported(round, turn, || Export::start(&self.programs.program, arguments), &|| Ok(()))
     }
 
     fn kernels(&mut self, round: u32, turn: &[Placement], tuning: Tuning) -> Result<(), Error> {
-        let disk = self.kernel.as_mut().ok_or_else(|| missing("a disk that the kernel drives (--disk)"))?;
+        let disk = self
+            .kernel
+            .as_mut()
+            .ok_or_else(|| missing("a disk that the kernel drives (--disk)"))?;
         disk.tune(tuning)?;
         let (path, facts) = (disk.path().to_owned(), disk.facts(tuning));
         self.facts(round, turn, &facts);
-        let way = if tuning.is_past_the_block_layer() { Way::Passthrough(&path) } else { Way::Path(&path, None) };
+        let way = if tuning.is_past_the_block_layer() {
+            Way::Passthrough(&path)
+        } else {
+            Way::Path(&path, None)
+        };
         self.study(round, turn, &way)
     }
 
     /// What is so of the placements of a turn.
     fn facts(&mut self, round: u32, turn: &[Placement], facts: &BTreeMap<String, String>) {
         for placement in turn {
-            let measured = Measurement { facts: facts.clone(), ..Measurement::new(round, "driver", placement) };
+            let measured = Measurement {
+                facts: facts.clone(),
+                ..Measurement::new(round, "driver", placement)
+            };
             (self.progress)(&Event::Measured(measured));
         }
     }
@@ -284,8 +348,12 @@ impl Here<'_> {
                         let gauge = if placement.is_null() { gauge.without_disk() } else { *gauge };
                         leslie.measure(way, load, gauge, into)?
                     }
-                    (_, Study::Timeline(timeline)) => timeline.measure(way, load, placement, into, self.progress)?,
-                    (Means::Work(cpus), Study::Work(work)) => work.measure(way, load, placement, *cpus, into)?,
+                    (_, Study::Timeline(timeline)) => {
+                        timeline.measure(way, load, placement, into, self.progress)?
+                    }
+                    (Means::Work(cpus), Study::Work(work)) => {
+                        work.measure(way, load, placement, *cpus, into)?
+                    }
                     (Means::Leslie(_) | Means::Timeline | Means::Work(_), _) => into,
                 };
                 (self.progress)(&Event::Measured(measured));
@@ -318,29 +386,44 @@ impl Here<'_> {
     ) -> Result<(), Error> {
         let began = Instant::now();
         let export = start()?;
-        first_read(&mut File::open(export.device(), 1, 4096, FileOptions { write: false, direct: true })?)?;
+        first_read(&mut File::open(
+            export.device(),
+            1,
+            4096,
+            FileOptions { write: false, direct: true },
+        )?)?;
         let startup = began.elapsed();
         settled()?;
         let idle = match self.means {
-            Means::Loads(_) if !self.plan.is_brief() => {
-                idle_percent(export.pid(), if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE })
-            }
+            Means::Loads(_) if !self.plan.is_brief() => idle_percent(
+                export.pid(),
+                if self.plan.instructions { IDLE_INSTRUCTIONS } else { IDLE },
+            ),
             _ => None,
         };
         self.facts(round, turn, &block_facts(export.device()));
         self.study(round, turn, &Way::Path(export.device(), Some(export.pid())))?;
-        // Of a supervised disk, what is said here is said of the supervisor, and of a hosted driver's of the process that uses it.
+        // Of a supervised disk, what is said here is said of the supervisor, and of a hosted
+        // driver's of the process that uses it.
         let own = turn.iter().copied().find(|placement| !placement.is_fio());
         self.driver(round, own.unwrap_or(Placement::Export), startup, export.pid(), idle);
         Ok(())
     }
 
     /// What is said of the driver and not of a load.
-    fn driver(&mut self, round: u32, placement: Placement, startup: Duration, pid: u32, idle: Option<f64>) {
+    fn driver(
+        &mut self,
+        round: u32,
+        placement: Placement,
+        startup: Duration,
+        pid: u32,
+        idle: Option<f64>,
+    ) {
         if self.plan.is_brief() {
             return;
         }
-        let mut measured = Measurement::new(round, "driver", placement).with("startup_ms", startup.as_secs_f64() * 1e3);
+        let mut measured = Measurement::new(round, "driver", placement)
+            .with("startup_ms", startup.as_secs_f64() * 1e3);
         if let Some(bytes) = peak_memory(pid) {
             measured = measured.with("driver_peak_mib", bytes as f64 / f64::from(1 << 20));
         }
@@ -361,35 +444,63 @@ fn loads(
 ) -> Result<Measurement, Error> {
     match way {
         Way::Path(path, _) if placement.is_fio() => {
-            let engine = if placement.is_iopoll() { fio::Engine::Polled(path) } else { fio::Engine::Block(path) };
+            let engine = if placement.is_iopoll() {
+                fio::Engine::Polled(path)
+            } else {
+                fio::Engine::Block(path)
+            };
             fio::measure(engine, load, method, into)
         }
-        Way::Passthrough(path) if placement.is_fio() => fio::measure(fio::Engine::Passthrough(path), load, method, into),
-        Way::Path(path, _) if placement.is_iopoll() => {
-            measure(&mut File::polled(path, load.depth, load.bytes, load.writes())?, load, method, None, into)
+        Way::Passthrough(path) if placement.is_fio() => {
+            fio::measure(fio::Engine::Passthrough(path), load, method, into)
         }
+        Way::Path(path, _) if placement.is_iopoll() => measure(
+            &mut File::polled(path, load.depth, load.bytes, load.writes())?,
+            load,
+            method,
+            None,
+            into,
+        ),
         Way::Path(path, driver) => {
             let options = FileOptions { write: load.writes(), direct: true };
             let mut target = match &memory {
-                Some((region, _)) => File::open_in(region.clone(), path, (load.depth, load.bytes), options)?,
+                Some((region, _)) => {
+                    File::open_in(region.clone(), path, (load.depth, load.bytes), options)?
+                }
                 None => File::open(path, load.depth, load.bytes, options)?,
             };
             measure(&mut target, load, method, *driver, into)
         }
         Way::Passthrough(path) => {
             let open = if placement.is_iopoll() { Passthrough::polled } else { Passthrough::open };
-            measure(&mut open(path, load.depth, load.bytes, load.writes())?, load, method, None, into)
+            measure(
+                &mut open(path, load.depth, load.bytes, load.writes())?,
+                load,
+                method,
+                None,
+                into,
+            )
         }
         Way::Qemu(qemu) => qemu.measure(load, method, into),
         Way::Disk(disk) => {
             let polled = placement == Placement::ProcessPolled;
-            measure(&mut Direct::open(*disk, load.depth, load.bytes)?.polling(polled), load, method, None, into)
+            measure(
+                &mut Direct::open(*disk, load.depth, load.bytes)?.polling(polled),
+                load,
+                method,
+                None,
+                into,
+            )
         }
     }
 }
 
 /// Where the data of a load's requests lie, if not anywhere.
-fn memory(programs: &Programs, load: Workload, placement: Placement) -> Result<Option<Lent>, Error> {
+fn memory(
+    programs: &Programs,
+    load: Workload,
+    placement: Placement,
+) -> Result<Option<Lent>, Error> {
     let bytes = File::room(load.depth, load.bytes);
     match placement {
         Placement::ExportShared | Placement::ExportSharedBatch => {
@@ -408,7 +519,8 @@ fn missing(what: &str) -> Error {
 }
 
 fn first_read(target: &mut dyn Target) -> Result<(), Error> {
-    let workload: Workload = FIRST.parse().map_err(|error| Error::format("the first load", error))?;
+    let workload: Workload =
+        FIRST.parse().map_err(|error| Error::format("the first load", error))?;
     let outcome = run(target, &Load::new(workload, Limit::Count(1)), &mut || {})?;
     match outcome.errors {
         0 => Ok(()),

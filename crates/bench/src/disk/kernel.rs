@@ -1,10 +1,12 @@
 //! The kernel's disk in the ways in which its driver can be at its best.
 //!
-//! A disk with one queue gets a scheduler from the kernel, and an NVMe disk a multipath head before it, whether or not there is a second
-//! path. Both cost thousands of instructions for each request, and who wants speed has neither.
+//! A disk with one queue gets a scheduler from the kernel, and an NVMe disk a multipath head before
+//! it, whether or not there is a second path. Both cost thousands of instructions for each request,
+//! and who wants speed has neither.
 //!
-//! The scheduler is set by sysfs and put back when the value is dropped. Multipath heads, and a queue that is polled, are matters of loading: in the lab the
-//! driver's modules are loaded anew from a folder. On any other machine that is left to its owner.
+//! The scheduler is set by sysfs and put back when the value is dropped. Multipath heads, and a
+//! queue that is polled, are matters of loading: in the lab the driver's modules are loaded anew
+//! from a folder. On any other machine that is left to its owner.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -21,7 +23,8 @@ use crate::load::generic_device;
 /// How long a driver may take to let go of its disk, and to show it again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whether the NVMe driver puts a multipath head before each disk: `Y` or `N`, set when it is loaded.
+/// Whether the NVMe driver puts a multipath head before each disk: `Y` or `N`, set when it is
+/// loaded.
 const MULTIPATH: &str = "/sys/module/nvme_core/parameters/multipath";
 
 /// How many of the NVMe driver's queues have no interrupt and are polled.
@@ -63,7 +66,8 @@ pub struct KernelDisk {
 }
 
 impl KernelDisk {
-    /// The disk at `path`. `modules` is a folder with `nvme.ko` and `nvme_core.ko`, from which the driver may be loaded anew.
+    /// The disk at `path`. `modules` is a folder with `nvme.ko` and `nvme_core.ko`, from which the
+    /// driver may be loaded anew.
     pub fn new(path: &Path, modules: Option<&Path>) -> Self {
         Self { path: path.into(), modules: modules.map(Into::into), found: BTreeMap::new() }
     }
@@ -83,11 +87,20 @@ impl KernelDisk {
                 self.found.clear();
                 self.appeared()?;
             }
-            (None, Some(Loaded { polled: false, .. })) if wanted.polled => return Err(self.has_no_queue_to_poll()),
-            (None, Some(Loaded { heads: true, .. })) if matches!(tuning, Tuning::NoMultipath | Tuning::Polled) => {
+            (None, Some(Loaded { polled: false, .. })) if wanted.polled => {
+                return Err(self.has_no_queue_to_poll());
+            }
+            (None, Some(Loaded { heads: true, .. }))
+                if matches!(tuning, Tuning::NoMultipath | Tuning::Polled) =>
+            {
                 return Err(self.has_head());
             }
-            (_, None) if matches!(tuning, Tuning::NoMultipath | Tuning::Polled | Tuning::PassthroughPolled) => {
+            (_, None)
+                if matches!(
+                    tuning,
+                    Tuning::NoMultipath | Tuning::Polled | Tuning::PassthroughPolled
+                ) =>
+            {
                 return Err(self.is_no_nvme());
             }
             _ => {}
@@ -101,7 +114,10 @@ impl KernelDisk {
     /// What is so of the disk now.
     pub fn facts(&self, tuning: Tuning) -> BTreeMap<String, String> {
         let mut facts = match tuning.is_past_the_block_layer() {
-            true => BTreeMap::from([("device".to_owned(), generic_device(&self.path).display().to_string())]),
+            true => BTreeMap::from([(
+                "device".to_owned(),
+                generic_device(&self.path).display().to_string(),
+            )]),
             false => block_facts(&self.path),
         };
         if let Some(now) = Loaded::now() {
@@ -171,31 +187,47 @@ impl Drop for KernelDisk {
 
 /// What is so of a block device: which it is, and its scheduler.
 pub fn block_facts(device: &Path) -> BTreeMap<String, String> {
-    let mut schedulers: Vec<String> = scheduler_files(device).iter().filter_map(|file| scheduler_in(file)).collect();
+    let mut schedulers: Vec<String> =
+        scheduler_files(device).iter().filter_map(|file| scheduler_in(file)).collect();
     schedulers.dedup();
-    let scheduler = (!schedulers.is_empty()).then(|| ("scheduler".to_owned(), schedulers.join(", ")));
+    let scheduler =
+        (!schedulers.is_empty()).then(|| ("scheduler".to_owned(), schedulers.join(", ")));
     [("device".to_owned(), device.display().to_string())].into_iter().chain(scheduler).collect()
 }
 
-/// The files that have the scheduler of `disk`: behind a multipath head, which has none, it is that of each path.
+/// The files that have the scheduler of `disk`: behind a multipath head, which has none, it is that
+/// of each path.
 fn scheduler_files(disk: &Path) -> Vec<PathBuf> {
     let disk = disk.canonicalize().unwrap_or_else(|_| disk.into());
     let name = disk.file_name().unwrap_or_default().to_string_lossy();
     let entries = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
-    let paths: Vec<PathBuf> =
-        entries.filter(|entry| is_path_of(&entry.file_name().to_string_lossy(), &name)).map(|entry| entry.path()).collect();
+    let paths: Vec<PathBuf> = entries
+        .filter(|entry| is_path_of(&entry.file_name().to_string_lossy(), &name))
+        .map(|entry| entry.path())
+        .collect();
     let own = Path::new("/sys/class/block").join(&*name);
     // A partition has the scheduler of its disk.
-    let own = own.canonicalize().map(|own| if own.join("queue").exists() { own } else { own.join("..") });
+    let own =
+        own.canonicalize().map(|own| if own.join("queue").exists() { own } else { own.join("..") });
     let devices = if paths.is_empty() { own.into_iter().collect() } else { paths };
-    devices.into_iter().map(|device| device.join("queue/scheduler")).filter(|file| file.exists()).collect()
+    devices
+        .into_iter()
+        .map(|device| device.join("queue/scheduler"))
+        .filter(|file| file.exists())
+        .collect()
 }
 
 /// Whether `name`, such as nvme0c1n1, is a path to `head`, such as nvme0n1.
 fn is_path_of(name: &str, head: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some((subsystem, namespace)) = head.strip_prefix("nvme").and_then(|rest| rest.split_once('n')) else { return false };
-    let path = name.strip_prefix("nvme").and_then(|rest| rest.strip_prefix(subsystem)?.strip_prefix('c')?.split_once('n'));
+    let Some((subsystem, namespace)) =
+        head.strip_prefix("nvme").and_then(|rest| rest.split_once('n'))
+    else {
+        return false;
+    };
+    let path = name
+        .strip_prefix("nvme")
+        .and_then(|rest| rest.strip_prefix(subsystem)?.strip_prefix('c')?.split_once('n'));
     path.is_some_and(|(controller, of)| digits(controller) && of == namespace)
 }
 
@@ -203,9 +235,11 @@ fn scheduler_in(file: &Path) -> Option<String> {
     fs::read_to_string(file).ok().map(|text| chosen(&text))
 }
 
-/// The one in brackets of a list such as `none [mq-deadline]`; where there is nothing to choose, there are no brackets.
+/// The one in brackets of a list such as `none [mq-deadline]`; where there is nothing to choose,
+/// there are no brackets.
 fn chosen(text: &str) -> String {
-    let bracketed = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
+    let bracketed =
+        text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
     bracketed.unwrap_or(text.trim()).to_owned()
 }
 
@@ -215,7 +249,8 @@ pub(super) fn without_scheduler(disk: &Path) -> Result<(), Error> {
 }
 
 fn set(file: &Path, scheduler: &str) -> Result<(), Error> {
-    fs::write(file, scheduler).map_err(|error| Error::os(format!("setting {} to {scheduler}", file.display()), error))
+    fs::write(file, scheduler)
+        .map_err(|error| Error::os(format!("setting {} to {scheduler}", file.display()), error))
 }
 
 fn load_anew(folder: &Path, wanted: Loaded) -> Result<(), Error> {

@@ -1,16 +1,20 @@
-//! The figure of Leslie et al. 2005: a stretch of the disk, read from its start in pieces of each size, and what that costs.
+//! The figure of Leslie et al. 2005: a stretch of the disk, read from its start in pieces of each
+//! size, and what that costs.
 //!
 //! # Method
-//! As in section 4.1 of the paper: one read after the other, by read() in a loop on a block device opened with O_DIRECT, or by the
-//! class API where the driver is in the same process. Throughput is by the clock. Processor utilisation is everything that is not
-//! idle: by the kernel's idle time, which is exact, and, in a second and shorter pass, by a [`Soaker`] as in the paper. Where the soaker
-//! cannot serve (a disk that takes real time under the instruction clock, whose time would run away while it counts) there is only
-//! the first, and where idleness spins (the instruction clock without such a disk) only the second.
+//! As in section 4.1 of the paper: one read after the other, by read() in a loop on a block device
+//! opened with O_DIRECT, or by the class API where the driver is in the same process. Throughput is
+//! by the clock. Processor utilisation is everything that is not idle: by the kernel's idle time,
+//! which is exact, and, in a second and shorter pass, by a [`Soaker`] as in the paper. Where the
+//! soaker cannot serve (a disk that takes real time under the instruction clock, whose time would
+//! run away while it counts) there is only the first, and where idleness spins (the instruction
+//! clock without such a disk) only the second.
 //!
 //! # Two clocks
-//! Such a disk keeps its pace by real time, while the guest's clock stands still whenever the host keeps the guest waiting in the
-//! middle of its work. A run then seems to be shorter than the disk can be; it counts as what the disk takes, and `clock_behind_percent`
-//! says by how much that is more than what the guest saw.
+//! Such a disk keeps its pace by real time, while the guest's clock stands still whenever the host
+//! keeps the guest waiting in the middle of its work. A run then seems to be shorter than the disk
+//! can be; it counts as what the disk takes, and `clock_behind_percent` says by how much that is
+//! more than what the guest saw.
 
 use std::time::Duration;
 
@@ -26,10 +30,10 @@ use crate::workload::Workload;
 
 /// Sectors of 512 bytes that a transfer has: the paper's footnote 3.
 pub const SECTORS: [u32; 64] = [
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-    32, //
-    40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560,
-    3072, 3584, 4096, 5120, 6144, 7168, 8192,
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+    27, 28, 29, 30, 31, 32, //
+    40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
+    1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192,
 ];
 
 /// A few of them.
@@ -38,11 +42,13 @@ pub const FEW: [u32; 6] = [1, 8, 32, 128, 1024, 8192];
 /// Bytes of a run.
 pub const BYTES: u64 = 64 << 20;
 
-/// A disk of the paper's kind: it starts a command every quarter of a millisecond, of which the kernel's driver needs about half (the
-/// paper's 52 % at one sector), and its medium gives 50 MiB/s.
+/// A disk of the paper's kind: it starts a command every quarter of a millisecond, of which the
+/// kernel's driver needs about half (the paper's 52 % at one sector), and its medium gives 50
+/// MiB/s.
 pub const PACE: Pace = Pace { commands: 4000, bytes: 50 << 20 };
 
-/// What the disk has saved up while it was idle, a tenth of a second of each limit, is spent before a run begins.
+/// What the disk has saved up while it was idle, a tenth of a second of each limit, is spent before
+/// a run begins.
 const WARM_UP: Duration = Duration::from_millis(250);
 
 /// The same where nothing is saved up.
@@ -106,12 +112,21 @@ impl Leslie {
     /// Milliseconds that a run should take, passes before and after it included.
     pub(super) fn millis(&self, load: Workload, pace: Option<Pace>) -> u64 {
         let requests = self.requests(load);
-        let run = pace.unwrap_or(Pace { commands: 8000, bytes: 1 << 30 }).time(requests, load).as_millis() as u64;
+        let run = pace
+            .unwrap_or(Pace { commands: 8000, bytes: 1 << 30 })
+            .time(requests, load)
+            .as_millis() as u64;
         run + run / SOAKED_PART + WARM_UP.as_millis() as u64
     }
 
     /// Reads by `way` in pieces of `load` and fills the numbers of `into` in.
-    pub(super) fn measure(&self, way: &Way, load: Workload, gauge: Gauge, mut into: Measurement) -> Result<Measurement, Error> {
+    pub(super) fn measure(
+        &self,
+        way: &Way,
+        load: Workload,
+        gauge: Gauge,
+        mut into: Measurement,
+    ) -> Result<Measurement, Error> {
         let mut target: Box<dyn Target> = match way {
             Way::Path(path, _) => Box::new(Pread::open(path, load.bytes, true)?),
             Way::Disk(disk) => Box::new(Direct::open(*disk, 1, load.bytes)?),
@@ -121,12 +136,16 @@ impl Leslie {
         let requests = self.requests(load);
         let mut errors = 0;
         if gauge.idle {
-            let (mut outcome, mut cost) = pass(&mut *target, load, requests, way.driver(), &mut || {})?;
+            let (mut outcome, mut cost) =
+                pass(&mut *target, load, requests, way.driver(), &mut || {})?;
             errors += outcome.errors;
             if let Some(pace) = gauge.pace {
                 let least = pace.time(requests, load);
                 let behind = least.saturating_sub(outcome.elapsed);
-                into.values.insert("clock_behind_percent".into(), 100.0 * behind.as_secs_f64() / least.as_secs_f64().max(1e-9));
+                into.values.insert(
+                    "clock_behind_percent".into(),
+                    100.0 * behind.as_secs_f64() / least.as_secs_f64().max(1e-9),
+                );
                 outcome.elapsed += behind;
                 cost.elapsed += behind;
                 cost.idle = cost.idle.map(|idle| idle + behind);
@@ -143,12 +162,14 @@ impl Leslie {
             };
             let part = if gauge.idle { requests.div_ceil(SOAKED_PART) } else { requests };
             let (before, mut after) = (soaker.count(), 0);
-            let (outcome, cost) = pass(&mut *target, load, part, way.driver(), &mut || after = soaker.count())?;
+            let (outcome, cost) =
+                pass(&mut *target, load, part, way.driver(), &mut || after = soaker.count())?;
             errors += outcome.errors;
             if !gauge.idle {
                 throughput(&mut into, load, &outcome, &cost);
             }
-            let idle = (cost.elapsed * gauge.cpus as u32).saturating_sub(soaker.busy(cost.elapsed, after - before));
+            let idle = (cost.elapsed * gauge.cpus as u32)
+                .saturating_sub(soaker.busy(cost.elapsed, after - before));
             busy(&mut into, "soaked_busy_percent", gauge, &outcome, &cost, idle);
         }
         Ok(into.with("errors", errors as f64))
@@ -159,7 +180,9 @@ impl Pace {
     /// The least time that `requests` of `load` take.
     fn time(self, requests: u64, load: Workload) -> Duration {
         let bytes = requests as f64 * f64::from(load.bytes);
-        Duration::from_secs_f64((requests as f64 / self.commands.max(1) as f64).max(bytes / self.bytes.max(1) as f64))
+        Duration::from_secs_f64(
+            (requests as f64 / self.commands.max(1) as f64).max(bytes / self.bytes.max(1) as f64),
+        )
     }
 }
 
@@ -188,7 +211,14 @@ fn throughput(into: &mut Measurement, load: Workload, outcome: &Outcome, cost: &
 }
 
 /// What was not idle, in percent of all processors, and per request.
-fn busy(into: &mut Measurement, metric: &str, gauge: Gauge, outcome: &Outcome, cost: &Cost, idle: Duration) {
+fn busy(
+    into: &mut Measurement,
+    metric: &str,
+    gauge: Gauge,
+    outcome: &Outcome,
+    cost: &Cost,
+    idle: Duration,
+) {
     let all = cost.elapsed * gauge.cpus as u32;
     let busy = all.saturating_sub(idle).as_secs_f64();
     into.values.insert(metric.into(), 100.0 * busy / all.as_secs_f64().max(1e-9));
@@ -205,8 +235,9 @@ mod tests {
     fn the_sizes_are_those_of_the_footnote() {
         assert!(SECTORS[..32].iter().copied().eq(1..=32));
         // From 32 on, four steps to each power of two.
-        let steps: Vec<u32> =
-            (5..13).flat_map(|power| (1..=4).map(move |step| (1 << power) + step * (1 << (power - 2)))).collect();
+        let steps: Vec<u32> = (5..13)
+            .flat_map(|power| (1..=4).map(move |step| (1 << power) + step * (1 << (power - 2))))
+            .collect();
         assert_eq!(SECTORS[32..], steps);
     }
 
@@ -216,7 +247,10 @@ mod tests {
         assert_eq!(all.requests(Workload::reading(1)), 131_072);
         assert_eq!(all.requests(Workload::reading(8192)), 16);
         let few = Leslie { requests: Some(1000), ..all };
-        assert_eq!((few.requests(Workload::reading(1)), few.requests(Workload::reading(8192))), (1000, 16));
+        assert_eq!(
+            (few.requests(Workload::reading(1)), few.requests(Workload::reading(8192))),
+            (1000, 16)
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `bench disk`: one disk, its driver in different places.
 //!
 //! # Shape
-//! [`Plan`] says what is measured. [`run_here`] measures it on this machine, in alternating rounds, and tells each step as an
-//! [`Event`]. The lab's side boots a guest in which the same runs, reads the events and keeps finished rounds in a [`Journal`](crate::journal::Journal).
+//! [`Plan`] says what is measured. [`run_here`] measures it on this machine, in alternating rounds,
+//! and tells each step as an [`Event`]. The lab's side boots a guest in which the same runs, reads
+//! the events and keeps finished rounds in a [`Journal`](crate::journal::Journal).
 
 mod export;
 mod here;
@@ -16,7 +17,9 @@ pub mod timeline;
 pub mod work;
 
 pub use export::Export;
-pub use here::{HandOver, LendMemory, Lent, OpenDisk, Programs, Supervisor, Waiting, machine, run_here};
+pub use here::{
+    HandOver, LendMemory, Lent, OpenDisk, Programs, Supervisor, Waiting, machine, run_here,
+};
 pub use kernel::{KernelDisk, block_facts};
 pub use leslie::Leslie;
 pub use placement::{Driver, Placement, Tuning};

@@ -17,7 +17,8 @@ pub enum Placement {
     KernelNone,
     /// The same, with its data in huge pages.
     KernelNoneHuge,
-    /// The same as `KernelNone`, and without the multipath head that the kernel puts before each NVMe disk.
+    /// The same as `KernelNone`, and without the multipath head that the kernel puts before each
+    /// NVMe disk.
     KernelNomultipath,
     /// The same under fio.
     KernelNomultipathFio,
@@ -25,7 +26,8 @@ pub enum Placement {
     KernelPassthrough,
     /// The same under fio.
     KernelPassthroughFio,
-    /// The kernel's driver without a scheduler and without heads, polled: its queue has no interrupt.
+    /// The kernel's driver without a scheduler and without heads, polled: its queue has no
+    /// interrupt.
     KernelIopoll,
     /// The same under fio.
     KernelIopollFio,
@@ -43,17 +45,20 @@ pub enum Placement {
     Export,
     /// The same under fio.
     ExportFio,
-    /// The same as `Export`, with the data of our generator in memory that it shares with the driver's process: nobody copies.
+    /// The same as `Export`, with the data of our generator in memory that it shares with the
+    /// driver's process: nobody copies.
     ExportShared,
     /// The same as `Export`, with commands of ublk for many requests at once.
     ExportBatch,
     /// Both.
     ExportSharedBatch,
-    /// The same as `Export`, where the driver's process looks for the next request before it sleeps.
+    /// The same as `Export`, where the driver's process looks for the next request before it
+    /// sleeps.
     ExportPolled,
     /// The same as `Export`, by VDUSE in place of ublk.
     ExportVduse,
-    /// Linux's driver, unmodified, in a process of its own; exported over ublk by another one that uses its disk.
+    /// Linux's driver, unmodified, in a process of its own; exported over ublk by another one that
+    /// uses its disk.
     Hosted,
     /// The same under fio.
     HostedFio,
@@ -65,7 +70,8 @@ pub enum Placement {
     UblkNullPolled,
     /// The same of VDUSE.
     VduseNull,
-    /// QEMU's driver in a process of its own, exported over VDUSE by qemu-storage-daemon; our generator over io_uring.
+    /// QEMU's driver in a process of its own, exported over VDUSE by qemu-storage-daemon; our
+    /// generator over io_uring.
     QemuVduse,
     /// QEMU's driver in the process of its own generator, `qemu-img bench`.
     QemuImg,
@@ -170,25 +176,43 @@ impl Placement {
         Self::QemuImg,
     ];
 
-    /// The ones that ordinary loads are measured in: all but those of the papers' figures, those with memory of their own or that only newer kernels have, the second way of an export, and a
+    /// The ones that ordinary loads are measured in: all but those of the papers' figures, those
+    /// with memory of their own or that only newer kernels have, the second way of an export, and a
     /// driver of Linux's, which has to be built.
     pub fn loads() -> Vec<Self> {
-        let of_figures = [Self::ProcessAdaptive, Self::ProcessThreads, Self::ExportPolled, Self::UblkNullPolled];
-        let newer = [Self::KernelNoneHuge, Self::ExportShared, Self::ExportBatch, Self::ExportSharedBatch];
-        let others = [Self::ExportVduse, Self::VduseNull, Self::QemuVduse, Self::QemuImg, Self::Hosted, Self::HostedFio];
+        let of_figures =
+            [Self::ProcessAdaptive, Self::ProcessThreads, Self::ExportPolled, Self::UblkNullPolled];
+        let newer =
+            [Self::KernelNoneHuge, Self::ExportShared, Self::ExportBatch, Self::ExportSharedBatch];
+        let others = [
+            Self::ExportVduse,
+            Self::VduseNull,
+            Self::QemuVduse,
+            Self::QemuImg,
+            Self::Hosted,
+            Self::HostedFio,
+        ];
         let usual = |placement: &Self| {
-            !of_figures.contains(placement) && !newer.contains(placement) && !others.contains(placement) && !placement.is_iopoll()
+            !of_figures.contains(placement)
+                && !newer.contains(placement)
+                && !others.contains(placement)
+                && !placement.is_iopoll()
         };
         Self::ALL.into_iter().filter(usual).collect()
     }
 
-    /// The kernel's driver at its best, QEMU's and ring3's in process and exported, with the floors of either export.
+    /// The kernel's driver at its best, QEMU's and ring3's in process and exported, with the floors
+    /// of either export.
     pub fn rivals() -> Vec<Self> {
         let best = |placement: &Self| match placement.driver() {
             Driver::Kernel(tuning) => tuning >= Tuning::NoMultipath,
             Driver::Process => *placement == Self::Process,
             Driver::Export => *placement == Self::Export,
-            Driver::Vduse | Driver::Null | Driver::VduseNull | Driver::QemuVduse | Driver::QemuImg => true,
+            Driver::Vduse
+            | Driver::Null
+            | Driver::VduseNull
+            | Driver::QemuVduse
+            | Driver::QemuImg => true,
             Driver::Shared
             | Driver::Batch
             | Driver::SharedBatch
@@ -241,11 +265,17 @@ impl Placement {
         match self {
             Self::Kernel | Self::KernelFio => Driver::Kernel(Tuning::AsItComes),
             Self::KernelNone | Self::KernelNoneHuge => Driver::Kernel(Tuning::NoScheduler),
-            Self::KernelNomultipath | Self::KernelNomultipathFio => Driver::Kernel(Tuning::NoMultipath),
-            Self::KernelPassthrough | Self::KernelPassthroughFio => Driver::Kernel(Tuning::Passthrough),
+            Self::KernelNomultipath | Self::KernelNomultipathFio => {
+                Driver::Kernel(Tuning::NoMultipath)
+            }
+            Self::KernelPassthrough | Self::KernelPassthroughFio => {
+                Driver::Kernel(Tuning::Passthrough)
+            }
             Self::KernelIopoll | Self::KernelIopollFio => Driver::Kernel(Tuning::Polled),
             Self::KernelPassthroughIopoll => Driver::Kernel(Tuning::PassthroughPolled),
-            Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => Driver::Process,
+            Self::Process | Self::ProcessPolled | Self::ProcessAdaptive | Self::ProcessThreads => {
+                Driver::Process
+            }
             Self::Export | Self::ExportFio => Driver::Export,
             Self::ExportShared => Driver::Shared,
             Self::ExportBatch => Driver::Batch,
@@ -264,7 +294,12 @@ impl Placement {
 
     /// Whether fio makes the load.
     pub fn is_fio(self) -> bool {
-        let kernels = [Self::KernelFio, Self::KernelNomultipathFio, Self::KernelPassthroughFio, Self::KernelIopollFio];
+        let kernels = [
+            Self::KernelFio,
+            Self::KernelNomultipathFio,
+            Self::KernelPassthroughFio,
+            Self::KernelIopollFio,
+        ];
         kernels.contains(&self) || matches!(self, Self::ExportFio | Self::HostedFio)
     }
 
@@ -304,7 +339,9 @@ impl FromStr for Placement {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|placement| placement.name() == text);
-        found.ok_or_else(|| format!("{text:?} is no placement: {}", Self::ALL.map(Self::name).join(", ")))
+        found.ok_or_else(|| {
+            format!("{text:?} is no placement: {}", Self::ALL.map(Self::name).join(", "))
+        })
     }
 }
 
@@ -322,20 +359,33 @@ mod tests {
     fn a_placement_has_one_name_in_reports_and_on_the_command_line() {
         for placement in Placement::ALL {
             assert_eq!(placement.name().parse(), Ok(placement));
-            assert_eq!(serde_json::to_string(&placement).unwrap(), format!("{:?}", placement.name()));
+            assert_eq!(
+                serde_json::to_string(&placement).unwrap(),
+                format!("{:?}", placement.name())
+            );
         }
     }
 
     #[test]
-    fn the_rivals_are_the_kernel_at_its_best_and_qemus_driver_beside_ring3s_and_the_usual_loads_have_neither() {
+    fn the_rivals_are_the_kernel_at_its_best_and_qemus_driver_beside_ring3s_and_the_usual_loads_have_neither()
+     {
         let (rivals, usual) = (Placement::rivals(), Placement::loads());
         let names: Vec<&str> = rivals.iter().map(|placement| placement.name()).collect();
-        for name in ["kernel-nomultipath", "kernel-passthrough", "kernel-iopoll", "qemu-vduse", "qemu-img", "export", "ublk-null"]
-        {
+        for name in [
+            "kernel-nomultipath",
+            "kernel-passthrough",
+            "kernel-iopoll",
+            "qemu-vduse",
+            "qemu-img",
+            "export",
+            "ublk-null",
+        ] {
             assert!(names.contains(&name), "{name}");
         }
         assert!(!names.contains(&"kernel") && !names.contains(&"kernel-none"), "{names:?}");
-        assert!(usual.iter().all(|placement| !placement.is_iopoll() && !placement.is_qemus() && !placement.takes_a_processor()));
+        assert!(usual.iter().all(|placement| !placement.is_iopoll()
+            && !placement.is_qemus()
+            && !placement.takes_a_processor()));
     }
 
     #[test]

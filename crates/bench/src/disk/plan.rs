@@ -32,8 +32,9 @@ impl Controller {
     }
 }
 
-/// What limits the lab's disk, as heads and platters limit a real one that reads ahead: both from the start of one command to that of
-/// the next, so that what the processor does meanwhile costs no throughput as long as it is done in time.
+/// What limits the lab's disk, as heads and platters limit a real one that reads ahead: both from
+/// the start of one command to that of the next, so that what the processor does meanwhile costs no
+/// throughput as long as it is done in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// Commands per second.
@@ -55,11 +56,13 @@ pub struct Plan {
     pub instructions: bool,
     /// The guest's kernel, by version prefix; empty on this machine.
     pub kernel: String,
-    /// Whether the IOMMU stands between the kernel's driver and memory, too, as it does for the other disk.
+    /// Whether the IOMMU stands between the kernel's driver and memory, too, as it does for the
+    /// other disk.
     pub translated: bool,
     /// The disk's controller.
     pub controller: Controller,
-    /// What limits the lab's disk; without it, there is nothing behind the controller, and it answers at once.
+    /// What limits the lab's disk; without it, there is nothing behind the controller, and it
+    /// answers at once.
     pub pace: Option<Pace>,
 }
 
@@ -85,13 +88,20 @@ pub enum Study {
 }
 
 impl Plan {
-    /// The loads. Names that make no sense were refused when the plan was made, and are left out here.
+    /// The loads. Names that make no sense were refused when the plan was made, and are left out
+    /// here.
     pub fn loads(&self) -> Vec<Workload> {
         match &self.study {
-            Study::Loads { workloads, .. } => workloads.iter().filter_map(|name| name.parse().ok()).collect(),
-            Study::Timeline(_) => timeline::LOADS.iter().filter_map(|name| name.parse().ok()).collect(),
+            Study::Loads { workloads, .. } => {
+                workloads.iter().filter_map(|name| name.parse().ok()).collect()
+            }
+            Study::Timeline(_) => {
+                timeline::LOADS.iter().filter_map(|name| name.parse().ok()).collect()
+            }
             Study::Work(_) => work::LOADS.iter().filter_map(|name| name.parse().ok()).collect(),
-            Study::Leslie(leslie) => leslie.sectors.iter().map(|&sectors| Workload::reading(sectors)).collect(),
+            Study::Leslie(leslie) => {
+                leslie.sectors.iter().map(|&sectors| Workload::reading(sectors)).collect()
+            }
         }
     }
 
@@ -122,16 +132,23 @@ impl Plan {
         matches!(self.study, Study::Loads { brief: true, .. })
     }
 
-    /// Whether the instruction clock follows the host's while the guest sleeps: for a disk that takes real time, where idle time is
-    /// measured, and where nothing is measured that sleeps. A guest that spins instead takes its host ten seconds for one.
+    /// Whether the instruction clock follows the host's while the guest sleeps: for a disk that
+    /// takes real time, where idle time is measured, and where nothing is measured that sleeps. A
+    /// guest that spins instead takes its host ten seconds for one.
     pub fn sleeps(&self) -> bool {
-        // A processor that spins instead of sleeping is not woken: what looking for the next request spares would not be seen.
+        // A processor that spins instead of sleeping is not woken: what looking for the next
+        // request spares would not be seen.
         let wakes = self.placements.iter().any(|placement| placement.takes_a_processor());
-        self.instructions && (self.pace.is_some() || self.is_brief() || wakes || matches!(self.study, Study::Work(_)))
+        self.instructions
+            && (self.pace.is_some()
+                || self.is_brief()
+                || wakes
+                || matches!(self.study, Study::Work(_)))
     }
 
-    /// Nanoseconds of an instruction by the instruction clock. Utilisation of a disk that takes real time needs a processor about as fast
-    /// as the host emulates it, so that the two clocks keep together; elsewhere, the unit is all that counts.
+    /// Nanoseconds of an instruction by the instruction clock. Utilisation of a disk that takes
+    /// real time needs a processor about as fast as the host emulates it, so that the two clocks
+    /// keep together; elsewhere, the unit is all that counts.
     pub fn instruction_ns(&self) -> u32 {
         match (self.instructions, self.pace, &self.study) {
             (false, ..) => 0,
@@ -169,7 +186,8 @@ pub enum Event {
         /// Its placement.
         placement: Placement,
     },
-    /// Whoever emulates the device may count what is done to it from here on, or up to here; for what is measured next.
+    /// Whoever emulates the device may count what is done to it from here on, or up to here; for
+    /// what is measured next.
     Window {
         /// Requests since it was opened; `None` when it opens.
         requests: Option<u64>,
@@ -210,7 +228,9 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_and_is_read_back() {
-        let event = Event::Measured(Measurement::new(1, "randread-4k-qd1", Placement::UblkNull).with("iops", 1.5));
+        let event = Event::Measured(
+            Measurement::new(1, "randread-4k-qd1", Placement::UblkNull).with("iops", 1.5),
+        );
         let line = serde_json::to_string(&event).unwrap();
         assert!(!line.contains('\n') && line.contains("ublk-null"));
         assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);

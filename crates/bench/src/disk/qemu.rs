@@ -1,13 +1,19 @@
-//! QEMU's own NVMe driver, from the distribution's packages: in the process of its own generator (`qemu-img bench`), and exported to the kernel (qemu-storage-daemon over VDUSE).
+//! QEMU's own NVMe driver, from the distribution's packages: in the process of its own generator
+//! (`qemu-img bench`), and exported to the kernel (qemu-storage-daemon over VDUSE).
 //!
 //! # The load of qemu-img
-//! It has one pattern: one request after the other at a fixed step. A random load is one of a step that is odd in requests and passes the whole disk, which no device and no layer takes for a sequence; there is nothing
-//! behind the lab's disk that would mind. It says how long its requests took in milliseconds, so that a run is no shorter than [`SHORTEST`].
+//! It has one pattern: one request after the other at a fixed step. A random load is one of a step
+//! that is odd in requests and passes the whole disk, which no device and no layer takes for a
+//! sequence; there is nothing behind the lab's disk that would mind. It says how long its requests
+//! took in milliseconds, so that a run is no shorter than [`SHORTEST`].
 //!
-//! There is no page cache between it and the device whatever cache it is told; told to have none, it has the controller's write cache turned off in a way that QEMU's model of one refuses.
+//! There is no page cache between it and the device whatever cache it is told; told to have none,
+//! it has the controller's write cache turned off in a way that QEMU's model of one refuses.
 //!
 //! # What is counted
-//! A run's start and end are a process's and a device's, and not a request's. Instructions and processor time are what a long run has more than a short one, over the requests that it has more.
+//! A run's start and end are a process's and a device's, and not a request's. Instructions and
+//! processor time are what a long run has more than a short one, over the requests that it has
+//! more.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -22,7 +28,8 @@ use crate::report::Measurement;
 use crate::workload::{Mix, Order, Workload};
 
 /// What is missing without it.
-pub(super) const WANTED: &str = "qemu-img and qemu-storage-daemon, and a device by VFIO (--device vfio:ADDRESS)";
+pub(super) const WANTED: &str =
+    "qemu-img and qemu-storage-daemon, and a device by VFIO (--device vfio:ADDRESS)";
 
 /// The VDUSE device that it makes.
 const NAME: &str = "r3qemu";
@@ -38,11 +45,13 @@ const FEW: u64 = 500;
 
 /// QEMU's programs and what they are to drive.
 pub struct Qemu {
-    /// A root folder to which the programs are confined, with all that they need; `None` for those of this machine.
+    /// A root folder to which the programs are confined, with all that they need; `None` for those
+    /// of this machine.
     pub root: Option<PathBuf>,
     /// The function's address.
     pub device: String,
-    /// Puts a VDUSE device that is served on the bus, and gives the path of its disk; `None` if its server has not set it up yet.
+    /// Puts a VDUSE device that is served on the bus, and gives the path of its disk; `None` if its
+    /// server has not set it up yet.
     pub attach: fn(&str) -> Result<Option<PathBuf>, Error>,
     /// Takes it from the bus.
     pub detach: fn(&str) -> Result<(), Error>,
@@ -62,7 +71,12 @@ impl Qemu {
     }
 
     /// Measures `load` under qemu-img.
-    pub(super) fn measure(&self, load: Workload, method: &Method, into: Measurement) -> Result<Measurement, Error> {
+    pub(super) fn measure(
+        &self,
+        load: Workload,
+        method: &Method,
+        into: Measurement,
+    ) -> Result<Measurement, Error> {
         let short = self.run(load, FEW, method)?;
         let each = short.requesting.as_secs_f64().max(1e-3) / FEW as f64;
         let wanted = method.time.max(SHORTEST).as_secs_f64();
@@ -73,24 +87,35 @@ impl Qemu {
     fn run(&self, load: Workload, count: u64, method: &Method) -> Result<Run, Error> {
         let (program, arguments) = self.words("qemu-img", bench(&self.device, load, count)?);
         let soaker = method.soaker_step.map(|step| Soaker::start(method.cpus, step));
-        let (start, steps, before) = (Instant::now(), soaker.as_ref().map_or(0, Soaker::count), children());
+        let (start, steps, before) =
+            (Instant::now(), soaker.as_ref().map_or(0, Soaker::count), children());
         // QEMU's driver waits for its device without an end.
-        let output = Command::new("timeout").arg(LONGEST.as_secs().to_string()).arg(&program).args(&arguments).output();
-        let output = output.map_err(|error| Error::os(format!("starting timeout {}", program.display()), error))?;
+        let output = Command::new("timeout")
+            .arg(LONGEST.as_secs().to_string())
+            .arg(&program)
+            .args(&arguments)
+            .output();
+        let output = output
+            .map_err(|error| Error::os(format!("starting timeout {}", program.display()), error))?;
         let (elapsed, cpu) = (start.elapsed(), children().saturating_sub(before));
-        let busy = soaker.as_ref().map_or(cpu, |soaker| soaker.busy(elapsed, soaker.count() - steps));
+        let busy =
+            soaker.as_ref().map_or(cpu, |soaker| soaker.busy(elapsed, soaker.count() - steps));
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         match requesting(&said).filter(|_| output.status.success()) {
             Some(requesting) => Ok(Run { count, requesting, busy }),
             None => {
                 let why = match start.elapsed() >= LONGEST {
-                    true => {
-                        format!("ended after {} s: the device does not answer it, or the host is too busy", LONGEST.as_secs())
-                            .into()
-                    }
+                    true => format!(
+                        "ended after {} s: the device does not answer it, or the host is too busy",
+                        LONGEST.as_secs()
+                    )
+                    .into(),
                     false => String::from_utf8_lossy(&output.stderr),
                 };
-                Err(Error::format(format!("qemu-img {}", arguments.join(" ")), format!("{said} {}", why.trim()).trim()))
+                Err(Error::format(
+                    format!("qemu-img {}", arguments.join(" ")),
+                    format!("{said} {}", why.trim()).trim(),
+                ))
             }
         }
     }
@@ -120,7 +145,13 @@ struct Run {
     busy: Duration,
 }
 
-fn numbers(load: Workload, short: &Run, long: &Run, instructions: bool, into: Measurement) -> Measurement {
+fn numbers(
+    load: Workload,
+    short: &Run,
+    long: &Run,
+    instructions: bool,
+    into: Measurement,
+) -> Measurement {
     let more = long.count.saturating_sub(short.count).max(1) as f64;
     let time = long.requesting.saturating_sub(short.requesting).as_secs_f64().max(1e-9);
     let busy = long.busy.saturating_sub(short.busy).as_secs_f64();
@@ -128,7 +159,9 @@ fn numbers(load: Workload, short: &Run, long: &Run, instructions: bool, into: Me
     let into = into.with("iops", iops).with("mib_s", iops * mib).with("errors", 0.0);
     match instructions {
         true => into.with("instructions_per_op", busy * 1e9 / more),
-        false => into.with("cpu_us_per_op", busy * 1e6 / more).with("cpu_percent", 100.0 * busy / time),
+        false => {
+            into.with("cpu_us_per_op", busy * 1e6 / more).with("cpu_percent", 100.0 * busy / time)
+        }
     }
 }
 
@@ -150,17 +183,25 @@ fn storage_daemon(device: &str) -> Vec<String> {
         "--blockdev".into(),
         format!("driver=nvme,device={device},namespace=1,node-name=disk"),
         "--export".into(),
-        format!("type=vduse-blk,id=out,node-name=disk,name={NAME},writable=on,num-queues=1,iothread=io"),
+        format!(
+            "type=vduse-blk,id=out,node-name=disk,name={NAME},writable=on,num-queues=1,iothread=io"
+        ),
     ];
     words.to_vec()
 }
 
 fn bench(device: &str, load: Workload, count: u64) -> Result<Vec<String>, Error> {
     if load.mix == Mix::Both || load.rate.is_some() {
-        return Err(Error::Invalid(format!("{load}: qemu-img bench reads or writes, as fast as it can; leave qemu-img out")));
+        return Err(Error::Invalid(format!(
+            "{load}: qemu-img bench reads or writes, as fast as it can; leave qemu-img out"
+        )));
     }
     // Odd, so that it comes to each place of a disk of a power of two before it comes to one again.
-    let step = if load.order == Order::Random { u64::from(load.bytes) * 12_289 } else { u64::from(load.bytes) };
+    let step = if load.order == Order::Random {
+        u64::from(load.bytes) * 12_289
+    } else {
+        u64::from(load.bytes)
+    };
     let words = [
         "bench".into(),
         "-c".into(),
@@ -185,7 +226,11 @@ fn requesting(said: &str) -> Option<Duration> {
 }
 
 /// The disk, once the daemon serves its device: that is there before its queues are.
-fn attached(child: &mut Child, what: &str, attach: fn(&str) -> Result<Option<PathBuf>, Error>) -> Result<PathBuf, Error> {
+fn attached(
+    child: &mut Child,
+    what: &str,
+    attach: fn(&str) -> Result<Option<PathBuf>, Error>,
+) -> Result<PathBuf, Error> {
     let (device, start) = (Path::new("/dev/vduse").join(NAME), Instant::now());
     loop {
         if device.exists()
@@ -194,10 +239,16 @@ fn attached(child: &mut Child, what: &str, attach: fn(&str) -> Result<Option<Pat
             return Ok(disk);
         }
         if let Ok(Some(status)) = child.try_wait() {
-            return Err(Error::format(what, format!("it ended ({status}) without a device; its own words are above")));
+            return Err(Error::format(
+                what,
+                format!("it ended ({status}) without a device; its own words are above"),
+            ));
         }
         if start.elapsed() > PATIENCE {
-            return Err(Error::format(what, format!("{} did not appear, or is not set up", device.display())));
+            return Err(Error::format(
+                what,
+                format!("{} did not appear, or is not set up", device.display()),
+            ));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -214,8 +265,14 @@ mod tests {
     #[test]
     fn a_load_is_said_in_qemus_words() {
         let image = "--image-opts driver=nvme,device=0000:00:05.0,namespace=1";
-        assert_eq!(words("seqread-128k-qd8"), format!("bench -c 700 -d 8 -s 131072 -S 131072 {image}"));
-        assert_eq!(words("randwrite-4k-qd32"), format!("bench -c 700 -d 32 -s 4096 -S 50335744 -w {image}"));
+        assert_eq!(
+            words("seqread-128k-qd8"),
+            format!("bench -c 700 -d 8 -s 131072 -S 131072 {image}")
+        );
+        assert_eq!(
+            words("randwrite-4k-qd32"),
+            format!("bench -c 700 -d 32 -s 4096 -S 50335744 -w {image}")
+        );
     }
 
     #[test]
@@ -230,7 +287,12 @@ mod tests {
     fn only_a_run_that_is_complete_has_a_time() {
         let said = "Sending 500 read requests, 4096 bytes each, 32 in parallel\nRun completed in 0.125 seconds.\n";
         assert_eq!(requesting(said), Some(Duration::from_millis(125)));
-        for said in ["", "Sending 500 read requests", "Run completed in no seconds.", "Run completed in -1 seconds."] {
+        for said in [
+            "",
+            "Sending 500 read requests",
+            "Run completed in no seconds.",
+            "Run completed in -1 seconds.",
+        ] {
             assert_eq!(requesting(said), None, "{said}");
         }
     }
@@ -245,20 +307,36 @@ mod tests {
         let load: Workload = "randread-4k-qd32".parse().unwrap();
         // 40 ms for the process, and 20 us for each request.
         let of = |instructions| {
-            numbers(load, &run(500, 10, 50), &run(10_500, 210, 250), instructions, Measurement::new(1, load, "qemu-img"))
+            numbers(
+                load,
+                &run(500, 10, 50),
+                &run(10_500, 210, 250),
+                instructions,
+                Measurement::new(1, load, "qemu-img"),
+            )
         };
-        assert_eq!((of(true).values["iops"].round(), of(true).values["instructions_per_op"].round()), (50_000.0, 20_000.0));
-        assert_eq!((of(false).values["cpu_us_per_op"].round(), of(false).values["cpu_percent"].round()), (20.0, 100.0));
+        assert_eq!(
+            (of(true).values["iops"].round(), of(true).values["instructions_per_op"].round()),
+            (50_000.0, 20_000.0)
+        );
+        assert_eq!(
+            (of(false).values["cpu_us_per_op"].round(), of(false).values["cpu_percent"].round()),
+            (20.0, 100.0)
+        );
     }
 
     #[test]
     fn programs_of_a_root_are_started_below_it_and_those_of_the_machine_by_their_names() {
         let attach = |_: &str| Err(Error::Invalid(String::new()));
         let of = |root: Option<&str>| {
-            let qemu = Qemu { root: root.map(Into::into), device: "d".into(), attach, detach: |_| Ok(()) };
+            let qemu =
+                Qemu { root: root.map(Into::into), device: "d".into(), attach, detach: |_| Ok(()) };
             qemu.words("qemu-img", vec!["bench".into()])
         };
         assert_eq!(of(None), ("qemu-img".into(), vec!["bench".into()]));
-        assert_eq!(of(Some("/rivals")), ("chroot".into(), ["/rivals", "/usr/bin/qemu-img", "bench"].map(Into::into).to_vec()));
+        assert_eq!(
+            of(Some("/rivals")),
+            ("chroot".into(), ["/rivals", "/usr/bin/qemu-img", "bench"].map(Into::into).to_vec())
+        );
     }
 }

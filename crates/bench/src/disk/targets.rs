@@ -43,9 +43,19 @@ pub fn call_targets(report: &Report) -> Vec<Target> {
         Some(Target { wanted, found: format!("{found:.3}"), met: Some(met(found)) })
     };
     let all = [
-        calls("in process by interrupt: at most one system call per request", one, "process", |calls| calls <= 1.0),
+        calls(
+            "in process by interrupt: at most one system call per request",
+            one,
+            "process",
+            |calls| calls <= 1.0,
+        ),
         calls("in process, polled: no system call", one, "process-polled", |calls| calls == 0.0),
-        calls("export, 32 in flight: less than one system call per request", many, "export", |calls| calls < 1.0),
+        calls(
+            "export, 32 in flight: less than one system call per request",
+            many,
+            "export",
+            |calls| calls < 1.0,
+        ),
     ];
     all.into_iter().flatten().collect()
 }
@@ -53,8 +63,12 @@ pub fn call_targets(report: &Report) -> Vec<Target> {
 /// The targets of the figure. Those whose placements were not measured are left out.
 pub fn targets(report: &Report, sectors: &[u32]) -> Vec<Target> {
     let large: Vec<u32> = sectors.iter().copied().filter(|&size| size >= LARGE).collect();
-    let lost = |placement: &'static str, sizes: &[u32]| worst(sizes, |load| throughput_lost(report, load, placement));
-    let spent = |placement: &'static str, sizes: &[u32]| worst(sizes, |load| utilisation_added(report, load, placement));
+    let lost = |placement: &'static str, sizes: &[u32]| {
+        worst(sizes, |load| throughput_lost(report, load, placement))
+    };
+    let spent = |placement: &'static str, sizes: &[u32]| {
+        worst(sizes, |load| utilisation_added(report, load, placement))
+    };
     let all = [
         target(
             "in process: the throughput of the kernel's driver at every size (to 1 %)",
@@ -68,10 +82,25 @@ pub fn targets(report: &Report, sectors: &[u32]) -> Vec<Target> {
             "points more",
             Some(0.5),
         ),
-        target("export: throughput within 3 % from 128 sectors on", lost("export", &large), "% less", Some(3.0)),
-        target("export: CPU within 5 points from 128 sectors on", spent("export", &large), "points more", Some(5.0)),
+        target(
+            "export: throughput within 3 % from 128 sectors on",
+            lost("export", &large),
+            "% less",
+            Some(3.0),
+        ),
+        target(
+            "export: CPU within 5 points from 128 sectors on",
+            spent("export", &large),
+            "points more",
+            Some(5.0),
+        ),
         target("export: throughput, worst of all sizes", lost("export", sectors), "% less", None),
-        target("export: CPU, worst of all sizes (paper: 9 points, 17 %)", spent("export", sectors), "points more", None),
+        target(
+            "export: CPU, worst of all sizes (paper: 9 points, 17 %)",
+            spent("export", sectors),
+            "points more",
+            None,
+        ),
     ];
     all.into_iter().flatten().collect()
 }
@@ -83,19 +112,25 @@ fn target(wanted: &'static str, worst: Worst, unit: &str, limit: Option<f64>) ->
 }
 
 fn worst(sizes: &[u32], amount: impl Fn(&str) -> Option<f64>) -> Worst {
-    let all = sizes.iter().filter_map(|&size| Some((size, amount(&Workload::reading(size).to_string())?)));
+    let all = sizes
+        .iter()
+        .filter_map(|&size| Some((size, amount(&Workload::reading(size).to_string())?)));
     all.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// In percent of the kernel's.
 fn throughput_lost(report: &Report, load: &str, placement: &str) -> Option<f64> {
-    let ratio = report.get(load, placement, "mib_s")?.ratio_to(report.get(load, "kernel", "mib_s")?)?;
+    let ratio =
+        report.get(load, placement, "mib_s")?.ratio_to(report.get(load, "kernel", "mib_s")?)?;
     Some(100.0 * (1.0 - ratio))
 }
 
 /// In points of utilisation.
 fn utilisation_added(report: &Report, load: &str, placement: &str) -> Option<f64> {
-    Some(utilisation_at(report, load, placement)?.median - utilisation_at(report, load, "kernel")?.median)
+    Some(
+        utilisation_at(report, load, placement)?.median
+            - utilisation_at(report, load, "kernel")?.median,
+    )
 }
 
 #[cfg(test)]
@@ -105,9 +140,15 @@ mod tests {
 
     fn report(export_mib_s: f64, export_busy: f64) -> Report {
         let at = |placement: &str, mib_s, busy| {
-            Measurement::new(1, Workload::reading(128), placement).with("mib_s", mib_s).with("busy_percent", busy)
+            Measurement::new(1, Workload::reading(128), placement)
+                .with("mib_s", mib_s)
+                .with("busy_percent", busy)
         };
-        Report::new("leslie", Lab::default(), &[at("kernel", 50.0, 10.0), at("export", export_mib_s, export_busy)])
+        Report::new(
+            "leslie",
+            Lab::default(),
+            &[at("kernel", 50.0, 10.0), at("export", export_mib_s, export_busy)],
+        )
     }
 
     #[test]
@@ -119,13 +160,23 @@ mod tests {
     #[test]
     fn an_export_that_does_not_is_said_to_miss_them() {
         let found = targets(&report(40.0, 16.0), &[128]);
-        let missed: Vec<_> =
-            found.iter().filter(|target| target.met == Some(false)).map(|target| target.found.as_str()).collect();
-        assert_eq!(missed, ["20.0 % less at 128 sectors at worst", "6.0 points more at 128 sectors at worst"]);
+        let missed: Vec<_> = found
+            .iter()
+            .filter(|target| target.met == Some(false))
+            .map(|target| target.found.as_str())
+            .collect();
+        assert_eq!(
+            missed,
+            ["20.0 % less at 128 sectors at worst", "6.0 points more at 128 sectors at worst"]
+        );
     }
 
     #[test]
     fn what_was_not_measured_is_neither_met_nor_missed() {
-        assert!(targets(&report(50.0, 10.0), &[128]).iter().all(|target| !target.wanted.starts_with("in process")));
+        assert!(
+            targets(&report(50.0, 10.0), &[128])
+                .iter()
+                .all(|target| !target.wanted.starts_with("in process"))
+        );
     }
 }

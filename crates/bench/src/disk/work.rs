@@ -1,10 +1,11 @@
-//! How the same driver's work can be distributed, after section 5 of Chubb 2004, and what that costs and gains at different loads: one
-//! thread that polls; an interrupt thread beside the one that makes requests ([`Threaded`]); one thread that polls as long as that
-//! pays and then sleeps.
+//! How the same driver's work can be distributed, after section 5 of Chubb 2004, and what that
+//! costs and gains at different loads: one thread that polls; an interrupt thread beside the one
+//! that makes requests ([`Threaded`]); one thread that polls as long as that pays and then sleeps.
 //!
 //! # Method
-//! Requests start at their times, a number of them a second, whatever becomes of those before; latency counts from a request's time. The
-//! last load has no times: 32 in flight. Utilisation is by the kernel's idle time.
+//! Requests start at their times, a number of them a second, whatever becomes of those before;
+//! latency counts from a request's time. The last load has no times: 32 in flight. Utilisation is
+//! by the kernel's idle time.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ use crate::report::Measurement;
 use crate::workload::Workload;
 
 /// The loads: a light one, a heavier one, and as much as there can be.
-pub const LOADS: [&str; 3] = ["randread-4k-qd32-at1000", "randread-4k-qd32-at5000", "randread-4k-qd32"];
+pub const LOADS: [&str; 3] =
+    ["randread-4k-qd32-at1000", "randread-4k-qd32-at5000", "randread-4k-qd32"];
 
 /// What comes before the measurement takes this part of its time.
 const WARM_UP: u32 = 10;
@@ -42,11 +44,16 @@ impl Work {
         mut into: Measurement,
     ) -> Result<Measurement, Error> {
         let Way::Disk(disk) = way else {
-            return Err(Error::Invalid(format!("{placement}: work is distributed within this process")));
+            return Err(Error::Invalid(format!(
+                "{placement}: work is distributed within this process"
+            )));
         };
         let mut target: Box<dyn Target> = match placement {
             Placement::ProcessThreads => Box::new(Threaded::open(*disk, load.depth, load.bytes)?),
-            _ => Box::new(Direct::open(*disk, load.depth, load.bytes)?.polling(placement == Placement::ProcessPolled)),
+            _ => Box::new(
+                Direct::open(*disk, load.depth, load.bytes)?
+                    .polling(placement == Placement::ProcessPolled),
+            ),
         };
         let time = Duration::from_millis(self.millis);
         run(&mut *target, &Load::new(load, Limit::Time(time / WARM_UP)), &mut || {})?;

@@ -1,4 +1,5 @@
-//! What a driver that is killed leaves behind besides its disk: a file that says what it wrote and what of that it acknowledged.
+//! What a driver that is killed leaves behind besides its disk: a file that says what it wrote and
+//! what of that it acknowledged.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -29,11 +30,13 @@ pub enum Word {
     Mismatches,
     /// The life that is wanted to leave.
     Leave,
-    /// When the last request ended that a life which left has seen, by the clock of [`FirstEnd`](Self::FirstEnd).
+    /// When the last request ended that a life which left has seen, by the clock of
+    /// [`FirstEnd`](Self::FirstEnd).
     LastEnd,
 }
 
-/// The write that a block must hold: the last that was acknowledged, or one after it that was only submitted. 0: never written.
+/// The write that a block must hold: the last that was acknowledged, or one after it that was only
+/// submitted. 0: never written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The last that was submitted.
@@ -48,10 +51,11 @@ pub struct Journal(File);
 impl Journal {
     /// An empty one at `path`.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let made = File::options().create_new(true).read(true).write(true).open(path).and_then(|file| {
-            file.set_len((HEADER + 2 * BLOCKS) * 8)?;
-            Ok(Self(file))
-        });
+        let made =
+            File::options().create_new(true).read(true).write(true).open(path).and_then(|file| {
+                file.set_len((HEADER + 2 * BLOCKS) * 8)?;
+                Ok(Self(file))
+            });
         made.map_err(|error| Error::os(format!("making {}", path.display()), error))
     }
 
@@ -84,12 +88,16 @@ impl Journal {
 
     fn read(&self, word: u64) -> Result<u64, Error> {
         let mut bytes = [0; 8];
-        self.0.read_exact_at(&mut bytes, word * 8).map_err(|error| Error::os("reading the journal", error))?;
+        self.0
+            .read_exact_at(&mut bytes, word * 8)
+            .map_err(|error| Error::os("reading the journal", error))?;
         Ok(u64::from_ne_bytes(bytes))
     }
 
     fn write(&self, word: u64, values: &[u64]) -> Result<(), Error> {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        self.0.write_all_at(&bytes, word * 8).map_err(|error| Error::os("writing the journal", error))
+        self.0
+            .write_all_at(&bytes, word * 8)
+            .map_err(|error| Error::os("writing the journal", error))
     }
 }

@@ -45,9 +45,12 @@ impl<'a> Load<'a> {
         let mut operations = vec![None; blocks as usize];
         for &(block, operation) in busy {
             let operation_of = operations.get_mut(block as usize);
-            *operation_of
-                .ok_or_else(|| Error::Invalid(format!("{}: block {block} was left, and there is none", disk.name())))? =
-                Some(operation);
+            *operation_of.ok_or_else(|| {
+                Error::Invalid(format!(
+                    "{}: block {block} was left, and there is none",
+                    disk.name()
+                ))
+            })? = Some(operation);
         }
         Ok(Self {
             journal,
@@ -88,12 +91,20 @@ impl<'a> Load<'a> {
         while self.busy[(random % self.busy.len() as u64) as usize].is_some() {
             random = stamp::mix(random.wrapping_add(1));
         }
-        let operation = if (random >> 40).is_multiple_of(3) { Operation::Read } else { Operation::Write };
+        let operation =
+            if (random >> 40).is_multiple_of(3) { Operation::Read } else { Operation::Write };
         (random % self.busy.len() as u64, operation)
     }
 
-    pub(super) fn start(&mut self, queue: &mut dyn Queue, block: u64, operation: Operation) -> Result<(), Error> {
-        let Some(buffer) = self.free.pop() else { return Err(Error::Invalid("more requests than buffers".into())) };
+    pub(super) fn start(
+        &mut self,
+        queue: &mut dyn Queue,
+        block: u64,
+        operation: Operation,
+    ) -> Result<(), Error> {
+        let Some(buffer) = self.free.pop() else {
+            return Err(Error::Invalid("more requests than buffers".into()));
+        };
         let index = block as usize;
         self.count += 1;
         let request = if operation == Operation::Write {
@@ -109,7 +120,9 @@ impl<'a> Load<'a> {
         };
         self.busy[index] = Some(operation);
         queue.submit(request).map_err(|rejected| {
-            let why = rejected.error.map_or_else(|| "its queue is full".into(), |error| error.to_string());
+            let why = rejected
+                .error
+                .map_or_else(|| "its queue is full".into(), |error| error.to_string());
             Error::Invalid(format!("{}: block {block} is not taken: {why}", self.name))
         })
     }
@@ -121,7 +134,10 @@ impl<'a> Load<'a> {
 
     pub(super) fn finish(&mut self, done: Completion) -> Result<(), Error> {
         let Completion { token: block, result, data: Data::Buffer(buffer) } = done else {
-            return Err(Error::Invalid(format!("{}: a request came back without its buffer", self.name)));
+            return Err(Error::Invalid(format!(
+                "{}: a request came back without its buffer",
+                self.name
+            )));
         };
         let operation = self.busy.get_mut(block as usize).and_then(Option::take);
         result.map_err(|error| Error::Invalid(format!("{}: block {block}: {error}", self.name)))?;
@@ -147,10 +163,14 @@ impl<'a> Load<'a> {
     /// Leaves the queue, with what is in flight, to the next life.
     pub(super) fn leave(mut self, queue: &mut dyn Queue) -> Result<Left, Error> {
         let mut ended = Vec::new();
-        let saved = detach(queue, &mut ended, Deadline::after(PATIENCE)).map_err(|source| self.failed(source))?;
+        let saved = detach(queue, &mut ended, Deadline::after(PATIENCE))
+            .map_err(|source| self.failed(source))?;
         ended.into_iter().try_for_each(|done| self.finish(done))?;
         self.journal.set(Word::LastEnd, self.ended)?;
-        let busy = (0..).zip(&self.busy).filter_map(|(block, operation)| Some((block, (*operation)?))).collect();
+        let busy = (0..)
+            .zip(&self.busy)
+            .filter_map(|(block, operation)| Some((block, (*operation)?)))
+            .collect();
         Ok(Left { queue: saved, busy })
     }
 

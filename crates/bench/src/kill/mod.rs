@@ -1,12 +1,15 @@
-//! `bench kill`: a driver that is killed under load and started again on the device that has outlived it.
+//! `bench kill`: a driver that is killed under load and started again on the device that has
+//! outlived it.
 //!
 //! # Shape
-//! [`drive`] is one life: it checks every block against the [`Journal`], then writes and reads until it is killed, or leaves what it has in flight to the next. Whoever
-//! kills it learns from the journal how far it was, and makes an [`Outcome`] of all lives, or [`HandOvers`].
+//! [`drive`] is one life: it checks every block against the [`Journal`], then writes and reads
+//! until it is killed, or leaves what it has in flight to the next. Whoever kills it learns from
+//! the journal how far it was, and makes an [`Outcome`] of all lives, or [`HandOvers`].
 //!
 //! # What must be so
-//! A block holds the last write to it that was acknowledged; or, if the driver was killed before it could acknowledge the next one, that. Once a
-//! life has seen which, it stays: a transfer that a dead driver has left behind would show as a wrong block of a later life.
+//! A block holds the last write to it that was acknowledged; or, if the driver was killed before it
+//! could acknowledge the next one, that. Once a life has seen which, it stays: a transfer that a
+//! dead driver has left behind would show as a wrong block of a later life.
 
 mod journal;
 mod load;
@@ -44,7 +47,8 @@ pub struct Outcome {
     pub reads: u64,
     /// Blocks that were read and wrong.
     pub mismatches: u64,
-    /// Milliseconds from a kill to the first request that the next driver has done: half of the kills took no longer.
+    /// Milliseconds from a kill to the first request that the next driver has done: half of the
+    /// kills took no longer.
     pub recovery_ms_p50: f64,
     /// 99 % took no longer.
     pub recovery_ms_p99: f64,
@@ -61,7 +65,8 @@ pub struct Outcome {
 impl Outcome {
     /// Fills in how long each of `recoveries` took, and each of `fences`.
     pub fn timed(mut self, recoveries: Vec<Duration>, fences: Vec<Duration>) -> Self {
-        [self.recovery_ms_p50, self.recovery_ms_p99, self.recovery_ms_max] = percentiles(recoveries, [0.5, 0.99, 1.0]);
+        [self.recovery_ms_p50, self.recovery_ms_p99, self.recovery_ms_max] =
+            percentiles(recoveries, [0.5, 0.99, 1.0]);
         [self.fence_ms_p50, self.fence_ms_max] = percentiles(fences, [0.5, 1.0]);
         self
     }
@@ -77,7 +82,8 @@ fn percentiles<const N: usize>(mut times: Vec<Duration>, shares: [f64; N]) -> [f
     })
 }
 
-/// What drivers that left their disk to the next one have shown together. docs/bench.md describes the fields.
+/// What drivers that left their disk to the next one have shown together. docs/bench.md describes
+/// the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HandOvers {
     /// The model.
@@ -94,7 +100,8 @@ pub struct HandOvers {
     pub mismatches: u64,
     /// How often the model was reset or enabled, after its first start.
     pub resets: u64,
-    /// Milliseconds from the last request that one driver has seen end to the first of the next: half of the hand-overs took no longer.
+    /// Milliseconds from the last request that one driver has seen end to the first of the next:
+    /// half of the hand-overs took no longer.
     pub stall_ms_p50: f64,
     /// 99 % took no longer.
     pub stall_ms_p99: f64,
@@ -105,7 +112,8 @@ pub struct HandOvers {
 impl HandOvers {
     /// Fills in how long each of `stalls` was.
     pub fn timed(mut self, stalls: Vec<Duration>) -> Self {
-        [self.stall_ms_p50, self.stall_ms_p99, self.stall_ms_max] = percentiles(stalls, [0.5, 0.99, 1.0]);
+        [self.stall_ms_p50, self.stall_ms_p99, self.stall_ms_max] =
+            percentiles(stalls, [0.5, 0.99, 1.0]);
         self
     }
 }
@@ -133,16 +141,26 @@ pub fn clear(disk: &dyn Disk) -> Result<(), Error> {
     let failed = |source| Error::Device { name: disk.name(), source };
     let mut queue = disk.open_queue(1).map_err(failed)?;
     for block in 0..BLOCKS.min(disk.info().blocks) {
-        let empty = disk.dma().arena().alloc_pages(disk.info().block_size as usize).map_err(failed)?;
-        let done = execute(&mut *queue, Request::write(block, block, 1, empty), Deadline::after(PATIENCE)).map_err(failed)?;
-        done.result.map_err(|error| Error::Invalid(format!("{}: block {block}: {error}", disk.name())))?;
+        let empty =
+            disk.dma().arena().alloc_pages(disk.info().block_size as usize).map_err(failed)?;
+        let done =
+            execute(&mut *queue, Request::write(block, block, 1, empty), Deadline::after(PATIENCE))
+                .map_err(failed)?;
+        done.result
+            .map_err(|error| Error::Invalid(format!("{}: block {block}: {error}", disk.name())))?;
     }
     Ok(())
 }
 
-/// Life number `life`, from 1 on: goes on with what the one before has `left`, or checks every block; then writes and reads until something fails, it is
-/// killed, or the journal [wants](Word::Leave) that it leaves.
-pub fn drive(disk: &dyn Disk, journal: &Journal, life: u32, left: Option<Left>) -> Result<Left, Error> {
+/// Life number `life`, from 1 on: goes on with what the one before has `left`, or checks every
+/// block; then writes and reads until something fails, it is killed, or the journal
+/// [wants](Word::Leave) that it leaves.
+pub fn drive(
+    disk: &dyn Disk,
+    journal: &Journal,
+    life: u32,
+    left: Option<Left>,
+) -> Result<Left, Error> {
     let failed = |source| Error::Device { name: disk.name(), source };
     let mut queue = match &left {
         Some(left) => disk.resume_queue(&left.queue).map_err(failed)?,
@@ -189,7 +207,10 @@ mod tests {
         let times = (1..=100).rev().map(Duration::from_millis).collect();
         let outcome = Outcome::default().timed(times, vec![Duration::from_millis(3)]);
         assert_eq!([outcome.fence_ms_p50, outcome.fence_ms_max], [3.0, 3.0]);
-        assert_eq!([outcome.recovery_ms_p50, outcome.recovery_ms_p99, outcome.recovery_ms_max], [50.0, 99.0, 100.0]);
+        assert_eq!(
+            [outcome.recovery_ms_p50, outcome.recovery_ms_p99, outcome.recovery_ms_max],
+            [50.0, 99.0, 100.0]
+        );
         assert_eq!(Outcome::default().timed(Vec::new(), Vec::new()), Outcome::default());
     }
 
@@ -199,11 +220,15 @@ mod tests {
         journal.set(Word::Writes, 7).unwrap();
         journal.note(BLOCKS - 1, Entry { submitted: 2, acknowledged: 1 }).unwrap();
         let other = Journal::open(&folder.path().join("journal")).unwrap();
-        assert_eq!((other.get(Word::Writes).unwrap(), other.get(Word::Mismatches).unwrap()), (7, 0));
+        assert_eq!(
+            (other.get(Word::Writes).unwrap(), other.get(Word::Mismatches).unwrap()),
+            (7, 0)
+        );
         assert_eq!(other.entry(BLOCKS - 1).unwrap(), Entry { submitted: 2, acknowledged: 1 });
     }
 
-    /// What a life over an empty disk finds if the journal says `entry` of block 3, of which the disk holds write `written`.
+    /// What a life over an empty disk finds if the journal says `entry` of block 3, of which the
+    /// disk holds write `written`.
     fn found(entry: Entry, written: u64) -> (u64, u64, Entry) {
         let (_folder, journal) = journal();
         let disk = Ram::new(512, BLOCKS, 1 << 20).unwrap();
@@ -212,13 +237,20 @@ mod tests {
             let (mut bytes, buffer) = ([0; 512], disk.dma().arena().alloc_pages(512).unwrap());
             stamp::fill(&mut bytes, 3 * 512, written);
             buffer.write(0, &bytes).unwrap();
-            execute(&mut *queue, Request::write(0, 3, 1, buffer), Deadline::after(PATIENCE)).unwrap().result.unwrap();
+            execute(&mut *queue, Request::write(0, 3, 1, buffer), Deadline::after(PATIENCE))
+                .unwrap()
+                .result
+                .unwrap();
         }
         journal.note(3, entry).unwrap();
         let mut load = Load::new(&disk, &*queue, &journal, 9, &[]).unwrap();
         load.check_all(&mut *queue).unwrap();
         assert_eq!(journal.get(Word::Alive).unwrap(), 9);
-        (journal.get(Word::Reads).unwrap(), journal.get(Word::Mismatches).unwrap(), journal.entry(3).unwrap())
+        (
+            journal.get(Word::Reads).unwrap(),
+            journal.get(Word::Mismatches).unwrap(),
+            journal.entry(3).unwrap(),
+        )
     }
 
     #[test]

@@ -29,14 +29,23 @@ unsafe impl Send for Buffers {}
 impl Buffers {
     pub(super) fn new(slots: usize, bytes: usize) -> Result<Self, Error> {
         let stride = bytes.next_multiple_of(rustix::param::page_size());
-        ring3_device::dma::admit(slots.saturating_mul(stride)).map_err(|error| Error::Invalid(error.to_string()))?;
+        ring3_device::dma::admit(slots.saturating_mul(stride))
+            .map_err(|error| Error::Invalid(error.to_string()))?;
         // SAFETY: a new anonymous mapping touches no memory that exists.
         let base = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), slots * stride, ProtFlags::READ | ProtFlags::WRITE, flags)
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                slots * stride,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
         };
-        let base = base.map_err(|error| Error::os(format!("mapping {} bytes of buffers", slots * stride), error))?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| Error::Invalid("buffers at address 0".into()))?;
+        let base = base.map_err(|error| {
+            Error::os(format!("mapping {} bytes of buffers", slots * stride), error)
+        })?;
+        let base = NonNull::new(base.cast())
+            .ok_or_else(|| Error::Invalid("buffers at address 0".into()))?;
         Ok(Self { base, stride, expected: vec![0; slots], region: None })
     }
 
@@ -44,7 +53,9 @@ impl Buffers {
     pub(super) fn within(region: Arc<Region>, slots: usize, bytes: usize) -> Result<Self, Error> {
         let needed = room(slots, bytes);
         let base = NonNull::new(region.as_ptr()).filter(|_| needed <= region.len());
-        let base = base.ok_or_else(|| Error::Invalid(format!("{needed} bytes of buffers in {} of memory", region.len())))?;
+        let base = base.ok_or_else(|| {
+            Error::Invalid(format!("{needed} bytes of buffers in {} of memory", region.len()))
+        })?;
         let stride = bytes.next_multiple_of(rustix::param::page_size());
         Ok(Self { base, stride, expected: vec![0; slots], region: Some(region) })
     }
@@ -70,21 +81,26 @@ impl Buffers {
         self.expected.get(usize::from(slot)).is_some_and(|&len| i64::from(len) == i64::from(result))
     }
 
-    /// The first bytes of slot 0, for a call that fills them before it returns. Nothing else may be in flight.
+    /// The first bytes of slot 0, for a call that fills them before it returns. Nothing else may be
+    /// in flight.
     pub(super) fn first(&mut self, bytes: u32) -> Result<&mut [u8], Error> {
         self.check(0, bytes as usize)?;
         if self.region.is_some() {
             return Err(Error::Invalid("a reference to memory that others write".into()));
         }
-        // SAFETY: the range is within the slot, its bytes are initialized by the mapping, and the borrow is exclusive.
+        // SAFETY: the range is within the slot, its bytes are initialized by the mapping, and the
+        // borrow is exclusive.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), bytes as usize) })
     }
 
     /// Copies `bytes` into a slot that is not in flight.
     pub(super) fn fill(&mut self, slot: u16, bytes: &[u8]) -> Result<(), Error> {
         self.check(slot, bytes.len())?;
-        // SAFETY: the range is within the slot, which is not in flight; the source is a Rust slice outside of the mapping.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slot(usize::from(slot)), bytes.len()) };
+        // SAFETY: the range is within the slot, which is not in flight; the source is a Rust slice
+        // outside of the mapping.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slot(usize::from(slot)), bytes.len())
+        };
         Ok(())
     }
 
@@ -92,7 +108,13 @@ impl Buffers {
     pub(super) fn copy_out(&self, slot: u16, bytes: &mut [u8]) -> Result<(), Error> {
         self.check(slot, bytes.len())?;
         // SAFETY: as above, the other way round.
-        unsafe { std::ptr::copy_nonoverlapping(self.slot(usize::from(slot)), bytes.as_mut_ptr(), bytes.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.slot(usize::from(slot)),
+                bytes.as_mut_ptr(),
+                bytes.len(),
+            )
+        };
         Ok(())
     }
 
@@ -109,8 +131,10 @@ impl Drop for Buffers {
         if self.region.is_some() {
             return;
         }
-        // SAFETY: the mapping was made in `new`, and its only users, the ring and this value, are gone.
-        // Pages that a request in flight still needs are kept by the kernel.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.stride * self.expected.len()) };
+        // SAFETY: the mapping was made in `new`, and its only users, the ring and this value, are
+        // gone. Pages that a request in flight still needs are kept by the kernel.
+        let _ = unsafe {
+            rustix::mm::munmap(self.base.as_ptr().cast(), self.stride * self.expected.len())
+        };
     }
 }

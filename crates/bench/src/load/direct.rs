@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Completion, Data, Disk, ForeignAccess, Queue, Rejected, Request, Splitter, open};
+use ring3_class::block::{
+    Completion, Data, Disk, ForeignAccess, Queue, Rejected, Request, Splitter, open,
+};
 use ring3_device::Deadline;
 use ring3_device::dma::{CacheLimits, Foreign, Mode, Piece, Region, StreamStats};
 use ring3_device::wait::WaitStats;
@@ -30,9 +32,11 @@ const PAGE: usize = 4096;
 pub struct Streaming {
     /// Mapped for the device, or copied.
     pub mode: Mode,
-    /// Allocations, at least one for each request in flight; more of them than mappings stay makes the cache evict.
+    /// Allocations, at least one for each request in flight; more of them than mappings stay makes
+    /// the cache evict.
     pub allocations: usize,
-    /// Pieces of each request that do not lie one after the other, at least 1; at most one for each page.
+    /// Pieces of each request that do not lie one after the other, at least 1; at most one for each
+    /// page.
     pub fragments: usize,
     /// Mappings that may stay.
     pub mappings: usize,
@@ -47,7 +51,8 @@ pub struct Direct {
     spare: VecDeque<Data>,
     block_shift: u32,
     capacity: u64,
-    /// Of waits. Looked at once in [`WAITS_PER_LOOK`], so that most of them cost no clock read here.
+    /// Of waits. Looked at once in [`WAITS_PER_LOOK`], so that most of them cost no clock read
+    /// here.
     deadline: Deadline,
     waits: u32,
     /// Never sleeps.
@@ -65,8 +70,8 @@ struct Slot {
 }
 
 impl Direct {
-    /// Opens a queue of `depth` and allocates buffers of `bytes` each in the device's arena. Requests that are longer than the
-    /// device takes are cut.
+    /// Opens a queue of `depth` and allocates buffers of `bytes` each in the device's arena.
+    /// Requests that are longer than the device takes are cut.
     pub fn open(disk: &dyn Disk, depth: u16, bytes: u32) -> Result<Self, Error> {
         check(disk, bytes)?;
         let failed = |source| Error::Device { name: disk.name(), source };
@@ -74,36 +79,67 @@ impl Direct {
         if bytes > disk.info().max_transfer {
             queue = Box::new(Splitter::new(queue));
         }
-        let buffers = (0..depth).map(|_| disk.dma().arena().alloc_pages(bytes as usize).map(Data::from));
+        let buffers =
+            (0..depth).map(|_| disk.dma().arena().alloc_pages(bytes as usize).map(Data::from));
         let buffers = buffers.collect::<Result<_, _>>().map_err(failed)?;
         Ok(Self::new(disk, queue, depth, buffers))
     }
 
     /// The same with buffers outside of the arena.
-    pub fn streaming(disk: &dyn Disk, depth: u16, bytes: u32, streaming: Streaming) -> Result<Self, Error> {
+    pub fn streaming(
+        disk: &dyn Disk,
+        depth: u16,
+        bytes: u32,
+        streaming: Streaming,
+    ) -> Result<Self, Error> {
         check(disk, bytes)?;
         let failed = |source| Error::Device { name: disk.name(), source };
         let cache = CacheLimits { entries: streaming.mappings, ..CacheLimits::default() };
         let access = ForeignAccess { mode: streaming.mode, cache, copies: depth.into() };
         let queue = open(disk, depth, access).map_err(failed)?;
-        let buffers = (0..streaming.allocations.max(depth.into())).map(|_| fragmented(bytes as usize, streaming.fragments));
+        let buffers = (0..streaming.allocations.max(depth.into()))
+            .map(|_| fragmented(bytes as usize, streaming.fragments));
         let buffers = buffers.collect::<Result<_, _>>().map_err(failed)?;
         Ok(Self::new(disk, Box::new(queue), depth, buffers))
     }
 
-    /// The same with buffers side by side in `region`, which is lent to the disk; it has room for `depth` of whole pages.
-    pub fn lent(disk: &dyn Disk, depth: u16, bytes: u32, region: Arc<Region>) -> Result<Self, Error> {
+    /// The same with buffers side by side in `region`, which is lent to the disk; it has room for
+    /// `depth` of whole pages.
+    pub fn lent(
+        disk: &dyn Disk,
+        depth: u16,
+        bytes: u32,
+        region: Arc<Region>,
+    ) -> Result<Self, Error> {
         check(disk, bytes)?;
         let failed = |source| Error::Device { name: disk.name(), source };
         disk.lend(&region).map_err(failed)?;
-        let queue = open(disk, depth, ForeignAccess { copies: 1, ..ForeignAccess::default() }).map_err(failed)?;
+        let queue = open(disk, depth, ForeignAccess { copies: 1, ..ForeignAccess::default() })
+            .map_err(failed)?;
         let (memory, len) = (Foreign::from(region), bytes as usize);
-        let piece = |slot: u16| Piece { memory: memory.clone(), offset: usize::from(slot) * len.next_multiple_of(PAGE), len };
-        Ok(Self::new(disk, Box::new(queue), depth, (0..depth).map(|slot| piece(slot).into()).collect()))
+        let piece = |slot: u16| Piece {
+            memory: memory.clone(),
+            offset: usize::from(slot) * len.next_multiple_of(PAGE),
+            len,
+        };
+        Ok(Self::new(
+            disk,
+            Box::new(queue),
+            depth,
+            (0..depth).map(|slot| piece(slot).into()).collect(),
+        ))
     }
 
-    fn new(disk: &dyn Disk, queue: Box<dyn Queue>, depth: u16, mut buffers: VecDeque<Data>) -> Self {
-        let slots = buffers.drain(..usize::from(depth)).map(|data| Slot { data: Some(data), filled: false }).collect();
+    fn new(
+        disk: &dyn Disk,
+        queue: Box<dyn Queue>,
+        depth: u16,
+        mut buffers: VecDeque<Data>,
+    ) -> Self {
+        let slots = buffers
+            .drain(..usize::from(depth))
+            .map(|data| Slot { data: Some(data), filled: false })
+            .collect();
         Self {
             name: disk.name(),
             queue,
@@ -176,7 +212,8 @@ impl Direct {
 
     /// Gives the slot the spare buffer that was unused longest, for its own.
     fn exchange(&mut self, slot: u16) {
-        if let Some(place) = self.slots.get_mut(usize::from(slot)).filter(|place| place.data.is_some())
+        if let Some(place) =
+            self.slots.get_mut(usize::from(slot)).filter(|place| place.data.is_some())
             && let Some(next) = self.spare.pop_front()
         {
             self.spare.extend(place.data.replace(next));
@@ -184,7 +221,10 @@ impl Direct {
     }
 
     fn data(&self, slot: u16) -> Result<&Data, Error> {
-        self.slots.get(usize::from(slot)).and_then(|slot| slot.data.as_ref()).ok_or_else(|| self.no_buffer(slot))
+        self.slots
+            .get(usize::from(slot))
+            .and_then(|slot| slot.data.as_ref())
+            .ok_or_else(|| self.no_buffer(slot))
     }
 }
 
@@ -193,9 +233,10 @@ fn check(disk: &dyn Disk, bytes: u32) -> Result<(), Error> {
     let block = disk.info().block_size;
     match bytes.is_multiple_of(block) {
         true => Ok(()),
-        false => {
-            Err(Error::Invalid(format!("{}: requests of {bytes} bytes: they must be multiples of its {block}", disk.name())))
-        }
+        false => Err(Error::Invalid(format!(
+            "{}: requests of {bytes} bytes: they must be multiples of its {block}",
+            disk.name()
+        ))),
     }
 }
 
@@ -223,7 +264,9 @@ impl Target for Direct {
 
     #[inline]
     fn queue(&mut self, slot: u16, write: bool, offset: u64, len: u32) -> Result<(), Error> {
-        if !self.spare.is_empty() && !self.slots.get(usize::from(slot)).is_some_and(|slot| slot.filled) {
+        if !self.spare.is_empty()
+            && !self.slots.get(usize::from(slot)).is_some_and(|slot| slot.filled)
+        {
             self.exchange(slot);
         }
         let place = self.slots.get_mut(usize::from(slot));
@@ -249,7 +292,8 @@ impl Target for Direct {
         }
         let ended = self.queue.wait(self.deadline).map_err(|error| self.failed(error))?;
         self.waits = self.waits.wrapping_add(1);
-        // In good time: a sleep that runs into the deadline is a system call more for the request that it waits for.
+        // In good time: a sleep that runs into the deadline is a system call more for the request
+        // that it waits for.
         let old = self.waits.is_multiple_of(WAITS_PER_LOOK) && self.deadline.remaining() < WAIT / 2;
         if old || !ended {
             self.deadline = Deadline::after(WAIT);
@@ -263,19 +307,26 @@ impl Target for Direct {
         let left = time.saturating_duration_since(Instant::now());
         match (self.polling, self.queue.in_flight()) {
             (true, _) => self.poll_while(|_| Instant::now() < time),
-            // Nothing of the device's is waited for, and its waiter need not learn how long that takes.
+            // Nothing of the device's is waited for, and its waiter need not learn how long that
+            // takes.
             (false, 0) => {
                 std::thread::sleep(left);
                 Ok(())
             }
-            (false, _) => self.queue.wait(Deadline::after(left.min(WAIT))).map(drop).map_err(|error| self.failed(error)),
+            (false, _) => self
+                .queue
+                .wait(Deadline::after(left.min(WAIT)))
+                .map(drop)
+                .map_err(|error| self.failed(error)),
         }
     }
 
     #[inline]
     fn finished(&mut self) -> Result<Option<Done>, Error> {
         self.reap()?;
-        let Some(completion) = self.ready.next().and_then(|place| self.ends.get_mut(place)).map(std::mem::take) else {
+        let Some(completion) =
+            self.ready.next().and_then(|place| self.ends.get_mut(place)).map(std::mem::take)
+        else {
             return Ok(None);
         };
         let slot = completion.token as u16;
@@ -303,9 +354,9 @@ impl Target for Direct {
         self.exchange(slot);
         let written = match self.data(slot)? {
             Data::Buffer(buffer) => buffer.write(0, bytes),
-            Data::Foreign(pieces) => {
-                cut(pieces, bytes.len()).try_for_each(|(piece, at, len)| piece.memory.write(piece.offset, &bytes[at..at + len]))
-            }
+            Data::Foreign(pieces) => cut(pieces, bytes.len()).try_for_each(|(piece, at, len)| {
+                piece.memory.write(piece.offset, &bytes[at..at + len])
+            }),
             _ => return Err(self.no_buffer(slot)),
         };
         written.map_err(|error| self.failed(error))?;
@@ -318,15 +369,17 @@ impl Target for Direct {
     fn copy_out(&self, slot: u16, bytes: &mut [u8]) -> Result<(), Error> {
         let read = match self.data(slot)? {
             Data::Buffer(buffer) => buffer.read(0, bytes),
-            Data::Foreign(pieces) => cut(pieces, bytes.len())
-                .try_for_each(|(piece, at, len)| piece.memory.read(piece.offset, &mut bytes[at..at + len])),
+            Data::Foreign(pieces) => cut(pieces, bytes.len()).try_for_each(|(piece, at, len)| {
+                piece.memory.read(piece.offset, &mut bytes[at..at + len])
+            }),
             _ => return Err(self.no_buffer(slot)),
         };
         read.map_err(|error| self.failed(error))
     }
 }
 
-/// The pieces that hold the first `len` bytes: each with the place of its bytes among them, and how many.
+/// The pieces that hold the first `len` bytes: each with the place of its bytes among them, and how
+/// many.
 fn cut(pieces: &[Piece], len: usize) -> impl Iterator<Item = (&Piece, usize, usize)> {
     let mut at = 0;
     pieces.iter().map_while(move |piece| {

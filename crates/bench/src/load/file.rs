@@ -22,7 +22,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
-    /// Whether it will be written. A block device is then opened exclusively: one that is mounted is refused.
+    /// Whether it will be written. A block device is then opened exclusively: one that is mounted
+    /// is refused.
     pub write: bool,
     /// Whether the page cache is left out.
     pub direct: bool,
@@ -41,18 +42,31 @@ impl File {
         Ok(Self { ring: Ring::new(file, path.display().to_string(), depth, bytes)?, capacity })
     }
 
-    /// The same, past the page cache, for a device that the kernel polls for completions: its driver needs queues for that (nvme.poll_queues).
+    /// The same, past the page cache, for a device that the kernel polls for completions: its
+    /// driver needs queues for that (nvme.poll_queues).
     pub fn polled(path: &Path, depth: u16, bytes: u32, write: bool) -> Result<Self, Error> {
         let (file, capacity) = open(path, FileOptions { write, direct: true })?;
         let memory = Buffers::new(usize::from(depth), bytes as usize)?;
-        Ok(Self { ring: Ring::over(file, path.display().to_string(), (depth, memory), true)?, capacity })
+        Ok(Self {
+            ring: Ring::over(file, path.display().to_string(), (depth, memory), true)?,
+            capacity,
+        })
     }
 
-    /// The same as `open`, with the data of requests in `memory`, of [`room`](Self::room) bytes at least.
-    pub fn open_in(memory: Arc<Region>, path: &Path, (depth, bytes): (u16, u32), options: FileOptions) -> Result<Self, Error> {
+    /// The same as `open`, with the data of requests in `memory`, of [`room`](Self::room) bytes at
+    /// least.
+    pub fn open_in(
+        memory: Arc<Region>,
+        path: &Path,
+        (depth, bytes): (u16, u32),
+        options: FileOptions,
+    ) -> Result<Self, Error> {
         let (file, capacity) = open(path, options)?;
         let memory = Buffers::within(memory, usize::from(depth), bytes as usize)?;
-        Ok(Self { ring: Ring::over(file, path.display().to_string(), (depth, memory), false)?, capacity })
+        Ok(Self {
+            ring: Ring::over(file, path.display().to_string(), (depth, memory), false)?,
+            capacity,
+        })
     }
 
     /// Bytes of memory for `depth` requests of up to `bytes` bytes.
@@ -66,12 +80,15 @@ impl File {
     }
 }
 
-/// What `open` gives, once nobody else has the device for himself. A ring of io_uring that was closed lets go of its files a little later, so the load before may still have it.
+/// What `open` gives, once nobody else has the device for himself. A ring of io_uring that was
+/// closed lets go of its files a little later, so the load before may still have it.
 fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let begin = Instant::now();
     loop {
         match open() {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < GRACE => sleep(GRACE / 100),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < GRACE => {
+                sleep(GRACE / 100)
+            }
             opened => return opened,
         }
     }
@@ -80,20 +97,26 @@ fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
 /// The file and its size in bytes.
 pub(super) fn open(path: &Path, options: FileOptions) -> Result<(std::fs::File, u64), Error> {
     let name = path.display();
-    let block =
-        std::fs::metadata(path).map_err(|error| Error::os(format!("looking at {name}"), error))?.file_type().is_block_device();
+    let block = std::fs::metadata(path)
+        .map_err(|error| Error::os(format!("looking at {name}"), error))?
+        .file_type()
+        .is_block_device();
     let mut flags = if options.direct { libc::O_DIRECT } else { 0 };
     if block && options.write {
         flags |= libc::O_EXCL;
     }
-    let opened = once_free(|| OpenOptions::new().read(true).write(options.write).custom_flags(flags).open(path));
+    let opened = once_free(|| {
+        OpenOptions::new().read(true).write(options.write).custom_flags(flags).open(path)
+    });
     let file = opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => Error::os(format!("{name} is in use: unmount it before it is overwritten"), error),
+        Some(libc::EBUSY) => {
+            Error::os(format!("{name} is in use: unmount it before it is overwritten"), error)
+        }
         _ => Error::os(format!("opening {name}"), error),
     })?;
     // A block device has no length in its metadata, but its end can be sought.
-    let capacity =
-        rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|error| Error::os(format!("size of {name}"), error))?;
+    let capacity = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
+        .map_err(|error| Error::os(format!("size of {name}"), error))?;
     Ok((file, capacity))
 }
 
@@ -147,8 +170,12 @@ mod tests {
     fn a_device_that_is_let_go_of_a_little_later_is_opened_and_one_that_is_not_is_in_use() {
         let busy = || io::Error::from_raw_os_error(libc::EBUSY);
         let left = Cell::new(3);
-        let freed = once_free(|| if left.replace(left.get() - 1) > 0 { Err(busy()) } else { Ok(()) });
+        let freed =
+            once_free(|| if left.replace(left.get() - 1) > 0 { Err(busy()) } else { Ok(()) });
         assert!(freed.is_ok() && left.get() == -1);
-        assert_eq!(once_free(|| Err::<(), _>(busy())).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+        assert_eq!(
+            once_free(|| Err::<(), _>(busy())).unwrap_err().raw_os_error(),
+            Some(libc::EBUSY)
+        );
     }
 }

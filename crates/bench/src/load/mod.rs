@@ -1,12 +1,14 @@
 //! The load generator: one loop, four targets.
 //!
 //! # Shape
-//! A [`Target`] is what requests go to: a kernel block device or file through io_uring ([`File`]) or read() in a loop ([`Pread`]), the
-//! kernel's NVMe driver past its block layer ([`Passthrough`]), or a class queue in this process ([`Direct`]). [`run`] keeps `depth` requests in flight on it until the time or the count is over.
+//! A [`Target`] is what requests go to: a kernel block device or file through io_uring ([`File`])
+//! or read() in a loop ([`Pread`]), the kernel's NVMe driver past its block layer
+//! ([`Passthrough`]), or a class queue in this process ([`Direct`]). [`run`] keeps `depth` requests
+//! in flight on it until the time or the count is over.
 //!
 //! # Cost
-//! Nothing is allocated per request. The clock is read only if latency is asked for, and then once per turn of the loop, not per
-//! request; a thread that sleeps says when time is over.
+//! Nothing is allocated per request. The clock is read only if latency is asked for, and then once
+//! per turn of the loop, not per request; a thread that sleeps says when time is over.
 
 mod buffers;
 mod direct;
@@ -34,7 +36,8 @@ use std::time::Instant;
 
 use crate::Error;
 
-/// What requests go to. Slots are numbered from 0; the generator gives each at most one request at a time.
+/// What requests go to. Slots are numbered from 0; the generator gives each at most one request at
+/// a time.
 pub trait Target {
     /// Bytes of the disk or file.
     fn capacity(&self) -> u64;
@@ -42,15 +45,19 @@ pub trait Target {
     /// Requests that it can hold at once.
     fn depth(&self) -> u16;
 
-    /// Queues a read or a write of `len` bytes at `offset`, both multiples of the block size, into or from the slot's buffer.
+    /// Queues a read or a write of `len` bytes at `offset`, both multiples of the block size, into
+    /// or from the slot's buffer.
     fn queue(&mut self, slot: u16, write: bool, offset: u64, len: u32) -> Result<(), Error>;
 
-    /// Publishes what was queued and waits until something is finished, a tick passes (0.1 to 1 s) or the target is idle.
+    /// Publishes what was queued and waits until something is finished, a tick passes (0.1 to 1 s)
+    /// or the target is idle.
     fn proceed(&mut self) -> Result<(), Error>;
 
     /// The same, until `time` at the latest, for a load that has a rate.
     fn proceed_until(&mut self, _time: Instant) -> Result<(), Error> {
-        Err(Error::Invalid("a load with a rate (-atN) is for a disk that is driven in this process".into()))
+        Err(Error::Invalid(
+            "a load with a rate (-atN) is for a disk that is driven in this process".into(),
+        ))
     }
 
     /// The next finished request.
@@ -66,7 +73,8 @@ pub trait Target {
         None
     }
 
-    /// What waiting for the device's interrupt has cost so far; `None` where there is no such waiting, or others do it.
+    /// What waiting for the device's interrupt has cost so far; `None` where there is no such
+    /// waiting, or others do it.
     fn wait_stats(&self) -> Option<WaitStats> {
         None
     }

@@ -36,7 +36,8 @@ impl Offsets {
         (write, place * u64::from(self.workload.bytes))
     }
 
-    /// SplitMix64: three multiplications, full period. [Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014]
+    /// SplitMix64: three multiplications, full period. [Steele, Lea, Flood: Fast splittable
+    /// pseudorandom number generators, 2014]
     fn random(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         super::stamp::mix(self.state)
@@ -61,18 +62,27 @@ mod tests {
     #[test]
     fn requests_are_aligned_and_stay_within_the_region() {
         let region = 10 * 4096 + 100;
-        assert!(offsets("randread-4k-qd1", region, 1).iter().all(|&(_, at)| at % 4096 == 0 && at + 4096 <= region));
+        assert!(
+            offsets("randread-4k-qd1", region, 1)
+                .iter()
+                .all(|&(_, at)| at % 4096 == 0 && at + 4096 <= region)
+        );
     }
 
     #[test]
     fn a_sequence_starts_again_at_the_end_of_the_region() {
-        let places: Vec<_> = offsets("seqread-4k-qd1", 3 * 4096, 1).iter().take(4).map(|&(_, at)| at / 4096).collect();
+        let places: Vec<_> = offsets("seqread-4k-qd1", 3 * 4096, 1)
+            .iter()
+            .take(4)
+            .map(|&(_, at)| at / 4096)
+            .collect();
         assert_eq!(places, [0, 1, 2, 0]);
     }
 
     #[test]
     fn a_mix_reads_and_writes_about_equally() {
-        let writes = offsets("randrw-4k-qd1", 1 << 30, 1).iter().filter(|&&(write, _)| write).count();
+        let writes =
+            offsets("randrw-4k-qd1", 1 << 30, 1).iter().filter(|&&(write, _)| write).count();
         assert!((400..600).contains(&writes), "{writes} of 1000");
     }
 }

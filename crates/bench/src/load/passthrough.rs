@@ -51,7 +51,8 @@ struct Command {
 
 const _: () = assert!(size_of::<Command>() == 72);
 
-/// The namespace's character device, with a ring of large entries and a registered buffer for each slot.
+/// The namespace's character device, with a ring of large entries and a registered buffer for each
+/// slot.
 pub struct Passthrough {
     ring: Ring<squeue::Entry128, cqueue::Entry32>,
     /// Open as long as commands may be made: exclusively if they write.
@@ -61,37 +62,52 @@ pub struct Passthrough {
     block_shift: u32,
 }
 
-/// The character device that takes commands for the namespace whose block device is `block`: /dev/ng0n1 for /dev/nvme0n1.
+/// The character device that takes commands for the namespace whose block device is `block`:
+/// /dev/ng0n1 for /dev/nvme0n1.
 pub fn generic_device(block: &Path) -> PathBuf {
     let name = block.file_name().unwrap_or_default().to_string_lossy();
     block.with_file_name(name.replacen("nvme", "ng", 1))
 }
 
 impl Passthrough {
-    /// Opens the namespace whose block device is `block` for `depth` requests of up to `bytes` bytes. One that is mounted is refused if
-    /// it is to be written: what is open here is past the kernel's own check.
+    /// Opens the namespace whose block device is `block` for `depth` requests of up to `bytes`
+    /// bytes. One that is mounted is refused if it is to be written: what is open here is past the
+    /// kernel's own check.
     pub fn open(block: &Path, depth: u16, bytes: u32, write: bool) -> Result<Self, Error> {
         Self::waiting(block, (depth, bytes), write, false)
     }
 
-    /// The same, with the kernel polling the device for completions: its driver needs queues for that (nvme.poll_queues).
+    /// The same, with the kernel polling the device for completions: its driver needs queues for
+    /// that (nvme.poll_queues).
     pub fn polled(block: &Path, depth: u16, bytes: u32, write: bool) -> Result<Self, Error> {
         Self::waiting(block, (depth, bytes), write, true)
     }
 
-    fn waiting(block: &Path, (depth, bytes): (u16, u32), write: bool, polls: bool) -> Result<Self, Error> {
+    fn waiting(
+        block: &Path,
+        (depth, bytes): (u16, u32),
+        write: bool,
+        polls: bool,
+    ) -> Result<Self, Error> {
         let path = generic_device(block);
         let name = path.display().to_string();
         let (guard, capacity) = open(block, FileOptions { write, direct: true })?;
         let opened = OpenOptions::new().read(true).write(write).open(&path);
-        let file = opened.map_err(|error| Error::os(format!("opening {name}, which takes NVMe commands (Linux 5.19)"), error))?;
+        let file = opened.map_err(|error| {
+            Error::os(format!("opening {name}, which takes NVMe commands (Linux 5.19)"), error)
+        })?;
         // SAFETY: the request takes no argument and returns the namespace's number.
         let namespace = unsafe { libc::ioctl(file.as_raw_fd(), NAMESPACE_ID) };
-        let namespace =
-            u32::try_from(namespace).map_err(|_| Error::os(format!("number of {name}"), std::io::Error::last_os_error()))?;
+        let namespace = u32::try_from(namespace)
+            .map_err(|_| Error::os(format!("number of {name}"), std::io::Error::last_os_error()))?;
         let block_shift = block_size(block)?.trailing_zeros();
         Ok(Self {
-            ring: Ring::over(file, name, (depth, Buffers::new(usize::from(depth), bytes as usize)?), polls)?,
+            ring: Ring::over(
+                file,
+                name,
+                (depth, Buffers::new(usize::from(depth), bytes as usize)?),
+                polls,
+            )?,
             _block: guard,
             capacity,
             namespace,
@@ -103,9 +119,12 @@ impl Passthrough {
 fn block_size(block: &Path) -> Result<u32, Error> {
     let name = block.file_name().unwrap_or_default();
     let file = Path::new("/sys/class/block").join(name).join("queue/logical_block_size");
-    let text = fs::read_to_string(&file).map_err(|error| Error::os(format!("reading {}", file.display()), error))?;
+    let text = fs::read_to_string(&file)
+        .map_err(|error| Error::os(format!("reading {}", file.display()), error))?;
     let size = text.trim().parse().ok().filter(|size: &u32| size.is_power_of_two());
-    size.ok_or_else(|| Error::format(file.display().to_string(), format!("{text:?} is no block size")))
+    size.ok_or_else(|| {
+        Error::format(file.display().to_string(), format!("{text:?} is no block size"))
+    })
 }
 
 impl Command {
@@ -128,8 +147,15 @@ impl Command {
     /// As it stands in a large entry.
     fn bytes(&self) -> [u8; 80] {
         let mut bytes = [0; 80];
-        // SAFETY: the structure is plain integers without padding, shorter than the array, and both are valid for its length.
-        unsafe { std::ptr::copy_nonoverlapping((&raw const *self).cast(), bytes.as_mut_ptr(), size_of::<Self>()) };
+        // SAFETY: the structure is plain integers without padding, shorter than the array, and both
+        // are valid for its length.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                (&raw const *self).cast(),
+                bytes.as_mut_ptr(),
+                size_of::<Self>(),
+            )
+        };
         bytes
     }
 }
@@ -147,7 +173,10 @@ impl Target for Passthrough {
     fn queue(&mut self, slot: u16, write: bool, offset: u64, len: u32) -> Result<(), Error> {
         let addr = self.ring.memory.slot(usize::from(slot)) as u64;
         let command = Command::transfer(self.namespace, self.block_shift, write, offset, addr, len);
-        let entry = opcode::UringCmd80::new(types::Fixed(0), COMMAND_IO).cmd(command.bytes()).buf_index(Some(slot)).build();
+        let entry = opcode::UringCmd80::new(types::Fixed(0), COMMAND_IO)
+            .cmd(command.bytes())
+            .buf_index(Some(slot))
+            .build();
         self.ring.push(&entry.user_data(u64::from(slot)))
     }
 
@@ -197,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_not_there_is_an_error_that_names_it() {
-        let error = Passthrough::open(Path::new("/dev/no-such-nvme0n1"), 1, 4096, false).err().unwrap();
+        let error =
+            Passthrough::open(Path::new("/dev/no-such-nvme0n1"), 1, 4096, false).err().unwrap();
         assert!(error.to_string().contains("/dev/no-such-nvme0n1"), "{error}");
     }
 }

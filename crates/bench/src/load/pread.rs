@@ -1,4 +1,5 @@
-//! A kernel block device, or a file, read as the papers' program reads it: one system call after the other.
+//! A kernel block device, or a file, read as the papers' program reads it: one system call after
+//! the other.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -25,7 +26,14 @@ impl Pread {
     pub fn open(path: &Path, bytes: u32, direct: bool) -> Result<Self, Error> {
         let (file, capacity) = file::open(path, FileOptions { write: false, direct })?;
         let memory = Buffers::new(1, bytes as usize)?;
-        Ok(Self { file, memory, name: path.display().to_string(), capacity, queued: None, done: None })
+        Ok(Self {
+            file,
+            memory,
+            name: path.display().to_string(),
+            capacity,
+            queued: None,
+            done: None,
+        })
     }
 }
 
@@ -41,7 +49,10 @@ impl Target for Pread {
     #[inline]
     fn queue(&mut self, _: u16, write: bool, offset: u64, len: u32) -> Result<(), Error> {
         if write || self.queued.is_some() {
-            return Err(Error::Invalid(format!("{}: one read at a time, and no writes", self.name)));
+            return Err(Error::Invalid(format!(
+                "{}: one read at a time, and no writes",
+                self.name
+            )));
         }
         self.queued = Some((offset, len));
         Ok(())

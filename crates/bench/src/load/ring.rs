@@ -1,11 +1,14 @@
 //! An io_uring with a registered file and a registered buffer for each slot.
 //!
-//! The kernel's side is given what makes it fast: registered file and buffers, completions run in the submitter's own system call,
-//! one system call per turn. What the comparison shows is then the driver's place, not a lazy generator.
+//! The kernel's side is given what makes it fast: registered file and buffers, completions run in
+//! the submitter's own system call, one system call per turn. What the comparison shows is then the
+//! driver's place, not a lazy generator.
 //!
 //! # Waiting
-//! A timeout operation of one second is always in flight, so that no wait is unbounded and none pays for a timer of its own. A ring that polls takes none: the kernel looks for the device's completions itself
-//! (IORING_SETUP_IOPOLL), on a queue without interrupts, and its driver's own time-out bounds that.
+//! A timeout operation of one second is always in flight, so that no wait is unbounded and none
+//! pays for a timer of its own. A ring that polls takes none: the kernel looks for the device's
+//! completions itself (IORING_SETUP_IOPOLL), on a queue without interrupts, and its driver's own
+//! time-out bounds that.
 
 use std::fs::File;
 use std::io;
@@ -42,23 +45,43 @@ impl<S: squeue::EntryMarker + From<squeue::Entry>, C: cqueue::EntryMarker> Ring<
         Self::over(file, name, (depth, Buffers::new(usize::from(depth), bytes as usize)?), false)
     }
 
-    /// The same with these buffers, as many as requests; if it `polls`, the kernel polls the device for completions.
-    pub(super) fn over(file: File, name: String, (depth, memory): (u16, Buffers), polls: bool) -> Result<Self, Error> {
+    /// The same with these buffers, as many as requests; if it `polls`, the kernel polls the device
+    /// for completions.
+    pub(super) fn over(
+        file: File,
+        name: String,
+        (depth, memory): (u16, Buffers),
+        polls: bool,
+    ) -> Result<Self, Error> {
         let failed = |what: &str, error: io::Error| Error::os(format!("{what} {name}"), error);
         let mut builder = IoUring::<S, C>::builder();
         builder.setup_single_issuer().setup_defer_taskrun();
         if polls {
             builder.setup_iopoll();
         }
-        let ring =
-            builder.build(u32::from(depth) + 1).map_err(|error| failed("making an io_uring (Linux 6.1 or later) for", error))?;
+        let ring = builder
+            .build(u32::from(depth) + 1)
+            .map_err(|error| failed("making an io_uring (Linux 6.1 or later) for", error))?;
         let iovecs: Vec<_> = (0..usize::from(depth)).map(|slot| memory.iovec(slot)).collect();
         // SAFETY: the buffers are a mapping that `Ring` keeps until after the ring is gone.
-        unsafe { ring.submitter().register_buffers(&iovecs) }
-            .map_err(|error| failed("registering buffers (enough locked memory? ulimit -l) for", error))?;
-        ring.submitter().register_files(&[file.as_raw_fd()]).map_err(|error| failed("registering", error))?;
+        unsafe { ring.submitter().register_buffers(&iovecs) }.map_err(|error| {
+            failed("registering buffers (enough locked memory? ulimit -l) for", error)
+        })?;
+        ring.submitter()
+            .register_files(&[file.as_raw_fd()])
+            .map_err(|error| failed("registering", error))?;
         let second = Box::new(types::Timespec::new().sec(1));
-        Ok(Self { ring, _file: file, memory, second, timer_armed: false, polls, name, depth, enters: 0 })
+        Ok(Self {
+            ring,
+            _file: file,
+            memory,
+            second,
+            timer_armed: false,
+            polls,
+            name,
+            depth,
+            enters: 0,
+        })
     }
 
     pub(super) fn depth(&self) -> u16 {
@@ -72,9 +95,11 @@ impl<S: squeue::EntryMarker + From<squeue::Entry>, C: cqueue::EntryMarker> Ring<
     /// Queues an entry that refers to nothing but the slots' memory.
     #[inline]
     pub(super) fn push(&mut self, entry: &S) -> Result<(), Error> {
-        // SAFETY: what the entries refer to, the slots' buffers and the timeout's length, lives as long as the ring.
-        unsafe { self.ring.submission().push(entry) }
-            .map_err(|_| Error::Invalid(format!("{}: more requests than the ring has slots", self.name)))
+        // SAFETY: what the entries refer to, the slots' buffers and the timeout's length, lives as
+        // long as the ring.
+        unsafe { self.ring.submission().push(entry) }.map_err(|_| {
+            Error::Invalid(format!("{}: more requests than the ring has slots", self.name))
+        })
     }
 
     fn arm_timer(&mut self) -> Result<(), Error> {

@@ -10,7 +10,8 @@ use super::{Done, Target, stamp};
 use crate::Error;
 use crate::workload::Workload;
 
-/// Ticks without any completion after which the target counts as stuck: longer than the kernel's 30 s for a request and its abort.
+/// Ticks without any completion after which the target counts as stuck: longer than the kernel's 30
+/// s for a request and its abort.
 const STUCK_TICKS: u64 = 900;
 
 /// When a load ends.
@@ -35,7 +36,8 @@ pub struct Load {
     pub seed: u64,
     /// Whether each request's time is taken.
     pub latency: bool,
-    /// Whether writes carry stamps and reads are checked against them. Reads of what was never written are mismatches.
+    /// Whether writes carry stamps and reads are checked against them. Reads of what was never
+    /// written are mismatches.
     pub verify: bool,
 }
 
@@ -64,7 +66,8 @@ pub struct Outcome {
     pub errors: u64,
     /// Reads, also after the limit, whose bytes were not what belongs there.
     pub mismatches: u64,
-    /// Time from the first submission to the limit (or to the last completion, if requests were counted).
+    /// Time from the first submission to the limit (or to the last completion, if requests were
+    /// counted).
     pub elapsed: Duration,
     /// If it was asked for.
     pub latency: Option<Latency>,
@@ -77,8 +80,13 @@ impl Outcome {
     }
 }
 
-/// Runs `load` on `target`; `at_end` is called once when the limit is reached, before the rest is waited for.
-pub fn run(target: &mut dyn Target, load: &Load, at_end: &mut dyn FnMut()) -> Result<Outcome, Error> {
+/// Runs `load` on `target`; `at_end` is called once when the limit is reached, before the rest is
+/// waited for.
+pub fn run(
+    target: &mut dyn Target,
+    load: &Load,
+    at_end: &mut dyn FnMut(),
+) -> Result<Outcome, Error> {
     let mut run = Run::new(target, load)?;
     let limit = match load.limit {
         Limit::Time(limit) => Some(limit),
@@ -94,7 +102,13 @@ pub fn run(target: &mut dyn Target, load: &Load, at_end: &mut dyn FnMut()) -> Re
     at_end();
     let operations = run.completed;
     run.drain(&stop)?;
-    Ok(Outcome { operations, errors: run.errors, mismatches: run.mismatches, elapsed, latency: run.latency() })
+    Ok(Outcome {
+        operations,
+        errors: run.errors,
+        mismatches: run.mismatches,
+        elapsed,
+        latency: run.latency(),
+    })
 }
 
 /// While it lives, this thread's timers are not put off to come together with others.
@@ -144,17 +158,24 @@ impl<'a> Run<'a> {
         let workload = load.workload;
         let region = load.region.unwrap_or(u64::MAX).min(target.capacity());
         if region < u64::from(workload.bytes) {
-            return Err(Error::Invalid(format!("{workload}: the region of {region} bytes holds no request")));
+            return Err(Error::Invalid(format!(
+                "{workload}: the region of {region} bytes holds no request"
+            )));
         }
         if target.depth() < workload.depth {
             let depth = target.depth();
-            return Err(Error::Invalid(format!("{workload}: the queue holds {depth} requests at most")));
+            return Err(Error::Invalid(format!(
+                "{workload}: the queue holds {depth} requests at most"
+            )));
         }
         let now = Instant::now();
-        let histogram = load.latency.then(|| Histogram::new_with_bounds(1, 60_000_000_000, 3)).transpose();
+        let histogram =
+            load.latency.then(|| Histogram::new_with_bounds(1, 60_000_000_000, 3)).transpose();
         Ok(Self {
             offsets: Offsets::new(workload, region, load.seed),
-            flights: (0..workload.depth).map(|_| Flight { offset: 0, write: false, since: now }).collect(),
+            flights: (0..workload.depth)
+                .map(|_| Flight { offset: 0, write: false, since: now })
+                .collect(),
             outstanding: 0,
             budget: if let Limit::Count(count) = load.limit { count.max(1) } else { u64::MAX },
             completed: 0,
@@ -169,7 +190,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Keeps the slots busy until time is over or the budget is spent and everything came back; returns the time that took.
+    /// Keeps the slots busy until time is over or the budget is spent and everything came back;
+    /// returns the time that took.
     fn until_over(&mut self, stop: &Stop, start: Instant) -> Result<Duration, Error> {
         (0..self.load.workload.depth).try_for_each(|slot| self.start(slot, start))?;
         let mut last_tick = 0;
@@ -191,8 +213,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts a request at each of its times, as long as there is a slot, whatever becomes of those before. What has to wait for a slot
-    /// counts from its time on.
+    /// Starts a request at each of its times, as long as there is a slot, whatever becomes of those
+    /// before. What has to wait for a slot counts from its time on.
     fn at_rate(&mut self, rate: u32, stop: &Stop, start: Instant) -> Result<Duration, Error> {
         let _exact = ExactTimers::new();
         let (interval, mut next) = (Duration::from_secs(1) / rate, start);
@@ -242,7 +264,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Once per tick: time passes for the target, too; if nothing came back for long, it never will.
+    /// Once per tick: time passes for the target, too; if nothing came back for long, it never
+    /// will.
     fn pass(&mut self, tick: u64) -> Result<(), Error> {
         if self.completed != self.seen {
             (self.seen, self.alive) = (self.completed, tick);
@@ -276,10 +299,14 @@ impl<'a> Run<'a> {
         self.completed += 1;
         self.errors += u64::from(!done.ok);
         let Some(flight) = self.flights.get(usize::from(done.slot)) else {
-            return Err(Error::Invalid(format!("a completion for slot {}, which does not exist", done.slot)));
+            return Err(Error::Invalid(format!(
+                "a completion for slot {}, which does not exist",
+                done.slot
+            )));
         };
         if let Some(histogram) = &mut self.histogram {
-            histogram.saturating_record(now.saturating_duration_since(flight.since).as_nanos() as u64);
+            histogram
+                .saturating_record(now.saturating_duration_since(flight.since).as_nanos() as u64);
         }
         if self.load.verify && done.ok && !flight.write {
             let offset = flight.offset;

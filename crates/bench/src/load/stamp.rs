@@ -17,7 +17,10 @@ pub fn fill(bytes: &mut [u8], offset: u64, seed: u64) {
 pub fn check(bytes: &[u8], offset: u64, seed: u64) -> bool {
     bytes.chunks(SECTOR).enumerate().all(|(index, sector)| {
         let number = offset / SECTOR as u64 + index as u64;
-        sector.chunks_exact(8).enumerate().all(|(word, chunk)| chunk == word_of(number, word as u64, seed).to_le_bytes())
+        sector
+            .chunks_exact(8)
+            .enumerate()
+            .all(|(word, chunk)| chunk == word_of(number, word as u64, seed).to_le_bytes())
     })
 }
 
@@ -25,7 +28,8 @@ fn word_of(sector: u64, word: u64, seed: u64) -> u64 {
     mix(seed ^ (sector << 6 | word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// The finalizer of SplitMix64: every bit of `z` changes every bit of the result with probability one half.
+/// The finalizer of SplitMix64: every bit of `z` changes every bit of the result with probability
+/// one half.
 #[inline]
 pub fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,9 +1,11 @@
-//! A class queue behind a thread of its own as the target: the distribution of work of Chubb 2004, section 5.
+//! A class queue behind a thread of its own as the target: the distribution of work of Chubb 2004,
+//! section 5.
 //!
 //! # Shape
-//! The *interrupt thread* owns the queue: it waits for the interrupt, reaps, and starts new work. The thread that makes the load is the
-//! client with its *control thread* in one: it hands requests over and takes their ends. Both talk through bounded queues in memory
-//! without locks, and wake each other only when the other sleeps.
+//! The *interrupt thread* owns the queue: it waits for the interrupt, reaps, and starts new work.
+//! The thread that makes the load is the client with its *control thread* in one: it hands requests
+//! over and takes their ends. Both talk through bounded queues in memory without locks, and wake
+//! each other only when the other sleeps.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -45,7 +47,8 @@ struct Bell {
 impl Bell {
     fn ring(&self) -> Result<(), Error> {
         if self.asleep.swap(false, Ordering::SeqCst) {
-            rustix::io::write(&self.fd, &1u64.to_ne_bytes()).map_err(|error| Error::os("waking the interrupt thread", error))?;
+            rustix::io::write(&self.fd, &1u64.to_ne_bytes())
+                .map_err(|error| Error::os("waking the interrupt thread", error))?;
         }
         Ok(())
     }
@@ -57,21 +60,39 @@ impl Threaded {
         let failed = |source| Error::Device { name: disk.name(), source };
         let queue = disk.open_queue(depth).map_err(failed)?;
         if queue.irq().is_none() {
-            return Err(Error::Invalid(format!("{}: it has no interrupt for a thread to wait for", disk.name())));
+            return Err(Error::Invalid(format!(
+                "{}: it has no interrupt for a thread to wait for",
+                disk.name()
+            )));
         }
-        let slots = (0..depth).map(|_| disk.dma().arena().alloc_pages(bytes as usize).map(|buffer| Some(Data::from(buffer))));
+        let slots = (0..depth).map(|_| {
+            disk.dma().arena().alloc_pages(bytes as usize).map(|buffer| Some(Data::from(buffer)))
+        });
         let slots = slots.collect::<Result<_, _>>().map_err(failed)?;
-        let fd =
-            eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("making an eventfd", error))?;
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|error| Error::os("making an eventfd", error))?;
         let bell = Arc::new(Bell { fd, asleep: AtomicBool::new(false) });
         let (requests, incoming) = sync_channel(depth.into());
         let (outgoing, done) = sync_channel(depth.into());
         let ends = (0..depth).map(|_| Completion::default()).collect();
         let thread = Interrupts { queue, ends, bell: bell.clone(), incoming, outgoing };
-        let thread = std::thread::Builder::new().name("ring3-interrupts".into()).spawn(move || thread.run());
-        let thread = Some(thread.map_err(|error| Error::os("starting the interrupt thread", error))?);
-        let (block_shift, capacity) = (disk.info().block_size.trailing_zeros(), disk.info().capacity());
-        Ok(Self { name: disk.name(), requests: Some(requests), done, found: None, slots, bell, block_shift, capacity, thread })
+        let thread =
+            std::thread::Builder::new().name("ring3-interrupts".into()).spawn(move || thread.run());
+        let thread =
+            Some(thread.map_err(|error| Error::os("starting the interrupt thread", error))?);
+        let (block_shift, capacity) =
+            (disk.info().block_size.trailing_zeros(), disk.info().capacity());
+        Ok(Self {
+            name: disk.name(),
+            requests: Some(requests),
+            done,
+            found: None,
+            slots,
+            bell,
+            block_shift,
+            capacity,
+            thread,
+        })
     }
 
     fn wait(&mut self, left: Duration) -> Result<(), Error> {
@@ -120,7 +141,9 @@ impl Target for Threaded {
 
     #[inline]
     fn queue(&mut self, slot: u16, write: bool, offset: u64, len: u32) -> Result<(), Error> {
-        let Some(data) = self.slots.get_mut(usize::from(slot)).and_then(Option::take) else { return Err(self.no_buffer(slot)) };
+        let Some(data) = self.slots.get_mut(usize::from(slot)).and_then(Option::take) else {
+            return Err(self.no_buffer(slot));
+        };
         let (lba, blocks) = (offset >> self.block_shift, len >> self.block_shift);
         let request = match write {
             true => Request::write(u64::from(slot), lba, blocks, data),
@@ -144,7 +167,9 @@ impl Target for Threaded {
 
     #[inline]
     fn finished(&mut self) -> Result<Option<Done>, Error> {
-        let Some(completion) = self.found.take().or_else(|| self.done.try_recv().ok()) else { return Ok(None) };
+        let Some(completion) = self.found.take().or_else(|| self.done.try_recv().ok()) else {
+            return Ok(None);
+        };
         let slot = completion.token as u16;
         if let Some(place) = self.slots.get_mut(usize::from(slot)) {
             *place = Some(completion.data);
@@ -154,18 +179,18 @@ impl Target for Threaded {
 
     fn fill(&mut self, slot: u16, bytes: &[u8]) -> Result<(), Error> {
         match self.slots.get(usize::from(slot)) {
-            Some(Some(Data::Buffer(buffer))) => {
-                buffer.write(0, bytes).map_err(|source| Error::Device { name: self.name.clone(), source })
-            }
+            Some(Some(Data::Buffer(buffer))) => buffer
+                .write(0, bytes)
+                .map_err(|source| Error::Device { name: self.name.clone(), source }),
             _ => Err(self.no_buffer(slot)),
         }
     }
 
     fn copy_out(&self, slot: u16, bytes: &mut [u8]) -> Result<(), Error> {
         match self.slots.get(usize::from(slot)) {
-            Some(Some(Data::Buffer(buffer))) => {
-                buffer.read(0, bytes).map_err(|source| Error::Device { name: self.name.clone(), source })
-            }
+            Some(Some(Data::Buffer(buffer))) => buffer
+                .read(0, bytes)
+                .map_err(|source| Error::Device { name: self.name.clone(), source }),
             _ => Err(self.no_buffer(slot)),
         }
     }
@@ -219,7 +244,11 @@ impl Interrupts {
         let Some(error) = rejected.error else {
             return Err(ring3_device::Error::Busy("a queue has fewer slots than it said".into()));
         };
-        self.hand_back(Completion { token: rejected.request.token, result: Err(error), data: rejected.request.data });
+        self.hand_back(Completion {
+            token: rejected.request.token,
+            result: Err(error),
+            data: rejected.request.data,
+        });
         Ok(())
     }
 
@@ -241,7 +270,8 @@ impl Interrupts {
     fn sleep(&mut self) -> Result<(), ring3_device::Error> {
         self.bell.asleep.store(true, Ordering::SeqCst);
         // What was handed over before that is seen now; what comes after it rings.
-        let (taken, quiet) = (self.take()? != Some(false), self.queue.in_flight() == 0 || self.queue.arm()?);
+        let (taken, quiet) =
+            (self.take()? != Some(false), self.queue.in_flight() == 0 || self.queue.arm()?);
         if taken || !quiet {
             self.bell.asleep.store(false, Ordering::SeqCst);
             return Ok(());

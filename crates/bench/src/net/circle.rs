@@ -1,4 +1,5 @@
-//! Packets that go round: as many as a window has are under way, and one that comes back is sent again.
+//! Packets that go round: as many as a window has are under way, and one that comes back is sent
+//! again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

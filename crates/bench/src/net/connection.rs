@@ -30,15 +30,23 @@ impl Connection {
     pub fn of(stream: &TcpStream) -> io::Result<Self> {
         let mut told = [0; BYTES];
         let mut length = BYTES as libc::socklen_t;
-        // SAFETY: the call writes no more bytes than `length` says, which are there. A kernel that knows fewer leaves the others as they are.
+        // SAFETY: the call writes no more bytes than `length` says, which are there. A kernel that
+        // knows fewer leaves the others as they are.
         let asked = unsafe {
-            libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, told.as_mut_ptr().cast(), &raw mut length)
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                told.as_mut_ptr().cast(),
+                &raw mut length,
+            )
         };
         if asked == 0 { Ok(Self::read(&told)) } else { Err(io::Error::last_os_error()) }
     }
 
     fn read(told: &[u8; BYTES]) -> Self {
-        let field = |at: usize| u32::from_ne_bytes([told[at], told[at + 1], told[at + 2], told[at + 3]]);
+        let field =
+            |at: usize| u32::from_ne_bytes([told[at], told[at + 1], told[at + 2], told[at + 3]]);
         Self {
             window: u64::from(field(WINDOW)) * u64::from(field(SEGMENT)),
             retransmitted: field(RETRANSMITTED),
@@ -66,7 +74,10 @@ mod tests {
         there.write_all(b"answer").unwrap();
         here.read_exact(&mut [0; 6]).unwrap();
         let after = Connection::of(&here).unwrap();
-        assert!(after.sent > before.sent && after.received > before.received, "{before:?} {after:?}");
+        assert!(
+            after.sent > before.sent && after.received > before.received,
+            "{before:?} {after:?}"
+        );
         assert!(after.window >= 10 * 1024 && after.retransmitted == 0, "{after:?}");
     }
 }

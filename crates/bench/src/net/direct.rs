@@ -1,6 +1,7 @@
 //! A user over the class API: the card is in its process, and it speaks UDP itself.
 //!
-//! What is echoed goes out in the buffer in which it came: the headers are turned around, and nothing is copied.
+//! What is echoed goes out in the buffer in which it came: the headers are turned around, and
+//! nothing is copied.
 
 use std::mem;
 use std::net::Ipv4Addr;
@@ -48,17 +49,25 @@ pub struct Direct<'a> {
 }
 
 impl<'a> Direct<'a> {
-    /// Opens a queue of `nic`, as the host `here`; whoever is at the other end of the cable is `peer`.
+    /// Opens a queue of `nic`, as the host `here`; whoever is at the other end of the cable is
+    /// `peer`.
     pub fn open(nic: &'a dyn Nic, here: Ipv4Addr, peer: Ipv4Addr) -> Result<Self, Error> {
         let failed = |source| Error::Device { name: nic.name(), source };
         let settings = QueueSettings { rx_room: ROOM, ..QueueSettings::default() };
         let mut queues = nic.open_queues(1, &settings).map_err(failed)?;
-        let mut queue = queues.pop().ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
+        let mut queue = queues
+            .pop()
+            .ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
         let start = nic.info().headroom.next_multiple_of(64);
         let buffer = |token| -> Result<Packet, ring3_device::Error> {
-            Ok(Packet { token, ..Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start) })
+            Ok(Packet {
+                token,
+                ..Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start)
+            })
         };
-        let buffers = |count, token| (0..count).map(|_| buffer(token)).collect::<Result<Vec<_>, _>>().map_err(failed);
+        let buffers = |count, token| {
+            (0..count).map(|_| buffer(token)).collect::<Result<Vec<_>, _>>().map_err(failed)
+        };
         let own = buffers(OWN, OWN_TOKEN)?;
         let mut empty = buffers(queue.depth().0.into(), 0)?;
         // What it does not take goes back to the arena.
@@ -66,7 +75,17 @@ impl<'a> Direct<'a> {
         let places = |count| (0..count).map(|_| Packet::default()).collect();
         let me = Host { mac: nic.info().mac, ip: here };
         let peer = Host { mac: Mac::BROADCAST, ip: peer };
-        Ok(Self { nic, queue, me, peer, batch: places(BATCH), back: places(BATCH), own, answer: None, frame: Vec::new() })
+        Ok(Self {
+            nic,
+            queue,
+            me,
+            peer,
+            batch: places(BATCH),
+            back: places(BATCH),
+            own,
+            answer: None,
+            frame: Vec::new(),
+        })
     }
 
     /// Takes what has come and does with it what `load` is; whether there was something.
@@ -76,7 +95,8 @@ impl<'a> Direct<'a> {
             Some(load) if load.kind == Kind::Out => self.send_own(load, seen)?,
             _ => false,
         };
-        let count = self.queue.rx_return(&mut self.batch).map_err(|source| failed(self.nic, source))?;
+        let count =
+            self.queue.rx_return(&mut self.batch).map_err(|source| failed(self.nic, source))?;
         if count == 0 {
             return Ok(sent);
         }
@@ -92,7 +112,8 @@ impl<'a> Direct<'a> {
                 Seeing::Taken(last) => mark = last.or(mark),
             }
         }
-        // What the card has no room for is lost, as any packet may be; its buffer is received into again.
+        // What the card has no room for is lost, as any packet may be; its buffer is received into
+        // again.
         let sent = self.queue.tx_provide(&mut self.batch[..echoed]).count;
         seen.packets -= (echoed - sent) as u64;
         self.provide(sent, count);
@@ -113,7 +134,10 @@ impl<'a> Direct<'a> {
     fn look(&mut self, at: usize, load: Option<&Load>, seen: &mut Seen) -> Seeing {
         let packet = &self.batch[at];
         let mut head = [0; HEADERS + MARK];
-        if (packet.len as usize) < head.len() || packet.meta.more() || packet.read(0, &mut head).is_err() {
+        if (packet.len as usize) < head.len()
+            || packet.meta.more()
+            || packet.read(0, &mut head).is_err()
+        {
             return Seeing::Taken(None);
         }
         if head[36..38] != USER_DATA.to_be_bytes() {
@@ -146,16 +170,21 @@ impl<'a> Direct<'a> {
         if packet.read(0, &mut frame).is_err() {
             return;
         }
-        let Some(datagram) = parse(&frame).filter(|datagram| datagram.to == (self.me, USER_TALK)) else { return };
+        let Some(datagram) = parse(&frame).filter(|datagram| datagram.to == (self.me, USER_TALK))
+        else {
+            return;
+        };
         if let Ok(tally) = serde_json::from_slice(datagram.payload) {
             self.peer.mac = datagram.from.0.mac;
             self.answer = Some(tally);
         }
     }
 
-    /// Takes buffers back whose packets were sent: those that were received into are received into again.
+    /// Takes buffers back whose packets were sent: those that were received into are received into
+    /// again.
     fn take_back(&mut self) -> Result<(), Error> {
-        let count = self.queue.tx_return(&mut self.back).map_err(|source| failed(self.nic, source))?;
+        let count =
+            self.queue.tx_return(&mut self.back).map_err(|source| failed(self.nic, source))?;
         let mut received = 0;
         for at in 0..count {
             if self.back[at].token == OWN_TOKEN {
@@ -209,7 +238,12 @@ impl<'a> Direct<'a> {
     }
 
     /// A turn, and sleep if there was nothing; false after silence.
-    fn turn_or_wait(&mut self, load: Option<&Load>, seen: &mut Seen, most: Duration) -> Result<bool, Error> {
+    fn turn_or_wait(
+        &mut self,
+        load: Option<&Load>,
+        seen: &mut Seen,
+        most: Duration,
+    ) -> Result<bool, Error> {
         if self.turn(load, seen)? || self.wait(most)? {
             return Ok(true);
         }
@@ -239,7 +273,8 @@ fn failed(nic: &dyn Nic, source: ring3_device::Error) -> Error {
 
 impl User for Direct<'_> {
     fn ask(&mut self, ask: &Ask) -> Result<Tally, Error> {
-        let question = serde_json::to_vec(ask).map_err(|error| Error::format("a question to the peer", error))?;
+        let question = serde_json::to_vec(ask)
+            .map_err(|error| Error::format("a question to the peer", error))?;
         let load = if let Ask::Begin(_, load) = ask { Some(*load) } else { None };
         let frame = udp((self.me, USER_TALK), (self.peer, PEER_TALK), &question);
         let start = Instant::now();
@@ -248,16 +283,29 @@ impl User for Direct<'_> {
             self.send(&frame)?;
             let again = Instant::now() + AGAIN;
             while Instant::now() < again {
-                self.turn_or_wait(load.as_ref().filter(|load| load.kind != Kind::Out), &mut Seen::default(), QUIET)?;
+                self.turn_or_wait(
+                    load.as_ref().filter(|load| load.kind != Kind::Out),
+                    &mut Seen::default(),
+                    QUIET,
+                )?;
                 if let Some(tally) = self.answer.take_if(|tally| tally.id == ask.id()) {
                     return Ok(tally);
                 }
             }
         }
-        Err(Error::Invalid(format!("nobody at the other end of the cable answers within {} s", PATIENCE.as_secs())))
+        Err(Error::Invalid(format!(
+            "nobody at the other end of the cable answers within {} s",
+            PATIENCE.as_secs()
+        )))
     }
 
-    fn work(&mut self, load: &Load, time: Duration, begin: &mut dyn FnMut(), end: &mut dyn FnMut()) -> Result<Work, Error> {
+    fn work(
+        &mut self,
+        load: &Load,
+        time: Duration,
+        begin: &mut dyn FnMut(),
+        end: &mut dyn FnMut(),
+    ) -> Result<Work, Error> {
         let bytes = vec![0; usize::from(load.bytes)];
         self.frame = udp((self.me, USER_DATA), (self.peer, PEER_DATA), &bytes);
         // Who only sends has nothing else to wake up for.
@@ -314,7 +362,8 @@ mod tests {
     fn serve(end: &End, stop: &AtomicBool) {
         let mac = end.info().mac;
         end.set_filter(&Filter { promiscuous: true, ..Filter::own(mac) }).unwrap();
-        let (mut queue, mut peer) = (end.open_queues(1, &QueueSettings::default()).unwrap().remove(0), Peer::new(mac));
+        let (mut queue, mut peer) =
+            (end.open_queues(1, &QueueSettings::default()).unwrap().remove(0), Peer::new(mac));
         let buffer = || Packet::new(end.dma().arena().alloc(2048, 64).unwrap(), 0);
         let mut empty: Vec<_> = (0..256).map(|_| buffer()).collect();
         assert_eq!(queue.rx_provide(&mut empty).count, 256);
@@ -354,10 +403,16 @@ mod tests {
             let order = stop.clone();
             let peer = scope.spawn(move || serve(&there, &order));
             let (me, other) = (Ipv4Addr::new(10, 9, 3, 1), Ipv4Addr::new(10, 9, 3, 2));
-            let method = Method { time: Duration::from_millis(50), instruction_ns: None, soaker_step: None, cpus: 1 };
+            let method = Method {
+                time: Duration::from_millis(50),
+                instruction_ns: None,
+                soaker_step: None,
+                cpus: 1,
+            };
             let load = name.parse().unwrap();
             let into = Measurement::new(1, name, "process");
-            let measured = Direct::open(&here, me, other).and_then(|mut user| measure(&mut user, &load, 1, &method, None, into));
+            let measured = Direct::open(&here, me, other)
+                .and_then(|mut user| measure(&mut user, &load, 1, &method, None, into));
             stop.store(true, Ordering::Relaxed);
             peer.join().unwrap();
             measured.unwrap()
@@ -366,7 +421,13 @@ mod tests {
 
     #[test]
     fn each_load_is_measured_on_a_cable_in_memory() {
-        for name in ["udp-64-echo-qd1", "udp-1024-echo-qd32", "udp-64-in", "udp-64-out", "udp-1024-echo-at10"] {
+        for name in [
+            "udp-64-echo-qd1",
+            "udp-1024-echo-qd32",
+            "udp-64-in",
+            "udp-64-out",
+            "udp-1024-echo-at10",
+        ] {
             let values = measured(name).values;
             assert!(values["packets_s"] > 0.0 && values["mbit_s"] > 0.0, "{name}: {values:?}");
         }
@@ -375,6 +436,9 @@ mod tests {
     #[test]
     fn what_is_echoed_of_a_rate_is_what_was_offered_where_nothing_is_lost() {
         let values = measured("udp-1024-echo-at2").values;
-        assert!(values["loss_percent"] < 20.0 && (1.0..4.0).contains(&values["offered_mbit_s"]), "{values:?}");
+        assert!(
+            values["loss_percent"] < 20.0 && (1.0..4.0).contains(&values["offered_mbit_s"]),
+            "{values:?}"
+        );
     }
 }

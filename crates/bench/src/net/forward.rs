@@ -1,4 +1,5 @@
-//! Forwarding: what a card receives it sends again, and what a packet costs its driver then, as DPDK's testpmd does and counts it.
+//! Forwarding: what a card receives it sends again, and what a packet costs its driver then, as
+//! DPDK's testpmd does and counts it.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -42,7 +43,10 @@ impl FromStr for Forwarding {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|known| known.name() == text).ok_or_else(|| format!("{text:?} is neither io nor macswap"))
+        Self::ALL
+            .into_iter()
+            .find(|known| known.name() == text)
+            .ok_or_else(|| format!("{text:?} is neither io nor macswap"))
     }
 }
 
@@ -51,7 +55,8 @@ impl FromStr for Forwarding {
 pub struct Forwarded {
     /// Packets that were received.
     pub received: u64,
-    /// Packets that were handed to the card again; the others found no room, or were of several pieces.
+    /// Packets that were handed to the card again; the others found no room, or were of several
+    /// pieces.
     pub sent: u64,
     /// How long it was done.
     pub elapsed: Duration,
@@ -59,7 +64,8 @@ pub struct Forwarded {
     pub ticks: u64,
 }
 
-/// Forwards what `nic` receives, first for `warm_up`, of which nothing is counted: a link that comes, a sender that notices. Then for `time`, or until `stop` says so, without ever sleeping.
+/// Forwards what `nic` receives, first for `warm_up`, of which nothing is counted: a link that
+/// comes, a sender that notices. Then for `time`, or until `stop` says so, without ever sleeping.
 pub fn forward(
     nic: &dyn Nic,
     forwarding: Forwarding,
@@ -74,13 +80,15 @@ pub fn forward(
     path.run(forwarding, time, stop).map_err(failed)
 }
 
-/// A queue, the batch that goes round, and empty buffers, by which what is received is replaced, so that the card never has much fewer buffers while others are being sent.
-/// Buffers are replaced, and those that were sent collected, many at a time, whatever a look finds.
+/// A queue, the batch that goes round, and empty buffers, by which what is received is replaced, so
+/// that the card never has much fewer buffers while others are being sent. Buffers are replaced,
+/// and those that were sent collected, many at a time, whatever a look finds.
 struct Path {
     queue: Box<dyn Queue>,
     batch: Box<[Packet]>,
     spare: Box<[Packet]>,
-    /// How many of `spare`, from its start on, are buffers. The last that came back is the next that is used.
+    /// How many of `spare`, from its start on, are buffers. The last that came back is the next
+    /// that is used.
     spares: usize,
     /// Buffers that the card has less than at the start.
     missing: usize,
@@ -88,9 +96,16 @@ struct Path {
 
 impl Path {
     fn open(nic: &dyn Nic) -> Result<Self, ring3_device::Error> {
-        let settings = QueueSettings { rx_depth: DEPTH, tx_depth: DEPTH, rx_room: ROOM, ..QueueSettings::default() };
+        let settings = QueueSettings {
+            rx_depth: DEPTH,
+            tx_depth: DEPTH,
+            rx_room: ROOM,
+            ..QueueSettings::default()
+        };
         let mut queues = nic.open_queues(1, &settings)?;
-        let mut queue = queues.pop().ok_or_else(|| ring3_device::Error::Unsupported("a card without a queue".into()))?;
+        let mut queue = queues
+            .pop()
+            .ok_or_else(|| ring3_device::Error::Unsupported("a card without a queue".into()))?;
         let start = nic.info().headroom.next_multiple_of(64);
         let arena = nic.dma().arena();
         let (received, sent) = queue.depth();
@@ -105,7 +120,13 @@ impl Path {
         let spares = spare.len();
         // There is a place for every buffer.
         spare.resize_with(spares + usize::from(received), Packet::default);
-        Ok(Self { queue, batch: (0..BATCH).map(|_| Packet::default()).collect(), spare: spare.into(), spares, missing: 0 })
+        Ok(Self {
+            queue,
+            batch: (0..BATCH).map(|_| Packet::default()).collect(),
+            spare: spare.into(),
+            spares,
+            missing: 0,
+        })
     }
 
     fn run(
@@ -131,7 +152,11 @@ impl Path {
 
     /// One batch, if one has come.
     #[inline]
-    fn turn(&mut self, forwarding: Forwarding, done: &mut Forwarded) -> Result<(), ring3_device::Error> {
+    fn turn(
+        &mut self,
+        forwarding: Forwarding,
+        done: &mut Forwarded,
+    ) -> Result<(), ring3_device::Error> {
         let begin = ticks();
         let count = self.queue.rx_return(&mut self.batch)?;
         if count > 0 {
@@ -198,19 +223,26 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
-    const FRAME: [u8; 24] = [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3];
+    const FRAME: [u8; 24] =
+        [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3];
 
-    /// What comes back to a neighbour of [`FRAME`], which is not for the card, and what was counted.
+    /// What comes back to a neighbour of [`FRAME`], which is not for the card, and what was
+    /// counted.
     fn forwarded(forwarding: Forwarding) -> (Vec<u8>, Forwarded) {
         let (_cable, card, peer) = Cable::new(8 << 20).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let done = scope.spawn(|| forward(&card, forwarding, [Duration::ZERO, LONG], &mut || stop.load(Ordering::Relaxed)));
+            let done = scope.spawn(|| {
+                forward(&card, forwarding, [Duration::ZERO, LONG], &mut || {
+                    stop.load(Ordering::Relaxed)
+                })
+            });
             peer.set_filter(&Filter { promiscuous: true, ..Filter::own(peer.info().mac) }).unwrap();
             let mut queue = peer.open_queues(1, &QueueSettings::default()).unwrap().remove(0);
             let buffer = || Packet::new(peer.dma().arena().alloc(2048, 64).unwrap(), 0);
             assert_eq!(queue.rx_provide(&mut [buffer(), buffer()]).count, 2);
-            let (mut batch, deadline) = ([Packet::default()], Deadline::after(Duration::from_secs(20)));
+            let (mut batch, deadline) =
+                ([Packet::default()], Deadline::after(Duration::from_secs(20)));
             while queue.rx_return(&mut batch).unwrap() == 0 && !deadline.expired() {
                 let mut packet = [buffer()];
                 packet[0].fill(&FRAME).unwrap();
@@ -234,14 +266,18 @@ mod tests {
 
     #[test]
     fn its_addresses_change_places_if_that_is_wished() {
-        assert_eq!(forwarded(Forwarding::MacSwap).0[..14], [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 3, 3]);
+        assert_eq!(
+            forwarded(Forwarding::MacSwap).0[..14],
+            [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 3, 3]
+        );
     }
 
     #[test]
     fn nothing_is_counted_of_the_warm_up() {
         let (_cable, card, peer) = Cable::new(8 << 20).unwrap();
         let mut queue = peer.open_queues(1, &QueueSettings::default()).unwrap().remove(0);
-        let (mut turns, mut packet) = (0, [Packet::new(peer.dma().arena().alloc(2048, 64).unwrap(), 0)]);
+        let (mut turns, mut packet) =
+            (0, [Packet::new(peer.dma().arena().alloc(2048, 64).unwrap(), 0)]);
         packet[0].fill(&FRAME).unwrap();
         // It comes in the first of three looks, and the warm-up ends with the second one.
         let mut stop = || {

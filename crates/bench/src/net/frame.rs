@@ -1,4 +1,5 @@
-//! Frames of UDP over IPv4, and the answer to who asks for an address. No options, no fragments, no tags. [RFC 768, 791, 826]
+//! Frames of UDP over IPv4, and the answer to who asks for an address. No options, no fragments, no
+//! tags. [RFC 768, 791, 826]
 
 use std::net::Ipv4Addr;
 
@@ -52,16 +53,23 @@ pub fn udp(from: Place, to: Place, payload: &[u8]) -> Vec<u8> {
     [&to.0.mac.0[..], &from.0.mac.0, &IPV4, &ip, &ports, payload].concat()
 }
 
-/// The datagram in `frame`, if there is one. The IP header's checksum must be right; that of UDP is not looked at.
+/// The datagram in `frame`, if there is one. The IP header's checksum must be right; that of UDP is
+/// not looked at.
 pub fn parse(frame: &[u8]) -> Option<Datagram<'_>> {
     let headers: &[u8; HEADERS] = frame.first_chunk()?;
     let ip = &headers[IP..UDP];
     let length = usize::from(u16::from_be_bytes([headers[38], headers[39]]));
-    let is_udp = headers[12..14] == IPV4 && ip[0] == 0x45 && ip[9] == 17 && u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff == 0;
+    let is_udp = headers[12..14] == IPV4
+        && ip[0] == 0x45
+        && ip[9] == 17
+        && u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff == 0;
     if !is_udp || sum(ip) != 0xffff {
         return None;
     }
-    let host = |mac: usize, at: usize| Host { mac: Mac(six(headers, mac)), ip: Ipv4Addr::from(four(headers, at)) };
+    let host = |mac: usize, at: usize| Host {
+        mac: Mac(six(headers, mac)),
+        ip: Ipv4Addr::from(four(headers, at)),
+    };
     let port = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
     let payload = frame.get(HEADERS..UDP + length)?;
     Some(Datagram { from: (host(6, 26), port(34)), to: (host(0, 30), port(36)), payload })
@@ -70,7 +78,9 @@ pub fn parse(frame: &[u8]) -> Option<Datagram<'_>> {
 /// Makes the headers of a datagram those of its answer: sums stay as they are.
 #[inline]
 pub fn turn_around(headers: &mut [u8; HEADERS]) {
-    let mut swap = |one: usize, other: usize, bytes: usize| (0..bytes).for_each(|at| headers.swap(one + at, other + at));
+    let mut swap = |one: usize, other: usize, bytes: usize| {
+        (0..bytes).for_each(|at| headers.swap(one + at, other + at))
+    };
     swap(0, 6, 6);
     swap(26, 30, 4);
     swap(34, 36, 2);
@@ -80,7 +90,11 @@ pub fn turn_around(headers: &mut [u8; HEADERS]) {
 pub fn answer_arp(frame: &[u8], mac: Mac) -> Option<Vec<u8>> {
     let asked: &[u8; HEADERS] = frame.first_chunk()?;
     let (wanted, asker) = (four(asked, 38), four(asked, 28));
-    if asked[12..14] != ARP || asked[14..20] != ARP_HEAD || asked[20..22] != [0, 1] || wanted == asker {
+    if asked[12..14] != ARP
+        || asked[14..20] != ARP_HEAD
+        || asked[20..22] != [0, 1]
+        || wanted == asker
+    {
         return None;
     }
     let to = six(asked, 22);
@@ -90,11 +104,14 @@ pub fn answer_arp(frame: &[u8], mac: Mac) -> Option<Vec<u8>> {
 /// The answer to an echo request over IPv4. [RFC 792]
 pub fn answer_ping(frame: &[u8]) -> Option<Vec<u8>> {
     let headers: &[u8; HEADERS] = frame.first_chunk()?;
-    if headers[12..15] != [IPV4[0], IPV4[1], 0x45] || headers[23] != 1 || headers[34..36] != [8, 0] {
+    if headers[12..15] != [IPV4[0], IPV4[1], 0x45] || headers[23] != 1 || headers[34..36] != [8, 0]
+    {
         return None;
     }
     let mut answer = frame.to_vec();
-    let mut swap = |one: usize, other: usize, bytes: usize| (0..bytes).for_each(|at| answer.swap(one + at, other + at));
+    let mut swap = |one: usize, other: usize, bytes: usize| {
+        (0..bytes).for_each(|at| answer.swap(one + at, other + at))
+    };
     swap(0, 6, 6);
     swap(26, 30, 4);
     answer[34] = 0;
@@ -158,11 +175,28 @@ mod tests {
     fn who_asks_for_an_address_is_told_ours_and_an_announcement_is_not_answered() {
         let ask = |wanted: Ipv4Addr| {
             let to = Mac::BROADCAST.0;
-            [&to[..], &ONE.mac.0, &ARP, &ARP_HEAD, &[0, 1], &ONE.mac.0, &ONE.ip.octets(), &[0; 6], &wanted.octets()].concat()
+            [
+                &to[..],
+                &ONE.mac.0,
+                &ARP,
+                &ARP_HEAD,
+                &[0, 1],
+                &ONE.mac.0,
+                &ONE.ip.octets(),
+                &[0; 6],
+                &wanted.octets(),
+            ]
+            .concat()
         };
         let answer = answer_arp(&ask(OTHER.ip), OTHER.mac).unwrap();
-        assert_eq!((&answer[..6], &answer[20..22], &answer[22..28]), (&ONE.mac.0[..], &[0, 2][..], &OTHER.mac.0[..]));
-        assert_eq!((&answer[28..32], &answer[38..42]), (&OTHER.ip.octets()[..], &ONE.ip.octets()[..]));
+        assert_eq!(
+            (&answer[..6], &answer[20..22], &answer[22..28]),
+            (&ONE.mac.0[..], &[0, 2][..], &OTHER.mac.0[..])
+        );
+        assert_eq!(
+            (&answer[28..32], &answer[38..42]),
+            (&OTHER.ip.octets()[..], &ONE.ip.octets()[..])
+        );
         assert_eq!(answer_arp(&ask(ONE.ip), OTHER.mac), None);
     }
 }

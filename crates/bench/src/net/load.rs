@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     /// So many packets are under way; one that comes back is followed by the next.
     Echo(u16),
-    /// Packets to be echoed come at a rate, in thousands of bits of payload a second, whatever becomes of them.
+    /// Packets to be echoed come at a rate, in thousands of bits of payload a second, whatever
+    /// becomes of them.
     Rate(u32),
     /// Nothing comes.
     Idle,
@@ -33,7 +34,8 @@ pub struct Load {
 /// Bytes of payload that a packet has.
 pub const SIZE: std::ops::RangeInclusive<u16> = super::talk::MARK as u16..=1472;
 
-/// Rates of the figure, in millions of bits a second: from far below what a guest of 62.5 million instructions a second can echo to beyond.
+/// Rates of the figure, in millions of bits a second: from far below what a guest of 62.5 million
+/// instructions a second can echo to beyond.
 pub const SWEEP: [u32; 10] = [10, 15, 20, 25, 30, 35, 40, 50, 60, 80];
 
 impl Load {
@@ -80,7 +82,9 @@ impl fmt::Display for Load {
 /// A name that does not describe a load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no load of a network card: write udp-BYTES-out, udp-BYTES-in, udp-BYTES-echo-qdN (1 to 256) or udp-BYTES-echo-atMBIT (0.001 to 100000) with 24 to 1472 bytes, as in udp-64-echo-qd1, or idle"
+    "{0:?} is no load of a network card: write udp-BYTES-out, udp-BYTES-in, udp-BYTES-echo-qdN (1 \
+    to 256) or udp-BYTES-echo-atMBIT (0.001 to 100000) with 24 to 1472 bytes, as in \
+    udp-64-echo-qd1, or idle"
 )]
 pub struct UnknownLoad(String);
 
@@ -102,7 +106,9 @@ fn parse(text: &str) -> Option<Load> {
         None if kind == "in" => Kind::In,
         None => return None,
         Some(echo) => match (echo.strip_prefix("qd"), echo.strip_prefix("at")) {
-            (Some(window), _) => Kind::Echo(window.parse().ok().filter(|window| (1..=256).contains(window))?),
+            (Some(window), _) => {
+                Kind::Echo(window.parse().ok().filter(|window| (1..=256).contains(window))?)
+            }
             (_, Some(mbit)) => Kind::Rate(rate(mbit)?),
             _ => return None,
         },
@@ -122,7 +128,14 @@ mod tests {
 
     #[test]
     fn names_are_printed_as_they_were_read() {
-        for name in ["udp-64-out", "udp-1472-in", "udp-64-echo-qd32", "udp-1024-echo-at10", "udp-1024-echo-at0.4", "idle"] {
+        for name in [
+            "udp-64-out",
+            "udp-1472-in",
+            "udp-64-echo-qd32",
+            "udp-1024-echo-at10",
+            "udp-1024-echo-at0.4",
+            "idle",
+        ] {
             assert_eq!(name.parse::<Load>().unwrap().to_string(), name);
         }
     }
@@ -140,7 +153,10 @@ mod tests {
             "udp-64-echo-x",
             "tcp-64-out",
         ] {
-            assert!(name.parse::<Load>().unwrap_err().to_string().contains("udp-64-echo-qd1"), "{name}");
+            assert!(
+                name.parse::<Load>().unwrap_err().to_string().contains("udp-64-echo-qd1"),
+                "{name}"
+            );
         }
     }
 }

@@ -20,7 +20,10 @@ pub struct Many {
 impl Many {
     pub fn new() -> Self {
         let mut bytes = vec![0; BATCH * ROOM];
-        let piece = |piece: &mut [u8]| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
+        let piece = |piece: &mut [u8]| libc::iovec {
+            iov_base: piece.as_mut_ptr().cast(),
+            iov_len: piece.len(),
+        };
         let mut vectors: Vec<_> = bytes.chunks_mut(ROOM).map(piece).collect();
         let header = |vector: &mut libc::iovec| {
             // SAFETY: a header of zeroes names no address, no vectors and no control data.
@@ -54,7 +57,9 @@ impl Many {
     pub fn prepare(&mut self, length: usize) {
         self.vectors.iter_mut().for_each(|vector| vector.iov_len = length.min(ROOM));
         let name = if self.addresses.is_empty() { 0 } else { size_of::<libc::sockaddr_in>() };
-        self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_namelen = name as libc::socklen_t);
+        self.headers
+            .iter_mut()
+            .for_each(|header| header.msg_hdr.msg_namelen = name as libc::socklen_t);
     }
 
     /// The bytes of a packet's place.
@@ -67,8 +72,10 @@ impl Many {
     #[inline]
     pub fn send(&mut self, socket: &impl AsRawFd, count: usize) -> io::Result<u64> {
         let count = count.min(BATCH) as u32;
-        // SAFETY: headers, vectors and bytes lie in vectors that are never made longer, so that each points to the next as long as this value lives.
-        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, 0) };
+        // SAFETY: headers, vectors and bytes lie in vectors that are never made longer, so that
+        // each points to the next as long as this value lives.
+        let sent =
+            unsafe { libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, 0) };
         u64::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
@@ -76,8 +83,11 @@ impl Many {
     #[inline]
     pub fn receive(&mut self, socket: &impl AsRawFd) -> io::Result<u64> {
         let (headers, none) = (self.headers.as_mut_ptr(), std::ptr::null_mut());
-        // SAFETY: as above; the kernel writes into the bytes, to which no reference exists meanwhile.
-        let received = unsafe { libc::recvmmsg(socket.as_raw_fd(), headers, BATCH as u32, libc::MSG_WAITFORONE, none) };
+        // SAFETY: as above; the kernel writes into the bytes, to which no reference exists
+        // meanwhile.
+        let received = unsafe {
+            libc::recvmmsg(socket.as_raw_fd(), headers, BATCH as u32, libc::MSG_WAITFORONE, none)
+        };
         u64::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 }

@@ -53,9 +53,12 @@ impl Seen {
     }
 }
 
-/// Measures `load`, whose number is `id`, with `user`; `driver` is the driver's process if it is another one. Fills the numbers of `into` in.
+/// Measures `load`, whose number is `id`, with `user`; `driver` is the driver's process if it is
+/// another one. Fills the numbers of `into` in.
 ///
-/// What is not idle is counted by the kernel's idle time, or, by the instruction clock and where packets do not come at a rate, by what a [`Soaker`] leaves: it keeps the clock running, by which a rate would be another one.
+/// What is not idle is counted by the kernel's idle time, or, by the instruction clock and where
+/// packets do not come at a rate, by what a [`Soaker`] leaves: it keeps the clock running, by which
+/// a rate would be another one.
 pub fn measure(
     user: &mut dyn User,
     load: &Load,
@@ -68,7 +71,10 @@ pub fn measure(
         return idle(user, method, driver, into);
     }
     user.ask(&Ask::Begin(id, *load))?;
-    let soaker = method.soaker_step.filter(|_| load.rate().is_none()).map(|step| Soaker::start(method.cpus, step));
+    let soaker = method
+        .soaker_step
+        .filter(|_| load.rate().is_none())
+        .map(|step| Soaker::start(method.cpus, step));
     let count = || soaker.as_ref().map_or(0, Soaker::count);
     let (mut meter, mut cost, mut steps) = (None, Cost::default(), 0);
     let mut from = 0;
@@ -97,7 +103,12 @@ pub fn measure(
 }
 
 /// What the machine, and the driver's process, take while nothing comes.
-fn idle(user: &mut dyn User, method: &Method, driver: Option<u32>, mut into: Measurement) -> Result<Measurement, Error> {
+fn idle(
+    user: &mut dyn User,
+    method: &Method,
+    driver: Option<u32>,
+    mut into: Measurement,
+) -> Result<Measurement, Error> {
     // What is left of before is over then, and the driver's start, unless it polls.
     for _ in 0..SETTLING {
         let meter = Meter::start(driver);
@@ -117,20 +128,32 @@ fn idle(user: &mut dyn User, method: &Method, driver: Option<u32>, mut into: Mea
 pub fn shares_of(into: &mut Measurement, method: &Method, cost: &Cost) {
     let all = (cost.elapsed * method.cpus as u32).as_secs_f64().max(1e-9);
     let busy = cost.idle.map(|idle| (all - idle.as_secs_f64()).max(0.0));
-    let shares = [("busy_percent", busy), ("driver_cpu_percent", cost.driver.map(|driver| driver.as_secs_f64()))];
+    let shares = [
+        ("busy_percent", busy),
+        ("driver_cpu_percent", cost.driver.map(|driver| driver.as_secs_f64())),
+    ];
     for (metric, share) in shares {
         share.and_then(|share| into.values.insert(metric.into(), 100.0 * share / all));
     }
 }
 
 /// What it took of the machine.
-fn cost_of(into: &mut Measurement, method: &Method, work: &Work, cost: &Cost, busy: Option<Duration>) {
+fn cost_of(
+    into: &mut Measurement,
+    method: &Method,
+    work: &Work,
+    cost: &Cost,
+    busy: Option<Duration>,
+) {
     let packets = work.packets.max(1) as f64;
     let mut put = |metric: &str, value: f64| into.values.insert(metric.into(), value);
     put("switches_per_op", cost.switches as f64 / packets);
     if let Some(driver) = cost.driver {
         put("driver_cpu_us_per_op", driver.as_secs_f64() * 1e6 / packets);
-        put("driver_cpu_percent", 100.0 * driver.as_secs_f64() / cost.elapsed.as_secs_f64().max(1e-9));
+        put(
+            "driver_cpu_percent",
+            100.0 * driver.as_secs_f64() / cost.elapsed.as_secs_f64().max(1e-9),
+        );
     }
     let Some(busy) = busy else { return };
     let all = (cost.elapsed * method.cpus as u32).as_secs_f64().max(1e-9);
@@ -142,7 +165,13 @@ fn cost_of(into: &mut Measurement, method: &Method, work: &Work, cost: &Cost, bu
 }
 
 /// What went through: as the user has seen it; of a rate, as the peer has.
-fn rate_of(into: &mut Measurement, load: &Load, work: &Work, cost: &Cost, (sent, received): (u64, u64)) {
+fn rate_of(
+    into: &mut Measurement,
+    load: &Load,
+    work: &Work,
+    cost: &Cost,
+    (sent, received): (u64, u64),
+) {
     let seconds = cost.elapsed.as_secs_f64().max(1e-9);
     let mbit = |packets: f64| packets * f64::from(load.bytes) * 8.0 / 1e6 / seconds;
     let mut put = |metric: &str, value: f64| into.values.insert(metric.into(), value);
@@ -176,18 +205,34 @@ mod tests {
     fn loss_is_by_what_has_returned_to_the_peer() {
         let mut into = Measurement::new(1, "udp-1024-echo-at10", "kernel");
         let cost = Cost { elapsed: Duration::from_secs(1), ..Cost::default() };
-        rate_of(&mut into, &Load::at(10), &Work { packets: 1000, offered: 1000 }, &cost, (2000, 1500));
+        rate_of(
+            &mut into,
+            &Load::at(10),
+            &Work { packets: 1000, offered: 1000 },
+            &cost,
+            (2000, 1500),
+        );
         assert_eq!((into.values["loss_percent"], into.values["packets_s"]), (25.0, 750.0));
         assert_eq!((into.values["offered_mbit_s"], into.values["mbit_s"]), (8.192, 6.144));
     }
 
     #[test]
     fn instructions_are_busy_time_by_what_one_takes() {
-        let method = Method { time: Duration::ZERO, instruction_ns: Some(8.0), soaker_step: None, cpus: 1 };
+        let method =
+            Method { time: Duration::ZERO, instruction_ns: Some(8.0), soaker_step: None, cpus: 1 };
         let mut into = Measurement::new(1, "udp-64-out", "kernel");
         let cost = Cost { elapsed: Duration::from_millis(1), switches: 20, ..Cost::default() };
-        cost_of(&mut into, &method, &Work { packets: 10, offered: 10 }, &cost, Some(Duration::from_micros(400)));
-        assert_eq!((into.values["instructions_per_op"], into.values["busy_percent"]), (5000.0, 40.0));
+        cost_of(
+            &mut into,
+            &method,
+            &Work { packets: 10, offered: 10 },
+            &cost,
+            Some(Duration::from_micros(400)),
+        );
+        assert_eq!(
+            (into.values["instructions_per_op"], into.values["busy_percent"]),
+            (5000.0, 40.0)
+        );
         assert_eq!(into.values["switches_per_op"], 2.0);
     }
 }

@@ -1,10 +1,15 @@
 //! `bench udp-echo`: UDP through a network card, its driver in different places.
 //!
 //! # Shape
-//! A [`Peer`] stands at the other end of the card's cable and makes the load; it knows nothing of the machine that is measured but what that asks of it over the cable itself ([`Ask`]). It is a state machine without a
-//! clock or a wire of its own: [`peer`] runs it in a thread on a socket of QEMU's, and [`Reflector`] is a card that is nothing but the peer, by which an export's own cost is found.
+//! A [`Peer`] stands at the other end of the card's cable and makes the load; it knows nothing of
+//! the machine that is measured but what that asks of it over the cable itself ([`Ask`]). It is a
+//! state machine without a clock or a wire of its own: [`peer`] runs it in a thread on a socket of
+//! QEMU's, and [`Reflector`] is a card that is nothing but the peer, by which an export's own cost
+//! is found.
 //!
-//! In the machine that is measured, a [`User`] does what the load is: over sockets of the kernel ([`Sockets`]), or over the class API ([`Direct`]). [`measure`] ties a load, a user and what it costs to one measurement.
+//! In the machine that is measured, a [`User`] does what the load is: over sockets of the kernel
+//! ([`Sockets`]), or over the class API ([`Direct`]). [`measure`] ties a load, a user and what it
+//! costs to one measurement.
 
 mod circle;
 mod connection;
@@ -45,9 +50,19 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// The placements in the order of their turns: the [usual](USUAL) ones, and the export with one engine at any load, or by VDUSE.
-pub const PLACEMENTS: [&str; 9] =
-    ["kernel", "process", "export", "tap-null", "export-tap", "export-vhost", "export-vduse", "export-adaptive", "dpdk"];
+/// The placements in the order of their turns: the [usual](USUAL) ones, and the export with one
+/// engine at any load, or by VDUSE.
+pub const PLACEMENTS: [&str; 9] = [
+    "kernel",
+    "process",
+    "export",
+    "tap-null",
+    "export-tap",
+    "export-vhost",
+    "export-vduse",
+    "export-adaptive",
+    "dpdk",
+];
 
 /// Those of `bench tcp`.
 pub const STREAM_PLACEMENTS: [&str; 10] = [
@@ -71,7 +86,8 @@ pub const USUAL: usize = 4;
 pub struct Work {
     /// Packets that it has echoed, received or sent.
     pub packets: u64,
-    /// Packets that the peer had meant for it meanwhile, by the numbers on the first and the last that came.
+    /// Packets that the peer had meant for it meanwhile, by the numbers on the first and the last
+    /// that came.
     pub offered: u64,
 }
 
@@ -80,8 +96,15 @@ pub trait User {
     /// Asks the peer and waits for its answer.
     fn ask(&mut self, ask: &Ask) -> Result<Tally, Error>;
 
-    /// Does its part of `load` for `time` from the first packet on, at which `begin` is called, and `end` at the end.
-    fn work(&mut self, load: &Load, time: Duration, begin: &mut dyn FnMut(), end: &mut dyn FnMut()) -> Result<Work, Error>;
+    /// Does its part of `load` for `time` from the first packet on, at which `begin` is called, and
+    /// `end` at the end.
+    fn work(
+        &mut self,
+        load: &Load,
+        time: Duration,
+        begin: &mut dyn FnMut(),
+        end: &mut dyn FnMut(),
+    ) -> Result<Work, Error>;
 
     /// Waits for packets, of which none come, for `time`.
     fn idle(&mut self, time: Duration) -> Result<(), Error>;

@@ -19,7 +19,8 @@ use crate::Error;
 const STALL: Duration = Duration::from_millis(300);
 /// When what the wire has not taken is tried again.
 const RETRY: Duration = Duration::from_micros(100);
-/// Packets of a rate that are sent one after the other before somebody looks whether something has come.
+/// Packets of a rate that are sent one after the other before somebody looks whether something has
+/// come.
 const BURST: u64 = 64;
 /// Frames that are taken before what is due is done.
 const BATCH: usize = 64;
@@ -47,19 +48,24 @@ fn serve(end: &End, mut peer: Peer) {
     }
 }
 
-/// Asks the peer of `wire` on behalf of a host that cannot ask itself, such as one that sends back all that it receives.
+/// Asks the peer of `wire` on behalf of a host that cannot ask itself, such as one that sends back
+/// all that it receives.
 pub fn ask_for(wire: &Wire, host: Host, ask: &Ask) -> Result<Tally, Error> {
     let ours = wire.ours().with_extension("asker");
     let failed = |error| Error::os("asking the peer", error);
     let _ = std::fs::remove_file(&ours);
     let socket = UnixDatagram::bind(&ours).map_err(failed)?;
     socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    let question = serde_json::to_vec(ask).map_err(|error| Error::format("a question to the peer", error))?;
+    let question =
+        serde_json::to_vec(ask).map_err(|error| Error::format("a question to the peer", error))?;
     let there = Host { mac: Mac::BROADCAST, ip: Ipv4Addr::from(u32::from(host.ip) + 1) };
-    socket.send_to(&udp((host, USER_TALK), (there, PEER_TALK), &question), wire.ours()).map_err(failed)?;
+    socket
+        .send_to(&udp((host, USER_TALK), (there, PEER_TALK), &question), wire.ours())
+        .map_err(failed)?;
     let mut answer = [0; 2048];
     let length = socket.recv(&mut answer).map_err(failed)?;
-    let tally = parse(&answer[..length]).and_then(|datagram| serde_json::from_slice(datagram.payload).ok());
+    let tally =
+        parse(&answer[..length]).and_then(|datagram| serde_json::from_slice(datagram.payload).ok());
     tally.ok_or_else(|| Error::format("the peer's answer", "it is none"))
 }
 
@@ -103,7 +109,9 @@ impl Peer {
             return;
         };
         match datagram.to.1 {
-            PEER_DATA => self.run.iter_mut().for_each(|run| run.returned(datagram.payload, now, send)),
+            PEER_DATA => {
+                self.run.iter_mut().for_each(|run| run.returned(datagram.payload, now, send))
+            }
             PEER_TALK => {
                 let Ok(ask) = serde_json::from_slice(datagram.payload) else { return };
                 let me = Host { mac: self.mac, ip: datagram.to.0.ip };
@@ -118,7 +126,13 @@ impl Peer {
         self.run.as_mut().filter(|run| !run.stopped)?.tick(now, send)
     }
 
-    fn asked(&mut self, ask: &Ask, (me, asker): (Host, Place), now: Instant, (send, reply): (&mut Send, &mut Send)) {
+    fn asked(
+        &mut self,
+        ask: &Ask,
+        (me, asker): (Host, Place),
+        now: Instant,
+        (send, reply): (&mut Send, &mut Send),
+    ) {
         if let Ask::Begin(id, load) = *ask
             && self.run.as_ref().is_none_or(|run| run.id != id)
         {
@@ -137,7 +151,8 @@ impl Peer {
 
 impl Run {
     fn new(id: u32, load: Load, (me, user): (Host, Host), now: Instant) -> Self {
-        let packet = udp((me, PEER_DATA), (user, USER_DATA), &vec![0; usize::from(load.bytes).max(MARK)]);
+        let packet =
+            udp((me, PEER_DATA), (user, USER_DATA), &vec![0; usize::from(load.bytes).max(MARK)]);
         let credit = match load.kind {
             Kind::Echo(window) => window.into(),
             Kind::In => AHEAD,
@@ -146,7 +161,18 @@ impl Run {
         // A minute by the nanosecond, three digits; without it there are no latencies.
         let latency = Histogram::new_with_bounds(1, 60_000_000_000, 3).ok();
         let tally = Tally { id, ..Tally::default() };
-        Self { id, load, packet, began: now, heard: now, credit, told: 0, stopped: false, tally, latency }
+        Self {
+            id,
+            load,
+            packet,
+            began: now,
+            heard: now,
+            credit,
+            told: 0,
+            stopped: false,
+            tally,
+            latency,
+        }
     }
 
     /// Something has come for the load.
@@ -171,10 +197,12 @@ impl Run {
 
     fn tick(&mut self, now: Instant, send: &mut Send) -> Option<Instant> {
         if let Kind::Rate(kbit) = self.load.kind {
-            let due = u128::from(self.since(now)) * u128::from(kbit) / u128::from(8_000_000 * u64::from(self.load.bytes));
+            let due = u128::from(self.since(now)) * u128::from(kbit)
+                / u128::from(8_000_000 * u64::from(self.load.bytes));
             self.credit = (due as u64).saturating_sub(self.tally.sent).min(BURST);
             self.pump(now, send);
-            let next = u64::from(self.load.bytes) * 8_000_000 * (self.tally.sent + 1) / u64::from(kbit);
+            let next =
+                u64::from(self.load.bytes) * 8_000_000 * (self.tally.sent + 1) / u64::from(kbit);
             return Some(self.began + Duration::from_nanos(next));
         }
         let lost = now.duration_since(self.heard) >= STALL;
@@ -190,7 +218,8 @@ impl Run {
         Some(if self.credit > 0 { now + RETRY } else { self.heard + STALL })
     }
 
-    /// Sends what may go. Of a rate, a packet that the wire does not take is lost; of the others it waits.
+    /// Sends what may go. Of a rate, a packet that the wire does not take is lost; of the others it
+    /// waits.
     fn pump(&mut self, now: Instant, send: &mut Send) {
         while self.credit > 0 && !self.stopped {
             let mark = Mark { id: self.id, number: self.tally.sent, at: self.since(now) };
@@ -208,7 +237,11 @@ impl Run {
     }
 
     fn tally(&self) -> Tally {
-        let at = |quantile| self.latency.as_ref().map_or(0.0, |latency| latency.value_at_quantile(quantile) as f64 / 1e3);
+        let at = |quantile| {
+            self.latency
+                .as_ref()
+                .map_or(0.0, |latency| latency.value_at_quantile(quantile) as f64 / 1e3)
+        };
         Tally { p50_us: at(0.5), p99_us: at(0.99), ..self.tally }
     }
 }
@@ -245,7 +278,8 @@ mod tests {
 
         /// The answer, and what came with it.
         fn ask(&mut self, ask: Ask) -> (Tally, Vec<Vec<u8>>) {
-            let question = udp((USER, USER_TALK), (PEER, PEER_TALK), &serde_json::to_vec(&ask).unwrap());
+            let question =
+                udp((USER, USER_TALK), (PEER, PEER_TALK), &serde_json::to_vec(&ask).unwrap());
             let mut sent = self.frame(&question);
             let answer = sent.remove(0);
             let datagram = parse(&answer).unwrap();
@@ -305,7 +339,10 @@ mod tests {
     fn lost_packets_are_sent_anew_after_a_while() {
         let mut table = Table::new();
         table.ask(Ask::Begin(1, load("udp-64-echo-qd3")));
-        assert_eq!((table.tick(STALL / 2), table.tick(STALL / 2), table.tick(STALL / 2)), (0, 3, 0));
+        assert_eq!(
+            (table.tick(STALL / 2), table.tick(STALL / 2), table.tick(STALL / 2)),
+            (0, 3, 0)
+        );
     }
 
     #[test]
@@ -322,7 +359,12 @@ mod tests {
         for (name, waits) in [("udp-64-echo-qd4", 0), ("udp-1024-echo-at100", 12)] {
             let mut table = Table::new();
             let question = serde_json::to_vec(&Ask::Begin(1, load(name))).unwrap();
-            table.peer.take(&udp((USER, USER_TALK), (PEER, PEER_TALK), &question), table.now, &mut |_| false, &mut |_| false);
+            table.peer.take(
+                &udp((USER, USER_TALK), (PEER, PEER_TALK), &question),
+                table.now,
+                &mut |_| false,
+                &mut |_| false,
+            );
             table.now += Duration::from_millis(1);
             table.peer.tick(table.now, &mut |_| false);
             assert_eq!(table.ask(Ask::Stop(1)).0.sent, waits, "{name}");
@@ -335,7 +377,10 @@ mod tests {
         let (_, sent) = table.ask(Ask::Begin(9, load("udp-64-in")));
         assert_eq!(sent.len() as u64, AHEAD);
         let told = Mark { id: 9, number: 64, at: 0 };
-        assert_eq!(table.frame(&udp((USER, USER_DATA), (PEER, PEER_DATA), &told.bytes())).len(), 64);
+        assert_eq!(
+            table.frame(&udp((USER, USER_DATA), (PEER, PEER_DATA), &told.bytes())).len(),
+            64
+        );
     }
 
     #[test]
@@ -359,7 +404,11 @@ mod tests {
         let card = UnixDatagram::bind(wire.theirs()).unwrap();
         card.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let ask = |ask: Ask| {
-            card.send_to(&udp((here, USER_TALK), (there, PEER_TALK), &serde_json::to_vec(&ask).unwrap()), wire.ours()).unwrap();
+            card.send_to(
+                &udp((here, USER_TALK), (there, PEER_TALK), &serde_json::to_vec(&ask).unwrap()),
+                wire.ours(),
+            )
+            .unwrap();
         };
         let mut frame = [0; 2000];
         let mut receive = || {

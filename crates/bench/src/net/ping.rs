@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use ring3_class::net::sum;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, send, socket};
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, send, socket,
+};
 
 use super::measure::PATIENCE;
 use super::streams::SINK;
@@ -88,12 +90,19 @@ impl FromStr for Beside {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|beside| beside.to_string() == text);
-        found.ok_or_else(|| format!("{text:?} is no load of this benchmark: idle, datagrams or streams"))
+        found.ok_or_else(|| {
+            format!("{text:?} is no load of this benchmark: idle, datagrams or streams")
+        })
     }
 }
 
 /// Pings `peer` for `time` beside a load, and fills the numbers of `into` in.
-pub fn measure_ping(beside: Beside, peer: Ipv4Addr, time: Duration, into: Measurement) -> Result<Measurement, Error> {
+pub fn measure_ping(
+    beside: Beside,
+    peer: Ipv4Addr,
+    time: Duration,
+    into: Measurement,
+) -> Result<Measurement, Error> {
     let mut ping = Ping::open(peer)?;
     ping.reach()?;
     let connections = if beside == Beside::Streams { STREAMS } else { 0 };
@@ -104,23 +113,30 @@ pub fn measure_ping(beside: Beside, peer: Ipv4Addr, time: Duration, into: Measur
         let threads = match beside {
             Beside::Idle => Vec::new(),
             Beside::Datagrams => vec![scope.spawn(|| load.datagrams())],
-            Beside::Streams => streams.into_iter().map(|stream| scope.spawn(|| load.stream(stream))).collect(),
+            Beside::Streams => {
+                streams.into_iter().map(|stream| scope.spawn(|| load.stream(stream))).collect()
+            }
         };
         thread::sleep(SETTLE);
         let (start, before) = (Instant::now(), bytes.load(Ordering::Relaxed));
         let measured = ping.measure(time);
-        let rate = (bytes.load(Ordering::Relaxed) - before) as f64 * 8.0 / 1e6 / start.elapsed().as_secs_f64();
+        let rate = (bytes.load(Ordering::Relaxed) - before) as f64 * 8.0
+            / 1e6
+            / start.elapsed().as_secs_f64();
         over.store(true, Ordering::Relaxed);
         let panicked = |_| Err(io::Error::other("a thread of the load panicked"));
-        let ended = threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked));
+        let ended =
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked));
         (measured, ended.map(|()| rate))
     });
     let failed = |error| Error::os(format!("pinging {peer} beside {beside}"), error);
     let (times, lost) = measured.map_err(failed)?;
     let rate = sent.map_err(failed)?;
     let at = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
-    let into = into.with("latency_us_min", times.min() as f64 / 1e3).with("latency_us_p50", at(0.5));
-    let into = into.with("latency_us_p99", at(0.99)).with("latency_us_max", times.max() as f64 / 1e3);
+    let into =
+        into.with("latency_us_min", times.min() as f64 / 1e3).with("latency_us_p50", at(0.5));
+    let into =
+        into.with("latency_us_p99", at(0.99)).with("latency_us_max", times.max() as f64 / 1e3);
     Ok(into.with("loss_percent", lost).with("mbit_s", rate))
 }
 
@@ -157,7 +173,11 @@ impl Load<'_> {
         while !self.is_over() {
             match stream.write(&piece) {
                 Ok(bytes) => self.count(bytes),
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -180,7 +200,8 @@ impl Ping {
             Ok(socket)
         };
         let opened: rustix::io::Result<_> = open();
-        let socket = opened.map_err(|error| Error::os("opening a raw socket (CAP_NET_RAW)", error))?;
+        let socket =
+            opened.map_err(|error| Error::os("opening a raw socket (CAP_NET_RAW)", error))?;
         Ok(Self { socket, sequence: 0, sent: Vec::new() })
     }
 
@@ -194,7 +215,10 @@ impl Ping {
                 return Ok(());
             }
         }
-        Err(Error::Invalid(format!("nobody at the other end of the cable answers a ping within {} s", PATIENCE.as_secs())))
+        Err(Error::Invalid(format!(
+            "nobody at the other end of the cable answers a ping within {} s",
+            PATIENCE.as_secs()
+        )))
     }
 
     fn request(&mut self) -> io::Result<()> {
@@ -218,7 +242,9 @@ impl Ping {
             let mut bytes = [0; 256];
             let (count, _) = recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT)?;
             let answered = sequence(&bytes[..count]);
-            if let Some(place) = self.sent.iter().position(|(sequence, _)| Some(*sequence) == answered) {
+            if let Some(place) =
+                self.sent.iter().position(|(sequence, _)| Some(*sequence) == answered)
+            {
                 return Ok(Some(self.sent.remove(place).1.elapsed()));
             }
         }
@@ -226,7 +252,8 @@ impl Ping {
 
     /// Times in nanoseconds, and how many of a hundred were lost.
     fn measure(&mut self, time: Duration) -> io::Result<(Histogram<u64>, f64)> {
-        let mut times = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(io::Error::other)?;
+        let mut times =
+            Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(io::Error::other)?;
         self.sent.clear();
         let (start, mut next, mut requests) = (Instant::now(), Instant::now(), 0);
         while start.elapsed() < time {
@@ -283,14 +310,19 @@ mod tests {
         frame[26..34].copy_from_slice(&[10, 9, 0, 1, 10, 9, 0, 2]);
         frame.extend(request(0x1234));
         let answer = answer_ping(&frame).unwrap();
-        assert_eq!((&answer[..6], &answer[26..34]), (&[2, 0, 0, 0, 0, 1][..], &[10, 9, 0, 2, 10, 9, 0, 1][..]));
+        assert_eq!(
+            (&answer[..6], &answer[26..34]),
+            (&[2, 0, 0, 0, 0, 1][..], &[10, 9, 0, 2, 10, 9, 0, 1][..])
+        );
         assert_eq!((sequence(&answer[14..]), sum(&answer[34..])), (Some(0x1234), 0xffff));
         assert_eq!((sequence(&frame[14..]), answer_ping(&answer)), (None, None));
     }
 
     #[test]
     fn the_loopback_answers_every_ping() {
-        let Ok(mut ping) = Ping::open(Ipv4Addr::LOCALHOST) else { return println!("skipped: no raw sockets") };
+        let Ok(mut ping) = Ping::open(Ipv4Addr::LOCALHOST) else {
+            return println!("skipped: no raw sockets");
+        };
         ping.reach().unwrap();
         let (times, lost) = ping.measure(INTERVAL * 10).unwrap();
         assert!(times.len() >= 10 && lost == 0.0, "{} {lost}", times.len());

@@ -1,6 +1,7 @@
 //! A card that is nothing but the peer: what an export costs with no card and no driver.
 //!
-//! What is sent is heard by the peer within the call, and what the peer says to it lies in the buffers that were provided when the call returns.
+//! What is sent is heard by the peer within the call, and what the peer says to it lies in the
+//! buffers that were provided when the call returns.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring3_class::net::{
-    Counters, Filter, FilterLimits, Info, Limits, Link, Mac, Nic, Offloads, Packet, Provided, Queue, QueueSettings,
+    Counters, Filter, FilterLimits, Info, Limits, Link, Mac, Nic, Offloads, Packet, Provided,
+    Queue, QueueSettings,
 };
 use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region};
 use ring3_device::irq::{Irq, IrqKind};
@@ -38,7 +40,13 @@ pub struct Reflector {
 impl Reflector {
     /// With so many bytes of memory.
     pub fn new(arena: usize) -> Result<Self, Error> {
-        let offloads = Offloads { tx_checksum: true, rx_checksum: true, tso4: true, tso6: true, ..Offloads::default() };
+        let offloads = Offloads {
+            tx_checksum: true,
+            rx_checksum: true,
+            tso4: true,
+            tso6: true,
+            ..Offloads::default()
+        };
         let info = Info {
             model: "none: it answers itself".into(),
             mac: MAC,
@@ -80,7 +88,8 @@ impl Iommu for NoTranslation {
     }
 }
 
-/// A source for which nothing ever comes from outside: its interrupt is a descriptor that nobody writes to.
+/// A source for which nothing ever comes from outside: its interrupt is a descriptor that nobody
+/// writes to.
 fn waiter() -> Result<Waiter, Error> {
     let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
     let fd = fd.map_err(|error| Error::os("creating an eventfd", error))?;
@@ -116,7 +125,11 @@ impl Nic for Reflector {
         Ok(Counters::default())
     }
 
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error> {
         self.info.check_settings(count, settings)?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if mem::replace(&mut *open, true) {
@@ -172,7 +185,8 @@ impl ReflectorQueue {
             }
             took
         });
-        let (mut send, mut reply) = (|frame: &[u8]| send.borrow_mut()(frame), |frame: &[u8]| send.borrow_mut()(frame));
+        let (mut send, mut reply) =
+            (|frame: &[u8]| send.borrow_mut()(frame), |frame: &[u8]| send.borrow_mut()(frame));
         match length {
             Some(length) => {
                 self.peer.take(&self.frame[..length], now, &mut send, &mut reply);
@@ -353,9 +367,18 @@ mod tests {
     #[test]
     fn each_load_goes_through_a_card_that_answers_itself() {
         let card = Reflector::new(4 << 20).unwrap();
-        let mut user = Direct::open(&card, Ipv4Addr::new(10, 9, 2, 1), Ipv4Addr::new(10, 9, 2, 2)).unwrap();
-        let method = Method { time: Duration::from_millis(20), instruction_ns: None, soaker_step: None, cpus: 1 };
-        for (id, name) in ["udp-64-echo-qd1", "udp-64-in", "udp-64-out", "udp-64-echo-qd32"].into_iter().enumerate() {
+        let mut user =
+            Direct::open(&card, Ipv4Addr::new(10, 9, 2, 1), Ipv4Addr::new(10, 9, 2, 2)).unwrap();
+        let method = Method {
+            time: Duration::from_millis(20),
+            instruction_ns: None,
+            soaker_step: None,
+            cpus: 1,
+        };
+        for (id, name) in ["udp-64-echo-qd1", "udp-64-in", "udp-64-out", "udp-64-echo-qd32"]
+            .into_iter()
+            .enumerate()
+        {
             let load = name.parse().unwrap();
             let into = Measurement::new(1, name, "tap-null");
             let measured = measure(&mut user, &load, id as u32, &method, None, into).unwrap();

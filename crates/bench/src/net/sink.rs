@@ -1,6 +1,8 @@
-//! A host that takes bytes of TCP and does nothing with them: the least that can be at the other end of a connection that sends.
+//! A host that takes bytes of TCP and does nothing with them: the least that can be at the other
+//! end of a connection that sends.
 //!
-//! It keeps nothing: on a wire that loses nothing and keeps the order, the last segment that has come says all that there is to answer. Whoever ends a connection is answered that it never was.
+//! It keeps nothing: on a wire that loses nothing and keeps the order, the last segment that has
+//! come says all that there is to answer. Whoever ends a connection is answered that it never was.
 
 use ring3_class::net::{Mac, sum};
 
@@ -13,10 +15,12 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
-/// The options of the answer to a SYN: segments of 1460 bytes, windows in units of sixteen bytes. [RFC 9293 3.2, 7323 2.2]
+/// The options of the answer to a SYN: segments of 1460 bytes, windows in units of sixteen bytes.
+/// [RFC 9293 3.2, 7323 2.2]
 const OPTIONS: [u8; 8] = [2, 4, 0x05, 0xb4, 3, 3, 4, 0];
 
-/// The answer of `mac` to the packet whose first bytes are `frame`; `None` if that is no segment of TCP's over IPv4 without options of IP's, or wants no answer.
+/// The answer of `mac` to the packet whose first bytes are `frame`; `None` if that is no segment of
+/// TCP's over IPv4 without options of IP's, or wants no answer.
 pub fn answer(frame: &[u8], mac: Mac) -> Option<Vec<u8>> {
     let came: &[u8; HEADERS] = frame.first_chunk()?;
     if came[12..15] != [0x08, 0x00, 0x45] || came[IP + 9] != 6 {
@@ -24,7 +28,8 @@ pub fn answer(frame: &[u8], mac: Mac) -> Option<Vec<u8>> {
     }
     let flags = came[TCP + 13];
     let headers = usize::from(came[TCP + 12] >> 4) * 4 + (TCP - IP);
-    let payload = usize::from(u16::from_be_bytes([came[16], came[17]])).saturating_sub(headers) as u32;
+    let payload =
+        usize::from(u16::from_be_bytes([came[16], came[17]])).saturating_sub(headers) as u32;
     let counted = payload + u32::from(flags & (SYN | FIN) != 0);
     if flags & RST != 0 || counted == 0 {
         return None;
@@ -39,7 +44,12 @@ pub fn answer(frame: &[u8], mac: Mac) -> Option<Vec<u8>> {
 }
 
 /// A segment back to where `came` is from.
-fn segment(came: &[u8; HEADERS], mac: Mac, (sequence, next, flags): (u32, u32, u8), options: &[u8]) -> Vec<u8> {
+fn segment(
+    came: &[u8; HEADERS],
+    mac: Mac,
+    (sequence, next, flags): (u32, u32, u8),
+    options: &[u8],
+) -> Vec<u8> {
     let length = (HEADERS - TCP + options.len()) as u16;
     let mut ip = [0; 20];
     ip[0] = 0x45;
@@ -49,7 +59,15 @@ fn segment(came: &[u8; HEADERS], mac: Mac, (sequence, next, flags): (u32, u32, u
     ip[16..].copy_from_slice(&came[26..30]);
     let check = !sum(&ip);
     ip[10..12].copy_from_slice(&check.to_be_bytes());
-    let mut tcp = [&came[36..38], &came[34..36], &sequence.to_be_bytes(), &next.to_be_bytes(), &[0; 8], options].concat();
+    let mut tcp = [
+        &came[36..38],
+        &came[34..36],
+        &sequence.to_be_bytes(),
+        &next.to_be_bytes(),
+        &[0; 8],
+        options,
+    ]
+    .concat();
     (tcp[12], tcp[13]) = ((length as u8 / 4) << 4, flags);
     tcp[14..16].fill(0xff);
     let pseudo = u32::from(sum(&ip[12..])) + 6 + u32::from(length) + u32::from(sum(&tcp));
@@ -77,7 +95,8 @@ mod tests {
 
     /// Flags, what is acknowledged.
     fn answered(frame: &[u8]) -> Option<(u8, u32)> {
-        answer(frame, SINK).map(|answer| (answer[47], u32::from_be_bytes(answer[42..46].try_into().unwrap())))
+        answer(frame, SINK)
+            .map(|answer| (answer[47], u32::from_be_bytes(answer[42..46].try_into().unwrap())))
     }
 
     #[test]
@@ -106,7 +125,10 @@ mod tests {
     fn an_answer_goes_back_where_the_segment_came_from_and_its_sums_are_right() {
         for frame in [came(6, SYN, 0), came(7, ACK, 1448)] {
             let answer = answer(&frame, SINK).unwrap();
-            assert_eq!((&answer[..12], sum(&answer[14..34])), (&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], 0xffff));
+            assert_eq!(
+                (&answer[..12], sum(&answer[14..34])),
+                (&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], 0xffff)
+            );
             assert_eq!(answer[26..38], [10, 9, 0, 2, 10, 9, 0, 1, 0x0f, 0xa9, 0x03, 0xe8]);
             let length = (answer.len() - 34) as u16;
             let pseudo = [&answer[26..34], &[0, 6], &length.to_be_bytes(), &answer[34..]].concat();

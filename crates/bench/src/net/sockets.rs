@@ -32,7 +32,12 @@ impl Sockets {
             socket.set_read_timeout(Some(silence))?;
             Ok(socket)
         };
-        let failed = |error| Error::os(format!("opening sockets of {here}, which must be an address of this machine"), error);
+        let failed = |error| {
+            Error::os(
+                format!("opening sockets of {here}, which must be an address of this machine"),
+                error,
+            )
+        };
         let data = socket(USER_DATA, PEER_DATA, QUIET).map_err(failed)?;
         let talk = socket(USER_TALK, PEER_TALK, AGAIN).map_err(failed)?;
         Ok(Self { data, talk, many: Many::new() })
@@ -72,7 +77,8 @@ impl Sockets {
 
 impl User for Sockets {
     fn ask(&mut self, ask: &Ask) -> Result<Tally, Error> {
-        let question = serde_json::to_vec(ask).map_err(|error| Error::format("a question to the peer", error))?;
+        let question = serde_json::to_vec(ask)
+            .map_err(|error| Error::format("a question to the peer", error))?;
         let (start, mut answer) = (Instant::now(), [0; ROOM]);
         while start.elapsed() < PATIENCE {
             // As long as there is no link, nobody can be reached.
@@ -87,17 +93,28 @@ impl User for Sockets {
                 std::thread::sleep(AGAIN);
             }
         }
-        Err(Error::Invalid(format!("nobody at the other end of the cable answers within {} s", PATIENCE.as_secs())))
+        Err(Error::Invalid(format!(
+            "nobody at the other end of the cable answers within {} s",
+            PATIENCE.as_secs()
+        )))
     }
 
-    fn work(&mut self, load: &Load, time: Duration, begin: &mut dyn FnMut(), end: &mut dyn FnMut()) -> Result<Work, Error> {
+    fn work(
+        &mut self,
+        load: &Load,
+        time: Duration,
+        begin: &mut dyn FnMut(),
+        end: &mut dyn FnMut(),
+    ) -> Result<Work, Error> {
         let failed = |error| Error::os(format!("sending and receiving {load}"), error);
         self.many.prepare(if load.kind == Kind::Out { load.bytes.into() } else { ROOM });
         let (asked, mut seen) = (Instant::now(), Seen::default());
         while load.kind != Kind::Out && seen.packets == 0 {
             match self.turn(load, &mut seen) {
                 Err(error) if !is_silence(&error) => return Err(failed(error)),
-                _ if asked.elapsed() > PATIENCE => return Err(Error::Invalid(format!("{load}: nothing comes"))),
+                _ if asked.elapsed() > PATIENCE => {
+                    return Err(Error::Invalid(format!("{load}: nothing comes")));
+                }
                 _ => {}
             }
         }
@@ -123,7 +140,8 @@ impl User for Sockets {
     }
 
     fn drain(&mut self, load: &Load) -> Result<(), Error> {
-        let load = Load { kind: if load.kind == Kind::Out { Kind::In } else { load.kind }, ..*load };
+        let load =
+            Load { kind: if load.kind == Kind::Out { Kind::In } else { load.kind }, ..*load };
         while self.turn(&load, &mut Seen::default()).is_ok() {}
         Ok(())
     }

@@ -1,7 +1,10 @@
-//! The far end of a cable that speaks TCP: it takes what is sent to it, and sends as fast as is taken.
+//! The far end of a cable that speaks TCP: it takes what is sent to it, and sends as fast as is
+//! taken.
 //!
-//! The stack is smoltcp, without congestion control: a cable loses nothing. It behaves as a host whose card cuts packets and whose kernel puts segments together: it counts up IPv4's identification, and looks at what
-//! has come in batches, for each of which it says once what it has. Answers to single segments would have the sender send single ones, too.
+//! The stack is smoltcp, without congestion control: a cable loses nothing. It behaves as a host
+//! whose card cuts packets and whose kernel puts segments together: it counts up IPv4's
+//! identification, and looks at what has come in batches, for each of which it says once what it
+//! has. Answers to single segments would have the sender send single ones, too.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -29,7 +32,8 @@ const ROOM: usize = 1 << 20;
 const FRAME: usize = 1514;
 /// When what the cable has not taken is tried again.
 const RETRY: Duration = Duration::from_micros(100);
-/// What has come is answered together, as by a host that puts segments together: so many frames, which are 64 KiB, or until nothing has followed for so long.
+/// What has come is answered together, as by a host that puts segments together: so many frames,
+/// which are 64 KiB, or until nothing has followed for so long.
 const BURST: usize = 45;
 const GATHER: Duration = Duration::from_millis(1);
 /// A user of whom nothing was heard for so long is gone.
@@ -39,13 +43,15 @@ const IP: std::ops::Range<usize> = 14..34;
 const ID: usize = 18;
 const SUM: usize = 24;
 
-/// A cable, `name` in `folder`, at whose other end is a host with these addresses, in a network of 24 bits.
+/// A cable, `name` in `folder`, at whose other end is a host with these addresses, in a network of
+/// 24 bits.
 pub fn streams(folder: &Path, name: &str, mac: Mac, ip: Ipv4Addr) -> Result<Wire, Error> {
     Wire::new(folder, name, move |end| serve(end, mac, ip))
 }
 
 fn serve(end: &End, mac: Mac, ip: Ipv4Addr) {
-    let mut line = Line { end, came: VecDeque::new(), frame: vec![0; FRAME], waiting: Vec::new(), id: 0 };
+    let mut line =
+        Line { end, came: VecDeque::new(), frame: vec![0; FRAME], waiting: Vec::new(), id: 0 };
     let config = Config::new(HardwareAddress::Ethernet(EthernetAddress(mac.0)));
     let mut interface = Interface::new(config, &mut line, Instant::now());
     // There is room for one.
@@ -60,12 +66,14 @@ fn serve(end: &End, mac: Mac, ip: Ipv4Addr) {
         }
         // What has just been taken or put is due.
         interface.poll(Instant::now(), &mut line, &mut sockets);
-        let due = interface.poll_delay(Instant::now(), &sockets).map_or(Duration::MAX, Duration::from);
+        let due =
+            interface.poll_delay(Instant::now(), &sockets).map_or(Duration::MAX, Duration::from);
         line.wait(if line.waiting.is_empty() { due } else { RETRY });
     }
 }
 
-/// Takes what has come for a port, or gives it what it can send, and lets the next user connect when one has closed.
+/// Takes what has come for a port, or gives it what it can send, and lets the next user connect
+/// when one has closed.
 fn work(port: u16, socket: &mut Socket<'_>, nothing: &[u8]) {
     if socket.can_send() && port == SOURCE {
         let _ = socket.send_slice(nothing);
@@ -160,7 +168,11 @@ impl Device for Line<'_> {
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Going<'_>> {
-        self.is_free().then_some(Going { end: self.end, waiting: &mut self.waiting, id: &mut self.id })
+        self.is_free().then_some(Going {
+            end: self.end,
+            waiting: &mut self.waiting,
+            id: &mut self.id,
+        })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -231,9 +243,11 @@ mod tests {
     }
 
     #[test]
-    fn who_connects_to_a_port_is_answered_with_a_numbered_segment_and_the_port_listens_again_afterwards() {
+    fn who_connects_to_a_port_is_answered_with_a_numbered_segment_and_the_port_listens_again_afterwards()
+     {
         let folder = tempfile::tempdir().unwrap();
-        let wire = streams(folder.path(), "c", Mac([2, 0, 0, 0, 0, 2]), Ipv4Addr::new(10, 9, 0, 2)).unwrap();
+        let wire = streams(folder.path(), "c", Mac([2, 0, 0, 0, 0, 2]), Ipv4Addr::new(10, 9, 0, 2))
+            .unwrap();
         let card = UnixDatagram::bind(wire.theirs()).unwrap();
         card.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let arp = [
@@ -246,7 +260,10 @@ mod tests {
         let mut frame = vec![0; 2000];
         card.send_to(&arp, wire.ours()).unwrap();
         card.recv(&mut frame).unwrap();
-        assert_eq!((&frame[12..14], &frame[20..22], &frame[28..32]), (&[8, 6][..], &[0, 2][..], &[10, 9, 0, 2][..]));
+        assert_eq!(
+            (&frame[12..14], &frame[20..22], &frame[28..32]),
+            (&[8, 6][..], &[0, 2][..], &[10, 9, 0, 2][..])
+        );
         for (port, last) in [(1000, 1), (1001, 2)] {
             card.send_to(&segment(port, 0x02, 0), wire.ours()).unwrap();
             let length = card.recv(&mut frame).unwrap();
@@ -257,17 +274,25 @@ mod tests {
                 "SYN and ACK: {:x?}",
                 &frame[..length]
             );
-            assert_eq!(frame[ID..ID + 2], u16::to_be_bytes(last + 1), "what is sent is counted, the answer to ARP included");
+            assert_eq!(
+                frame[ID..ID + 2],
+                u16::to_be_bytes(last + 1),
+                "what is sent is counted, the answer to ARP included"
+            );
             let sequence = u32::from_be_bytes(frame[38..42].try_into().unwrap());
             // It is reset, so that the next one may come.
             card.send_to(&segment(port, 0x14, sequence.wrapping_add(1)), wire.ours()).unwrap();
         }
     }
 
-    /// A segment of TCP from a port of 10.9.0.1 to the [`SINK`], with these flags; its number is 1 more behind a SYN.
+    /// A segment of TCP from a port of 10.9.0.1 to the [`SINK`], with these flags; its number is 1
+    /// more behind a SYN.
     fn segment(port: u16, flags: u8, acknowledged: u32) -> Vec<u8> {
         let mut frame = [
-            &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2][..],
+            &[
+                2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0,
+                0, 10, 9, 0, 1, 10, 9, 0, 2,
+            ][..],
             &[0; 20],
         ]
         .concat();

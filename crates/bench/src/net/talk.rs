@@ -1,6 +1,7 @@
 //! What the user and the peer say to each other, over the cable that is measured.
 //!
-//! Questions and answers are JSON in datagrams of their own ports. Every packet of a load begins with a mark: the load's number, the packet's number, and the peer's time.
+//! Questions and answers are JSON in datagrams of their own ports. Every packet of a load begins
+//! with a mark: the load's number, the packet's number, and the peer's time.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,8 @@ pub const AHEAD: u64 = 192;
 /// After so many packets the user tells.
 pub const TELL: u64 = 64;
 
-/// What the user asks. Each is answered with the [`Tally`] of the load so far, and may be asked again.
+/// What the user asks. Each is answered with the [`Tally`] of the load so far, and may be asked
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ask {

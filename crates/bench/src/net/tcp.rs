@@ -50,15 +50,25 @@ impl FromStr for Way {
     }
 }
 
-/// Moves bytes one way in pieces of 64 KiB between this machine and the [far end](super::streams()) at `peer`, and fills in what a byte costs.
-pub fn measure_stream(way: Way, peer: Ipv4Addr, method: &Method, into: Measurement) -> Result<Measurement, Error> {
+/// Moves bytes one way in pieces of 64 KiB between this machine and the [far end](super::streams())
+/// at `peer`, and fills in what a byte costs.
+pub fn measure_stream(
+    way: Way,
+    peer: Ipv4Addr,
+    method: &Method,
+    into: Measurement,
+) -> Result<Measurement, Error> {
     let failed = |error| Error::os(format!("{way} with {peer}"), error);
     let stream = connect(peer, if way == Way::Out { SINK } else { SOURCE })?;
-    stream.set_read_timeout(Some(SILENCE)).and(stream.set_write_timeout(Some(SILENCE))).map_err(failed)?;
+    stream
+        .set_read_timeout(Some(SILENCE))
+        .and(stream.set_write_timeout(Some(SILENCE)))
+        .map_err(failed)?;
     let mut piece = vec![0; PIECE];
     let mut run = |time: Duration, soaker: Option<&Soaker>| {
         let count = || soaker.map_or(0, Soaker::count);
-        let (start, meter, before, held) = (Instant::now(), Meter::start(None), count(), unacknowledged(&stream)?);
+        let (start, meter, before, held) =
+            (Instant::now(), Meter::start(None), count(), unacknowledged(&stream)?);
         // One call at least: a driver of higher priority may keep the processor for longer than a
         // short run, and the time until the first bytes is part of what they cost.
         let mut bytes = 0;
@@ -81,28 +91,43 @@ pub fn measure_stream(way: Way, peer: Ipv4Addr, method: &Method, into: Measureme
     let into = told(into, way, bytes, &before, &Connection::of(&stream).map_err(failed)?);
     close(way, stream);
     let idle = cost.idle.map(|idle| (cost.elapsed * method.cpus as u32).saturating_sub(idle));
-    let busy = soaker.as_ref().map(|soaker| soaker.busy(cost.elapsed, steps)).or(idle).unwrap_or_default();
+    let busy =
+        soaker.as_ref().map(|soaker| soaker.busy(cost.elapsed, steps)).or(idle).unwrap_or_default();
     Ok(filled(into, method, bytes, cost.elapsed, busy))
 }
 
-fn filled(into: Measurement, method: &Method, bytes: u64, elapsed: Duration, busy: Duration) -> Measurement {
+fn filled(
+    into: Measurement,
+    method: &Method,
+    bytes: u64,
+    elapsed: Duration,
+    busy: Duration,
+) -> Measurement {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let into = into.with("mib_s", bytes as f64 / f64::from(1 << 20) / seconds);
     let into = into.with("busy_percent", 100.0 * busy.as_secs_f64() / seconds / method.cpus as f64);
     match method.instruction_ns {
         None => into,
-        Some(nanos) => into.with("bytes_per_instruction", bytes as f64 * nanos / (busy.as_nanos().max(1) as f64)),
+        Some(nanos) => into
+            .with("bytes_per_instruction", bytes as f64 * nanos / (busy.as_nanos().max(1) as f64)),
     }
 }
 
 /// What became of the connection meanwhile, which says how it came to what its bytes cost.
-fn told(into: Measurement, way: Way, bytes: u64, before: &Connection, after: &Connection) -> Measurement {
+fn told(
+    into: Measurement,
+    way: Way,
+    bytes: u64,
+    before: &Connection,
+    after: &Connection,
+) -> Measurement {
     let answers = match way {
         Way::Out => after.received.wrapping_sub(before.received),
         Way::In => after.sent.wrapping_sub(before.sent),
     };
     let into = into.with("bytes_per_answer", bytes as f64 / f64::from(answers.max(1)));
-    let into = into.with("retransmitted", f64::from(after.retransmitted.wrapping_sub(before.retransmitted)));
+    let into = into
+        .with("retransmitted", f64::from(after.retransmitted.wrapping_sub(before.retransmitted)));
     // Of who sends nothing it says nothing.
     if way == Way::In { into } else { into.with("window_kib", after.window as f64 / 1024.0) }
 }
@@ -112,9 +137,14 @@ fn told(into: Measurement, way: Way, bytes: u64, before: &Connection, after: &Co
 pub(super) fn connect(peer: Ipv4Addr, port: u16) -> Result<TcpStream, Error> {
     let start = Instant::now();
     loop {
-        match TcpStream::connect_timeout(&SocketAddrV4::new(peer, port).into(), Duration::from_secs(1)) {
+        match TcpStream::connect_timeout(
+            &SocketAddrV4::new(peer, port).into(),
+            Duration::from_secs(1),
+        ) {
             Ok(stream) => return Ok(stream),
-            Err(error) if start.elapsed() > PATIENCE => return Err(Error::os(format!("connecting to {peer}:{port}"), error)),
+            Err(error) if start.elapsed() > PATIENCE => {
+                return Err(Error::os(format!("connecting to {peer}:{port}"), error));
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
@@ -152,8 +182,12 @@ mod tests {
     fn answers_to_a_sender_are_what_came_and_of_a_receiver_what_went() {
         let before = Connection { window: 1, retransmitted: 1, sent: 100, received: 10 };
         let after = Connection { window: 1 << 20, retransmitted: 3, sent: 120, received: 14 };
-        let of = |way| told(Measurement::new(1, way, "kernel"), way, 1 << 20, &before, &after).values;
-        assert_eq!((of(Way::Out)["bytes_per_answer"], of(Way::In)["bytes_per_answer"]), (262_144.0, 52_428.8));
+        let of =
+            |way| told(Measurement::new(1, way, "kernel"), way, 1 << 20, &before, &after).values;
+        assert_eq!(
+            (of(Way::Out)["bytes_per_answer"], of(Way::In)["bytes_per_answer"]),
+            (262_144.0, 52_428.8)
+        );
         assert_eq!((of(Way::Out)["window_kib"], of(Way::Out)["retransmitted"]), (1024.0, 2.0));
         assert!(!of(Way::In).contains_key("window_kib"));
     }
@@ -166,17 +200,21 @@ mod tests {
             let mut stream = listener.accept().unwrap().0;
             while stream.write_all(&[0; 4096]).is_ok() {}
         });
-        let method = Method { time: Duration::ZERO, instruction_ns: None, soaker_step: None, cpus: 1 };
-        let measured = measure_stream(Way::In, peer, &method, Measurement::new(1, Way::In, "kernel")).unwrap();
+        let method =
+            Method { time: Duration::ZERO, instruction_ns: None, soaker_step: None, cpus: 1 };
+        let measured =
+            measure_stream(Way::In, peer, &method, Measurement::new(1, Way::In, "kernel")).unwrap();
         assert!(measured.values["mib_s"] > 0.0, "{:?}", measured.values);
         source.join().unwrap();
     }
 
     #[test]
     fn bytes_per_instruction_are_of_busy_time_alone() {
-        let method = Method { time: Duration::ZERO, instruction_ns: Some(16.0), soaker_step: None, cpus: 1 };
+        let method =
+            Method { time: Duration::ZERO, instruction_ns: Some(16.0), soaker_step: None, cpus: 1 };
         let into = Measurement::new(1, Way::In, "kernel");
-        let into = filled(into, &method, 1 << 20, Duration::from_secs(1), Duration::from_millis(16));
+        let into =
+            filled(into, &method, 1 << 20, Duration::from_secs(1), Duration::from_millis(16));
         assert_eq!((into.values["mib_s"], into.values["busy_percent"]), (1.0, 1.6));
         assert_eq!(into.values["bytes_per_instruction"], f64::from(1 << 20) / 1e6);
     }

@@ -1,4 +1,5 @@
-//! The far end of a card's cable: a datagram socket of QEMU's, of which each datagram is a frame, and a thread that serves it.
+//! The far end of a card's cable: a datagram socket of QEMU's, of which each datagram is a frame,
+//! and a thread that serves it.
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
@@ -25,15 +26,22 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A cable with the sockets `name.peer`, ours, and `name.card`, the card's, which need not be there yet, in `folder`. `serve` runs until its end is over.
-    pub fn new(folder: &Path, name: &str, serve: impl FnOnce(&End) + Send + 'static) -> Result<Self, Error> {
+    /// A cable with the sockets `name.peer`, ours, and `name.card`, the card's, which need not be
+    /// there yet, in `folder`. `serve` runs until its end is over.
+    pub fn new(
+        folder: &Path,
+        name: &str,
+        serve: impl FnOnce(&End) + Send + 'static,
+    ) -> Result<Self, Error> {
         let [ours, theirs] = ["peer", "card"].map(|end| folder.join(format!("{name}.{end}")));
         let failed = |error| Error::os(format!("making the cable's end {}", ours.display()), error);
         let socket = UnixDatagram::bind(&ours).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let end = End { socket, card: theirs.clone(), asker: RefCell::new(None), stop: stop.clone() };
-        let thread = thread::Builder::new().name(name.into()).spawn(move || serve(&end)).map_err(failed)?;
+        let end =
+            End { socket, card: theirs.clone(), asker: RefCell::new(None), stop: stop.clone() };
+        let thread =
+            thread::Builder::new().name(name.into()).spawn(move || serve(&end)).map_err(failed)?;
         Ok(Self { ours, theirs, stop, thread: Some(thread) })
     }
 
@@ -82,14 +90,18 @@ impl End {
         }
     }
 
-    /// Sends a frame: false if it was not taken. A card that is not there, and one whose queue is full, take nothing.
+    /// Sends a frame: false if it was not taken. A card that is not there, and one whose queue is
+    /// full, take nothing.
     pub fn send(&self, frame: &[u8]) -> bool {
         self.socket.send_to(frame, &self.card).is_ok()
     }
 
     /// Sends a frame to whoever the last one was from.
     pub fn reply(&self, frame: &[u8]) -> bool {
-        self.asker.borrow().as_ref().is_some_and(|asker| self.socket.send_to_addr(frame, asker).is_ok())
+        self.asker
+            .borrow()
+            .as_ref()
+            .is_some_and(|asker| self.socket.send_to_addr(frame, asker).is_ok())
     }
 
     /// Whether the thread shall end.
@@ -100,6 +112,9 @@ impl End {
     /// Until something comes, for at most `limit`, or until somebody shall look whether it is over.
     pub fn wait(&self, limit: Duration) {
         // Interrupted or not, the next turn looks.
-        let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Timespec::try_from(limit.min(LOOK)).ok().as_ref());
+        let _ = poll(
+            &mut [PollFd::new(&self.socket, PollFlags::IN)],
+            Timespec::try_from(limit.min(LOOK)).ok().as_ref(),
+        );
     }
 }

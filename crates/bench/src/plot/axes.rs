@@ -1,4 +1,5 @@
-//! Panels of curves with two axes: what was reached on the left one, in its unit, and processor utilisation on the right one, in percent.
+//! Panels of curves with two axes: what was reached on the left one, in its unit, and processor
+//! utilisation on the right one, in percent.
 
 use super::svg::{Anchor, Svg, line_width};
 use super::{rounded_tick, tick};
@@ -57,7 +58,10 @@ impl Figure<'_> {
         let mut svg = Svg::new(width + 2.0 * MARGIN, HEAD + rows as f64 * PANEL.1 + MARGIN);
         self.head(&mut svg, &line);
         for (index, panel) in panels.iter().enumerate() {
-            let origin = (MARGIN + (index % columns) as f64 * PANEL.0, HEAD + (index / columns) as f64 * PANEL.1);
+            let origin = (
+                MARGIN + (index % columns) as f64 * PANEL.0,
+                HEAD + (index / columns) as f64 * PANEL.1,
+            );
             panel.draw(&mut svg, origin, self.units);
         }
         svg.finish()
@@ -100,7 +104,12 @@ impl Panel<'_> {
             svg.text((left - 5.0, y + 3.5), 10, Anchor::End, &rounded_tick(value));
         }
         for percent in [0, 20, 40, 60, 80, 100] {
-            svg.text((right + 5.0, y(f64::from(percent) / 100.0) + 3.5), 10, Anchor::Start, &percent.to_string());
+            svg.text(
+                (right + 5.0, y(f64::from(percent) / 100.0) + 3.5),
+                10,
+                Anchor::Start,
+                &percent.to_string(),
+            );
         }
         for (share, text) in &self.ticks {
             svg.line((x(*share), base), (x(*share), base + 4.0), "#222222");
@@ -110,7 +119,9 @@ impl Panel<'_> {
         svg.text((left - 40.0, y(1.0) - 8.0), 10, Anchor::Start, left_unit);
         svg.text((right + 24.0, y(1.0) - 8.0), 10, Anchor::End, "CPU, %");
         svg.text(((left + right) / 2.0, base + 32.0), 10, Anchor::Middle, below_unit);
-        for (points, (_, _, colour, dashes), width) in self.curves.iter().filter(|(points, ..)| !points.is_empty()) {
+        for (points, (_, _, colour, dashes), width) in
+            self.curves.iter().filter(|(points, ..)| !points.is_empty())
+        {
             let points: Vec<_> = points.iter().map(|&(along, up)| (x(along), y(up))).collect();
             svg.curve(&points, colour, *width, dashes);
         }

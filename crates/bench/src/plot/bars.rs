@@ -37,7 +37,8 @@ impl Bars<'_> {
             "{quick}{}; lines from the smallest to the largest; {}, Linux {}, {clock}",
             self.source, lab.disk, lab.kernel
         );
-        let mut svg = Svg::new((NAMES + WIDTH + VALUE).max(line_width(&line)) + 2.0 * MARGIN, base + 40.0);
+        let mut svg =
+            Svg::new((NAMES + WIDTH + VALUE).max(line_width(&line)) + 2.0 * MARGIN, base + 40.0);
         let largest = rows.iter().map(|row| row.summary.max).fold(0.0, f64::max);
         let end = (largest / tick(largest)).ceil().max(1.0) * tick(largest);
         let x = |value: f64| MARGIN + NAMES + value / end * WIDTH;
@@ -58,7 +59,12 @@ impl Bars<'_> {
             svg.text((MARGIN + NAMES - 8.0, y + 11.0), 11, Anchor::End, &(self.name)(row));
             svg.rect(x(0.0), y, x(row.summary.median) - x(0.0), 14.0, colour);
             svg.line((x(row.summary.min), y + 7.0), (x(row.summary.max), y + 7.0), "#000000");
-            svg.text((x(row.summary.max) + 6.0, y + 11.0), 10, Anchor::Start, &(self.label)(report, row));
+            svg.text(
+                (x(row.summary.max) + 6.0, y + 11.0),
+                10,
+                Anchor::Start,
+                &(self.label)(report, row),
+            );
         }
         svg.finish()
     }

@@ -1,13 +1,13 @@
-//! Throughput and processor utilisation over the transfer size, as in Figure 2 of Leslie et al. 2005: throughput rises, on the left
-//! axis, utilisation falls, on the right one.
+//! Throughput and processor utilisation over the transfer size, as in Figure 2 of Leslie et al.
+//! 2005: throughput rises, on the left axis, utilisation falls, on the right one.
 
 use super::axes::{Figure, Key, Panel, THICK, THIN, round_up};
 use crate::report::Report;
 use crate::stats::Summary;
 use crate::workload::{SECTOR, Workload};
 
-/// The placements with their names, colours and dashes. ublk's floor is what the kernel's disk would cost through ublk, had its driver
-/// no work to do at all.
+/// The placements with their names, colours and dashes. ublk's floor is what the kernel's disk
+/// would cost through ublk, had its driver no work to do at all.
 const PLACEMENTS: [Key; 4] = [
     ("kernel", "kernel's driver", "#555555", "none"),
     ("process-adaptive", "ring3 in process", "#0072b2", "2 3"),
@@ -29,7 +29,8 @@ const BUSY: [&str; 2] = ["busy_percent", "soaked_busy_percent"];
 
 /// Draws a panel for each report, two in a row.
 pub fn draw(reports: &[Report]) -> String {
-    FIGURE.draw(&reports.iter().map(panel).collect::<Vec<_>>(), if reports.len() > 1 { 2 } else { 1 })
+    FIGURE
+        .draw(&reports.iter().map(panel).collect::<Vec<_>>(), if reports.len() > 1 { 2 } else { 1 })
 }
 
 /// Sectors and value, in the order of the sectors.
@@ -37,22 +38,32 @@ type Curve = Vec<(f64, f64)>;
 
 /// The medians of a metric in a placement, over the sectors of a transfer.
 pub fn curve(report: &Report, placement: &str, metric: &str) -> Curve {
-    let sectors = |name: &str| name.parse::<Workload>().ok().map(|load| f64::from(load.bytes / SECTOR));
+    let sectors =
+        |name: &str| name.parse::<Workload>().ok().map(|load| f64::from(load.bytes / SECTOR));
     let rows = report.rows.iter().filter(|row| row.placement == placement && row.metric == metric);
-    let mut curve: Curve = rows.filter_map(|row| Some((sectors(&row.workload)?, row.summary.median))).collect();
+    let mut curve: Curve =
+        rows.filter_map(|row| Some((sectors(&row.workload)?, row.summary.median))).collect();
     curve.sort_by(|a, b| a.0.total_cmp(&b.0));
     curve
 }
 
-/// Utilisation in a placement. That of ublk's floor is its work for as many requests as the kernel's driver served in the same time.
+/// Utilisation in a placement. That of ublk's floor is its work for as many requests as the
+/// kernel's driver served in the same time.
 fn utilisation(report: &Report, placement: &str) -> Curve {
     if placement == "ublk-null" {
         let costs = curve(report, placement, "busy_us_per_op");
         let rates = curve(report, "kernel", "iops");
-        let at = |size: f64| rates.iter().find(|(sectors, _)| *sectors == size).map(|(_, rate)| *rate);
-        return costs.into_iter().filter_map(|(size, cost)| Some((size, (at(size)? * cost / 1e4).min(100.0)))).collect();
+        let at =
+            |size: f64| rates.iter().find(|(sectors, _)| *sectors == size).map(|(_, rate)| *rate);
+        return costs
+            .into_iter()
+            .filter_map(|(size, cost)| Some((size, (at(size)? * cost / 1e4).min(100.0))))
+            .collect();
     }
-    BUSY.into_iter().map(|metric| curve(report, placement, metric)).find(|curve| !curve.is_empty()).unwrap_or_default()
+    BUSY.into_iter()
+        .map(|metric| curve(report, placement, metric))
+        .find(|curve| !curve.is_empty())
+        .unwrap_or_default()
 }
 
 fn panel(report: &Report) -> Panel<'_> {
@@ -62,11 +73,20 @@ fn panel(report: &Report) -> Panel<'_> {
     // Powers of two along the axis of sizes.
     let end = points.iter().map(|point| point.0).fold(1.0, f64::max).log2().ceil().max(1.0);
     let of = |points: Curve, key: Key, top: f64, width| {
-        (points.into_iter().map(|(sectors, value)| (sectors.log2() / end, value / top)).collect(), key, width)
+        (
+            points
+                .into_iter()
+                .map(|(sectors, value)| (sectors.log2() / end, value / top))
+                .collect(),
+            key,
+            width,
+        )
     };
     let reached = drawn().map(|key| of(curve(report, key.0, "mib_s"), key, top, THICK));
     let busy = PLACEMENTS.into_iter().map(|key| of(utilisation(report, key.0), key, 100.0, THIN));
-    let ticks = (0..=end as u32).map(|power| (f64::from(power) / end, (1u64 << power).to_string())).collect();
+    let ticks = (0..=end as u32)
+        .map(|power| (f64::from(power) / end, (1u64 << power).to_string()))
+        .collect();
     Panel { report, top, ticks, curves: reached.chain(busy).collect() }
 }
 
@@ -83,11 +103,18 @@ mod tests {
     fn report() -> Report {
         let at = |sectors, placement: &str, mib_s, busy| {
             let one = Measurement::new(1, Workload::reading(sectors), placement);
-            one.with("mib_s", mib_s).with("busy_percent", busy).with("iops", 1000.0).with("busy_us_per_op", 300.0)
+            one.with("mib_s", mib_s)
+                .with("busy_percent", busy)
+                .with("iops", 1000.0)
+                .with("busy_us_per_op", 300.0)
         };
         let lab = Lab { disk: "ahci, slow".into(), instruction_ns: 8, ..Lab::default() };
-        let rows =
-            [at(8, "kernel", 16.0, 40.0), at(1, "kernel", 2.0, 52.0), at(1, "export", 2.0, 61.0), at(1, "ublk-null", 9.0, 100.0)];
+        let rows = [
+            at(8, "kernel", 16.0, 40.0),
+            at(1, "kernel", 2.0, 52.0),
+            at(1, "export", 2.0, 61.0),
+            at(1, "ublk-null", 9.0, 100.0),
+        ];
         Report::new("leslie", lab, &rows)
     }
 
@@ -104,7 +131,10 @@ mod tests {
     #[test]
     fn a_panel_says_which_disk_and_which_clock_it_is() {
         let text = draw(&[report()]);
-        assert!(text.contains("ahci, slow; instruction time, 8 ns each") && text.contains("polyline"), "{text}");
+        assert!(
+            text.contains("ahci, slow; instruction time, 8 ns each") && text.contains("polyline"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -12,7 +12,9 @@ pub fn draw(report: &Report) -> String {
         metric: "process_us_mean",
         name: |row| row.workload.clone(),
         label: |report, row| {
-            let late = report.get(&row.workload, &row.placement, "process_us_p99").map_or(0.0, |late| late.median);
+            let late = report
+                .get(&row.workload, &row.placement, "process_us_p99")
+                .map_or(0.0, |late| late.median);
             format!("{} (99 %: {})", rounded(row.summary.median), rounded(late))
         },
     };
@@ -26,7 +28,9 @@ mod tests {
 
     #[test]
     fn each_condition_has_a_bar_with_its_mean_and_what_most_are_below() {
-        let one = Measurement::new(1, "irq-idle", "process").with("process_us_mean", 20.8).with("process_us_p99", 31.0);
+        let one = Measurement::new(1, "irq-idle", "process")
+            .with("process_us_mean", 20.8)
+            .with("process_us_p99", 31.0);
         let text = draw(&Report::new("irq-delay", Lab::default(), &[one]));
         assert!(text.contains(">irq-idle<") && text.contains("20.8 (99 %: 31.0)"), "{text}");
         assert!(draw(&Report::new("irq-delay", Lab::default(), &[])).ends_with("</svg>\n"));

@@ -1,4 +1,6 @@
-//! Echo throughput and processor utilisation over the offered load, as in Figure 4 of Leslie et al. 2005: throughput rises on the left axis until something is exhausted, utilisation on the right one.
+//! Echo throughput and processor utilisation over the offered load, as in Figure 4 of Leslie et al.
+//! 2005: throughput rises on the left axis until something is exhausted, utilisation on the right
+//! one.
 
 use super::axes::{Figure, Key, Panel, THICK, THIN, round_up, ticks};
 use super::rounded_tick;
@@ -33,20 +35,26 @@ fn curve(report: &Report, placement: &str, metric: &str) -> Vec<(f64, f64)> {
         workload.parse::<Load>().ok()?.rate()?;
         Some((report.get(workload, placement, "offered_mbit_s")?.median, value))
     };
-    let mut curve: Vec<_> = rows.filter_map(|row| point(&row.workload, row.summary.median)).collect();
+    let mut curve: Vec<_> =
+        rows.filter_map(|row| point(&row.workload, row.summary.median)).collect();
     curve.sort_by(|a, b| a.0.total_cmp(&b.0));
     curve
 }
 
 fn panel(report: &Report) -> Panel<'_> {
     let all = PLACEMENTS.iter().flat_map(|(name, ..)| curve(report, name, "mbit_s"));
-    let most = all.fold((0.0_f64, 0.0_f64), |most, point| (most.0.max(point.0), most.1.max(point.1)));
+    let most =
+        all.fold((0.0_f64, 0.0_f64), |most, point| (most.0.max(point.0), most.1.max(point.1)));
     let (end, top) = (round_up(most.0), round_up(most.1));
     let of = |key: Key, metric: &str, top: f64, width| {
-        let points = curve(report, key.0, metric).into_iter().map(|(offered, value)| (offered / end, value / top));
+        let points = curve(report, key.0, metric)
+            .into_iter()
+            .map(|(offered, value)| (offered / end, value / top));
         (points.collect(), key, width)
     };
-    let curves = PLACEMENTS.into_iter().flat_map(|key| [of(key, "mbit_s", top, THICK), of(key, "busy_percent", 100.0, THIN)]);
+    let curves = PLACEMENTS
+        .into_iter()
+        .flat_map(|key| [of(key, "mbit_s", top, THICK), of(key, "busy_percent", 100.0, THIN)]);
     let ticks = ticks(end).map(|value| (value / end, rounded_tick(value))).collect();
     Panel { report, top, ticks, curves: curves.collect() }
 }
@@ -74,14 +82,23 @@ mod tests {
     #[test]
     fn a_panel_says_which_card_and_which_clock_it_is() {
         let text = draw(&[report()]);
-        assert!(text.contains("e1000e; instruction time, 8 ns each") && text.contains("polyline"), "{text}");
+        assert!(
+            text.contains("e1000e; instruction time, 8 ns each") && text.contains("polyline"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_figure_is_wide_enough_for_its_second_line() {
         let lab = Lab { kernel: "6.12.117+deb12-amd64".repeat(9), ..Lab::default() };
         let text = draw(&[Report::new("udp-echo", lab.clone(), &[])]);
-        let width: f64 = text.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().parse().unwrap();
+        let width: f64 = text
+            .split("width=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next())
+            .unwrap()
+            .parse()
+            .unwrap();
         assert!(text.contains(&lab.kernel) && width > 6.0 * lab.kernel.len() as f64, "{width}");
     }
 

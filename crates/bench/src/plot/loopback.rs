@@ -1,4 +1,5 @@
-//! Packets per second between two cards, a bar for each load and placement, with the latency of most.
+//! Packets per second between two cards, a bar for each load and placement, with the latency of
+//! most.
 
 use super::bars::Bars;
 use crate::report::Report;
@@ -12,7 +13,9 @@ pub fn draw(report: &Report) -> String {
         metric: "packets_s",
         name: |row| format!("{}, {}", row.workload, row.placement),
         label: |report, row| match report.get(&row.workload, &row.placement, "latency_us_p99") {
-            Some(late) => format!("{} (99 %: {} us)", rounded(row.summary.median), rounded(late.median)),
+            Some(late) => {
+                format!("{} (99 %: {} us)", rounded(row.summary.median), rounded(late.median))
+            }
             None => rounded(row.summary.median),
         },
     };
@@ -26,11 +29,16 @@ mod tests {
 
     #[test]
     fn kernel_ring3_and_dpdk_have_a_colour_each_and_rounds_a_line() {
-        let one = |placement: &str, value| Measurement::new(1, "loop-60-stream", placement).with("packets_s", value);
+        let one = |placement: &str, value| {
+            Measurement::new(1, "loop-60-stream", placement).with("packets_s", value)
+        };
         let all = ["kernel", "process", "dpdk"].map(|placement| one(placement, 500.0));
         let text = draw(&Report::new("loopback", Lab::default(), &all));
-        let mut colours: Vec<_> =
-            text.lines().filter(|line| line.starts_with("<rect")).filter_map(|line| line.split("fill=").nth(1)).collect();
+        let mut colours: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with("<rect"))
+            .filter_map(|line| line.split("fill=").nth(1))
+            .collect();
         colours.dedup();
         assert!(colours.len() >= 3, "{text}");
         assert_eq!(text.matches("#000000").count(), 3, "{text}");
@@ -38,8 +46,14 @@ mod tests {
 
     #[test]
     fn a_bar_has_the_latency_of_most_if_that_is_known() {
-        let one = |placement: &str| Measurement::new(1, "loop-60-stream", placement).with("packets_s", 500.0);
-        let text = draw(&Report::new("loopback", Lab::default(), &[one("kernel").with("latency_us_p99", 31.0), one("dpdk")]));
+        let one = |placement: &str| {
+            Measurement::new(1, "loop-60-stream", placement).with("packets_s", 500.0)
+        };
+        let text = draw(&Report::new(
+            "loopback",
+            Lab::default(),
+            &[one("kernel").with("latency_us_p99", 31.0), one("dpdk")],
+        ));
         assert!(text.contains("500 (99 %: 31.0 us)") && text.contains(">500<"), "{text}");
     }
 }

@@ -1,7 +1,9 @@
-//! A report as a figure: one panel for each clock, workload and metric, one bar for each placement; or curves over sizes.
+//! A report as a figure: one panel for each clock, workload and metric, one bar for each placement;
+//! or curves over sizes.
 //!
-//! Bars are medians and start at zero; the thin line on a bar reaches from the smallest to the largest round. Beside a bar stands its
-//! median, and its ratio to the best of the kernel's placements, which has an asterisk.
+//! Bars are medians and start at zero; the thin line on a bar reaches from the smallest to the
+//! largest round. Beside a bar stands its median, and its ratio to the best of the kernel's
+//! placements, which has an asterisk.
 
 mod axes;
 mod bars;
@@ -31,10 +33,11 @@ use crate::table::rounded;
 use crate::workload::STANDARD;
 
 /// The rows of panels; one without data is left out.
-const ROWS: [&str; 5] = ["iops", "cpu_us_per_op", "instructions_per_op", "busy_percent", "latency_us_p50"];
+const ROWS: [&str; 5] =
+    ["iops", "cpu_us_per_op", "instructions_per_op", "busy_percent", "latency_us_p50"];
 
-/// The colours of the placements, which stay apart in grey and for the colour-blind; what fio did is paler.
-/// [Okabe, Ito: Color Universal Design, 2008]
+/// The colours of the placements, which stay apart in grey and for the colour-blind; what fio did
+/// is paler. [Okabe, Ito: Color Universal Design, 2008]
 fn colour(placement: Placement) -> &'static str {
     match (placement.driver(), placement) {
         (Driver::Kernel(_), _) if placement.is_fio() => "#bbbbbb",
@@ -84,14 +87,23 @@ struct Bar<'a> {
 pub fn draw(reports: &[Report]) -> String {
     let rows: Vec<Vec<Panel>> = reports.iter().flat_map(rows_of).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1).max(1) as f64;
-    let heights: Vec<f64> = rows.iter().map(|row| TITLE + placements(row).len() as f64 * SLOT + TICKS).collect();
-    let mut svg = Svg::new(NAMES + columns * PANEL + 2.0 * MARGIN, HEAD + heights.iter().sum::<f64>() + MARGIN);
+    let heights: Vec<f64> =
+        rows.iter().map(|row| TITLE + placements(row).len() as f64 * SLOT + TICKS).collect();
+    let mut svg = Svg::new(
+        NAMES + columns * PANEL + 2.0 * MARGIN,
+        HEAD + heights.iter().sum::<f64>() + MARGIN,
+    );
     head(&mut svg, reports);
     let mut y = HEAD;
     for (panels, height) in rows.iter().zip(heights) {
         let names = placements(panels);
         for (index, placement) in names.iter().enumerate() {
-            svg.text((MARGIN + NAMES - 8.0, y + TITLE + index as f64 * SLOT + 9.5), 11, Anchor::End, placement.name());
+            svg.text(
+                (MARGIN + NAMES - 8.0, y + TITLE + index as f64 * SLOT + 9.5),
+                11,
+                Anchor::End,
+                placement.name(),
+            );
         }
         for (column, panel) in panels.iter().enumerate() {
             panel.draw(&mut svg, (MARGIN + NAMES + column as f64 * PANEL, y), &names);
@@ -103,7 +115,9 @@ pub fn draw(reports: &[Report]) -> String {
 
 /// The placements of a row of panels.
 fn placements(panels: &[Panel]) -> Vec<Placement> {
-    let drawn = |placement: &Placement| panels.iter().any(|panel| panel.bars.iter().any(|bar| bar.placement == *placement));
+    let drawn = |placement: &Placement| {
+        panels.iter().any(|panel| panel.bars.iter().any(|bar| bar.placement == *placement))
+    };
     Placement::ALL.into_iter().filter(drawn).collect()
 }
 
@@ -111,7 +125,12 @@ fn rows_of(report: &Report) -> Vec<Vec<Panel<'_>>> {
     // The papers' loads are among the standard ones, too.
     let papers = work::LOADS.iter().filter(|load| !STANDARD.contains(load));
     let loads: Vec<&str> = STANDARD.iter().chain(papers).copied().collect();
-    let row = |metric| loads.iter().filter_map(|workload| panel(report, workload, suited(workload, metric))).collect();
+    let row = |metric| {
+        loads
+            .iter()
+            .filter_map(|workload| panel(report, workload, suited(workload, metric)))
+            .collect()
+    };
     ROWS.into_iter().map(row).filter(|panels: &Vec<Panel>| !panels.is_empty()).collect()
 }
 
@@ -135,7 +154,11 @@ fn panel<'a>(report: &'a Report, workload: &str, metric: &str) -> Option<Panel<'
         "latency_us_p50" => "latency, median".into(),
         other => other.to_owned(),
     };
-    let panel = Panel { title: format!("{workload}, {}", clock(report)), axis: format!("{name}, {}", unit(metric)), bars };
+    let panel = Panel {
+        title: format!("{workload}, {}", clock(report)),
+        axis: format!("{name}, {}", unit(metric)),
+        bars,
+    };
     (!panel.bars.is_empty()).then_some(panel)
 }
 
@@ -144,8 +167,16 @@ fn clock(report: &Report) -> &'static str {
 }
 
 /// A median, with its ratio to the kernel's best, which has an asterisk.
-fn label(report: &Report, workload: &str, placement: Placement, metric: &str, summary: &Summary) -> String {
-    let ratio = report.ratio_to_best(workload, placement.name(), metric).map(|ratio| format!(" ({ratio:.2}x)"));
+fn label(
+    report: &Report,
+    workload: &str,
+    placement: Placement,
+    metric: &str,
+    summary: &Summary,
+) -> String {
+    let ratio = report
+        .ratio_to_best(workload, placement.name(), metric)
+        .map(|ratio| format!(" ({ratio:.2}x)"));
     let best = report.best_kernel(workload, metric, placement.is_fio()) == Some(placement.name());
     let mark = ratio.unwrap_or_else(|| if best { " *".into() } else { String::new() });
     rounded(summary.median) + &mark
@@ -154,12 +185,14 @@ fn label(report: &Report, workload: &str, placement: Placement, metric: &str, su
 fn head(svg: &mut Svg, reports: &[Report]) {
     let Some(first) = reports.first() else { return };
     let of = |report: &Report| report.rows.iter().map(|row| row.summary.rounds).max().unwrap_or(0);
-    let rounds: Vec<_> = reports.iter().map(|report| format!("{} by {}", of(report), clock(report))).collect();
+    let rounds: Vec<_> =
+        reports.iter().map(|report| format!("{} by {}", of(report), clock(report))).collect();
     let title = format!("{}: the same device, its driver in different places", first.bench);
     svg.text((MARGIN, 26.0), 16, Anchor::Start, &title);
     let lab = &first.lab;
     let line = format!(
-        "Linux {}, QEMU {}; medians of rounds: {}; lines from the smallest to the largest; ratios to the kernel's best (*)",
+        "Linux {}, QEMU {}; medians of rounds: {}; lines from the smallest to the largest; ratios \
+        to the kernel's best (*)",
         lab.kernel,
         lab.qemu,
         rounds.join(", ")
@@ -183,10 +216,16 @@ impl Panel<'_> {
             svg.text((scale(value), base + 13.0), 10, Anchor::Middle, &rounded_tick(value));
         }
         for bar in &self.bars {
-            let Some(index) = names.iter().position(|name| *name == bar.placement) else { continue };
+            let Some(index) = names.iter().position(|name| *name == bar.placement) else {
+                continue;
+            };
             let (slot, summary) = (top + index as f64 * SLOT, bar.summary);
             svg.rect(x, slot, scale(summary.median) - x, BAR, colour(bar.placement));
-            svg.line((scale(summary.min), slot + BAR / 2.0), (scale(summary.max), slot + BAR / 2.0), "#000000");
+            svg.line(
+                (scale(summary.min), slot + BAR / 2.0),
+                (scale(summary.max), slot + BAR / 2.0),
+                "#000000",
+            );
             svg.text((scale(summary.max) + 4.0, slot + 9.0), 10, Anchor::Start, &bar.label);
         }
         svg.line((x, top - 3.0), (x, base), "#222222");
@@ -216,7 +255,9 @@ mod tests {
     use crate::report::{Lab, Measurement};
 
     fn report(mode: &str, metric: &str) -> Report {
-        let one = |placement: &str, value| Measurement::new(1, "randread-4k-qd32", placement).with(metric, value);
+        let one = |placement: &str, value| {
+            Measurement::new(1, "randread-4k-qd32", placement).with(metric, value)
+        };
         let lab = Lab { mode: mode.into(), ..Lab::default() };
         Report::new("disk", lab, &[one("kernel", 43_000.0), one("process", 397_000.0)])
     }
@@ -224,32 +265,48 @@ mod tests {
     #[test]
     fn both_clocks_stand_in_one_figure_and_say_which_they_are() {
         let text = draw(&[report("wall", "iops"), report("instructions", "instructions_per_op")]);
-        assert!(text.contains("randread-4k-qd32, wall clock") && text.contains("randread-4k-qd32, instruction time"));
+        assert!(
+            text.contains("randread-4k-qd32, wall clock")
+                && text.contains("randread-4k-qd32, instruction time")
+        );
         assert!(text.contains(">requests, 1/s<") && text.contains(">per request, instructions<"));
     }
 
     #[test]
     fn each_clock_has_its_own_number_of_rounds() {
-        let again = |round| Measurement::new(round, "randread-4k-qd32", "kernel").with("iops", 43_000.0);
+        let again =
+            |round| Measurement::new(round, "randread-4k-qd32", "kernel").with("iops", 43_000.0);
         let wall = Report::new("disk", Lab::default(), &[again(1), again(2)]);
         let text = draw(&[report("instructions", "instructions_per_op"), wall]);
-        assert!(text.contains("medians of rounds: 1 by instruction time, 2 by wall clock;"), "{text}");
+        assert!(
+            text.contains("medians of rounds: 1 by instruction time, 2 by wall clock;"),
+            "{text}"
+        );
     }
 
     #[test]
     fn bars_have_names_and_values() {
         let text = draw(&[report("wall", "iops")]);
-        assert!(text.contains(">process<") && text.contains(">397.0 k (9.23x)<") && text.contains(">43.0 k *<"));
+        assert!(
+            text.contains(">process<")
+                && text.contains(">397.0 k (9.23x)<")
+                && text.contains(">43.0 k *<")
+        );
     }
 
     #[test]
     fn a_load_has_one_column() {
-        assert_eq!(draw(&[report("wall", "iops")]).matches("randread-4k-qd32, wall clock").count(), 1);
+        assert_eq!(
+            draw(&[report("wall", "iops")]).matches("randread-4k-qd32, wall clock").count(),
+            1
+        );
     }
 
     #[test]
     fn ticks_are_round_numbers_and_at_most_five() {
-        for (largest, step) in [(397_000.0, 100_000.0), (9.0, 2.0), (0.03, 0.01), (5.0, 1.0), (0.0, 1.0)] {
+        for (largest, step) in
+            [(397_000.0, 100_000.0), (9.0, 2.0), (0.03, 0.01), (5.0, 1.0), (0.0, 1.0)]
+        {
             assert!((tick(largest) - step).abs() < step * 1e-9, "{largest}: {}", tick(largest));
         }
     }

@@ -1,4 +1,5 @@
-//! Where one request's time goes: a bar for each placement, its steps one after the other, as in Figure 5 of Chubb 2004.
+//! Where one request's time goes: a bar for each placement, its steps one after the other, as in
+//! Figure 5 of Chubb 2004.
 
 use super::svg::{Anchor, Svg};
 use super::{rounded_tick, tick};
@@ -6,11 +7,15 @@ use crate::report::Report;
 use crate::table::rounded;
 use crate::trace::timeline::STEPS;
 
-/// Colours of the steps, in their order; those of one kind are alike. [Okabe, Ito: Color Universal Design, 2008]
-const COLOURS: [&str; 10] =
-    ["#0072b2", "#e6c84c", "#4c9ed6", "#dddddd", "#d55e00", "#e6c84c", "#009e73", "#cc79a7", "#e6c84c", "#88c5e8"];
+/// Colours of the steps, in their order; those of one kind are alike. [Okabe, Ito: Color Universal
+/// Design, 2008]
+const COLOURS: [&str; 10] = [
+    "#0072b2", "#e6c84c", "#4c9ed6", "#dddddd", "#d55e00", "#e6c84c", "#009e73", "#cc79a7",
+    "#e6c84c", "#88c5e8",
+];
 
-/// The step that is the device's own, drawn shorter than it is: it is the disk's model, and no driver changes it.
+/// The step that is the device's own, drawn shorter than it is: it is the disk's model, and no
+/// driver changes it.
 const DEVICE: &str = "device_us";
 
 const WIDTH: f64 = 1000.0;
@@ -30,7 +35,8 @@ const GAP: f64 = 40.0;
 
 /// Draws a group of bars for each report.
 pub fn draw(reports: &[Report]) -> String {
-    let groups: Vec<(&Report, Vec<Bar>)> = reports.iter().map(|report| (report, bars(report))).collect();
+    let groups: Vec<(&Report, Vec<Bar>)> =
+        reports.iter().map(|report| (report, bars(report))).collect();
     let rows: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
     let height = HEAD + rows as f64 * ROW + groups.len() as f64 * (TITLE + AXIS) + MARGIN;
     let mut svg = Svg::new(WIDTH + 2.0 * MARGIN, height);
@@ -56,10 +62,16 @@ fn bars(report: &Report) -> Vec<Bar> {
         }
     });
     let steps = |placement: &str| {
-        let at = |(index, (metric, _)): (usize, &(&str, &str))| Some((index, median(report, placement, metric)?));
+        let at = |(index, (metric, _)): (usize, &(&str, &str))| {
+            Some((index, median(report, placement, metric)?))
+        };
         STEPS.iter().enumerate().filter_map(at).collect::<Vec<_>>()
     };
-    placements.into_iter().map(|name| (name.to_owned(), steps(name))).filter(|(_, steps)| !steps.is_empty()).collect()
+    placements
+        .into_iter()
+        .map(|name| (name.to_owned(), steps(name)))
+        .filter(|(_, steps)| !steps.is_empty())
+        .collect()
 }
 
 /// A metric's median under the load that is cut into steps.
@@ -71,7 +83,8 @@ fn head(svg: &mut Svg, reports: &[Report]) {
     let Some(first) = reports.first() else { return };
     svg.text((MARGIN, 26.0), 16, Anchor::Start, "Where the time of a 4 KiB read goes");
     let line = format!(
-        "after Chubb 2004, Figure 5; Linux {}, QEMU {}; medians; the device's own time (grey) is not to scale; events cost time, too",
+        "after Chubb 2004, Figure 5; Linux {}, QEMU {}; medians; the device's own time (grey) is \
+        not to scale; events cost time, too",
         first.lab.kernel, first.lab.qemu
     );
     svg.text((MARGIN, 46.0), 11, Anchor::Start, &line);
@@ -84,11 +97,17 @@ fn head(svg: &mut Svg, reports: &[Report]) {
 
 fn group(svg: &mut Svg, report: &Report, bars: &[Bar], top: f64) -> f64 {
     let lab = &report.lab;
-    let clock = if lab.instruction_ns == 0 { "wall clock" } else { "instruction time, 1 us = 1000 instructions" };
+    let clock = if lab.instruction_ns == 0 {
+        "wall clock"
+    } else {
+        "instruction time, 1 us = 1000 instructions"
+    };
     svg.text((MARGIN, top + 20.0), 12, Anchor::Start, &format!("{}; {clock}", lab.disk));
-    let own =
-        |steps: &[(usize, f64)]| steps.iter().filter(|(step, _)| STEPS[*step].0 != DEVICE).map(|(_, time)| time).sum::<f64>();
-    let longest = bars.iter().map(|(_, steps)| own(steps)).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let own = |steps: &[(usize, f64)]| {
+        steps.iter().filter(|(step, _)| STEPS[*step].0 != DEVICE).map(|(_, time)| time).sum::<f64>()
+    };
+    let longest =
+        bars.iter().map(|(_, steps)| own(steps)).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let scale = (WIDTH - LEFT - GAP - SUM) / longest;
     let mut y = top + TITLE;
     for (placement, steps) in bars {
@@ -98,11 +117,21 @@ fn group(svg: &mut Svg, report: &Report, bars: &[Bar], top: f64) -> f64 {
             let width = if STEPS[step].0 == DEVICE { GAP } else { time * scale };
             svg.rect(x, y, width, BAR, COLOURS[step]);
             if width > 22.0 {
-                svg.text((x + width / 2.0, y + BAR / 2.0 + 4.0), 10, Anchor::Middle, &rounded(time));
+                svg.text(
+                    (x + width / 2.0, y + BAR / 2.0 + 4.0),
+                    10,
+                    Anchor::Middle,
+                    &rounded(time),
+                );
             }
             x += width;
         }
-        svg.text((x + 6.0, y + BAR / 2.0 + 4.0), 10, Anchor::Start, &format!("{} us without the device", rounded(own(steps))));
+        svg.text(
+            (x + 6.0, y + BAR / 2.0 + 4.0),
+            10,
+            Anchor::Start,
+            &format!("{} us without the device", rounded(own(steps))),
+        );
         y += ROW;
     }
     let step = tick(longest);
@@ -110,7 +139,12 @@ fn group(svg: &mut Svg, report: &Report, bars: &[Bar], top: f64) -> f64 {
     for index in 0..=(longest / step) as u32 {
         let value = f64::from(index) * step;
         svg.line((LEFT + value * scale, y), (LEFT + value * scale, y + 4.0), "#222222");
-        svg.text((LEFT + value * scale, y + 16.0), 10, Anchor::Middle, &format!("{} us", rounded_tick(value)));
+        svg.text(
+            (LEFT + value * scale, y + 16.0),
+            10,
+            Anchor::Middle,
+            &format!("{} us", rounded_tick(value)),
+        );
     }
     y + AXIS
 }
@@ -122,18 +156,25 @@ mod tests {
 
     #[test]
     fn each_placement_has_a_bar_with_its_own_steps() {
-        let at =
-            |placement: &str| Measurement::new(1, "randread-4k-qd1", placement).with("queue_us", 5.0).with("device_us", 100.0);
+        let at = |placement: &str| {
+            Measurement::new(1, "randread-4k-qd1", placement)
+                .with("queue_us", 5.0)
+                .with("device_us", 100.0)
+        };
         let rows = [
             at("kernel"),
             at("process").with("handler_us", 2.0),
             Measurement::new(1, "driver", "kernel").with("startup_ms", 1.0),
         ];
         let report = Report::new("timeline", Lab::default(), &rows);
-        let steps: Vec<_> = bars(&report).into_iter().map(|(name, steps)| (name, steps.len())).collect();
+        let steps: Vec<_> =
+            bars(&report).into_iter().map(|(name, steps)| (name, steps.len())).collect();
         assert_eq!(steps, [("kernel".to_owned(), 2), ("process".to_owned(), 3)]);
         let text = draw(&[report]);
-        assert!(text.contains("7.00 us without the device") && text.contains(">queue new work<"), "{text}");
+        assert!(
+            text.contains("7.00 us without the device") && text.contains(">queue new work<"),
+            "{text}"
+        );
     }
 
     #[test]

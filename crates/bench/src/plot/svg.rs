@@ -13,7 +13,8 @@ pub enum Anchor {
     End,
 }
 
-/// At least how wide a line of text is in the size of a figure's second line, so that a drawing holds all of it.
+/// At least how wide a line of text is in the size of a figure's second line, so that a drawing
+/// holds all of it.
 pub fn line_width(text: &str) -> f64 {
     6.0 * text.chars().count() as f64
 }
@@ -46,9 +47,11 @@ impl Svg {
 
     /// A line through `points`, with the lengths of its dashes and gaps (solid if there are none).
     pub fn curve(&mut self, points: &[(f64, f64)], stroke: &str, width: f64, dashes: &str) {
-        let places = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ");
+        let places =
+            points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ");
         self.put(format_args!(
-            "<polyline points=\"{places}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/>"
+            "<polyline points=\"{places}\" fill=\"none\" stroke=\"{stroke}\" \
+            stroke-width=\"{width}\" stroke-dasharray=\"{dashes}\"/>"
         ));
     }
 

@@ -11,10 +11,12 @@ use crate::load::{Done, File, FileOptions, Target, stamp};
 /// Bytes of a request.
 pub const BLOCK: u32 = 4096;
 
-/// A pause between two completions that is remembered: longer than what a busy machine does by itself, shorter than any restart.
+/// A pause between two completions that is remembered: longer than what a busy machine does by
+/// itself, shorter than any restart.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long nothing at all may end. Longer than the kernel's 30 s for a queue whose every tag was with a dead server.
+/// How long nothing at all may end. Longer than the kernel's 30 s for a queue whose every tag was
+/// with a dead server.
 const STUCK: Duration = Duration::from_secs(120);
 
 /// What a slot of the target is doing.
@@ -83,7 +85,14 @@ impl Load {
             )));
         }
         let busy = vec![None; depth.into()];
-        Ok(Self { target, busy, held: vec![0; blocks], taken: vec![false; blocks], count: 0, bytes: vec![0; BLOCK as usize] })
+        Ok(Self {
+            target,
+            busy,
+            held: vec![0; blocks],
+            taken: vec![false; blocks],
+            count: 0,
+            bytes: vec![0; BLOCK as usize],
+        })
     }
 
     /// Runs until `stop`, then waits for what is in flight.
@@ -111,7 +120,10 @@ impl Load {
                 }
                 last = time;
             } else if pause > STUCK {
-                return Err(Error::Invalid(format!("no request has ended for {} s", STUCK.as_secs())));
+                return Err(Error::Invalid(format!(
+                    "no request has ended for {} s",
+                    STUCK.as_secs()
+                )));
             }
         }
         seen.seconds = began.elapsed().as_secs_f64();
@@ -119,7 +131,10 @@ impl Load {
     }
 
     /// Runs while another thread does `work`.
-    pub fn beside<T: Send, E: From<Error> + Send>(&mut self, work: impl FnOnce() -> Result<T, E> + Send) -> Result<(Seen, T), E> {
+    pub fn beside<T: Send, E: From<Error> + Send>(
+        &mut self,
+        work: impl FnOnce() -> Result<T, E> + Send,
+    ) -> Result<(Seen, T), E> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
@@ -128,7 +143,9 @@ impl Load {
                 done
             });
             let seen = self.run(&stop);
-            let done = worker.join().map_err(|_| Error::Invalid("the thread that disturbs the load has panicked".into()))?;
+            let done = worker.join().map_err(|_| {
+                Error::Invalid("the thread that disturbs the load has panicked".into())
+            })?;
             // What the worker says comes first: a load that is stuck is stuck because of that.
             let done = done?;
             Ok((seen?, done))
@@ -178,7 +195,9 @@ impl Load {
     }
 
     fn finish(&mut self, Done { slot, ok }: Done, seen: &mut Seen) -> Result<(), Error> {
-        let Some(Busy { block, number, since }) = self.busy[usize::from(slot)].take() else { return Ok(()) };
+        let Some(Busy { block, number, since }) = self.busy[usize::from(slot)].take() else {
+            return Ok(());
+        };
         let index = block as usize;
         self.taken[index] = false;
         seen.operations += 1;

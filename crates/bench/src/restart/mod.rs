@@ -1,8 +1,10 @@
-//! `bench restart`: what applications see of a driver that is killed, or replaced, under their load.
+//! `bench restart`: what applications see of a driver that is killed, or replaced, under their
+//! load.
 //!
 //! # Shape
-//! [`Load`] reads and writes a supervised block device, knows what each block must hold, and remembers where nothing ended for long. Whoever kills the driver knows when
-//! it did, and [`outages`] joins the two. The clock is one for all processes: the guest's, in the lab.
+//! [`Load`] reads and writes a supervised block device, knows what each block must hold, and
+//! remembers where nothing ended for long. Whoever kills the driver knows when it did, and
+//! [`outages`] joins the two. The clock is one for all processes: the guest's, in the lab.
 
 mod load;
 
@@ -28,10 +30,12 @@ pub struct Outcome {
     pub controller: String,
     /// Requests in flight.
     pub depth: u16,
-    /// Requests that the disk takes from the kernel at once; 0 if it was not this command that set the disk up.
+    /// Requests that the disk takes from the kernel at once; 0 if it was not this command that set
+    /// the disk up.
     #[serde(default)]
     pub tags: u16,
-    /// Whether the load is a file of ext4 with fio's verification beside it, and not the disk itself.
+    /// Whether the load is a file of ext4 with fio's verification beside it, and not the disk
+    /// itself.
     #[serde(default)]
     pub ext4: bool,
     /// Whether RCU was expedited while a driver was restarted.
@@ -51,7 +55,8 @@ pub struct Outcome {
     pub errors: u64,
     /// Blocks that were read and wrong, in all phases and at the end.
     pub mismatches: u64,
-    /// Milliseconds from a kill to the first request that ended after it: half of the kills took no longer.
+    /// Milliseconds from a kill to the first request that ended after it: half of the kills took no
+    /// longer.
     pub outage_ms_p50: f64,
     /// 99 % took no longer.
     pub outage_ms_p99: f64,
@@ -71,7 +76,8 @@ pub struct Outcome {
     pub upgrade_ms_max: f64,
     /// The longest that one request took, in milliseconds.
     pub longest_request_ms: f64,
-    /// The memory that the supervisor has resident before the first kill, in MiB; `None` if its process was not found.
+    /// The memory that the supervisor has resident before the first kill, in MiB; `None` if its
+    /// process was not found.
     #[serde(default)]
     pub supervisor_mib: Option<f64>,
     /// Processor time of the supervisor while nobody used the disk, in percent of one processor.
@@ -88,7 +94,8 @@ pub struct Outcome {
     pub iops_ratio: Option<f64>,
 }
 
-/// What databases have made of a disk whose driver was killed at random times. docs/bench.md describes the fields.
+/// What databases have made of a disk whose driver was killed at random times. docs/bench.md
+/// describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Databases {
     /// How long they worked, in seconds.
@@ -101,7 +108,8 @@ pub struct Databases {
     pub errors: u32,
     /// Transactions that PostgreSQL has acknowledged.
     pub postgres_acknowledged: u64,
-    /// Transactions that were there after it was stopped in the middle of its work, and recovered: up to as many more as it had clients.
+    /// Transactions that were there after it was stopped in the middle of its work, and recovered:
+    /// up to as many more as it had clients.
     pub postgres_found: u64,
     /// Transactions that sqlite has acknowledged.
     pub sqlite_acknowledged: u64,
@@ -109,11 +117,14 @@ pub struct Databases {
     pub sqlite_found: u64,
 }
 
-/// For each of `times`, ascending: milliseconds from it to the end of the longest pause that ended before the next one.
+/// For each of `times`, ascending: milliseconds from it to the end of the longest pause that ended
+/// before the next one.
 pub fn outages(pauses: &[Pause], times: &[u64]) -> Vec<f64> {
     let ends = times.iter().skip(1).copied().chain([u64::MAX]);
     let outage = |(&time, end): (&u64, u64)| {
-        let within = pauses.iter().filter(|pause| pause.until > time && pause.until <= end && pause.from < end);
+        let within = pauses
+            .iter()
+            .filter(|pause| pause.until > time && pause.until <= end && pause.from < end);
         let longest = within.max_by_key(|pause| pause.until - pause.from);
         // Without a pause that was long enough to be remembered nobody has noticed anything.
         longest.map_or(0.0, |pause| (pause.until - time) as f64 / 1e6)
@@ -134,14 +145,19 @@ pub fn table(outcomes: &[(&str, &Outcome)]) -> String {
             [outcome.upgrade_ms_p50, outcome.upgrade_ms_p99, outcome.upgrade_ms_max],
         ]
         .map(|times| times.map(|time| format!("{time:.0}")).join(" / "));
-        let ratio = outcome.iops_ratio.map_or(String::new(), |ratio| format!("{:.1} %", ratio * 100.0));
-        text += &format!("| `{name}` | {kills} | {errors}, {mismatches} | {outage} | {own} | {ratio} | {upgrades} | {stall} |\n");
+        let ratio =
+            outcome.iops_ratio.map_or(String::new(), |ratio| format!("{:.1} %", ratio * 100.0));
+        text += &format!(
+            "| `{name}` | {kills} | {errors}, {mismatches} | {outage} | {own} | {ratio} | \
+            {upgrades} | {stall} |\n"
+        );
     }
     text
 }
 
-/// For each of `times`, ascending: milliseconds of the longest pause that began after it and before the next one. Whoever is replaced serves until the next one is ready, so that the time itself is nothing to
-/// count from.
+/// For each of `times`, ascending: milliseconds of the longest pause that began after it and before
+/// the next one. Whoever is replaced serves until the next one is ready, so that the time itself is
+/// nothing to count from.
 pub fn stalls(pauses: &[Pause], times: &[u64]) -> Vec<f64> {
     let ends = times.iter().skip(1).copied().chain([u64::MAX]);
     let stall = |(&time, end): (&u64, u64)| {
@@ -165,7 +181,10 @@ mod tests {
 
     #[test]
     fn an_outage_lasts_from_the_kill_to_the_end_of_the_pause_after_it() {
-        let pauses = [Pause { from: 900_000, until: 50_000_000 }, Pause { from: 60_000_000, until: 66_000_000 }];
+        let pauses = [
+            Pause { from: 900_000, until: 50_000_000 },
+            Pause { from: 60_000_000, until: 66_000_000 },
+        ];
         assert_eq!(outages(&pauses, &[1_000_000]), [49.0]);
         assert_eq!(outages(&pauses, &[1_000_000, 61_000_000, 100_000_000]), [49.0, 5.0, 0.0]);
     }
@@ -174,13 +193,19 @@ mod tests {
     fn the_table_has_a_line_for_each_outcome_and_no_ratio_that_was_not_measured() {
         let outcome = Outcome { kills: 3, errors: 1, outage_ms_max: 9.6, ..Outcome::default() };
         let text = table(&[("a", &outcome)]);
-        assert!(text.ends_with("| `a` | 3 | 1, 0 | 0 / 0 / 10 | 0 / 0 / 0 |  | 0 | 0 / 0 / 0 |\n"), "{text}");
+        assert!(
+            text.ends_with("| `a` | 3 | 1, 0 | 0 / 0 / 10 | 0 / 0 / 0 |  | 0 | 0 / 0 / 0 |\n"),
+            "{text}"
+        );
         assert!(text.lines().all(|line| line.matches('|').count() == 9), "{text}");
     }
 
     #[test]
     fn a_stall_is_the_longest_pause_before_the_next_one_whenever_it_began() {
-        let pauses = [Pause { from: 90_000_000, until: 120_000_000 }, Pause { from: 160_000_000, until: 166_000_000 }];
+        let pauses = [
+            Pause { from: 90_000_000, until: 120_000_000 },
+            Pause { from: 160_000_000, until: 166_000_000 },
+        ];
         assert_eq!(stalls(&pauses, &[1_000_000]), [30.0]);
         assert_eq!(stalls(&pauses, &[1_000_000, 150_000_000, 200_000_000]), [30.0, 6.0, 0.0]);
     }
@@ -188,7 +213,11 @@ mod tests {
     #[test]
     fn a_percentile_is_a_value_that_was_there() {
         assert_eq!(
-            (percentile(&[3.0, 1.0, 2.0], 0.5), percentile(&[3.0, 1.0, 2.0], 0.99), percentile(&[], 0.5)),
+            (
+                percentile(&[3.0, 1.0, 2.0], 0.5),
+                percentile(&[3.0, 1.0, 2.0], 0.99),
+                percentile(&[], 0.5)
+            ),
             (2.0, 3.0, 0.0)
         );
     }

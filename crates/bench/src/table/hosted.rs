@@ -14,7 +14,8 @@ const GRIDS: [(&str, &str); 6] = [
     ("(un)maps of the IOMMU a packet", "maps_per_op"),
 ];
 
-/// Latencies (mean, and in parentheses the variance) and throughput in each placement, with the ratios to the kernel's driver.
+/// Latencies (mean, and in parentheses the variance) and throughput in each placement, with the
+/// ratios to the kernel's driver.
 pub fn render_hosted(report: &Report) -> String {
     let mut loads: Vec<HostedLoad> = Vec::new();
     for row in &report.rows {
@@ -26,7 +27,8 @@ pub fn render_hosted(report: &Report) -> String {
 }
 
 fn latencies(report: &Report, loads: &[HostedLoad]) -> String {
-    let loads: Vec<_> = loads.iter().filter(|load| load.kind == Kind::Ping).map(ToString::to_string).collect();
+    let loads: Vec<_> =
+        loads.iter().filter(|load| load.kind == Kind::Ping).map(ToString::to_string).collect();
     let heads: Vec<_> = loads.iter().map(|load| ("", load.as_str())).collect();
     let mut lines = vec![head("us: mean (variance)", &heads)];
     for placement in HOSTED_PLACEMENTS {
@@ -42,12 +44,18 @@ fn latencies(report: &Report, loads: &[HostedLoad]) -> String {
 
 /// One metric of all loads that have it.
 fn grid(report: &Report, loads: &[HostedLoad], (title, metric): (&str, &str)) -> String {
-    let has = |load: &String| HOSTED_PLACEMENTS.iter().any(|placement| report.get(load, placement, metric).is_some());
+    let has = |load: &String| {
+        HOSTED_PLACEMENTS.iter().any(|placement| report.get(load, placement, metric).is_some())
+    };
     let loads: Vec<_> = loads.iter().map(ToString::to_string).filter(has).collect();
     let heads: Vec<_> = loads.iter().map(|load| ("", load.as_str())).collect();
     let mut lines = vec![head(title, &heads)];
     for placement in HOSTED_PLACEMENTS {
-        push(&mut lines, placement, loads.iter().map(|load| cell(report, load, placement, metric)).collect());
+        push(
+            &mut lines,
+            placement,
+            loads.iter().map(|load| cell(report, load, placement, metric)).collect(),
+        );
     }
     if lines.len() > 1 { align(&lines) } else { String::new() }
 }
@@ -66,11 +74,17 @@ mod tests {
     #[test]
     fn a_latency_has_its_variance_and_its_ratio_to_the_kernels_driver() {
         let one = |placement: &str, mean| {
-            Measurement::new(1, "icmp-56", placement).with("latency_us_mean", mean).with("latency_us2_variance", 0.5)
+            Measurement::new(1, "icmp-56", placement)
+                .with("latency_us_mean", mean)
+                .with("latency_us2_variance", 0.5)
         };
-        let report = Report::new("dde", Lab::default(), &[one("kernel", 100.0), one("hosted-raw", 110.0)]);
+        let report =
+            Report::new("dde", Lab::default(), &[one("kernel", 100.0), one("hosted-raw", 110.0)]);
         let text = render_hosted(&report);
-        assert!(text.contains("hosted-raw") && text.contains("1.10x") && text.contains("(0.50)"), "{text}");
+        assert!(
+            text.contains("hosted-raw") && text.contains("1.10x") && text.contains("(0.50)"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub enum What {
 }
 
 impl Event {
-    /// Reads `TASK-PID [CPU] FLAGS TIME: EVENT: DETAILS`; `None` if the line is another, or of an event that is not in [`What`].
+    /// Reads `TASK-PID [CPU] FLAGS TIME: EVENT: DETAILS`; `None` if the line is another, or of an
+    /// event that is not in [`What`].
     pub fn parse(line: &str) -> Option<Self> {
         let (task, rest) = line.split_once(" [")?;
         let thread = task.rsplit_once('-')?.1.trim().parse().ok()?;
@@ -69,7 +70,8 @@ mod tests {
     fn each_event_is_read_with_its_time_and_its_thread() {
         let lines = [
             (
-                " fio-142 [000] ..... 1486362593: block_rq_issue: 259,0 RS 4096 () 392 + 8 be,0,4 [fio]",
+                " fio-142 [000] ..... 1486362593: block_rq_issue: 259,0 RS 4096 () 392 + 8 be,0,4 \
+                [fio]",
                 142,
                 What::Issue("259,0".into()),
             ),
@@ -78,13 +80,24 @@ mod tests {
                 0,
                 What::Interrupt("nvme0q1".into()),
             ),
-            (" <idle>-0 [000] d.h4. 1486362593: sched_waking: comm=fio pid=142 prio=120 target_cpu=000", 0, What::Waking(142)),
             (
-                " <idle>-0 [000] d..2. 1486362593: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=my io next_pid=142 next_prio=120",
+                " <idle>-0 [000] d.h4. 1486362593: sched_waking: comm=fio pid=142 prio=120 \
+                target_cpu=000",
+                0,
+                What::Waking(142),
+            ),
+            (
+                " <idle>-0 [000] d..2. 1486362593: sched_switch: prev_comm=swapper/0 prev_pid=0 \
+                prev_prio=120 prev_state=R ==> next_comm=my io next_pid=142 next_prio=120",
                 0,
                 What::Running(142),
             ),
-            (" my-io thread-9 [001] ..... 1486362593: sys_enter: NR 17 (7, 7f, 1000, 31000, 0, 40000000)", 9, What::Call),
+            (
+                " my-io thread-9 [001] ..... 1486362593: sys_enter: NR 17 (7, 7f, 1000, 31000, 0, \
+                40000000)",
+                9,
+                What::Call,
+            ),
             (" fio-142 [000] ..... 1486362593: sys_exit: NR 17 = 4096", 142, What::Return),
         ];
         for (line, thread, what) in lines {

@@ -1,9 +1,11 @@
-//! What the kernel does meanwhile, by its own trace events. [Linux Documentation/trace/ftrace.rst, events.rst]
+//! What the kernel does meanwhile, by its own trace events. [Linux Documentation/trace/ftrace.rst,
+//! events.rst]
 //!
 //! # Shape
-//! [`Tracing`] switches events on and gives back what was recorded; [`event`] reads the lines; [`timeline`] cuts each request into steps and
-//! counts. It needs root and x86-64, whose time stamp counter stamps the events and, in this process, [`now`] alike: events and our own
-//! marks stand in one order without a system call.
+//! [`Tracing`] switches events on and gives back what was recorded; [`event`] reads the lines;
+//! [`timeline`] cuts each request into steps and counts. It needs root and x86-64, whose time stamp
+//! counter stamps the events and, in this process, [`now`] alike: events and our own marks stand in
+//! one order without a system call.
 //!
 //! # Cost
 //! An event takes about a thousand instructions, which is in all times that are told.
@@ -41,8 +43,11 @@ pub(crate) fn mount() -> Result<(), Error> {
     if Path::new(FOLDER).join("trace").exists() {
         return Ok(());
     }
-    let mounted = rustix::mount::mount("nodev", FOLDER, "tracefs", rustix::mount::MountFlags::empty(), None);
-    mounted.map_err(|error| Error::os(format!("mounting tracefs on {FOLDER} (as root, on a kernel with FTRACE)"), error))
+    let mounted =
+        rustix::mount::mount("nodev", FOLDER, "tracefs", rustix::mount::MountFlags::empty(), None);
+    mounted.map_err(|error| {
+        Error::os(format!("mounting tracefs on {FOLDER} (as root, on a kernel with FTRACE)"), error)
+    })
 }
 
 impl Tracing {
@@ -51,7 +56,8 @@ impl Tracing {
         Self::of(&EVENTS)
     }
 
-    /// Mounts the tracing files if they are not there, empties the buffer and switches `events` on, which are of those that are known here.
+    /// Mounts the tracing files if they are not there, empties the buffer and switches `events` on,
+    /// which are of those that are known here.
     pub fn of(events: &[&str]) -> Result<Self, Error> {
         now()?;
         mount()?;
@@ -69,7 +75,8 @@ impl Tracing {
     pub fn stop(self) -> Result<Vec<Event>, Error> {
         write("tracing_on", "0")?;
         let path = format!("{FOLDER}/trace");
-        let text = fs::read_to_string(&path).map_err(|error| Error::os(format!("reading {path}"), error))?;
+        let text = fs::read_to_string(&path)
+            .map_err(|error| Error::os(format!("reading {path}"), error))?;
         let mut events: Vec<Event> = text.lines().filter_map(Event::parse).collect();
         events.sort_by_key(|event| event.at);
         Ok(events)

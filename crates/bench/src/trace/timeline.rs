@@ -29,7 +29,8 @@ pub enum Until {
     Call(Who),
 }
 
-/// A step of a request: the metric that holds its time, and its end. It begins where the one before ends, the first at mark 0.
+/// A step of a request: the metric that holds its time, and its end. It begins where the one before
+/// ends, the first at mark 0.
 pub type Step = (&'static str, Until);
 
 /// The kernel's driver under read().
@@ -53,7 +54,8 @@ pub const PROCESS: &[Step] = &[
 /// The same without interrupts: the handler's time is in the device's.
 pub const POLLED: &[Step] = &[("queue_us", Until::Mark(1)), ("device_us", Until::Mark(2))];
 
-/// A driver in a process of its own. It goes back to sleep by the system call that hands results over, too.
+/// A driver in a process of its own. It goes back to sleep by the system call that hands results
+/// over, too.
 pub const EXPORT: &[Step] = &[
     ("queue_us", Until::Issue),
     ("driver_wakeup_us", Until::Running(Who::Driver)),
@@ -96,15 +98,20 @@ pub struct Recording<'a> {
 }
 
 impl Recording<'_> {
-    /// The median time of each step in microseconds, and of how many requests. A request whose steps come in another order, because its
-    /// interrupt was there before anybody slept, is left out.
+    /// The median time of each step in microseconds, and of how many requests. A request whose
+    /// steps come in another order, because its interrupt was there before anybody slept, is left
+    /// out.
     pub fn medians(&self, steps: &[Step]) -> (Vec<(&'static str, f64)>, usize) {
-        let cuts: Vec<Vec<f64>> = self.marks.iter().filter_map(|marks| self.cut(marks, steps)).collect();
+        let cuts: Vec<Vec<f64>> =
+            self.marks.iter().filter_map(|marks| self.cut(marks, steps)).collect();
         let median = |index: usize| {
             let times: Vec<f64> = cuts.iter().filter_map(|cut| cut.get(index).copied()).collect();
             Summary::of(&times).map(|summary| summary.median)
         };
-        let medians = steps.iter().enumerate().filter_map(|(index, (metric, _))| Some((*metric, median(index)?)));
+        let medians = steps
+            .iter()
+            .enumerate()
+            .filter_map(|(index, (metric, _))| Some((*metric, median(index)?)));
         (medians.collect(), cuts.len())
     }
 
@@ -112,7 +119,8 @@ impl Recording<'_> {
     fn cut(&self, marks: &[u64], steps: &[Step]) -> Option<Vec<f64>> {
         let (&first, &last) = (marks.first()?, marks.last()?);
         let from = self.events.partition_point(|event| event.at < first);
-        let mut events = self.events.get(from..)?.iter().take_while(|event| event.at <= last).peekable();
+        let mut events =
+            self.events.get(from..)?.iter().take_while(|event| event.at <= last).peekable();
         let mut at = first;
         let mut times = Vec::with_capacity(steps.len());
         for (_, until) in steps {
@@ -130,7 +138,8 @@ impl Recording<'_> {
         match (&event.what, until) {
             (What::Issue(_), Until::Issue) => true,
             (What::Interrupt(name), Until::Interrupt) => is_disk(name),
-            (What::Waking(thread), Until::Waking(who)) | (What::Running(thread), Until::Running(who)) => self.is(*thread, who),
+            (What::Waking(thread), Until::Waking(who))
+            | (What::Running(thread), Until::Running(who)) => self.is(*thread, who),
             (What::Call, Until::Call(who)) => self.is(event.thread, who),
             _ => false,
         }
@@ -143,19 +152,26 @@ impl Recording<'_> {
         }
     }
 
-    /// Per request of `requests`, from the first mark to the last: system calls and context switches of client and driver, and the
-    /// disk's interrupts.
+    /// Per request of `requests`, from the first mark to the last: system calls and context
+    /// switches of client and driver, and the disk's interrupts.
     pub fn counts(&self, requests: usize) -> Vec<(&'static str, f64)> {
         let first = self.marks.first().and_then(|marks| marks.first()).copied().unwrap_or(0);
         let last = self.marks.last().and_then(|marks| marks.last()).copied().unwrap_or(0);
         let ours = |thread: u32| self.is(thread, Who::Client) || self.is(thread, Who::Driver);
         let within = || self.events.iter().filter(|event| (first..=last).contains(&event.at));
-        let count =
-            |wanted: &dyn Fn(&Event) -> bool| within().filter(|event| wanted(event)).count() as f64 / requests.max(1) as f64;
+        let count = |wanted: &dyn Fn(&Event) -> bool| {
+            within().filter(|event| wanted(event)).count() as f64 / requests.max(1) as f64
+        };
         vec![
             ("calls_per_op", count(&|event| event.what == What::Call && ours(event.thread))),
-            ("switches_per_op", count(&|event| matches!(event.what, What::Running(thread) if ours(thread)))),
-            ("interrupts_per_op", count(&|event| matches!(&event.what, What::Interrupt(name) if is_disk(name)))),
+            (
+                "switches_per_op",
+                count(&|event| matches!(event.what, What::Running(thread) if ours(thread))),
+            ),
+            (
+                "interrupts_per_op",
+                count(&|event| matches!(&event.what, What::Interrupt(name) if is_disk(name))),
+            ),
         ]
     }
 }
@@ -176,7 +192,8 @@ mod tests {
         Event { at, thread, what }
     }
 
-    /// A read by the kernel's driver: 2 us to the driver, 30 in the device, 3 in the handler, 4 to run again, 1 back.
+    /// A read by the kernel's driver: 2 us to the driver, 30 in the device, 3 in the handler, 4 to
+    /// run again, 1 back.
     fn read(start: u64) -> (Vec<Event>, Vec<u64>) {
         let events = vec![
             event(start + 500, CLIENT, What::Call),
@@ -198,8 +215,13 @@ mod tests {
     fn a_request_is_cut_where_its_steps_end() {
         let (events, marks) = read(1000);
         let (medians, requests) = recording(&events, &[marks]).medians(KERNEL);
-        let expected =
-            [("queue_us", 2.0), ("device_us", 30.0), ("interrupt_us", 3.0), ("client_wakeup_us", 4.0), ("return_us", 1.0)];
+        let expected = [
+            ("queue_us", 2.0),
+            ("device_us", 30.0),
+            ("interrupt_us", 3.0),
+            ("client_wakeup_us", 4.0),
+            ("return_us", 1.0),
+        ];
         assert_eq!((medians.as_slice(), requests), (expected.as_slice(), 1));
     }
 
@@ -216,7 +238,10 @@ mod tests {
         events.extend(more);
         events.push(event(500_000, CLIENT, What::Call));
         let counts = recording(&events, &[first, second]).counts(2);
-        assert_eq!(counts, [("calls_per_op", 1.0), ("switches_per_op", 1.0), ("interrupts_per_op", 1.0)]);
+        assert_eq!(
+            counts,
+            [("calls_per_op", 1.0), ("switches_per_op", 1.0), ("interrupts_per_op", 1.0)]
+        );
     }
 
     #[test]

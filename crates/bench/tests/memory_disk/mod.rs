@@ -1,10 +1,13 @@
-//! A disk for tests of what stands on the class: the class's own disk of memory, watched, and broken if asked for.
+//! A disk for tests of what stands on the class: the class's own disk of memory, watched, and
+//! broken if asked for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use ring3_class::block::{Completion, Data, Disk, Info, IoError, Operation, Queue, Ram, Rejected, Request};
+use ring3_class::block::{
+    Completion, Data, Disk, Info, IoError, Operation, Queue, Ram, Rejected, Request,
+};
 use ring3_device::dma::Dma;
 use ring3_device::irq::Irq;
 use ring3_device::wait::Source;
@@ -31,7 +34,11 @@ struct Counts {
 
 impl MemoryDisk {
     pub fn new(size: usize, behaviour: Behaviour) -> Self {
-        Self { ram: Ram::new(512, size as u64 / 512, 4 << 20).unwrap(), behaviour, counts: Arc::default() }
+        Self {
+            ram: Ram::new(512, size as u64 / 512, 4 << 20).unwrap(),
+            behaviour,
+            counts: Arc::default(),
+        }
     }
 
     pub fn requests(&self) -> u64 {
@@ -79,7 +86,8 @@ impl Queue for Watched {
         self.inner.in_flight()
     }
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        if let (Behaviour::FlipsBits, Operation::Write, Data::Buffer(buffer)) = (self.behaviour, request.operation, &request.data)
+        if let (Behaviour::FlipsBits, Operation::Write, Data::Buffer(buffer)) =
+            (self.behaviour, request.operation, &request.data)
         {
             let mut byte = [0];
             buffer.read(0, &mut byte).unwrap();
@@ -96,7 +104,9 @@ impl Queue for Watched {
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         let count = self.inner.reap(done)?;
         if self.behaviour == Behaviour::Fails {
-            done[..count].iter_mut().for_each(|completion| completion.result = Err(IoError::Medium));
+            done[..count]
+                .iter_mut()
+                .for_each(|completion| completion.result = Err(IoError::Medium));
         }
         Ok(count)
     }

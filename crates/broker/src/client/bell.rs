@@ -28,7 +28,13 @@ pub struct Bell {
 impl Bell {
     /// Of the server's eventfd and the pipe that it writes to.
     pub fn new(connection: Arc<Connection>, kick: OwnedFd, woken: OwnedFd) -> Self {
-        Self { connection, kick, irq: Irq::new(woken, IrqKind::MsiX, 0, None), budget: Budget::new(DEFAULT_POLL), lost: false }
+        Self {
+            connection,
+            kick,
+            irq: Irq::new(woken, IrqKind::MsiX, 0, None),
+            budget: Budget::new(DEFAULT_POLL),
+            lost: false,
+        }
     }
 
     /// What the server wakes this side by.
@@ -65,7 +71,10 @@ impl Bell {
     /// Sleeps until the server has something to say, or for `left`.
     fn sleep(&mut self, left: Duration) -> Result<(), Error> {
         let timeout = Timespec::try_from(left).ok();
-        let mut fds = [PollFd::new(&self.irq, PollFlags::IN), PollFd::new(self.connection.socket(), PollFlags::RDHUP)];
+        let mut fds = [
+            PollFd::new(&self.irq, PollFlags::IN),
+            PollFd::new(self.connection.socket(), PollFlags::RDHUP),
+        ];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Error::os("waiting for the server", error)),

@@ -40,26 +40,53 @@ struct News {
 }
 
 impl RemoteCard {
-    /// The card that is served at `path`, with `memory` bytes for packets, or as many as are granted.
+    /// The card that is served at `path`, with `memory` bytes for packets, or as many as are
+    /// granted.
     pub fn connect(path: &Path, memory: usize) -> Result<Self, Error> {
         match Remote::connect(path, memory)? {
             Remote::Card(card) => Ok(card),
-            Remote::Disk(_) => Err(Error::Invalid(format!("{}: a disk is served there, and no network card", path.display()))),
+            Remote::Disk(_) => Err(Error::Invalid(format!(
+                "{}: a disk is served there, and no network card",
+                path.display()
+            ))),
         }
     }
 
-    pub(super) fn new(connection: Connection, path: &Path, port: Port, fds: Vec<OwnedFd>) -> Result<Self, Error> {
+    pub(super) fn new(
+        connection: Connection,
+        path: &Path,
+        port: Port,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Self, Error> {
         let [file, board, woken] = <[_; 3]>::try_from(fds).map_err(|_| connection.nonsense())?;
         let Port { card, info, memory, mapped, .. } = port;
         let len = usize::try_from(memory).map_err(|_| connection.nonsense())?;
-        if len < 4096 || info.headroom > 4096 || info.max_pieces == 0 || info.mtu.0 > info.mtu.1 || info.max_queues != 1 {
+        if len < 4096
+            || info.headroom > 4096
+            || info.max_pieces == 0
+            || info.mtu.0 > info.mtu.1
+            || info.max_queues != 1
+        {
             return Err(connection.nonsense());
         }
         memory::check(&board, Board::BYTES)?;
         let irq = Arc::new(Irq::new(woken, IrqKind::MsiX, 0, None));
-        let news = News { board: Board::map(board.as_fd())?, irq, heard: AtomicU64::new(0), watched: AtomicBool::new(false) };
+        let news = News {
+            board: Board::map(board.as_fd())?,
+            irq,
+            heard: AtomicU64::new(0),
+            watched: AtomicBool::new(false),
+        };
         let name = format!("remote:{} ({card})", path.display());
-        Ok(Self { connection: Arc::new(connection), name, info, dma: arena(file, len)?, memory, mapped, news: Arc::new(news) })
+        Ok(Self {
+            connection: Arc::new(connection),
+            name,
+            info,
+            dma: arena(file, len)?,
+            memory,
+            mapped,
+            news: Arc::new(news),
+        })
     }
 
     /// Whether the card reads what is sent from the arena by itself; otherwise the server copies.
@@ -95,7 +122,10 @@ impl Nic for RemoteCard {
         if self.news.watched.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy("the link is watched already: drop the other watch".into()));
         }
-        Ok(Box::new(Watch { waiter: Waiter::new(Some(self.news.irq.clone()), DEFAULT_POLL), news: self.news.clone() }))
+        Ok(Box::new(Watch {
+            waiter: Waiter::new(Some(self.news.irq.clone()), DEFAULT_POLL),
+            news: self.news.clone(),
+        }))
     }
 
     fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
@@ -111,15 +141,28 @@ impl Nic for RemoteCard {
         Ok(self.news.board.counters())
     }
 
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error> {
         self.info.check_settings(count, settings)?;
         let QueueSettings { rx_depth, tx_depth, mtu, .. } = *settings;
-        let (answer, fds) = self.connection.ask(&Ask::OpenPort(OpenPort { rx_depth, tx_depth, mtu }))?;
-        let Answer::PortOpened { rx_depth, tx_depth } = answer else { return Err(self.connection.nonsense()) };
+        let (answer, fds) =
+            self.connection.ask(&Ask::OpenPort(OpenPort { rx_depth, tx_depth, mtu }))?;
+        let Answer::PortOpened { rx_depth, tx_depth } = answer else {
+            return Err(self.connection.nonsense());
+        };
         let fds = fds.try_into().map_err(|_| self.connection.nonsense())?;
         let settings = QueueSettings { rx_depth, tx_depth, ..*settings };
         let reach = BASE..BASE + self.memory;
-        Ok(vec![Box::new(RemotePort::new(self.connection.clone(), settings, fds, &self.info, reach)?)])
+        Ok(vec![Box::new(RemotePort::new(
+            self.connection.clone(),
+            settings,
+            fds,
+            &self.info,
+            reach,
+        )?)])
     }
 }
 

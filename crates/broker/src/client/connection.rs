@@ -13,7 +13,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::protocol::{Answer, Ask, VERSION};
 
-/// How long an answer may take: a queue is closed when its last request has ended, a region is registered when what is in flight has, and a driver may have to reset its device before.
+/// How long an answer may take: a queue is closed when its last request has ended, a region is
+/// registered when what is in flight has, and a driver may have to reset its device before.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Who listens at a socket.
@@ -31,10 +32,14 @@ impl Peer {
         let path = path.display();
         match self {
             Self::Server => {
-                format!("{path}: nobody serves a disk or a card there: ring3 serve disk, or net, --device URI --socket {path}")
+                format!(
+                    "{path}: nobody serves a disk or a card there: ring3 serve disk, or net, \
+                    --device URI --socket {path}"
+                )
             }
             Self::Export => format!(
-                "{path}: nobody shares memory there: start the export with it, ring3 run DRIVER --device URI --share {path}"
+                "{path}: nobody shares memory there: start the export with it, ring3 run DRIVER \
+                --device URI --share {path}"
             ),
         }
     }
@@ -43,8 +48,14 @@ impl Peer {
     fn closed(self, path: &Path) -> String {
         let path = path.display();
         match self {
-            Self::Server => format!("{path}: this user may not connect: let its owner serve it with mode=660 or mode=666"),
-            Self::Export => format!("{path}: this user may not connect: let the export say --share {path},mode=660 or 666"),
+            Self::Server => format!(
+                "{path}: this user may not connect: let its owner serve it with mode=660 or \
+                mode=666"
+            ),
+            Self::Export => format!(
+                "{path}: this user may not connect: let the export say --share {path},mode=660 or \
+                666"
+            ),
         }
     }
 }
@@ -68,14 +79,24 @@ impl Connection {
             error => Error::os(format!("{}: connecting to who serves it", path.display()), error),
         };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(failed)?;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(failed)?;
         connect(&socket, &address).map_err(failed)?;
-        let opened = |error: std::io::Error| Error::os(format!("{}: connecting", path.display()), error);
-        let channel = Channel::new(socket.try_clone().map_err(opened)?, PATIENCE, true).map_err(opened)?;
-        Ok(Self { path: path.to_owned(), socket, channel: Mutex::new(channel), ended: OnceLock::new() })
+        let opened =
+            |error: std::io::Error| Error::os(format!("{}: connecting", path.display()), error);
+        let channel =
+            Channel::new(socket.try_clone().map_err(opened)?, PATIENCE, true).map_err(opened)?;
+        Ok(Self {
+            path: path.to_owned(),
+            socket,
+            channel: Mutex::new(channel),
+            ended: OnceLock::new(),
+        })
     }
 
-    /// Asks, and waits for the answer, with the descriptors beside it. A refusal is [`Error::Busy`]; the end of the connection [`Error::Fatal`].
+    /// Asks, and waits for the answer, with the descriptors beside it. A refusal is
+    /// [`Error::Busy`]; the end of the connection [`Error::Fatal`].
     pub fn ask(&self, ask: &Ask) -> Result<(Answer, Vec<OwnedFd>), Error> {
         self.ask_with(ask, &[])
     }
@@ -95,7 +116,9 @@ impl Connection {
         match receive(&channel) {
             Ok(Some((Answer::Refused { reason }, _))) => Err(Error::Busy(reason)),
             Ok(Some((Answer::Ended { reason }, _))) => Err(self.over(&reason)),
-            Ok(Some(answer)) => sent.map(|()| answer).map_err(|error| self.over(&error.to_string())),
+            Ok(Some(answer)) => {
+                sent.map(|()| answer).map_err(|error| self.over(&error.to_string()))
+            }
             Ok(None) => Err(self.over("it has closed the connection")),
             Err(error) => {
                 // An answer that comes later would be taken for that to another question.
@@ -141,7 +164,10 @@ impl Connection {
     fn over(&self, reason: &str) -> Error {
         // What was said first is why.
         let reason = self.ended.get_or_init(|| reason.into());
-        Error::Fatal(format!("{} is not served to this client any more: {reason}", self.path.display()))
+        Error::Fatal(format!(
+            "{} is not served to this client any more: {reason}",
+            self.path.display()
+        ))
     }
 
     fn lock(&self) -> MutexGuard<'_, Channel> {
@@ -149,7 +175,8 @@ impl Connection {
     }
 }
 
-/// The next message. A server that parts without reading all that it was sent resets the connection, which is heard before what it said last. [unix(7)]
+/// The next message. A server that parts without reading all that it was sent resets the
+/// connection, which is heard before what it said last. [unix(7)]
 fn receive(channel: &Channel) -> std::io::Result<Option<(Answer, Vec<OwnedFd>)>> {
     match channel.receive() {
         Ok(None) => channel.receive(),

@@ -1,13 +1,17 @@
 //! A disk whose driver is another process, as any other disk.
 //!
 //! # Shape
-//! A [`RemoteDisk`] is a connection: its arena is the memory that it shares with the server, so that data in buffers of it is copied at most by the server, and never if the device reaches it. Each queue
-//! has rings of its own. Memory of the application's own that it [lends](Disk::lend) is reached as well, where the device reaches anything; other memory is copied through the arena
+//! A [`RemoteDisk`] is a connection: its arena is the memory that it shares with the server, so
+//! that data in buffers of it is copied at most by the server, and never if the device reaches it.
+//! Each queue has rings of its own. Memory of the application's own that it [lends](Disk::lend) is
+//! reached as well, where the device reaches anything; other memory is copied through the arena
 //! ([`open`](ring3_class::block::open)).
 //!
 //! # The end
-//! When the server parts, or dies, requests in flight end with [`IoError::Gone`](ring3_class::block::IoError::Gone) and without their data: a device may still write there, so the memory is given up.
-//! Queues say why by `tick`; another connection is another disk.
+//! When the server parts, or dies, requests in flight end with
+//! [`IoError::Gone`](ring3_class::block::IoError::Gone) and without their data: a device may still
+//! write there, so the memory is given up. Queues say why by `tick`; another connection is another
+//! disk.
 
 mod bell;
 mod card;
@@ -30,7 +34,9 @@ use ring3_class::dma::{Arena, Dma, Placed, Region, StaticIommu};
 use crate::memory;
 use crate::protocol::{Answer, Ask, VERSION, Welcome};
 
-/// The address of the memory's first byte, as queues here name it: what the device calls it only the server knows. A multiple of every page size. What is lent follows at further multiples, of which none is longer.
+/// The address of the memory's first byte, as queues here name it: what the device calls it only
+/// the server knows. A multiple of every page size. What is lent follows at further multiples, of
+/// which none is longer.
 const BASE: u64 = crate::region::MOST;
 
 /// See the module.
@@ -58,8 +64,12 @@ impl Remote {
     pub fn connect(path: &Path, memory: usize) -> Result<Self, Error> {
         let connection = Connection::open(path, Peer::Server)?;
         match connection.ask(&Ask::Hello { version: VERSION, memory: memory as u64 })? {
-            (Answer::Welcome(welcome), fds) => RemoteDisk::new(connection, path, *welcome, fds).map(Self::Disk),
-            (Answer::Port(port), fds) => RemoteCard::new(connection, path, *port, fds).map(Self::Card),
+            (Answer::Welcome(welcome), fds) => {
+                RemoteDisk::new(connection, path, *welcome, fds).map(Self::Disk)
+            }
+            (Answer::Port(port), fds) => {
+                RemoteCard::new(connection, path, *port, fds).map(Self::Card)
+            }
             _ => Err(connection.nonsense()),
         }
     }
@@ -77,20 +87,41 @@ impl RemoteDisk {
     pub fn connect(path: &Path, memory: usize) -> Result<Self, Error> {
         match Remote::connect(path, memory)? {
             Remote::Disk(disk) => Ok(disk),
-            Remote::Card(_) => Err(Error::Invalid(format!("{}: a network card is served there, and no disk", path.display()))),
+            Remote::Card(_) => Err(Error::Invalid(format!(
+                "{}: a network card is served there, and no disk",
+                path.display()
+            ))),
         }
     }
 
-    fn new(connection: Connection, path: &Path, welcome: Welcome, fds: Vec<OwnedFd>) -> Result<Self, Error> {
+    fn new(
+        connection: Connection,
+        path: &Path,
+        welcome: Welcome,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Self, Error> {
         let [file] = <[_; 1]>::try_from(fds).map_err(|_| connection.nonsense())?;
         let Welcome { disk, info, memory, queues, mapped, .. } = welcome;
         let len = usize::try_from(memory).map_err(|_| connection.nonsense())?;
-        if !info.block_size.is_power_of_two() || info.block_size < 512 || info.blocks == 0 || len < 4096 || memory > BASE {
+        if !info.block_size.is_power_of_two()
+            || info.block_size < 512
+            || info.blocks == 0
+            || len < 4096
+            || memory > BASE
+        {
             return Err(connection.nonsense());
         }
         let dma = arena(file, len)?;
         let name = format!("remote:{} ({disk})", path.display());
-        Ok(Self { connection: Arc::new(connection), name, info, dma, queues, mapped, lending: Mutex::new(()) })
+        Ok(Self {
+            connection: Arc::new(connection),
+            name,
+            info,
+            dma,
+            queues,
+            mapped,
+            lending: Mutex::new(()),
+        })
     }
 
     /// Whether the device reaches the arena by itself; otherwise the server copies.
@@ -112,8 +143,9 @@ impl Disk for RemoteDisk {
         &self.dma
     }
 
-    /// Lends it to the server, which must be able to have it for the device: a whole file that is sealed, such as [`SharedMemory`](crate::region::SharedMemory) is. [`Error::Busy`] says why the server has
-    /// refused it, as one that copies does.
+    /// Lends it to the server, which must be able to have it for the device: a whole file that is
+    /// sealed, such as [`SharedMemory`](crate::region::SharedMemory) is. [`Error::Busy`] says why
+    /// the server has refused it, as one that copies does.
     fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
         let _one = self.lending.lock().unwrap_or_else(PoisonError::into_inner);
         let arena = self.dma.arena();
@@ -121,10 +153,14 @@ impl Disk for RemoteDisk {
             return Ok(());
         }
         let Some((file, 0)) = region.file() else {
-            return Err(Error::Invalid("lending memory that no other process can have: it is no file from its start".into()));
+            return Err(Error::Invalid(
+                "lending memory that no other process can have: it is no file from its start"
+                    .into(),
+            ));
         };
         self.connection.offer(file, region.len() as u64)?;
-        let placed = Placed { region: region.clone(), iova: BASE * (1 + arena.regions().count() as u64) };
+        let placed =
+            Placed { region: region.clone(), iova: BASE * (1 + arena.regions().count() as u64) };
         arena.lend(placed).map(drop).ok_or_else(|| self.connection.nonsense())
     }
 
@@ -134,9 +170,17 @@ impl Disk for RemoteDisk {
 
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
         let (answer, fds) = self.connection.ask(&Ask::Open { depth })?;
-        let Answer::Opened { queue, depth } = answer else { return Err(self.connection.nonsense()) };
+        let Answer::Opened { queue, depth } = answer else {
+            return Err(self.connection.nonsense());
+        };
         let fds = fds.try_into().map_err(|_| self.connection.nonsense())?;
         let arena = self.dma.arena().clone();
-        Ok(Box::new(RemoteQueue::new(self.connection.clone(), (queue, depth), fds, self.info.clone(), arena)?))
+        Ok(Box::new(RemoteQueue::new(
+            self.connection.clone(),
+            (queue, depth),
+            fds,
+            self.info.clone(),
+            arena,
+        )?))
     }
 }

@@ -1,4 +1,5 @@
-//! The queue of a remote card: buffers and packets into two rings, what was received and what was sent out of two others.
+//! The queue of a remote card: buffers and packets into two rings, what was received and what was
+//! sent out of two others.
 
 use std::mem;
 use std::ops::Range;
@@ -69,7 +70,8 @@ impl RemotePort {
         })
     }
 
-    /// Where the `len` bytes of `packet` from its start on lie in the memory; `None` of memory that is not the arena's.
+    /// Where the `len` bytes of `packet` from its start on lie in the memory; `None` of memory that
+    /// is not the arena's.
     #[inline]
     fn offset(&self, packet: &Packet, len: u32) -> Option<u64> {
         let iova = packet.iova()?;
@@ -77,7 +79,8 @@ impl RemotePort {
         inside.then(|| iova - self.reach.start)
     }
 
-    /// What a packet that has gone, of which this piece was the last unless there is `more`, counts for.
+    /// What a packet that has gone, of which this piece was the last unless there is `more`, counts
+    /// for.
     fn count_sent(&mut self, len: u32, more: bool, lost: bool) {
         let last = u64::from(!more);
         if lost {
@@ -106,7 +109,8 @@ impl RemotePort {
     fn next_received(&mut self, place: &mut Packet) -> Result<bool, Error> {
         let Some(entry) = self.received.pop()? else { return Ok(false) };
         let piece = Piece::read_received(entry).filter(|piece| piece.len <= self.limits.rx_room());
-        let piece = piece.ok_or_else(|| Error::Protocol("the server tells of a packet that cannot be".into()))?;
+        let piece = piece
+            .ok_or_else(|| Error::Protocol("the server tells of a packet that cannot be".into()))?;
         let mut packet = mem::take(self.rx.end(piece.tag)?);
         (packet.len, packet.meta) = (piece.len, piece.meta);
         self.counters.rx_packets += u64::from(!piece.meta.more());
@@ -126,7 +130,8 @@ impl RemotePort {
         Ok(true)
     }
 
-    /// Whether a ring to the server has room for so many entries. As many as are free here are free there, unless the server miscounts, which the next return tells.
+    /// Whether a ring to the server has room for so many entries. As many as are free here are free
+    /// there, unless the server miscounts, which the next return tells.
     #[inline]
     fn fits(&mut self, room: Result<u32, Error>, entries: usize) -> bool {
         match room {
@@ -205,7 +210,8 @@ impl Queue for RemotePort {
             for packet in &mut rest[..pieces] {
                 let offset = self.offset(packet, packet.len);
                 let (Some((tag, place)), Some(offset)) = (self.tx.take(), offset) else { break };
-                self.pieces.push(&Piece { tag, len: packet.len, meta: packet.meta, offset }.encode());
+                self.pieces
+                    .push(&Piece { tag, len: packet.len, meta: packet.meta, offset }.encode());
                 *place = mem::take(packet);
             }
             provided.count += pieces;
@@ -235,7 +241,10 @@ impl Source for RemotePort {
     #[inline]
     fn pending(&self) -> bool {
         // What is wrong, and that nothing will come any more, is told by the next return.
-        self.received.pending() || self.wake_on_tx && self.sent.pending() || self.fault.is_some() || self.bell.lost
+        self.received.pending()
+            || self.wake_on_tx && self.sent.pending()
+            || self.fault.is_some()
+            || self.bell.lost
     }
 
     fn arm(&mut self) -> Result<bool, Error> {

@@ -65,7 +65,8 @@ impl RemoteQueue {
         })
     }
 
-    /// Writes where the data of a request at the next place lies; how many segments, and the only one. An error for memory that is not the arena's.
+    /// Writes where the data of a request at the next place lies; how many segments, and the only
+    /// one. An error for memory that is not the arena's.
     fn name(&self, request: &Request) -> Result<(u16, (u64, u32)), IoError> {
         if !matches!(request.operation, Operation::Read | Operation::Write) {
             return Ok((0, (0, 0)));
@@ -73,7 +74,10 @@ impl RemoteQueue {
         let bytes = request.blocks as usize * self.info.block_size as usize;
         let (mut count, mut first) = (0, (0, 0));
         for segment in request.data.segments(bytes) {
-            let span = self.arena.span(segment.iova, segment.len as usize).filter(|_| count < MAX_SEGMENTS);
+            let span = self
+                .arena
+                .span(segment.iova, segment.len as usize)
+                .filter(|_| count < MAX_SEGMENTS);
             let span = span.ok_or(IoError::Invalid)?;
             let place = place(span.region, span.offset);
             let word = (self.submissions.place() * MAX_SEGMENTS + count) * 2;
@@ -90,7 +94,8 @@ impl RemoteQueue {
         Ok((count as u16, first))
     }
 
-    /// The next end, if there is one. One that is of nothing in flight is an error, and changes nothing.
+    /// The next end, if there is one. One that is of nothing in flight is an error, and changes
+    /// nothing.
     #[inline]
     fn next_end(&mut self, place: &mut Completion) -> Result<bool, Error> {
         let Some(entry) = self.completions.pop()? else { return Ok(false) };
@@ -143,10 +148,13 @@ impl Queue for RemoteQueue {
             Ok(named) => named,
             Err(error) => return Err(Rejected { error: Some(error), request }),
         };
-        let Some((tag, held)) = self.slots.take() else { return Err(Rejected { error: None, request }) };
+        let Some((tag, held)) = self.slots.take() else {
+            return Err(Rejected { error: None, request });
+        };
         let Request { operation, fua, blocks, lba, token, data } = request;
         (held.token, held.data) = (token, data);
-        self.submissions.push(&Submission { operation, fua, segments, tag, lba, blocks, only }.encode());
+        self.submissions
+            .push(&Submission { operation, fua, segments, tag, lba, blocks, only }.encode());
         Ok(())
     }
 

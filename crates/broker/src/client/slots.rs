@@ -1,4 +1,5 @@
-//! What is with the server, by tags that it cannot make up: a place and, so that an end which came twice is found, how often that was used.
+//! What is with the server, by tags that it cannot make up: a place and, so that an end which came
+//! twice is found, how often that was used.
 
 use ring3_class::Error;
 
@@ -45,11 +46,17 @@ impl<T: Default> Slots<T> {
         Some((u32::from(index) | u32::from(slot.generation) << 16, &mut slot.value))
     }
 
-    /// Frees the place of `tag`, with what is there. An error of one that is not taken, which changes nothing.
+    /// Frees the place of `tag`, with what is there. An error of one that is not taken, which
+    /// changes nothing.
     #[inline]
     pub fn end(&mut self, tag: u32) -> Result<&mut T, Error> {
-        let found = self.slots.get_mut(usize::from(tag as u16)).filter(|slot| slot.busy && slot.generation == (tag >> 16) as u16);
-        let slot = found.ok_or_else(|| Error::Protocol(format!("the server ends {tag:#x}, which is not in flight")))?;
+        let found = self
+            .slots
+            .get_mut(usize::from(tag as u16))
+            .filter(|slot| slot.busy && slot.generation == (tag >> 16) as u16);
+        let slot = found.ok_or_else(|| {
+            Error::Protocol(format!("the server ends {tag:#x}, which is not in flight"))
+        })?;
         slot.busy = false;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(tag as u16);
@@ -65,9 +72,13 @@ impl<T: Default> Slots<T> {
     }
 }
 
-/// Fills places of `batch` with what `next` has, until it has no more or finds something wrong; how many, and what that was. It is told after what came before it, which would be lost otherwise.
+/// Fills places of `batch` with what `next` has, until it has no more or finds something wrong; how
+/// many, and what that was. It is told after what came before it, which would be lost otherwise.
 #[inline]
-pub fn fill<T>(batch: &mut [T], mut next: impl FnMut(&mut T) -> Result<bool, Error>) -> (usize, Option<Error>) {
+pub fn fill<T>(
+    batch: &mut [T],
+    mut next: impl FnMut(&mut T) -> Result<bool, Error>,
+) -> (usize, Option<Error>) {
     for (count, place) in batch.iter_mut().enumerate() {
         match next(place) {
             Ok(true) => {}

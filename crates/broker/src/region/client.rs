@@ -10,7 +10,8 @@ use ring3_class::dma::{Foreign, Piece, Region};
 use crate::client::{Connection, Peer};
 use crate::protocol::{Answer, Ask};
 
-/// Memory of this process's own, in which requests to disks of ring3's need no copy once it is lent to who drives them.
+/// Memory of this process's own, in which requests to disks of ring3's need no copy once it is lent
+/// to who drives them.
 pub struct SharedMemory {
     file: OwnedFd,
     memory: Foreign,
@@ -23,7 +24,8 @@ impl SharedMemory {
         Ok(Self { file, memory: region.into() })
     }
 
-    /// Its first byte. Never make a reference of it: the driver's process and the device write there.
+    /// Its first byte. Never make a reference of it: the driver's process and the device write
+    /// there.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.as_ptr()
     }
@@ -48,12 +50,14 @@ impl SharedMemory {
         self.memory.region()
     }
 
-    /// `len` bytes at `offset`, as data of a request to a disk of the class, be that in this process or a remote one.
+    /// `len` bytes at `offset`, as data of a request to a disk of the class, be that in this
+    /// process or a remote one.
     pub fn piece(&self, offset: usize, len: usize) -> Piece {
         Piece { memory: self.memory.clone(), offset, len }
     }
 
-    /// Lends it to who exports disks with `--share` `path`. Requests to their block devices may lie there when this returns.
+    /// Lends it to who exports disks with `--share` `path`. Requests to their block devices may lie
+    /// there when this returns.
     pub fn lend(&self, path: &Path) -> Result<Loan, Error> {
         let connection = Connection::open(path, Peer::Export)?;
         let disks = connection.offer(self.as_fd(), self.len() as u64)?;
@@ -68,7 +72,8 @@ impl AsFd for SharedMemory {
     }
 }
 
-/// Memory that an export has. Dropping it takes the memory back: the export does that when it sees that the connection has ended.
+/// Memory that an export has. Dropping it takes the memory back: the export does that when it sees
+/// that the connection has ended.
 pub struct Loan {
     connection: Connection,
     disks: Vec<String>,
@@ -80,7 +85,8 @@ impl Loan {
         &self.disks
     }
 
-    /// Takes the memory back, and returns when no request lies there any more and no device of the export's reaches it. The bytes stay.
+    /// Takes the memory back, and returns when no request lies there any more and no device of the
+    /// export's reaches it. The bytes stay.
     pub fn revoke(self) -> Result<(), Error> {
         match self.connection.ask(&Ask::Revoke)? {
             (Answer::Revoked, _) => Ok(()),
@@ -88,7 +94,8 @@ impl Loan {
         }
     }
 
-    /// Whether the export has parted: requests still succeed if the disk is still there, but are copied.
+    /// Whether the export has parted: requests still succeed if the disk is still there, but are
+    /// copied.
     pub fn is_lost(&self) -> bool {
         self.connection.is_lost()
     }

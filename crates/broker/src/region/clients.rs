@@ -13,7 +13,8 @@ use crate::server::{Listener, PAUSE};
 /// Clients at the same time.
 const MOST: usize = 64;
 
-/// How long a client may take to take an answer, which nobody waits for: its socket has room for many.
+/// How long a client may take to take an answer, which nobody waits for: its socket has room for
+/// many.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Between two looks whether clients may be accepted again.
@@ -27,7 +28,8 @@ pub trait Register {
     fn names(&self) -> Vec<String>;
     /// Lets requests lie in the memory behind `fd`, or says why not; then nothing has changed.
     fn register(&mut self, fd: &OwnedFd, bytes: u64) -> Result<Self::Shared, String>;
-    /// `client` has heard that its memory is shared: if this process dies, the next one hears it by that socket.
+    /// `client` has heard that its memory is shared: if this process dies, the next one hears it by
+    /// that socket.
     fn keep(&mut self, shared: &Self::Shared, client: BorrowedFd<'_>);
     /// Takes it back. When this returns, no device reaches it, unless the log says otherwise.
     fn revoke(&mut self, shared: Self::Shared);
@@ -62,10 +64,15 @@ impl<R: Register> Clients<R> {
         Self { listener, registrar, clients: Vec::new(), deaf_until: None }
     }
 
-    /// Hears who has shared memory with a server that has died, by the same socket. It has not noticed.
+    /// Hears who has shared memory with a server that has died, by the same socket. It has not
+    /// noticed.
     pub fn adopt(&mut self, socket: OwnedFd, memory: R::Shared) -> io::Result<()> {
         let channel = Channel::of_stranger(socket, PATIENCE, self.listener.closer())?;
-        self.clients.push(Client { channel, who: "a client of the server before".into(), memory: Some(memory) });
+        self.clients.push(Client {
+            channel,
+            who: "a client of the server before".into(),
+            memory: Some(memory),
+        });
         Ok(())
     }
 
@@ -74,7 +81,8 @@ impl<R: Register> Clients<R> {
         self.registrar.revoke(memory);
     }
 
-    /// Hears clients until `stop` is readable; then gives back what is left, with what is shared still.
+    /// Hears clients until `stop` is readable; then gives back what is left, with what is shared
+    /// still.
     pub fn serve(mut self, stop: BorrowedFd<'_>) -> (R, Vec<R::Shared>) {
         loop {
             match self.wait(stop) {
@@ -84,7 +92,9 @@ impl<R: Register> Clients<R> {
             }
         }
         let part = |client: Client<R::Shared>| {
-            let _ = client.channel.send(&Answer::Ended { reason: "the export was stopped".into() }, &[]);
+            let _ = client
+                .channel
+                .send(&Answer::Ended { reason: "the export was stopped".into() }, &[]);
             client.memory
         };
         (self.registrar, self.clients.into_iter().filter_map(part).collect())
@@ -94,10 +104,14 @@ impl<R: Register> Clients<R> {
         loop {
             // Each who comes may have sent what is not taken, and what of others was not is still
             // being closed.
-            let full = self.listener.closer().is_full() || self.deaf_until.is_some_and(|until| Instant::now() < until);
+            let full = self.listener.closer().is_full()
+                || self.deaf_until.is_some_and(|until| Instant::now() < until);
             let wanted = if full { PollFlags::empty() } else { PollFlags::IN };
-            let mut fds = vec![PollFd::new(&stop, PollFlags::IN), PollFd::new(&self.listener, wanted)];
-            fds.extend(self.clients.iter().map(|client| PollFd::new(&client.channel, PollFlags::IN)));
+            let mut fds =
+                vec![PollFd::new(&stop, PollFlags::IN), PollFd::new(&self.listener, wanted)];
+            fds.extend(
+                self.clients.iter().map(|client| PollFd::new(&client.channel, PollFlags::IN)),
+            );
             // A signal is not for this thread.
             let _ = poll(&mut fds, full.then_some(&LOOK));
             match fds.iter().position(|fd| !fd.revents().is_empty()) {
@@ -135,7 +149,8 @@ impl<R: Register> Clients<R> {
         self.clients.push(Client { channel, who, memory: None });
     }
 
-    /// Does what a client asks. One that says nonsense, does not take its answer or has gone is parted with.
+    /// Does what a client asks. One that says nonsense, does not take its answer or has gone is
+    /// parted with.
     fn hear(&mut self, place: usize) {
         let answer = match self.clients[place].channel.hear::<Ask>() {
             Ok(Some((ask, fd))) => self.answer(place, ask, fd),
@@ -143,13 +158,17 @@ impl<R: Register> Clients<R> {
             Err(error) => {
                 let Client { channel, who, .. } = &self.clients[place];
                 tracing::warn!("{who} is cut off: no message: {error}");
-                let _ = channel.send(&Answer::Ended { reason: format!("no message: {error}") }, &[]);
+                let _ =
+                    channel.send(&Answer::Ended { reason: format!("no message: {error}") }, &[]);
                 None
             }
         };
         let is_shared = matches!(answer, Some(Answer::Shared { .. }));
-        let told = answer.is_some_and(|answer| self.clients[place].channel.send(&answer, &[]).is_ok());
-        if let Some(Client { channel, memory: Some(memory), .. }) = self.clients.get(place).filter(|_| told && is_shared) {
+        let told =
+            answer.is_some_and(|answer| self.clients[place].channel.send(&answer, &[]).is_ok());
+        if let Some(Client { channel, memory: Some(memory), .. }) =
+            self.clients.get(place).filter(|_| told && is_shared)
+        {
             self.registrar.keep(memory, channel.as_fd());
         }
         if !told {
@@ -209,7 +228,10 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     use rustix::net::sockopt::set_socket_linger;
-    use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with};
+    use rustix::net::{
+        AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send,
+        socket_with,
+    };
 
     const LONG: Duration = Duration::from_secs(20);
     const LINGER: Duration = Duration::from_secs(20);
@@ -270,7 +292,8 @@ mod tests {
         let path = folder.path().join("share");
         let ((tell, done), kept) = (channel(), Kept::default());
         let left = clients.iter().map(|socket| socket.try_clone().unwrap());
-        let mut clients = Clients::new(Listener::bind(&path, 0o600).unwrap(), Recorder(tell, kept.clone()));
+        let mut clients =
+            Clients::new(Listener::bind(&path, 0o600).unwrap(), Recorder(tell, kept.clone()));
         left.for_each(|socket| clients.adopt(socket, 8192).unwrap());
         before(&path);
         let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -298,7 +321,9 @@ mod tests {
     }
 
     fn raw(path: &Path) -> OwnedFd {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
         connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
         socket
     }
@@ -321,7 +346,9 @@ mod tests {
         assert_eq!(served.did(), "revoked");
         let channel = channel_to(&served.path);
         channel.send(&Ask::Revoke, &[]).unwrap();
-        assert!(matches!(answer(&channel), Some(Answer::Refused { reason }) if reason.contains("nothing to revoke")));
+        assert!(
+            matches!(answer(&channel), Some(Answer::Refused { reason }) if reason.contains("nothing to revoke"))
+        );
         let offer = Ask::Offer { version: VERSION, bytes: memory.len() as u64 };
         channel.send(&offer, &[memory.as_fd()]).unwrap();
         assert!(matches!(answer(&channel), Some(Answer::Shared { .. })));
@@ -350,10 +377,17 @@ mod tests {
         let served = served();
         let ((memory, _loan), channel) = (lent(&served), channel_to(&served.path));
         for version in [VERSION, VERSION + 1] {
-            channel.send(&Ask::Offer { version, bytes: memory.len() as u64 }, &[memory.as_fd()]).unwrap();
-            assert_eq!(matches!(answer(&channel), Some(Answer::Refused { .. })), version != VERSION);
+            channel
+                .send(&Ask::Offer { version, bytes: memory.len() as u64 }, &[memory.as_fd()])
+                .unwrap();
+            assert_eq!(
+                matches!(answer(&channel), Some(Answer::Refused { .. })),
+                version != VERSION
+            );
         }
-        channel.send(&Ask::Offer { version: VERSION, bytes: memory.len() as u64 }, &[memory.as_fd()]).unwrap();
+        channel
+            .send(&Ask::Offer { version: VERSION, bytes: memory.len() as u64 }, &[memory.as_fd()])
+            .unwrap();
         let Some(Answer::Refused { reason }) = answer(&channel) else { panic!("a second region") };
         assert!(reason.contains("connection has one"), "{reason}");
         assert_eq!(served.end(), 2);
@@ -369,7 +403,9 @@ mod tests {
         let channel = channel_to(&served.path);
         for _ in 0..2 {
             channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &[file.as_fd()]).unwrap();
-            let Some(Answer::Refused { reason }) = answer(&channel) else { panic!("memory that is not sealed") };
+            let Some(Answer::Refused { reason }) = answer(&channel) else {
+                panic!("memory that is not sealed")
+            };
             assert!(reason.contains("memory file"), "{reason}");
         }
         assert_eq!(served.end(), 0);
@@ -377,8 +413,13 @@ mod tests {
 
     /// Sends `asks`, the last with a lingering socket `count` times beside it, which only the other
     /// end has when this returns.
-    fn lingers(path: &Path, (asks, count): (&[Ask], usize), held: &mut Vec<TcpListener>) -> Channel {
-        let (channel, (fd, unread), (last, others)) = (channel_to(path), lingering(), asks.split_last().unwrap());
+    fn lingers(
+        path: &Path,
+        (asks, count): (&[Ask], usize),
+        held: &mut Vec<TcpListener>,
+    ) -> Channel {
+        let (channel, (fd, unread), (last, others)) =
+            (channel_to(path), lingering(), asks.split_last().unwrap());
         others.iter().for_each(|ask| channel.send(ask, &[]).unwrap());
         channel.send(last, &vec![fd.as_fd(); count]).unwrap();
         held.push(unread);
@@ -398,7 +439,9 @@ mod tests {
         });
         let since = Instant::now();
         for channel in &clients {
-            assert!(matches!(answer(channel), Some(Answer::Ended { reason }) if reason.contains("descriptor")));
+            assert!(
+                matches!(answer(channel), Some(Answer::Ended { reason }) if reason.contains("descriptor"))
+            );
         }
         drop(lent(&served).1);
         assert_eq!((served.did(), served.did()), ("shared", "revoked"));
@@ -503,7 +546,8 @@ mod tests {
             client.send(&Ask::Revoke, &[]).unwrap();
             assert!(matches!(answer(client), Some(Answer::Refused { .. })));
         }
-        let refused = SharedMemory::new(8192).unwrap().lend(&served.path).map(drop).unwrap_err().to_string();
+        let refused =
+            SharedMemory::new(8192).unwrap().lend(&served.path).map(drop).unwrap_err().to_string();
         assert!(refused.starts_with("busy: 64 clients share memory already"), "{refused}");
         drop(clients);
         assert_eq!(served.end(), 0);

@@ -1,20 +1,31 @@
-//! Memory of a client's own, in which nobody copies the bytes of its requests, whichever way they take to a disk.
+//! Memory of a client's own, in which nobody copies the bytes of its requests, whichever way they
+//! take to a disk.
 //!
 //! # Shape
-//! [`SharedMemory`] is a client's: a file without a name, made and sealed by it, whose descriptor it sends over a socket in an [`Ask::Offer`](crate::protocol::Ask::Offer). Who hears that checks it ([`check`]) and maps it for the
-//! disk's device. The same bytes can be lent to several:
+//! [`SharedMemory`] is a client's: a file without a name, made and sealed by it, whose descriptor
+//! it sends over a socket in an [`Ask::Offer`](crate::protocol::Ask::Offer). Who hears that checks
+//! it ([`check`]) and maps it for the disk's device. The same bytes can be lent to several:
 //!
-//! - to who exports a disk as a block device (`ring3 run --share SOCKET`), by [`SharedMemory::lend`]: it registers them with the kernel, too. From then on the client's O_DIRECT requests on the block device, and on files of
-//!   file systems on it, move no byte twice if they lie there in one piece. One region for each connection, taken back when the client asks for that or when the [`Loan`] ends;
-//! - to a disk of the class, by [`Disk::lend`](ring3_class::block::Disk::lend): a [remote one](crate::client::RemoteDisk) as long as the client is connected, one that this process drives as long as that is there.
+//! - to who exports a disk as a block device (`ring3 run --share SOCKET`), by
+//!   [`SharedMemory::lend`]: it registers them with the kernel, too. From then on the client's
+//!   O_DIRECT requests on the block device, and on files of file systems on it, move no byte twice
+//!   if they lie there in one piece. One region for each connection, taken back when the client
+//!   asks for that or when the [`Loan`] ends;
+//! - to a disk of the class, by [`Disk::lend`](ring3_class::block::Disk::lend): a [remote
+//!   one](crate::client::RemoteDisk) as long as the client is connected, one that this process
+//!   drives as long as that is there.
 //!
-//! Who exports disks hears its clients by [`Clients`], and does with their memory what its [`Register`] says.
+//! Who exports disks hears its clients by [`Clients`], and does with their memory what its
+//! [`Register`] says.
 //!
-//! Requests to a block device name addresses, those to a disk of the class [pieces](SharedMemory::piece).
+//! Requests to a block device name addresses, those to a disk of the class
+//! [pieces](SharedMemory::piece).
 //!
 //! # Trust
-//! The server believes nothing: neither size nor seals, and reads or writes none of the bytes itself. But it can, and so can the device, at any time: whoever hands memory over trusts that process with it. The seals keep the
-//! client from taking away what is mapped. A hole that it punches has other pages: its requests miss, and the device keeps the old ones.
+//! The server believes nothing: neither size nor seals, and reads or writes none of the bytes
+//! itself. But it can, and so can the device, at any time: whoever hands memory over trusts that
+//! process with it. The seals keep the client from taking away what is mapped. A hole that it
+//! punches has other pages: its requests miss, and the device keeps the old ones.
 
 mod client;
 mod clients;
@@ -25,7 +36,10 @@ pub use client::{Loan, SharedMemory};
 pub use clients::{Clients, Register};
 use ring3_class::Error;
 use ring3_class::dma::{HUGE_PAGE, Region, admit};
-use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
+};
 
 /// The largest region: the kernel's offsets have 32 bits.
 pub const MOST: u64 = 1 << 32;
@@ -34,10 +48,17 @@ pub const MOST: u64 = 1 << 32;
 /// seal it against writes later, so that no other process could map it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// A sealed file of `bytes` bytes at least, mapped: of huge pages if the system has that many free, and of small ones if not.
+/// A sealed file of `bytes` bytes at least, mapped: of huge pages if the system has that many free,
+/// and of small ones if not.
 fn make(bytes: usize) -> Result<(OwnedFd, Region), Error> {
     let wrong = || Error::Invalid(format!("{bytes} bytes to share: from 1 to {MOST}"));
-    let round = |page: usize| bytes.max(1).checked_next_multiple_of(page).filter(|&len| len as u64 <= MOST).ok_or_else(wrong);
+    let round = |page: usize| {
+        bytes
+            .max(1)
+            .checked_next_multiple_of(page)
+            .filter(|&len| len as u64 <= MOST)
+            .ok_or_else(wrong)
+    };
     let huge = round(HUGE_PAGE)?;
     file(huge, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).or_else(|_| {
         let len = round(rustix::param::page_size())?;
@@ -48,7 +69,8 @@ fn make(bytes: usize) -> Result<(OwnedFd, Region), Error> {
 
 fn file(len: usize, pages: MemfdFlags) -> Result<(OwnedFd, Region), Error> {
     let failed = |error| Error::os(format!("making {len} bytes of memory to share"), error);
-    let fd = memfd_create("ring3-share", pages | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(failed)?;
+    let fd = memfd_create("ring3-share", pages | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(failed)?;
     ftruncate(&fd, len as u64).map_err(failed)?;
     fcntl_add_seals(&fd, SEALS).map_err(failed)?;
     let copy = fd.try_clone().map_err(|error| Error::os("duplicating memory", error))?;
@@ -56,7 +78,8 @@ fn file(len: usize, pages: MemfdFlags) -> Result<(OwnedFd, Region), Error> {
     Ok((fd, Region::from_fd(copy)?))
 }
 
-/// Maps what a client says to be `bytes` bytes of sealed memory. Fails, with what it is to do, unless it is.
+/// Maps what a client says to be `bytes` bytes of sealed memory. Fails, with what it is to do,
+/// unless it is.
 pub fn check(fd: &OwnedFd, bytes: u64) -> Result<Region, Error> {
     let refused = |why: String| Err(Error::Invalid(why));
     // Before anything else: what has seals is memory, and no file system of a stranger's is asked
@@ -64,7 +87,9 @@ pub fn check(fd: &OwnedFd, bytes: u64) -> Result<Region, Error> {
     let sealed = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
     if !sealed.contains(SEALS) {
         return refused(
-            "it is no memory file that is sealed against shrinking, growing and further seals: memfd_create with MFD_ALLOW_SEALING, then F_ADD_SEALS with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_SEAL"
+            "it is no memory file that is sealed against shrinking, growing and further seals: \
+            memfd_create with MFD_ALLOW_SEALING, then F_ADD_SEALS with F_SEAL_SHRINK, F_SEAL_GROW \
+            and F_SEAL_SEAL"
                 .into(),
         );
     }
@@ -73,18 +98,25 @@ pub fn check(fd: &OwnedFd, bytes: u64) -> Result<Region, Error> {
         return refused("it is no memory file".into());
     }
     if sealed.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
-        return refused("it is sealed against writes: reads of the disk could not arrive there".into());
+        return refused(
+            "it is sealed against writes: reads of the disk could not arrive there".into(),
+        );
     }
     let page = rustix::param::page_size() as u64;
     if bytes == 0 || bytes > MOST || !bytes.is_multiple_of(page) {
         return refused(format!("{bytes} bytes: whole pages, and {MOST} bytes at most"));
     }
     if stat.st_size as u64 != bytes {
-        return refused(format!("it has {} bytes, and {bytes} are offered: all of it must be", stat.st_size));
+        return refused(format!(
+            "it has {} bytes, and {bytes} are offered: all of it must be",
+            stat.st_size
+        ));
     }
-    let copy = fd.as_fd().try_clone_to_owned().map_err(|error| Error::os("duplicating memory", error))?;
+    let copy =
+        fd.as_fd().try_clone_to_owned().map_err(|error| Error::os("duplicating memory", error))?;
     let region = Region::from_fd(copy)?;
-    // Pages that the client has not touched would be taken here, when they are pinned. Huge ones were set aside.
+    // Pages that the client has not touched would be taken here, when they are pinned. Huge ones
+    // were set aside.
     if !region.is_huge() {
         admit(bytes as usize)?;
     }
@@ -116,7 +148,12 @@ mod tests {
 
     #[test]
     fn memory_that_could_be_taken_away_is_refused_with_what_to_do() {
-        for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW, SealFlags::SHRINK | SealFlags::GROW] {
+        for seals in [
+            SealFlags::empty(),
+            SealFlags::SHRINK,
+            SealFlags::GROW,
+            SealFlags::SHRINK | SealFlags::GROW,
+        ] {
             assert!(refusal(&memfd(PAGE, seals), PAGE).contains("F_ADD_SEALS"), "{seals:?}");
         }
     }

@@ -39,8 +39,7 @@ pub struct Access {
 }
 
 /// Keys, for messages.
-const KEYS: &str =
-    "mode, clients, offset, size, access (rw or ro), iops, rate (bytes in a second), depth, queues, memory, weight";
+const KEYS: &str = "mode, clients, offset, size, access (rw or ro), iops, rate (bytes in a second), depth, queues, memory, weight";
 
 impl Access {
     /// All of the disk, for this user.
@@ -108,7 +107,8 @@ impl Grant {
     pub fn new(access: Access, info: &Info) -> Result<Self, Error> {
         let wrong = |what: &str, bytes: u64| {
             Error::Invalid(format!(
-                "{}: {what}={bytes}: the disk has {} blocks of {} bytes; name whole blocks that it has",
+                "{}: {what}={bytes}: the disk has {} blocks of {} bytes; name whole blocks that it \
+                has",
                 access.path.display(),
                 info.blocks,
                 info.block_size
@@ -123,7 +123,11 @@ impl Grant {
         if !size.is_multiple_of(block) || size == 0 || size / block > info.blocks - first {
             return Err(wrong("size", size));
         }
-        let mut seen = Info { blocks: size / block, read_only: info.read_only || access.read_only, ..info.clone() };
+        let mut seen = Info {
+            blocks: size / block,
+            read_only: info.read_only || access.read_only,
+            ..info.clone()
+        };
         seen.segments.max = seen.segments.max.min(MAX_SEGMENTS as u32);
         Ok(Self { access, info: seen, first })
     }
@@ -140,7 +144,10 @@ mod tests {
 
     #[test]
     fn terms_stand_behind_the_path() {
-        let access: Access = "/run/a,offset=1M,size=64K,access=ro,iops=100,rate=10M,depth=8,mode=660".parse().unwrap();
+        let access: Access =
+            "/run/a,offset=1M,size=64K,access=ro,iops=100,rate=10M,depth=8,mode=660"
+                .parse()
+                .unwrap();
         let terms = Access {
             mode: 0o660,
             offset: 1 << 20,
@@ -171,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_part_of_the_disk_is_a_disk_of_its_own_size() {
-        let grant = Grant::new("/a,offset=51200,size=10240,access=ro".parse().unwrap(), &info()).unwrap();
+        let grant =
+            Grant::new("/a,offset=51200,size=10240,access=ro".parse().unwrap(), &info()).unwrap();
         assert_eq!((grant.first, grant.info.blocks, grant.info.read_only), (100, 20, true));
         let rest = Grant::new("/a,offset=51200".parse().unwrap(), &info()).unwrap();
         assert_eq!(rest.info.blocks, 900);
@@ -179,7 +187,9 @@ mod tests {
 
     #[test]
     fn a_part_beyond_the_end_or_within_a_block_is_refused() {
-        for text in ["/a,offset=512000", "/a,offset=100", "/a,size=100", "/a,offset=511488,size=1024"] {
+        for text in
+            ["/a,offset=512000", "/a,offset=100", "/a,size=100", "/a,offset=511488,size=1024"]
+        {
             let error = Grant::new(text.parse().unwrap(), &info()).err().unwrap().to_string();
             assert!(error.contains("1000 blocks of 512 bytes"), "{error}");
         }

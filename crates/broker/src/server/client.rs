@@ -36,7 +36,16 @@ impl Client {
         let access = &grant.access;
         let share = Share::new(DISK, access.weight, access.iops, access.rate, Instant::now());
         let queues = (0..access.queues).map(|_| None).collect();
-        Self { session, grant, memory: None, queues, next: 0, share, unflushed: Unflushed::default(), held_until: None }
+        Self {
+            session,
+            grant,
+            memory: None,
+            queues,
+            next: 0,
+            share,
+            unflushed: Unflushed::default(),
+            held_until: None,
+        }
     }
 
     /// Does what it asks for. An error ends the client.
@@ -62,12 +71,20 @@ impl Client {
                 found.ok_or_else(|| Error::Protocol(format!("queue {queue} is not open")))?.close();
                 return self.bury(reactor);
             }
-            Ask::OpenPort(_) | Ask::Filter { .. } => return Err(Error::Protocol("it takes the disk for a network card".into())),
+            Ask::OpenPort(_) | Ask::Filter { .. } => {
+                return Err(Error::Protocol("it takes the disk for a network card".into()));
+            }
         };
         self.session.say(&answer, &fds)
     }
 
-    fn welcome(&mut self, version: u32, wanted: u64, disk: &dyn Disk, mapped: bool) -> Result<(Answer, Vec<OwnedFd>), Error> {
+    fn welcome(
+        &mut self,
+        version: u32,
+        wanted: u64,
+        disk: &dyn Disk,
+        mapped: bool,
+    ) -> Result<(Answer, Vec<OwnedFd>), Error> {
         if let Some(refusal) = refuse_version(version) {
             return Ok((refusal, Vec::new()));
         }
@@ -77,24 +94,43 @@ impl Client {
         let Grant { access, info, .. } = &*self.grant;
         let (file, memory) = match Memory::make(wanted, access.memory, mapped.then(|| disk.dma())) {
             Ok(made) => made,
-            Err(error) => return Ok((Answer::Refused { reason: format!("no memory for a client: {error}") }, Vec::new())),
+            Err(error) => {
+                return Ok((
+                    Answer::Refused { reason: format!("no memory for a client: {error}") },
+                    Vec::new(),
+                ));
+            }
         };
         let bytes = memory.foreign.len() as u64;
         self.memory = Some(Arc::new(memory));
-        let welcome =
-            Welcome { version: VERSION, disk: disk.name(), info: info.clone(), memory: bytes, queues: access.queues, mapped };
+        let welcome = Welcome {
+            version: VERSION,
+            disk: disk.name(),
+            info: info.clone(),
+            memory: bytes,
+            queues: access.queues,
+            mapped,
+        };
         Ok((Answer::Welcome(Box::new(welcome)), vec![file]))
     }
 
-    /// Takes a region of the client's in, where the device reaches it: memory that the server copies saves nobody a copy, and huge pages of it could be taken away from under that.
-    fn take_in(&mut self, version: u32, bytes: u64, fd: Option<OwnedFd>, disk: &dyn Disk) -> Result<Answer, Error> {
+    /// Takes a region of the client's in, where the device reaches it: memory that the server
+    /// copies saves nobody a copy, and huge pages of it could be taken away from under that.
+    fn take_in(
+        &mut self,
+        version: u32,
+        bytes: u64,
+        fd: Option<OwnedFd>,
+        disk: &dyn Disk,
+    ) -> Result<Answer, Error> {
         if let Some(refusal) = refuse_version(version) {
             return Ok(refusal);
         }
         let (Some(memory), Some(fd)) = (&self.memory, fd) else {
             return Err(Error::Protocol("it offers memory before it says hello".into()));
         };
-        let refused = |reason: String| Answer::Refused { reason: format!("memory is not taken: {reason}") };
+        let refused =
+            |reason: String| Answer::Refused { reason: format!("memory is not taken: {reason}") };
         if !memory.mapped {
             return Ok(refused("this server copies, so that it would save nothing".into()));
         }
@@ -105,17 +141,27 @@ impl Client {
     }
 
     fn open(&mut self, depth: u16, reactor: &mut Reactor) -> Result<(Answer, Vec<OwnedFd>), Error> {
-        let memory = self.memory.clone().ok_or_else(|| Error::Protocol("it opens a queue before it says hello".into()))?;
+        let memory = self
+            .memory
+            .clone()
+            .ok_or_else(|| Error::Protocol("it opens a queue before it says hello".into()))?;
         let Some(queue) = self.queues.iter().position(Option::is_none) else {
-            let reason =
-                format!("all {} queues are open: close one, or have the server grant more (queues=N)", self.queues.len());
+            let reason = format!(
+                "all {} queues are open: close one, or have the server grant more (queues=N)",
+                self.queues.len()
+            );
             return Ok((Answer::Refused { reason }, Vec::new()));
         };
         let most = depth.clamp(1, self.grant.access.depth);
         let depth = 1 << most.ilog2();
         let (opened, fds) = match ClientQueue::new(depth, memory, reactor) {
             Ok(made) => made,
-            Err(error) => return Ok((Answer::Refused { reason: format!("no queue for a client: {error}") }, Vec::new())),
+            Err(error) => {
+                return Ok((
+                    Answer::Refused { reason: format!("no queue for a client: {error}") },
+                    Vec::new(),
+                ));
+            }
         };
         self.queues[queue] = Some(opened);
         Ok((Answer::Opened { queue: queue as u16, depth }, fds.into()))
@@ -124,8 +170,14 @@ impl Client {
     /// Takes away the queues that are being closed and have nothing in flight, and says so.
     pub fn bury(&mut self, reactor: &mut Reactor) -> Result<(), Error> {
         for queue in 0..self.queues.len() {
-            let Some(closed) = self.queues[queue].take_if(|queue| queue.closing && queue.in_flight == 0) else { continue };
-            reactor.remove(closed.bell.kick).map_err(|error| Error::os("closing a client's queue", error))?;
+            let Some(closed) =
+                self.queues[queue].take_if(|queue| queue.closing && queue.in_flight == 0)
+            else {
+                continue;
+            };
+            reactor
+                .remove(closed.bell.kick)
+                .map_err(|error| Error::os("closing a client's queue", error))?;
             if !self.session.leaving {
                 self.session.say(&Answer::Closed { queue: queue as u16 }, &[])?;
             }
@@ -143,7 +195,8 @@ impl Client {
         self.queues().map(|queue| queue.in_flight).sum()
     }
 
-    /// Its next request and the queue that has it; nothing while it has as many in flight as it may have. An error ends it.
+    /// Its next request and the queue that has it; nothing while it has as many in flight as it may
+    /// have. An error ends it.
     pub fn peek(&mut self) -> Result<Option<(usize, &Held)>, Error> {
         let count = self.queues.len();
         if self.session.leaving || self.in_flight() >= self.grant.access.depth {
@@ -159,7 +212,11 @@ impl Client {
         }
         let Some(index) = found else { return Ok(None) };
         let queue = self.queues[index].as_mut();
-        Ok(queue.map(|queue| queue.peek(&self.grant)).transpose()?.flatten().map(|held| (index, held)))
+        Ok(queue
+            .map(|queue| queue.peek(&self.grant))
+            .transpose()?
+            .flatten()
+            .map(|held| (index, held)))
     }
 
     /// Takes what was peeked at in `queue`, whose turn is over.

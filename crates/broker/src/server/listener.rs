@@ -25,19 +25,25 @@ const PARTING: Duration = Duration::from_millis(1);
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    /// Device and number of the socket's file: another one at its path is not ours to remove. `None` if another process has made it.
+    /// Device and number of the socket's file: another one at its path is not ours to remove.
+    /// `None` if another process has made it.
     file: Option<(u64, u64)>,
     /// Closes what its clients have sent and nobody takes.
     closer: Closer,
 }
 
 impl Listener {
-    /// Listens at `path`, for who has the rights `mode`. A socket there that nobody listens on any more is replaced; one that somebody listens on is [`Error::Busy`].
+    /// Listens at `path`, for who has the rights `mode`. A socket there that nobody listens on any
+    /// more is replaced; one that somebody listens on is [`Error::Busy`].
     pub fn bind(path: &Path, mode: u32) -> Result<Self, Error> {
-        let failed = |error: Errno| Error::os(format!("{}: listening{}", path.display(), mend(error)), error);
+        let failed = |error: Errno| {
+            Error::os(format!("{}: listening{}", path.display(), mend(error)), error)
+        };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = fs::File::open(folder).map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let folder =
+            path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = fs::File::open(folder)
+            .map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         // Who looks whether a socket is dead, and removes it, does so alone.
         rustix::fs::flock(&folder, FlockOperation::LockExclusive).map_err(failed)?;
         let socket = packets().map_err(failed)?;
@@ -52,8 +58,11 @@ impl Listener {
         }
         .map_err(failed)?;
         let file = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
-        let file = file.map_err(|error| Error::os(format!("{}: looking at the new socket", path.display()), error))?;
-        let listener = Self { socket, path: path.to_owned(), file: Some(file), closer: Closer::default() };
+        let file = file.map_err(|error| {
+            Error::os(format!("{}: looking at the new socket", path.display()), error)
+        })?;
+        let listener =
+            Self { socket, path: path.to_owned(), file: Some(file), closer: Closer::default() };
         // From here on, a failure removes the file.
         rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(failed)?;
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed)?;
@@ -78,14 +87,23 @@ impl Listener {
                     // Processes outside of one's namespace have no number there.
                     let peer = self.file.and_then(|_| socket_peercred(&socket).ok());
                     let who = peer.map_or("a client".into(), |peer| {
-                        format!("process {} of user {}", peer.pid.as_raw_nonzero(), peer.uid.as_raw())
+                        format!(
+                            "process {} of user {}",
+                            peer.pid.as_raw_nonzero(),
+                            peer.uid.as_raw()
+                        )
                     });
                     return Ok(Some((socket, who)));
                 }
                 Err(Errno::AGAIN) => return Ok(None),
                 // Who has left again before he was accepted is nobody.
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(error) => return Err(Error::os(format!("{}: accepting a client", self.path.display()), error)),
+                Err(error) => {
+                    return Err(Error::os(
+                        format!("{}: accepting a client", self.path.display()),
+                        error,
+                    ));
+                }
             }
         }
     }
@@ -127,13 +145,20 @@ impl Drop for Listener {
 }
 
 fn packets() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
 }
 
 fn mend(error: Errno) -> &'static str {
     match error {
         Errno::NAMETOOLONG => " (a socket's path has at most 107 bytes: choose a shorter one)",
-        Errno::ACCESS | Errno::ROFS => " (nothing can be created in that folder: choose another, or mend its rights)",
+        Errno::ACCESS | Errno::ROFS => {
+            " (nothing can be created in that folder: choose another, or mend its rights)"
+        }
         Errno::NOENT => " (create its folder first)",
         _ => "",
     }
@@ -143,11 +168,17 @@ fn mend(error: Errno) -> &'static str {
 fn remove_dead(path: &Path) -> Result<(), Error> {
     let failed = |error| Error::os(format!("{}: looking at what is there", path.display()), error);
     if !fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket() {
-        return Err(Error::Invalid(format!("{} is there already and is no socket: choose another path", path.display())));
+        return Err(Error::Invalid(format!(
+            "{} is there already and is no socket: choose another path",
+            path.display()
+        )));
     }
     match packets().and_then(|probe| rustix::net::connect(&probe, &SocketAddrUnix::new(path)?)) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path).map_err(failed),
-        _ => Err(Error::Busy(format!("{}: somebody listens there: stop it first, or choose another path", path.display()))),
+        _ => Err(Error::Busy(format!(
+            "{}: somebody listens there: stop it first, or choose another path",
+            path.display()
+        ))),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Where clients come in and have their places: the sockets, the places behind each, and what wakes the thread that serves them all.
+//! Where clients come in and have their places: the sockets, the places behind each, and what wakes
+//! the thread that serves them all.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -61,24 +62,35 @@ impl<G: Guest> Lobby<G> {
         calls: &[BorrowedFd<'_>],
         (rings, poll): (&Pool, Duration),
     ) -> Result<Self, Error> {
-        let reactor = rings.reactor(COMMANDS, poll).map_err(|error| Error::os("waiting for clients", error))?;
+        let reactor = rings
+            .reactor(COMMANDS, poll)
+            .map_err(|error| Error::os("waiting for clients", error))?;
         Self::over(reactor, listeners, calls)
     }
 
     /// The same for a server in another loop, which sleeps on the reactor's descriptor.
     pub fn nested(listeners: Vec<(Listener, u16)>) -> Result<Self, Error> {
-        let reactor = Reactor::nested(COMMANDS, Duration::ZERO).map_err(|error| Error::os("waiting for clients", error))?;
+        let reactor = Reactor::nested(COMMANDS, Duration::ZERO)
+            .map_err(|error| Error::os("waiting for clients", error))?;
         Self::over(reactor, listeners, &[])
     }
 
-    fn over(mut reactor: Reactor, listeners: Vec<(Listener, u16)>, calls: &[BorrowedFd<'_>]) -> Result<Self, Error> {
+    fn over(
+        mut reactor: Reactor,
+        listeners: Vec<(Listener, u16)>,
+        calls: &[BorrowedFd<'_>],
+    ) -> Result<Self, Error> {
         let failed = |error| Error::os("waiting for clients", error);
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::os("waiting for clients", error))?;
         let bell = Irq::new(bell, IrqKind::MsiX, 0, None);
         let rings = Rings::<G> { seats: &mut [], bell: &bell, full: false };
         let registration = Registration::new(&mut reactor, &rings).map_err(failed)?;
-        let calls = calls.iter().map(|&call| reactor.add(call)).collect::<Result<_, _>>().map_err(failed)?;
+        let calls = calls
+            .iter()
+            .map(|&call| reactor.add(call))
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
         let mut doors = Vec::new();
         let mut first = 0;
         for (listener, places) in listeners {
@@ -91,15 +103,25 @@ impl<G: Guest> Lobby<G> {
             doors.push(Door { listener, token, room, again, retry: None, first, places });
             first += places;
         }
-        Ok(Self { reactor, doors, calls, registration, bell, seats: (0..first).map(|_| None).collect() })
+        Ok(Self {
+            reactor,
+            doors,
+            calls,
+            registration,
+            bell,
+            seats: (0..first).map(|_| None).collect(),
+        })
     }
 
-    /// Sees to what is readable. Who wants to be a client is `made` one, of the door's number and of its place behind that, or told that there is none.
+    /// Sees to what is readable. Who wants to be a client is `made` one, of the door's number and
+    /// of its place behind that, or told that there is none.
     pub fn ready(&mut self, token: Token, made: impl FnMut(Session, (usize, usize)) -> G) -> Rung {
         if self.calls.contains(&token) {
             return Rung::Call;
         }
-        if let Some(door) = self.doors.iter().position(|door| door.token == token || door.again == token) {
+        if let Some(door) =
+            self.doors.iter().position(|door| door.token == token || door.again == token)
+        {
             let _ = rustix::io::read(&*self.doors[door].room, &mut [0; 8]);
             self.accept(door, made);
             return Rung::Client;
@@ -111,9 +133,12 @@ impl<G: Guest> Lobby<G> {
         })
     }
 
-    /// Whether `timer` was one of a socket at which nobody could be accepted: it is looked at again.
+    /// Whether `timer` was one of a socket at which nobody could be accepted: it is looked at
+    /// again.
     pub fn retries(&mut self, timer: Timer) -> bool {
-        let Some(door) = self.doors.iter_mut().find(|door| door.retry == Some(timer)) else { return false };
+        let Some(door) = self.doors.iter_mut().find(|door| door.retry == Some(timer)) else {
+            return false;
+        };
         door.retry = None;
         let _ = rustix::io::write(&*door.room, &1u64.to_ne_bytes());
         true
@@ -135,9 +160,14 @@ impl<G: Guest> Lobby<G> {
             };
             let mut own = self.seats[*first..*first + *places].iter_mut().enumerate();
             let Some((place, seat)) = own.find(|(_, seat)| seat.is_none()) else {
-                let reason = format!("{}: all {places} places are taken (clients=N)", listener.path().display());
+                let reason = format!(
+                    "{}: all {places} places are taken (clients=N)",
+                    listener.path().display()
+                );
                 tracing::warn!("{who} is refused: {reason}");
-                if let Ok(channel) = Channel::of_stranger(socket, Duration::from_millis(1), listener.closer()) {
+                if let Ok(channel) =
+                    Channel::of_stranger(socket, Duration::from_millis(1), listener.closer())
+                {
                     let _ = channel.send(&Answer::Refused { reason }, &[]);
                 }
                 continue;
@@ -151,7 +181,10 @@ impl<G: Guest> Lobby<G> {
     }
 
     /// One message of each client, if it has one, to `hear`, whose error ends the client.
-    pub fn hear(&mut self, mut hear: impl FnMut(&mut G, (Ask, Option<OwnedFd>), &mut Reactor) -> Result<(), Error>) {
+    pub fn hear(
+        &mut self,
+        mut hear: impl FnMut(&mut G, (Ask, Option<OwnedFd>), &mut Reactor) -> Result<(), Error>,
+    ) {
         for client in self.seats.iter_mut().flatten() {
             if !client.session().talks || client.session().leaving {
                 continue;
@@ -175,13 +208,20 @@ impl<G: Guest> Lobby<G> {
 
     /// Parts with all.
     pub fn part(&mut self, reason: &str) {
-        self.seats.iter_mut().flatten().for_each(|client| client.leave(Some(reason.into()), &mut self.reactor));
+        self.seats
+            .iter_mut()
+            .flatten()
+            .for_each(|client| client.leave(Some(reason.into()), &mut self.reactor));
     }
 
     /// All clients' rings, to wait for with the reactor; not for what [waits](Guest::waits) while
     /// what is shared is `full`.
     pub fn split(&mut self, full: bool) -> (&mut Reactor, &Registration, Rings<'_, G>) {
-        (&mut self.reactor, &self.registration, Rings { seats: &mut self.seats, bell: &self.bell, full })
+        (
+            &mut self.reactor,
+            &self.registration,
+            Rings { seats: &mut self.seats, bell: &self.bell, full },
+        )
     }
 }
 
@@ -198,7 +238,11 @@ impl<G: Guest> Rings<'_, G> {
     /// Asks each client that does not wait for what is full.
     fn want(&mut self) {
         let full = self.full;
-        self.seats.iter_mut().flatten().filter(|client| !client.waits(full)).for_each(|client| client.want(true));
+        self.seats
+            .iter_mut()
+            .flatten()
+            .filter(|client| !client.waits(full))
+            .for_each(|client| client.want(true));
     }
 }
 
@@ -210,7 +254,10 @@ impl<G: Guest> Source for Rings<'_, G> {
     #[inline]
     fn pending(&self) -> bool {
         let talks = |client: &G| client.session().talks && !client.session().leaving;
-        self.seats.iter().flatten().any(|client| talks(client) || !client.waits(self.full) && client.pending())
+        self.seats
+            .iter()
+            .flatten()
+            .any(|client| talks(client) || !client.waits(self.full) && client.pending())
     }
 
     fn arm(&mut self) -> Result<bool, Error> {

@@ -1,4 +1,5 @@
-//! What a client shares with the server beside its rings: the memory of its data, and what either wakes the other by.
+//! What a client shares with the server beside its rings: the memory of its data, and what either
+//! wakes the other by.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,21 +12,24 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::{memory, region};
 
-/// The memory of a client's data. What is in flight keeps it, so that it is taken from the device, and given back, when the device is done.
+/// The memory of a client's data. What is in flight keeps it, so that it is taken from the device,
+/// and given back, when the device is done.
 pub struct Memory {
     /// Dropped first.
     _mapping: Option<Mapping>,
     /// Of regions of the client's own.
     lent: Mutex<Vec<(Mapping, Option<Admitted>)>>,
     pub foreign: Foreign,
-    /// The client's memory alone, its own regions included, by the device's addresses if it is mapped.
+    /// The client's memory alone, its own regions included, by the device's addresses if it is
+    /// mapped.
     pub arena: Arena,
     pub mapped: bool,
     _admitted: Admitted,
 }
 
 impl Memory {
-    /// As many bytes as are `wanted`, or as `most` grants, and the file that the client gets; for the device's `dma` if that reaches it.
+    /// As many bytes as are `wanted`, or as `most` grants, and the file that the client gets; for
+    /// the device's `dma` if that reaches it.
     pub fn make(wanted: u64, most: u64, dma: Option<&Dma>) -> Result<(OwnedFd, Self), Error> {
         let bytes = wanted.clamp(1, most).next_multiple_of(4096);
         let file = memory::make(bytes as usize)?;
@@ -35,19 +39,34 @@ impl Memory {
         let mapping = dma.map(|dma| dma.map(foreign.region().pages()?)).transpose()?;
         let arena = Arena::new(foreign.region().clone(), mapping.as_ref().map_or(0, Mapping::iova));
         let lent = Mutex::default();
-        Ok((file, Self { mapped: mapping.is_some(), _mapping: mapping, lent, foreign, arena, _admitted: admitted }))
+        Ok((
+            file,
+            Self {
+                mapped: mapping.is_some(),
+                _mapping: mapping,
+                lent,
+                foreign,
+                arena,
+                _admitted: admitted,
+            },
+        ))
     }
 
-    /// Takes in a region that the client says to be `bytes` bytes of its own, for the device's `dma`, unless it would have more than `most` bytes then.
+    /// Takes in a region that the client says to be `bytes` bytes of its own, for the device's
+    /// `dma`, unless it would have more than `most` bytes then.
     pub fn take_in(&self, fd: &OwnedFd, bytes: u64, dma: &Dma, most: u64) -> Result<(), Error> {
         let had = self.arena.len() as u64;
         if had.saturating_add(bytes) > most {
             return Err(Error::Invalid(format!(
-                "{bytes} bytes beside the {had} that the client has, of {most} that it may have: let the server grant more (memory=)"
+                "{bytes} bytes beside the {had} that the client has, of {most} that it may have: \
+                let the server grant more (memory=)"
             )));
         }
         if self.arena.regions().count() == MAX_REGIONS {
-            return Err(Error::Unsupported(format!("a client has {} regions at most", MAX_REGIONS - 1)));
+            return Err(Error::Unsupported(format!(
+                "a client has {} regions at most",
+                MAX_REGIONS - 1
+            )));
         }
         let region = Arc::new(region::check(fd, bytes)?);
         // Huge ones were set aside by somebody.
@@ -73,7 +92,9 @@ impl Bell {
         // Never read here: its flags are the client's, too, and a read could block.
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let (waker, woken) = pipe()?;
-        let token = reactor.add(kick.as_fd()).map_err(|error| Error::os("watching a client's queue", error))?;
+        let token = reactor
+            .add(kick.as_fd())
+            .map_err(|error| Error::os("watching a client's queue", error))?;
         Ok((Self { waker, kick: token }, [kick, woken]))
     }
 
@@ -83,10 +104,12 @@ impl Bell {
     }
 }
 
-/// An end to write to, and the client's, to be woken by. A pipe's end has flags of its own, so that the client cannot make a write block.
+/// An end to write to, and the client's, to be woken by. A pipe's end has flags of its own, so that
+/// the client cannot make a write block.
 pub fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-    made.map(|(woken, waker)| (waker, woken)).map_err(|error| Error::os("making a client's queue", error))
+    made.map(|(woken, waker)| (waker, woken))
+        .map_err(|error| Error::os("making a client's queue", error))
 }
 
 /// Wakes who reads the other end: one that is full wakes it as well, and one that is closed nobody.

@@ -1,12 +1,15 @@
 //! The driver's side: sockets, clients, and one thread that serves them all.
 //!
 //! # Shape
-//! A [`Server`] is made of a disk and of what is granted on it. [`Server::run`] is its thread's life: clients come and ask (`client`), requests are taken out of their rings (`queue`) in turns (`share`),
-//! go to one queue of the disk, and end in the rings that they came from.
+//! A [`Server`] is made of a disk and of what is granted on it. [`Server::run`] is its thread's
+//! life: clients come and ask (`client`), requests are taken out of their rings (`queue`) in turns
+//! (`share`), go to one queue of the disk, and end in the rings that they came from.
 //!
 //! # Fairness
-//! The disk's queue is where clients meet. Room in it is dealt out by deficit round robin over clients, by bytes and requests; nobody gets more in flight than its depth. Processor time is not dealt out: a
-//! client that wakes the server for nothing costs it a turn each time, in which everybody else is served as well.
+//! The disk's queue is where clients meet. Room in it is dealt out by deficit round robin over
+//! clients, by bytes and requests; nobody gets more in flight than its depth. Processor time is not
+//! dealt out: a client that wakes the server for nothing costs it a turn each time, in which
+//! everybody else is served as well.
 
 mod access;
 pub mod card;
@@ -76,7 +79,11 @@ pub struct Server {
 
 impl Server {
     /// Listens at the sockets of `accesses`. Nobody is served before [`run`](Self::run).
-    pub fn bind(disk: Arc<dyn Disk>, accesses: Vec<Access>, options: Options) -> Result<Self, Error> {
+    pub fn bind(
+        disk: Arc<dyn Disk>,
+        accesses: Vec<Access>,
+        options: Options,
+    ) -> Result<Self, Error> {
         Self::at(disk, accesses, options, |access| Listener::bind(&access.path, access.mode))
     }
 
@@ -106,13 +113,19 @@ impl Server {
         self.doors.iter().map(|(listener, _)| listener.path())
     }
 
-    /// Serves until `asked` says so, which it is asked whenever one of `calls` is readable, or until the disk is gone, which is the error. What is in flight ends first.
+    /// Serves until `asked` says so, which it is asked whenever one of `calls` is readable, or
+    /// until the disk is gone, which is the error. What is in flight ends first.
     pub fn run(self, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
         self.run_with(&Pool::default(), calls, asked)
     }
 
     /// The same in a thread that has its ring of `rings`.
-    pub fn run_with(self, rings: &Pool, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
+    pub fn run_with(
+        self,
+        rings: &Pool,
+        calls: &[BorrowedFd<'_>],
+        asked: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
         let poll = self.options.poll;
         Broker::new(self, |listeners| Lobby::new(listeners, calls, (rings, poll)))?.serve(asked)
     }
@@ -149,15 +162,21 @@ struct Broker {
 }
 
 impl Broker {
-    fn new(server: Server, lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<Lobby<Client>, Error>) -> Result<Self, Error> {
+    fn new(
+        server: Server,
+        lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<Lobby<Client>, Error>,
+    ) -> Result<Self, Error> {
         let Server { disk, doors, options, mapped } = server;
         let copies = if mapped { 1 } else { COPIES };
         let foreign = ForeignAccess { mode: Mode::Copy, copies, ..ForeignAccess::default() };
         let queue = open(&*disk, options.depth, foreign)?;
-        let (listeners, grants): (Vec<_>, Vec<_>) =
-            doors.into_iter().map(|(listener, grant)| ((listener, grant.access.clients), grant)).unzip();
+        let (listeners, grants): (Vec<_>, Vec<_>) = doors
+            .into_iter()
+            .map(|(listener, grant)| ((listener, grant.access.clients), grant))
+            .unzip();
         let mut lobby = lobby(listeners)?;
-        let registration = Registration::new(&mut lobby.reactor, &queue).map_err(|error| Error::os("serving a disk", error))?;
+        let registration = Registration::new(&mut lobby.reactor, &queue)
+            .map_err(|error| Error::os("serving a disk", error))?;
         let depth = usize::from(queue.depth());
         Ok(Self {
             limited: grants.iter().any(|grant| grant.access.iops.or(grant.access.rate).is_some()),
@@ -194,8 +213,10 @@ impl Broker {
 
     /// Tells clients that there is no server any more, and why.
     fn part(&mut self, error: Option<&Error>) {
-        let reason =
-            error.map_or_else(|| "the server was stopped".into(), |error| format!("the disk is not served any more: {error}"));
+        let reason = error.map_or_else(
+            || "the server was stopped".into(),
+            |error| format!("the disk is not served any more: {error}"),
+        );
         self.lobby.part(&reason);
     }
 

@@ -1,4 +1,5 @@
-//! The server of a disk by turns, in the loop of whoever drives the disk: no thread of its own, and nobody to be woken between the two.
+//! The server of a disk by turns, in the loop of whoever drives the disk: no thread of its own, and
+//! nobody to be woken between the two.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -9,17 +10,20 @@ use ring3_class::wait::Source;
 
 use super::Broker;
 
-/// See the module. Dropping it removes the sockets; clients whose requests are in flight hear that the server is gone.
+/// See the module. Dropping it removes the sockets; clients whose requests are in flight hear that
+/// the server is gone.
 pub struct Nested(pub(super) Broker);
 
 impl Nested {
-    /// What the loop sleeps on: readable when a [`turn`](Self::turn) has something to do. Its sleep may end with EINTR then.
+    /// What the loop sleeps on: readable when a [`turn`](Self::turn) has something to do. Its sleep
+    /// may end with EINTR then.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.lobby.reactor.descriptor()
     }
 
-    /// Hears clients, hands the disk what they want, and tells them what has ended there. True if there is more to do already; otherwise the loop may sleep, until the
-    /// descriptor is readable or the disk has ended a request. An error is the disk's end.
+    /// Hears clients, hands the disk what they want, and tells them what has ended there. True if
+    /// there is more to do already; otherwise the loop may sleep, until the descriptor is readable
+    /// or the disk has ended a request. An error is the disk's end.
     pub fn turn(&mut self) -> Result<bool, Error> {
         let broker = &mut self.0;
         broker.turn(&mut || false)?;
@@ -27,12 +31,15 @@ impl Nested {
         let (reactor, _, mut clients) = broker.lobby.split(full);
         let idle = clients.arm()?;
         if reactor.has_unsent() {
-            reactor.step(Some(Duration::ZERO)).map_err(|error| Error::os("waiting for clients", error))?;
+            reactor
+                .step(Some(Duration::ZERO))
+                .map_err(|error| Error::os("waiting for clients", error))?;
         }
         Ok(!idle || reactor.has_events())
     }
 
-    /// Takes no further requests. Those that the disk has end first: [`turn`](Self::turn) goes on until none is [left](Self::left).
+    /// Takes no further requests. Those that the disk has end first: [`turn`](Self::turn) goes on
+    /// until none is [left](Self::left).
     pub fn stop(&mut self) {
         self.0.stopping = true;
     }

@@ -32,7 +32,8 @@ pub struct ClientQueue {
     tables: DmaBuffer,
     held: Option<Held>,
     memory: Arc<Memory>,
-    /// A list of segments for each request that can be in flight, where the device reaches the memory.
+    /// A list of segments for each request that can be in flight, where the device reaches the
+    /// memory.
     lists: Vec<Data>,
     pub bell: Bell,
     /// Requests in the disk's hands.
@@ -43,13 +44,19 @@ pub struct ClientQueue {
 }
 
 impl ClientQueue {
-    /// Of `depth` requests, a power of two; with the descriptors that are the client's: memory, eventfd, pipe.
-    pub fn new(depth: u16, memory: Arc<Memory>, reactor: &mut Reactor) -> Result<(Self, [OwnedFd; 3]), Error> {
+    /// Of `depth` requests, a power of two; with the descriptors that are the client's: memory,
+    /// eventfd, pipe.
+    pub fn new(
+        depth: u16,
+        memory: Arc<Memory>,
+        reactor: &mut Reactor,
+    ) -> Result<(Self, [OwnedFd; 3]), Error> {
         let layout = Layout::new(depth);
         let file = memory::make(layout.bytes())?;
         let parts = layout.map(file.as_fd())?;
         let list = || memory.arena.list(&[]).map(|list| Data::from(list.keeping(memory.clone())));
-        let lists = if memory.mapped { (0..depth).filter_map(|_| list()).collect() } else { Vec::new() };
+        let lists =
+            if memory.mapped { (0..depth).filter_map(|_| list()).collect() } else { Vec::new() };
         let (bell, [kick, woken]) = Bell::new(reactor)?;
         let queue = Self {
             submissions: Consumer::new(parts.submissions, depth)?,
@@ -102,13 +109,15 @@ impl ClientQueue {
         if self.completions.room()? <= u32::from(self.in_flight) {
             return Err(Error::Protocol("more requests are in flight than its queue holds".into()));
         }
-        let submission = Submission::decode(words).ok_or_else(|| Error::Protocol(format!("no request is {words:x?}")))?;
+        let submission = Submission::decode(words)
+            .ok_or_else(|| Error::Protocol(format!("no request is {words:x?}")))?;
         let data = self.data(&submission, place)?;
         self.submissions.release();
         Ok(Some(held(submission, data, grant)))
     }
 
-    /// The bytes that `submission`, which stood at `place`, names: the client's own, or the client has broken the protocol.
+    /// The bytes that `submission`, which stood at `place`, names: the client's own, or the client
+    /// has broken the protocol.
     fn data(&mut self, submission: &Submission, place: usize) -> Result<Data, Error> {
         let count = usize::from(submission.segments);
         let mut spans = [Span { region: 0, len: 0, offset: 0 }; MAX_SEGMENTS];
@@ -129,14 +138,19 @@ impl ClientQueue {
             let Some(Data::Segments(mut list)) = self.lists.pop() else { return Err(stray()) };
             return if list.aim(spans) { Ok(Data::Segments(list)) } else { Err(stray()) };
         }
-        let piece = |span: &Span| Piece { memory: memory.foreign.clone(), offset: span.offset as usize, len: span.len as usize };
+        let piece = |span: &Span| Piece {
+            memory: memory.foreign.clone(),
+            offset: span.offset as usize,
+            len: span.len as usize,
+        };
         match spans.iter().all(|&span| memory.arena.segment(span).is_some()) {
             true => Ok(Data::Foreign(spans.iter().map(piece).collect())),
             false => Err(stray()),
         }
     }
 
-    /// Tells the client how the request with `tag` ended, at the next [`flush`](Self::flush), and takes its data back.
+    /// Tells the client how the request with `tag` ended, at the next [`flush`](Self::flush), and
+    /// takes its data back.
     pub fn complete(&mut self, tag: u32, result: Result<(), IoError>, data: Data) {
         if matches!(data, Data::Segments(_)) {
             self.lists.push(data);

@@ -11,7 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::protocol::{Answer, Ask, VERSION};
 
-/// How long a client may take to take an answer, which nobody waits for: its socket has room for many.
+/// How long a client may take to take an answer, which nobody waits for: its socket has room for
+/// many.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// See the module.
@@ -41,7 +42,11 @@ pub enum Word {
 
 impl Session {
     /// On `socket`, which was accepted at `path`. What it sends and nobody takes is for `closer`.
-    pub fn new((socket, who): (OwnedFd, String), (path, closer): (&Path, &Closer), reactor: &mut Reactor) -> Result<Self, Error> {
+    pub fn new(
+        (socket, who): (OwnedFd, String),
+        (path, closer): (&Path, &Closer),
+        reactor: &mut Reactor,
+    ) -> Result<Self, Error> {
         let failed = |error| Error::os("serving a client", error);
         let channel = Channel::of_stranger(socket, PATIENCE, closer).map_err(failed)?;
         let token = reactor.add(channel.as_fd()).map_err(failed)?;
@@ -58,7 +63,9 @@ impl Session {
         match self.channel.hear::<Ask>().map_err(garbage)? {
             None => Ok(Word::Left),
             Some((ask @ Ask::Offer { .. }, Some(fd))) => Ok(Word::Said(ask, Some(fd))),
-            Some((Ask::Offer { .. }, None)) => Err(Error::Protocol("it offers memory without a descriptor".into())),
+            Some((Ask::Offer { .. }, None)) => {
+                Err(Error::Protocol("it offers memory without a descriptor".into()))
+            }
             Some((_, Some(_))) => Err(Error::Protocol("descriptors that nobody asked for".into())),
             Some((ask, None)) => Ok(Word::Said(ask, None)),
         }
@@ -67,7 +74,9 @@ impl Session {
     /// Answers, with descriptors.
     pub fn say(&self, answer: &Answer, fds: &[OwnedFd]) -> Result<(), Error> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        self.channel.send(answer, &fds).map_err(|error| Error::os("it does not take its answers", error))
+        self.channel
+            .send(answer, &fds)
+            .map_err(|error| Error::os("it does not take its answers", error))
     }
 }
 
@@ -115,6 +124,9 @@ pub trait Guest {
 
 /// The answer to a client of another version than ours.
 pub fn refuse_version(version: u32) -> Option<Answer> {
-    let reason = format!("it speaks version {version}, and this server {VERSION}: both must be of one release of ring3");
+    let reason = format!(
+        "it speaks version {version}, and this server {VERSION}: both must be of one release of \
+        ring3"
+    );
     (version != VERSION).then_some(Answer::Refused { reason })
 }

@@ -1,7 +1,10 @@
 //! Whose turn it is, and for how long: deficit round robin, and limits in time.
 //!
-//! A client that has something to do gets a quantum of work each round and keeps what it cannot use because its next request is larger; one that has nothing keeps nothing. A request costs its bytes and
-//! something [beside](Scale::each), so that neither many small requests nor few large ones push others aside. [Shreedhar and Varghese, Efficient Fair Queuing Using Deficit Round Robin, 1995]
+//! A client that has something to do gets a quantum of work each round and keeps what it cannot use
+//! because its next request is larger; one that has nothing keeps nothing. A request costs its
+//! bytes and something [beside](Scale::each), so that neither many small requests nor few large
+//! ones push others aside. [Shreedhar and Varghese, Efficient Fair Queuing Using Deficit Round
+//! Robin, 1995]
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +38,13 @@ pub struct Share {
 
 impl Share {
     /// Of `weight`, with at most so many operations and bytes in a second.
-    pub fn new(scale: Scale, weight: u16, operations: Option<u64>, bytes: Option<u64>, now: Instant) -> Self {
+    pub fn new(
+        scale: Scale,
+        weight: u16,
+        operations: Option<u64>,
+        bytes: Option<u64>,
+        now: Instant,
+    ) -> Self {
         let bucket = |rate| Bucket::new(rate, now);
         Self {
             scale,
@@ -86,7 +95,8 @@ impl Share {
     }
 }
 
-/// Lets `rate` units through in a second. Who takes more than there is waits for it afterwards, so that a request larger than any burst goes through, too.
+/// Lets `rate` units through in a second. Who takes more than there is waits for it afterwards, so
+/// that a request larger than any burst goes through, too.
 struct Bucket {
     rate: u64,
     /// Nanoseconds' worth of units, below zero if more was taken.
@@ -109,8 +119,11 @@ impl Bucket {
     /// When there is something in it; `None` if there is.
     fn due(&mut self, now: Instant) -> Option<Instant> {
         let passed = now.saturating_duration_since(self.at).as_nanos() as i128;
-        (self.level, self.at) = ((self.level + passed).min(Self::most(self.rate)), now.max(self.at));
-        (self.level <= 0).then(|| now + Duration::from_nanos((1 - self.level).clamp(1, i128::from(u64::MAX)) as u64))
+        (self.level, self.at) =
+            ((self.level + passed).min(Self::most(self.rate)), now.max(self.at));
+        (self.level <= 0).then(|| {
+            now + Duration::from_nanos((1 - self.level).clamp(1, i128::from(u64::MAX)) as u64)
+        })
     }
 
     fn take(&mut self, units: u64) {
@@ -122,10 +135,12 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    /// What each of several clients gets done of its requests, all of one size, in `rounds`, if all always have more.
+    /// What each of several clients gets done of its requests, all of one size, in `rounds`, if all
+    /// always have more.
     fn served(sizes: &[(u16, u64)], rounds: usize) -> Vec<u64> {
         let now = Instant::now();
-        let mut shares: Vec<_> = sizes.iter().map(|&(weight, _)| Share::new(DISK, weight, None, None, now)).collect();
+        let mut shares: Vec<_> =
+            sizes.iter().map(|&(weight, _)| Share::new(DISK, weight, None, None, now)).collect();
         let mut bytes = vec![0; sizes.len()];
         for _ in 0..rounds {
             for (index, share) in shares.iter_mut().enumerate() {

@@ -14,7 +14,9 @@ pub fn parse<A>(
     let path = parts.next().filter(|path| !path.is_empty()).ok_or("a socket's path is missing")?;
     let mut access = new(path.into());
     for part in parts {
-        let (key, value) = part.split_once('=').ok_or_else(|| format!("option {part:?} has no value: write key=value"))?;
+        let (key, value) = part
+            .split_once('=')
+            .ok_or_else(|| format!("option {part:?} has no value: write key=value"))?;
         set(&mut access, Term { key, value })?;
     }
     Ok(access)

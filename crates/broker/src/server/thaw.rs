@@ -16,7 +16,9 @@ impl Thaw {
 
     /// The first is due at `first`.
     pub fn set(&mut self, first: Option<Instant>, reactor: &mut Reactor) {
-        let Some(first) = first.filter(|&first| self.0.is_none_or(|(_, due)| first < due)) else { return };
+        let Some(first) = first.filter(|&first| self.0.is_none_or(|(_, due)| first < due)) else {
+            return;
+        };
         if let Some((timer, _)) = self.0.take() {
             reactor.cancel(timer);
         }

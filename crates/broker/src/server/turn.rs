@@ -102,7 +102,8 @@ impl Broker {
             let Some(held) = client.take(queue) else { return Turn::Idle };
             *left -= 1;
             client.share.charge(1, bytes);
-            let place = Slot { seat, queue, tag: held.tag, effect: client.unflushed.begin(&held.request) };
+            let place =
+                Slot { seat, queue, tag: held.tag, effect: client.unflushed.begin(&held.request) };
             if submit(&mut self.queue, client, held, place, slot) {
                 self.free.pop();
                 self.slots[slot] = place;
@@ -112,7 +113,12 @@ impl Broker {
 
     /// Shows clients what has ended.
     pub(super) fn flush(&mut self) {
-        self.lobby.seats.iter_mut().flatten().flat_map(Client::queues_mut).for_each(|queue| queue.flush());
+        self.lobby
+            .seats
+            .iter_mut()
+            .flatten()
+            .flat_map(Client::queues_mut)
+            .for_each(|queue| queue.flush());
     }
 
     /// There is a timer for the first of those whom their limits hold back.
@@ -134,7 +140,13 @@ fn owe(seats: &mut [Option<Client>], slot: Slot) {
 }
 
 /// Hands a request to the disk as `slot`; false if it has ended without that.
-fn submit(disk: &mut impl Queue, client: &mut Client, held: Held, place: Slot, slot: usize) -> bool {
+fn submit(
+    disk: &mut impl Queue,
+    client: &mut Client,
+    held: Held,
+    place: Slot,
+    slot: usize,
+) -> bool {
     let Some(queue) = client.queue(place.queue) else { return false };
     let mut request = held.request;
     if let Some(refusal) = held.refusal {

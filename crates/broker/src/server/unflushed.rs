@@ -58,7 +58,12 @@ impl Unflushed {
     }
 
     /// A request of the queue with `debt` has ended with `result`; how it ends for the client.
-    pub fn end(&mut self, effect: Effect, debt: &mut Debt, result: Result<(), IoError>) -> Result<(), IoError> {
+    pub fn end(
+        &mut self,
+        effect: Effect,
+        debt: &mut Debt,
+        result: Result<(), IoError>,
+    ) -> Result<(), IoError> {
         match effect {
             Effect::None => result,
             Effect::Written => {
@@ -114,7 +119,10 @@ mod tests {
         let (mut client, mut debt) = written();
         let under_way = [(); 2].map(|()| client.begin(&Request::flush(0)));
         debt.owe();
-        assert_eq!(under_way.map(|effect| client.end(effect, &mut debt, Ok(()))), [Err(IoError::Transport); 2]);
+        assert_eq!(
+            under_way.map(|effect| client.end(effect, &mut debt, Ok(()))),
+            [Err(IoError::Transport); 2]
+        );
         assert_eq!(flush(&mut client, &mut debt), Ok(()));
     }
 

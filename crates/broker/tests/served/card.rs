@@ -50,9 +50,15 @@ impl ServedCard {
         static CABLES: AtomicU32 = AtomicU32::new(0);
         let cable = CABLES.fetch_add(1, Ordering::Relaxed);
         let open = |last: u8| {
-            let uri = format!("sim:{uri},wire=cable/{cable},mac=52:54:00:00:00:0{last}").parse().unwrap();
-            let device = ring3_backend::open(&uri, OpenOptions { arena: 32 << 20, ..OpenOptions::default() }).unwrap();
-            let opened = Driver::open(device, None, &Settings { queues: 1, ..Settings::default() }).unwrap();
+            let uri =
+                format!("sim:{uri},wire=cable/{cable},mac=52:54:00:00:00:0{last}").parse().unwrap();
+            let device = ring3_backend::open(
+                &uri,
+                OpenOptions { arena: 32 << 20, ..OpenOptions::default() },
+            )
+            .unwrap();
+            let opened =
+                Driver::open(device, None, &Settings { queues: 1, ..Settings::default() }).unwrap();
             let nic = opened.offers.into_iter().find_map(|offer| match offer {
                 Offer::Nic(nic) => Some(nic),
                 Offer::Disk(_) => None,
@@ -68,7 +74,8 @@ impl ServedCard {
     /// A virtio card whose wire takes nothing.
     pub fn full(terms: &[&str], options: Options) -> Self {
         let opened = OpenOptions { arena: 32 << 20, ..OpenOptions::default() };
-        let device = ring3_model::virtio::net::open(&"sim:virtio-net".parse().unwrap(), opened).unwrap();
+        let device =
+            ring3_model::virtio::net::open(&"sim:virtio-net".parse().unwrap(), opened).unwrap();
         device.handle().misbehave(Some(Misbehaviour::WireIsFull));
         let card = Card::open(Arc::new(device), Default::default()).unwrap();
         let (_, _, other) = Cable::new(1 << 20).unwrap();
@@ -77,8 +84,11 @@ impl ServedCard {
 
     fn over((card, other): (Arc<dyn Nic>, Arc<dyn Nic>), terms: &[&str], options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let access = |(index, terms): (usize, &&str)| format!("{}/{index}{terms}", folder.path().display()).parse().unwrap();
-        let server = Server::bind(card, terms.iter().enumerate().map(access).collect(), options).unwrap();
+        let access = |(index, terms): (usize, &&str)| {
+            format!("{}/{index}{terms}", folder.path().display()).parse().unwrap()
+        };
+        let server =
+            Server::bind(card, terms.iter().enumerate().map(access).collect(), options).unwrap();
         assert_eq!(server.is_mapped(), !options.copy);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
         let call = stop.clone();
@@ -134,7 +144,12 @@ impl User {
         let settings = QueueSettings { rx_depth: 64, tx_depth: 64, ..QueueSettings::default() };
         let mut queue = card.open_queues(1, &settings).unwrap().remove(0);
         for _ in 0..64 {
-            assert_eq!(queue.rx_provide(&mut [Packet::new(card.dma().arena().alloc(2048, 64).unwrap(), 0)]).count, 1);
+            assert_eq!(
+                queue
+                    .rx_provide(&mut [Packet::new(card.dma().arena().alloc(2048, 64).unwrap(), 0)])
+                    .count,
+                1
+            );
         }
         Self { queue, card }
     }
@@ -198,7 +213,8 @@ impl User {
         (Mac(frame[6..12].try_into().unwrap()), frame[99])
     }
 
-    /// Everything that was sent before has been looked at by the server, and nothing of it came here.
+    /// Everything that was sent before has been looked at by the server, and nothing of it came
+    /// here.
     pub fn heard_nothing(&mut self, peer: &mut dyn Wire) {
         let own = frame(self.mac(), Mac([2, 0, 0, 0, 0, 0xee]), 0xff);
         peer.send(&own).unwrap();
@@ -236,7 +252,8 @@ impl RawCard {
         let Answer::Port(port) = answer else { panic!("{answer:?}") };
         let file = fds.remove(0);
         let memory = Region::from_fd(file.try_clone().unwrap()).unwrap();
-        let (answer, fds) = raw.ask(&Ask::OpenPort(OpenPort { rx_depth: DEPTH, tx_depth: DEPTH, mtu: 1500 }));
+        let (answer, fds) =
+            raw.ask(&Ask::OpenPort(OpenPort { rx_depth: DEPTH, tx_depth: DEPTH, mtu: 1500 }));
         assert_eq!(answer, Answer::PortOpened { rx_depth: DEPTH, tx_depth: DEPTH });
         let [words, kick, woken] = <[OwnedFd; 3]>::try_from(fds).unwrap();
         let rings = memory::port(DEPTH, DEPTH).map(words.as_fd()).unwrap();
@@ -270,7 +287,11 @@ impl RawCard {
     /// Sends `bytes`, which stand in the memory's second half, as one piece.
     pub fn send(&mut self, tag: u32, bytes: &[u8]) {
         self.memory.write(32 << 10, bytes).unwrap();
-        self.put::<PIECE>(2, Piece { tag, len: bytes.len() as u32, offset: 32 << 10, meta: Meta::default() }.encode());
+        self.put::<PIECE>(
+            2,
+            Piece { tag, len: bytes.len() as u32, offset: 32 << 10, meta: Meta::default() }
+                .encode(),
+        );
         self.show();
     }
 
@@ -278,7 +299,11 @@ impl RawCard {
     pub fn wait_for(&self, ends: u64) {
         let deadline = Deadline::after(SOON);
         while self.rings[3].load(TAIL) < ends {
-            assert!(!deadline.expired(), "of {ends} pieces {} have ended", self.rings[3].load(TAIL));
+            assert!(
+                !deadline.expired(),
+                "of {ends} pieces {} have ended",
+                self.rings[3].load(TAIL)
+            );
             std::thread::yield_now();
         }
     }

@@ -1,4 +1,5 @@
-//! A disk that a thread serves, for clients in this process, and a client that writes what it likes.
+//! A disk that a thread serves, for clients in this process, and a client that writes what it
+//! likes.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod card;
@@ -17,7 +18,9 @@ use ring3_broker::memory::{Layout, QueueMemory};
 use ring3_broker::protocol::{Answer, Ask, VERSION, Welcome};
 use ring3_broker::server::{Options, Server};
 use ring3_broker::wire::Submission;
-use ring3_class::block::{Completion, Disk, Info, Operation, Queue, Ram, Rejected, Request, execute};
+use ring3_class::block::{
+    Completion, Disk, Info, Operation, Queue, Ram, Rejected, Request, execute,
+};
 use ring3_class::dma::{Dma, Region};
 use ring3_class::irq::Irq;
 use ring3_class::wait::Source;
@@ -42,10 +45,18 @@ impl Served {
     }
 
     /// The same, after what comes to the sockets in a folder `before` anybody hears it.
-    pub fn start_after(disk: Arc<dyn Disk>, terms: &[&str], options: Options, before: impl FnOnce(&Path)) -> Self {
+    pub fn start_after(
+        disk: Arc<dyn Disk>,
+        terms: &[&str],
+        options: Options,
+        before: impl FnOnce(&Path),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let access = |(index, terms): (usize, &&str)| format!("{}/{index}{terms}", folder.path().display()).parse().unwrap();
-        let server = Server::bind(disk, terms.iter().enumerate().map(access).collect(), options).unwrap();
+        let access = |(index, terms): (usize, &&str)| {
+            format!("{}/{index}{terms}", folder.path().display()).parse().unwrap()
+        };
+        let server =
+            Server::bind(disk, terms.iter().enumerate().map(access).collect(), options).unwrap();
         assert_eq!(server.is_mapped(), !options.copy);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
         let call = stop.clone();
@@ -82,7 +93,8 @@ impl Drop for Served {
     }
 }
 
-/// A disk whose requests end only while its gate is open, and that remembers in which order it got them.
+/// A disk whose requests end only while its gate is open, and that remembers in which order it got
+/// them.
 pub struct Gated {
     pub ram: Ram,
     gate: Arc<AtomicBool>,
@@ -201,7 +213,8 @@ pub fn round_trip(disk: &dyn Disk, lba: u64, byte: u8) {
     let buffer = || disk.dma().arena().alloc_pages(512).unwrap();
     let data = buffer();
     data.fill(byte);
-    let done = execute(&mut *queue, Request::write(1, lba, 1, data), Deadline::after(SOON)).unwrap();
+    let done =
+        execute(&mut *queue, Request::write(1, lba, 1, data), Deadline::after(SOON)).unwrap();
     assert_eq!(done.result, Ok(()));
     assert_eq!(read(disk, lba), [byte; 512]);
 }
@@ -210,7 +223,8 @@ pub fn round_trip(disk: &dyn Disk, lba: u64, byte: u8) {
 pub fn read(disk: &dyn Disk, lba: u64) -> [u8; 512] {
     let mut queue = disk.open_queue(1).unwrap();
     let buffer = disk.dma().arena().alloc_pages(512).unwrap();
-    let done = execute(&mut *queue, Request::read(1, lba, 1, buffer), Deadline::after(SOON)).unwrap();
+    let done =
+        execute(&mut *queue, Request::read(1, lba, 1, buffer), Deadline::after(SOON)).unwrap();
     assert_eq!(done.result, Ok(()));
     let mut bytes = [0; 512];
     done.data.into_buffer().unwrap().read(0, &mut bytes).unwrap();
@@ -244,9 +258,16 @@ const FIRST: usize = 24;
 impl Raw {
     /// Connected, and silent.
     pub fn silent(path: &Path) -> Self {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
         connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        Self { channel: Channel::new(socket, SOON, true).unwrap(), welcome: None, file: None, memory: None }
+        Self {
+            channel: Channel::new(socket, SOON, true).unwrap(),
+            welcome: None,
+            file: None,
+            memory: None,
+        }
     }
 
     /// With memory of 64 KiB.
@@ -285,7 +306,9 @@ impl Raw {
         let mut ends = 0;
         while ends < 2 {
             match self.channel.receive::<Answer>() {
-                Ok(Some((Answer::Ended { reason } | Answer::Refused { reason }, _))) => why = reason,
+                Ok(Some((Answer::Ended { reason } | Answer::Refused { reason }, _))) => {
+                    why = reason
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => ends += 1,
                 Err(error) => return format!("{why}, and then {error}"),

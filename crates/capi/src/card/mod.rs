@@ -1,18 +1,25 @@
-//! A network card whose driver is this program, for other programs: served on a socket, it is `remote:PATH` there.
+//! A network card whose driver is this program, for other programs: served on a socket, it is
+//! `remote:PATH` there.
 //!
 //! # Shape
-//! [`nic`] is the card as the server of `ring3_broker` has it, [`queue`] its one queue, [`state`] what lies between them and the program, which calls what is here.
-//! The server has no thread: it takes turns in the program's own loop, so that nobody is woken between a frame and the driver. A card that is lent to ring3d is used by a thread of the library's.
+//! [`nic`] is the card as the server of `ring3_broker` has it, [`queue`] its one queue, [`state`]
+//! what lies between them and the program, which calls what is here. The server has no thread: it
+//! takes turns in the program's own loop, so that nobody is woken between a frame and the driver. A
+//! card that is lent to ring3d is used by a thread of the library's.
 //!
 //! # Copies
-//! What is sent is copied once: from the client's memory to wherever the program wants it, but for the first bytes, which the server has looked at. What is received is copied once to the server's memory,
-//! because nobody knows before whose it is, and by the server to its client's.
+//! What is sent is copied once: from the client's memory to wherever the program wants it, but for
+//! the first bytes, which the server has looked at. What is received is copied once to the server's
+//! memory, because nobody knows before whose it is, and by the server to its client's.
 //!
 //! # Waking
-//! A card that is served has its clients' descriptor. Of one that is lent, the program's is raised once until the program has said that it has heard; one that polls says nothing, and no system call is made for it.
+//! A card that is served has its clients' descriptor. Of one that is lent, the program's is raised
+//! once until the program has said that it has heard; one that polls says nothing, and no system
+//! call is made for it.
 //!
 //! # Trust
-//! The program is trusted, as whoever loads a library is; other programs are not, and the server does not trust them.
+//! The program is trusted, as whoever loads a library is; other programs are not, and the server
+//! does not trust them.
 
 mod nic;
 mod queue;
@@ -55,9 +62,11 @@ pub struct CardInfo {
     pub mtu_min: u32,
     /// See mtu_min.
     pub mtu_max: u32,
-    /// It makes checksums of TCP and UDP for what is sent, and says which it has found right of what it receives.
+    /// It makes checksums of TCP and UDP for what is sent, and says which it has found right of
+    /// what it receives.
     pub checksums: bool,
-    /// Most bytes of a packet of TCP that it cuts into frames, headers included; 0 if it cuts none. Only with checksums.
+    /// Most bytes of a packet of TCP that it cuts into frames, headers included; 0 if it cuts none.
+    /// Only with checksums.
     pub segmented_max: u32,
 }
 
@@ -69,7 +78,8 @@ pub struct CardFrame {
     pub len: u32,
     /// The card puts in the checksum that begins at this byte; 0 if there is none to make.
     pub checksum_start: u16,
-    /// Where that belongs, from its first byte on. The sum of what is not in the frame stands there.
+    /// Where that belongs, from its first byte on. The sum of what is not in the frame stands
+    /// there.
     pub checksum_offset: u16,
     /// The card cuts it into frames with so many bytes of payload each; 0 if not.
     pub segment: u16,
@@ -124,8 +134,10 @@ pub unsafe extern "C" fn ring3_card_new(info: &CardInfo, card: *mut *mut Card) -
     unsafe { hand_out(Card::new(description), card) }
 }
 
-/// Serves the card to other programs at the socket `access`: a path, and behind it terms, `PATH,mac=52:54:00:12:34:56,memory=32M`, as `ring3 serve net` takes them. From now on
-/// the program calls ring3_card_turn: when ring3_card_fd is readable, when it has received or sent frames, and after it has said anything of the card.
+/// Serves the card to other programs at the socket `access`: a path, and behind it terms,
+/// `PATH,mac=52:54:00:12:34:56,memory=32M`, as `ring3 serve net` takes them. From now on the
+/// program calls ring3_card_turn: when ring3_card_fd is readable, when it has received or sent
+/// frames, and after it has said anything of the card.
 ///
 /// # Safety
 /// `access` is a text.
@@ -138,12 +150,16 @@ pub unsafe extern "C" fn ring3_card_serve(card: &mut Card, access: *const c_char
     }
 }
 
-/// Gives the card to ring3d, which has leased `device` to this program, the card's, and makes an interface of it. When ring3d wants the driver to end, ring3_card_take says -ESHUTDOWN: the
+/// Gives the card to ring3d, which has leased `device` to this program, the card's, and makes an
+/// interface of it. When ring3d wants the driver to end, ring3_card_take says -ESHUTDOWN: the
 /// program closes the card, then the device, and ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_lend(card: &Card, device: &Device) -> c_int {
     let Some(leased) = &device.leased else {
-        return fail(libc::EINVAL, "the device is this program's own: ring3_card_serve shares its card".into());
+        return fail(
+            libc::EINVAL,
+            "the device is this program's own: ring3_card_serve shares its card".into(),
+        );
     };
     let shared = card.shared.clone();
     done(leased.lend(Offer::Nic(card.nic.clone()), Box::new(move || shared.stop())))
@@ -162,28 +178,40 @@ pub unsafe extern "C" fn ring3_card_close(card: *mut Card) {
 /// Says how the link is; a speed of 0 Mbit/s is one that is not known.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_set_link(card: &Card, up: bool, mbits: u32, full_duplex: bool) {
-    card.shared.set_link(Link { up, speed: (mbits != 0).then_some(mbits), full_duplex: Some(full_duplex) });
+    card.shared.set_link(Link {
+        up,
+        speed: (mbits != 0).then_some(mbits),
+        full_duplex: Some(full_duplex),
+    });
 }
 
-/// Says how many frames the device has lost since it was opened for want of room: they are counted with those for which the card's users had none.
+/// Says how many frames the device has lost since it was opened for want of room: they are counted
+/// with those for which the card's users had none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_set_missed(card: &Card, frames: u64) {
     card.shared.set_missed(frames);
 }
 
-/// A frame has come from the wire, without its check sequence: copies it to whoever uses the card. `checked` says that the card has found its checksum right. 0, or -ENOBUFS if it was lost, for want of
-/// a buffer or because nobody wants it; that is counted.
+/// A frame has come from the wire, without its check sequence: copies it to whoever uses the card.
+/// `checked` says that the card has found its checksum right. 0, or -ENOBUFS if it was lost, for
+/// want of a buffer or because nobody wants it; that is counted.
 ///
 /// # Safety
 /// `frame` points to `len` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ring3_card_receive(card: &Card, frame: *const c_void, len: usize, checked: bool) -> c_int {
+pub unsafe extern "C" fn ring3_card_receive(
+    card: &Card,
+    frame: *const c_void,
+    len: usize,
+    checked: bool,
+) -> c_int {
     // SAFETY: the caller's.
     let frame = unsafe { std::slice::from_raw_parts(frame.cast::<u8>(), len) };
     if card.shared.receive(frame, checked) { 0 } else { -libc::ENOBUFS }
 }
 
-/// What is readable, for poll and epoll, when there are frames to send or another filter to set: of a card that is served or lent. A sleep on it may also end with EINTR then. Reading it is
+/// What is readable, for poll and epoll, when there are frames to send or another filter to set: of
+/// a card that is served or lent. A sleep on it may also end with EINTR then. Reading it is
 /// ring3_card_heard's, or ring3_card_turn's.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_fd(card: &Card) -> c_int {
@@ -193,8 +221,11 @@ pub extern "C" fn ring3_card_fd(card: &Card) -> c_int {
     }
 }
 
-/// Of a card that is served: hears its users, gives them what was received, and takes what they send. Then look, by ring3_card_take and ring3_card_filter, until there is nothing. 1 if there is more to do at once,
-/// 0 if the program may sleep until the descriptor is readable or it has something for the card's users; or what has ended the server, which ring3_error() says. Of a card that is lent it does nothing.
+/// Of a card that is served: hears its users, gives them what was received, and takes what they
+/// send. Then look, by ring3_card_take and ring3_card_filter, until there is nothing. 1 if there is
+/// more to do at once, 0 if the program may sleep until the descriptor is readable or it has
+/// something for the card's users; or what has ended the server, which ring3_error() says. Of a
+/// card that is lent it does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_turn(card: &mut Card) -> c_int {
     match card.server.as_mut().map(Nested::turn) {
@@ -204,13 +235,15 @@ pub extern "C" fn ring3_card_turn(card: &mut Card) -> c_int {
     }
 }
 
-/// Of a card that is lent: ends the readability of the descriptor. Then look, by ring3_card_take and ring3_card_filter, until there is nothing.
+/// Of a card that is lent: ends the readability of the descriptor. Then look, by ring3_card_take
+/// and ring3_card_filter, until there is nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_heard(card: &Card) {
     card.shared.heard();
 }
 
-/// What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or -ESHUTDOWN as ring3_card_take.
+/// What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or
+/// -ESHUTDOWN as ring3_card_take.
 ///
 /// # Safety
 /// `frame` points to a place for it.
@@ -238,8 +271,9 @@ pub extern "C" fn ring3_card_lose(card: &Card) {
     card.shared.lose();
 }
 
-/// Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then;
-/// or -ESHUTDOWN if the program is to end.
+/// Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0
+/// if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; or -ESHUTDOWN if the
+/// program is to end.
 ///
 /// # Safety
 /// `frame` points to `room` bytes.
@@ -259,7 +293,8 @@ pub unsafe extern "C" fn ring3_card_take(card: &Card, frame: *mut c_void, room: 
     }
 }
 
-/// What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not. Who uses the card waits until ring3_card_filtered says that it is set.
+/// What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if
+/// not. Who uses the card waits until ring3_card_filtered says that it is set.
 ///
 /// # Safety
 /// `filter` points to a place for it.
@@ -303,7 +338,8 @@ impl Card {
         if self.server.is_some() {
             return Err(Error::Busy("the card is served already".into()));
         }
-        self.server = Some(Server::bind(self.nic.clone(), vec![access], Options::default())?.nested()?);
+        self.server =
+            Some(Server::bind(self.nic.clone(), vec![access], Options::default())?.nested()?);
         // Only now: to be bound, the server has set no filter.
         self.shared.nest();
         Ok(())

@@ -7,14 +7,17 @@ use std::time::Instant;
 
 use ring3_class::dma::{Arena, Dma, Iommu, Pages, Region};
 use ring3_class::irq::Irq;
-use ring3_class::net::{Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings};
+use ring3_class::net::{
+    Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings,
+};
 use ring3_class::wait::{Source, Waiter};
 use ring3_class::{Deadline, Error};
 
 use super::queue::HostedQueue;
 use super::state::Shared;
 
-/// Bytes of the memory from which the server allocates buffers: what it copies between it and its clients.
+/// Bytes of the memory from which the server allocates buffers: what it copies between it and its
+/// clients.
 const ARENA: usize = 48 << 20;
 
 /// What the program says of its card.
@@ -38,7 +41,10 @@ impl HostedNic {
     pub(super) fn new(description: Description, shared: Arc<Shared>) -> Result<Self, Error> {
         let Description { model, mac, mtu, checksums, segmented } = description;
         if mtu.0 == 0 || mtu.0 > mtu.1 {
-            return Err(Error::Invalid(format!("{model}: packets of {} to {} bytes are none", mtu.0, mtu.1)));
+            return Err(Error::Invalid(format!(
+                "{model}: packets of {} to {} bytes are none",
+                mtu.0, mtu.1
+            )));
         }
         let info = Info {
             model,
@@ -99,7 +105,11 @@ impl Nic for HostedNic {
         Ok(self.shared.counters())
     }
 
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error> {
         self.info.check_settings(count, settings)?;
         Ok(vec![Box::new(HostedQueue::open(&self.info, self.shared.clone(), settings)?)])
     }
@@ -146,7 +156,8 @@ impl Source for LinkWatch {
     }
 }
 
-/// The translation of a card that reads what its users send from their memory, as this process does: nothing has to be mapped for it.
+/// The translation of a card that reads what its users send from their memory, as this process
+/// does: nothing has to be mapped for it.
 struct Readable;
 
 impl Iommu for Readable {

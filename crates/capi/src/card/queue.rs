@@ -23,9 +23,17 @@ pub(super) struct HostedQueue {
 }
 
 impl HostedQueue {
-    pub(super) fn open(info: &Info, shared: Arc<Shared>, settings: &QueueSettings) -> Result<Self, Error> {
+    pub(super) fn open(
+        info: &Info,
+        shared: Arc<Shared>,
+        settings: &QueueSettings,
+    ) -> Result<Self, Error> {
         let (rx, tx) = info.max_depth;
-        let settings = QueueSettings { rx_depth: settings.rx_depth.min(rx), tx_depth: settings.tx_depth.min(tx), ..*settings };
+        let settings = QueueSettings {
+            rx_depth: settings.rx_depth.min(rx),
+            tx_depth: settings.tx_depth.min(tx),
+            ..*settings
+        };
         let limits = Limits::new(info, &settings, settings.tx_depth);
         let mut state = shared.lock();
         if state.open.is_some() {
@@ -34,11 +42,19 @@ impl HostedQueue {
         state.open = Some(limits);
         drop(state);
         let waiter = shared.arrived.waiter();
-        Ok(Self { shared, settings, limits, waiter, wake_on_tx: false, counters: Counters::default() })
+        Ok(Self {
+            shared,
+            settings,
+            limits,
+            waiter,
+            wake_on_tx: false,
+            counters: Counters::default(),
+        })
     }
 
     fn is_pending(&self) -> bool {
-        self.shared.arrived.get() > 0 || self.wake_on_tx && self.shared.returned.load(Ordering::SeqCst) > 0
+        self.shared.arrived.get() > 0
+            || self.wake_on_tx && self.shared.returned.load(Ordering::SeqCst) > 0
     }
 }
 
@@ -50,7 +66,10 @@ impl Queue for HostedQueue {
     fn held(&self) -> (u16, u16) {
         let state = self.shared.lock();
         // Never more than the depths.
-        ((state.provided.len() + state.filled.len()) as u16, (state.waiting.len() + state.sent.len()) as u16)
+        (
+            (state.provided.len() + state.filled.len()) as u16,
+            (state.waiting.len() + state.sent.len()) as u16,
+        )
     }
 
     fn counters(&self) -> Counters {
@@ -138,7 +157,9 @@ impl Drop for HostedQueue {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
         (state.open, state.wake_on_tx) = (None, false);
-        [&mut state.provided, &mut state.filled, &mut state.waiting, &mut state.sent].into_iter().for_each(VecDeque::clear);
+        [&mut state.provided, &mut state.filled, &mut state.waiting, &mut state.sent]
+            .into_iter()
+            .for_each(VecDeque::clear);
         self.shared.arrived.set(0);
         self.shared.waiting.store(0, Ordering::Release);
         self.shared.returned.store(0, Ordering::Release);
@@ -157,7 +178,8 @@ impl Source for HostedQueue {
     fn arm(&mut self) -> Result<bool, Error> {
         let (shared, tx) = (&self.shared, self.wake_on_tx);
         shared.arrived.arm(true);
-        self.waiter.arm(|| shared.arrived.get() > 0 || tx && shared.returned.load(Ordering::SeqCst) > 0)
+        self.waiter
+            .arm(|| shared.arrived.get() > 0 || tx && shared.returned.load(Ordering::SeqCst) > 0)
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
@@ -173,7 +195,9 @@ impl Source for HostedQueue {
         let (shared, tx) = (&self.shared, self.wake_on_tx);
         // What wakes it may be seen by its own polling before.
         shared.arrived.arm(true);
-        self.waiter.wait(deadline, || shared.arrived.get() > 0 || tx && shared.returned.load(Ordering::SeqCst) > 0)
+        self.waiter.wait(deadline, || {
+            shared.arrived.get() > 0 || tx && shared.returned.load(Ordering::SeqCst) > 0
+        })
     }
 
     fn wait_stats(&self) -> WaitStats {

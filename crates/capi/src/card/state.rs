@@ -1,4 +1,5 @@
-//! What lies between a card's program and the server's thread: frames both ways, the link, the filter.
+//! What lies between a card's program and the server's thread: frames both ways, the link, the
+//! filter.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,7 +12,8 @@ use ring3_class::net::{Checksum, Counters, Filter, Limits, Link, Mac, Meta, Pack
 
 use crate::signal::{Signal, descriptor};
 
-/// How long is waited for a program that sets a filter: it has a loop, which may be in a driver's wait.
+/// How long is waited for a program that sets a filter: it has a loop, which may be in a driver's
+/// wait.
 pub(super) const FILTERING: Duration = Duration::from_secs(5);
 
 /// Both sides of the card. One lock for a frame, or for a batch of the server's.
@@ -33,7 +35,8 @@ pub(super) struct Shared {
     pub(super) link: Signal,
     /// There is somebody who watches it.
     pub(super) watched: AtomicBool,
-    /// The server takes turns in the program's own loop: nobody has to be woken, and nobody waits for the program.
+    /// The server takes turns in the program's own loop: nobody has to be woken, and nobody waits
+    /// for the program.
     nested: AtomicBool,
     /// The program shall end.
     stopped: AtomicBool,
@@ -139,7 +142,8 @@ impl Shared {
         }
     }
 
-    /// The device has lost so many frames in all. One that counts by few bits begins anew, and a count that falls would be believed.
+    /// The device has lost so many frames in all. One that counts by few bits begins anew, and a
+    /// count that falls would be believed.
     pub(super) fn set_missed(&self, frames: u64) {
         let mut state = self.lock();
         if frames > state.missed {
@@ -155,7 +159,8 @@ impl Shared {
         Counters { rx_missed: state.counters.rx_missed + state.missed, ..state.counters }
     }
 
-    /// Has the program set a filter, and waits until it has. In its own loop nobody can wait for it: it is busy until the same filter is asked for once more and set.
+    /// Has the program set a filter, and waits until it has. In its own loop nobody can wait for
+    /// it: it is busy until the same filter is asked for once more and set.
     pub(super) fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
         let mut state = self.lock();
         if self.is_nested() {
@@ -170,11 +175,16 @@ impl Shared {
         }
         (state.filter, state.refiltered, state.filtering) = (filter.clone(), true, true);
         self.want();
-        let set = self.filtered.wait_timeout_while(state, FILTERING, |state| state.filtering && !state.closed);
+        let set = self
+            .filtered
+            .wait_timeout_while(state, FILTERING, |state| state.filtering && !state.closed);
         let (state, _) = set.unwrap_or_else(PoisonError::into_inner);
         // A server whose card is closed is about to be stopped.
         if state.filtering && !state.closed {
-            return Err(Error::Timeout { what: "the card's program, which sets the filter,", waited: FILTERING });
+            return Err(Error::Timeout {
+                what: "the card's program, which sets the filter,",
+                waited: FILTERING,
+            });
         }
         Ok(())
     }
@@ -226,7 +236,11 @@ impl Shared {
         if packet.fill(frame).is_err() {
             packet.len = 0;
         }
-        packet.meta = Meta::default().with_checksum(if checked { Checksum::Valid } else { Checksum::Unknown });
+        packet.meta = Meta::default().with_checksum(if checked {
+            Checksum::Valid
+        } else {
+            Checksum::Unknown
+        });
         state.filled.push_back(packet);
         state.counters.rx_packets += 1;
         state.counters.rx_bytes += frame.len() as u64;
@@ -275,7 +289,10 @@ impl Shared {
             copied = match frame.get_mut(len..end) {
                 Some(room) if copied.is_ok() => piece.read(0, room),
                 Some(_) => copied,
-                None => Err(Error::Invalid(format!("a frame of {end} bytes or more where there is room for {}", frame.len()))),
+                None => Err(Error::Invalid(format!(
+                    "a frame of {end} bytes or more where there is room for {}",
+                    frame.len()
+                ))),
             };
             (len, pieces) = (end, pieces + 1);
             if !piece.meta.more() {

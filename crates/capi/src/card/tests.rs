@@ -24,7 +24,8 @@ struct Program {
 enum Serves {
     /// Its own loop.
     Program,
-    /// Somebody else with a thread of his own, as ring3d does with a card that is lent; the program does not look at its card for a while first.
+    /// Somebody else with a thread of his own, as ring3d does with a card that is lent; the program
+    /// does not look at its card for a while first.
     Other(Duration),
 }
 
@@ -32,7 +33,8 @@ impl Program {
     fn start(serves: Serves) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (_cable, end, other) = Cable::new(16 << 20).unwrap();
-        let access = Access { mac: Some(end.info().mac), ..Access::new(folder.path().join("card")) };
+        let access =
+            Access { mac: Some(end.info().mac), ..Access::new(folder.path().join("card")) };
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -45,8 +47,10 @@ impl Program {
                     ready.send(None).unwrap();
                 }
                 Serves::Other(busy) => {
-                    let server = Server::bind(card.nic.clone(), vec![access], Options::default()).unwrap();
-                    let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+                    let server =
+                        Server::bind(card.nic.clone(), vec![access], Options::default()).unwrap();
+                    let stop =
+                        rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
                     ready.send(Some((server, stop))).unwrap();
                     std::thread::sleep(busy);
                 }
@@ -126,14 +130,22 @@ fn drive(card: &mut Card, end: &ring3_class::net::End, asked: &AtomicBool) {
                 // SAFETY: as many as there are.
                 count => unsafe { std::slice::from_raw_parts(filter.groups, count) },
             };
-            let groups =
-                if filter.all_groups { Multicast::All } else { Multicast::Of(groups.iter().copied().map(Mac).collect()) };
-            let own = ring3_class::net::Filter { multicast: groups, ..ring3_class::net::Filter::own(end.info().mac) };
+            let groups = if filter.all_groups {
+                Multicast::All
+            } else {
+                Multicast::Of(groups.iter().copied().map(Mac).collect())
+            };
+            let own = ring3_class::net::Filter {
+                multicast: groups,
+                ..ring3_class::net::Filter::own(end.info().mac)
+            };
             end.set_filter(&own).unwrap();
             ring3_card_filtered(card);
         }
-        // SAFETY: the room is as it is said.
-        while let len @ 1.. = unsafe { ring3_card_take(card, frame.as_mut_ptr().cast(), frame.len()) } {
+        while let len @ 1.. =
+            // SAFETY: the room is as it is said.
+            unsafe { ring3_card_take(card, frame.as_mut_ptr().cast(), frame.len()) }
+        {
             let mut packet = buffer();
             packet.fill(&frame[..len as usize]).unwrap();
             let mut batch = [packet];
@@ -189,15 +201,21 @@ fn a_program_that_is_to_end_hears_it() {
     card.shared.stop();
     assert_eq!(rustix::io::read(card.shared.wanted(), &mut [0; 8]), Ok(8));
     let mut frame = [0u8; 64];
-    // SAFETY: the room is as it is said.
-    assert_eq!(unsafe { ring3_card_take(&card, frame.as_mut_ptr().cast(), frame.len()) }, -libc::ESHUTDOWN);
+    assert_eq!(
+        // SAFETY: the room is as it is said.
+        unsafe { ring3_card_take(&card, frame.as_mut_ptr().cast(), frame.len()) },
+        -libc::ESHUTDOWN
+    );
 }
 
 #[test]
 fn in_the_programs_loop_a_filter_is_set_when_the_program_has_set_it() {
     let shared = Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap();
     shared.nest();
-    let wanted = ring3_class::net::Filter { multicast: Multicast::All, ..ring3_class::net::Filter::own(Mac([2, 0, 0, 0, 0, 1])) };
+    let wanted = ring3_class::net::Filter {
+        multicast: Multicast::All,
+        ..ring3_class::net::Filter::own(Mac([2, 0, 0, 0, 0, 1]))
+    };
     assert!(matches!(shared.set_filter(&wanted), Err(Error::Busy(_))));
     assert_eq!(shared.filter(), Some(wanted.clone()));
     assert!(matches!(shared.set_filter(&wanted), Err(Error::Busy(_))));
@@ -209,8 +227,11 @@ fn in_the_programs_loop_a_filter_is_set_when_the_program_has_set_it() {
 #[test]
 fn terms_that_are_none_are_refused_with_what_there_is() {
     let mut card = made(Mac([2, 0, 0, 0, 0, 1]));
-    // SAFETY: it was handed out just now, and the text is one.
-    assert_eq!(unsafe { ring3_card_serve(&mut card, c"/nowhere,colour=red".as_ptr()) }, -libc::EINVAL);
+    assert_eq!(
+        // SAFETY: it was handed out just now, and the text is one.
+        unsafe { ring3_card_serve(&mut card, c"/nowhere,colour=red".as_ptr()) },
+        -libc::EINVAL
+    );
     // SAFETY: it points to the text that this thread keeps.
     let text = unsafe { CStr::from_ptr(crate::error::ring3_error()) }.to_str().unwrap();
     assert!(text.contains("memory"), "{text}");
@@ -219,8 +240,13 @@ fn terms_that_are_none_are_refused_with_what_there_is() {
 #[test]
 fn a_frame_for_which_there_is_no_room_is_lost_and_the_next_is_not() {
     let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
-    let description =
-        Description { model: "card".into(), mac: Mac([2, 0, 0, 0, 0, 1]), mtu: (68, 1500), checksums: false, segmented: 0 };
+    let description = Description {
+        model: "card".into(),
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        mtu: (68, 1500),
+        checksums: false,
+        segmented: 0,
+    };
     let nic = HostedNic::new(description, shared.clone()).unwrap();
     shared.set_link(Link { up: true, ..Link::default() });
     let mut queue = nic.open_queues(1, &QueueSettings::default()).unwrap().pop().unwrap();
@@ -234,14 +260,22 @@ fn a_frame_for_which_there_is_no_room_is_lost_and_the_next_is_not() {
     assert!(shared.take(&mut room).is_err());
     assert_eq!((shared.take(&mut room).unwrap(), shared.take(&mut room).unwrap()), (60, 0));
     assert_eq!(nic.counters().unwrap().tx_lost, 1);
-    assert_eq!(queue.tx_return(&mut [Packet::default(), Packet::default(), Packet::default()]).unwrap(), 2);
+    assert_eq!(
+        queue.tx_return(&mut [Packet::default(), Packet::default(), Packet::default()]).unwrap(),
+        2
+    );
 }
 
 #[test]
 fn what_is_next_is_told_with_what_is_asked_for_and_what_is_lost_is_counted() {
     let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
-    let description =
-        Description { model: "card".into(), mac: Mac([2, 0, 0, 0, 0, 1]), mtu: (68, 1500), checksums: true, segmented: 16384 };
+    let description = Description {
+        model: "card".into(),
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        mtu: (68, 1500),
+        checksums: true,
+        segmented: 16384,
+    };
     let nic = Arc::new(HostedNic::new(description, shared.clone()).unwrap());
     shared.set_link(Link { up: true, ..Link::default() });
     let mut queue = nic.open_queues(1, &QueueSettings::default()).unwrap().pop().unwrap();
@@ -252,11 +286,13 @@ fn what_is_next_is_told_with_what_is_asked_for_and_what_is_lost_is_counted() {
     };
     let mut head = packet(60);
     let cut = ring3_class::net::Segmentation { kind: Kind::Tcp4, size: 1400, headers: 54 };
-    head.meta = head.meta.with_network(14).with_checksum(Checksum::Partial { start: 34, offset: 16 });
+    head.meta =
+        head.meta.with_network(14).with_checksum(Checksum::Partial { start: 34, offset: 16 });
     head.meta = head.meta.with_segmentation(Some(cut)).with_more(true);
     let taken = queue.tx_provide(&mut [head, packet(3000), packet(61)]);
     assert_eq!(taken.count, 3, "{:?}", taken.refused);
-    let card = Card { shared: shared.clone(), nic: nic.clone(), server: None, filter: Kept::default() };
+    let card =
+        Card { shared: shared.clone(), nic: nic.clone(), server: None, filter: Kept::default() };
     let mut next = CardFrame::default();
     // SAFETY: it is a place for one.
     assert_eq!(unsafe { ring3_card_next(&card, &mut next) }, 1);
@@ -270,14 +306,29 @@ fn what_is_next_is_told_with_what_is_asked_for_and_what_is_lost_is_counted() {
     assert_eq!((shared.take(&mut [0; 61]).unwrap(), nic.counters().unwrap().tx_packets), (61, 1));
     // SAFETY: as before.
     assert_eq!(unsafe { ring3_card_next(&card, &mut next) }, 0);
-    assert_eq!(queue.tx_return(&mut [Packet::default(), Packet::default(), Packet::default(), Packet::default()]).unwrap(), 3);
+    assert_eq!(
+        queue
+            .tx_return(&mut [
+                Packet::default(),
+                Packet::default(),
+                Packet::default(),
+                Packet::default()
+            ])
+            .unwrap(),
+        3
+    );
 }
 
 #[test]
 fn what_the_device_has_lost_is_counted_with_what_its_users_have_and_never_falls() {
     let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
-    let description =
-        Description { model: "card".into(), mac: Mac([2, 0, 0, 0, 0, 1]), mtu: (68, 1500), checksums: false, segmented: 0 };
+    let description = Description {
+        model: "card".into(),
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        mtu: (68, 1500),
+        checksums: false,
+        segmented: 0,
+    };
     let nic = HostedNic::new(description, shared.clone()).unwrap();
     let _queue = nic.open_queues(1, &QueueSettings::default()).unwrap();
     assert!(!shared.receive(&[7; 60], false));

@@ -1,4 +1,5 @@
-//! Entries from one who pushes to one who pops them, in order: memory that was taken once, and no lock.
+//! Entries from one who pushes to one who pops them, in order: memory that was taken once, and no
+//! lock.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +14,11 @@ pub(super) struct Lane<const N: usize> {
 impl<const N: usize> Lane<N> {
     pub(super) fn new(room: usize) -> Self {
         let entry = |_| array::from_fn(|_| AtomicU64::new(0));
-        Self { entries: (0..room).map(entry).collect(), pushed: AtomicUsize::new(0), popped: AtomicUsize::new(0) }
+        Self {
+            entries: (0..room).map(entry).collect(),
+            pushed: AtomicUsize::new(0),
+            popped: AtomicUsize::new(0),
+        }
     }
 
     /// How many there are.

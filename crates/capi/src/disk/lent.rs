@@ -1,4 +1,5 @@
-//! What a disk has beside its lanes when ring3d's threads use it: the program and they wake each other.
+//! What a disk has beside its lanes when ring3d's threads use it: the program and they wake each
+//! other.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};

@@ -1,15 +1,21 @@
-//! A disk whose driver is this program, for other programs: served on a socket, it is `remote:PATH` there.
+//! A disk whose driver is this program, for other programs: served on a socket, it is `remote:PATH`
+//! there.
 //!
 //! # Shape
-//! [`queue`] is the disk as the server of `ring3_broker` has it, with its one queue; [`shared`] and its [`lane`]s what lies between that and the program, which calls what is here. The
-//! server has no thread: it takes turns in the program's own loop, so that nobody is woken between a request and the driver. A disk that ring3d takes is used by threads of the
-//! library's, and [`lent`] is what these and the program wake each other by.
+//! [`queue`] is the disk as the server of `ring3_broker` has it, with its one queue; [`shared`] and
+//! its [`lane`]s what lies between that and the program, which calls what is here. The server has
+//! no thread: it takes turns in the program's own loop, so that nobody is woken between a request
+//! and the driver. A disk that ring3d takes is used by threads of the library's, and [`lent`] is
+//! what these and the program wake each other by.
 //!
 //! # Copies
-//! Bytes are copied once between a client's memory and the program's, which its device reaches; of a disk that is lent, the kernel copies them there. A request costs no lock, no allocation and, while clients and program are busy, no system call.
+//! Bytes are copied once between a client's memory and the program's, which its device reaches; of
+//! a disk that is lent, the kernel copies them there. A request costs no lock, no allocation and,
+//! while clients and program are busy, no system call.
 //!
 //! # Trust
-//! The program is trusted, as whoever loads a library is; other programs are not, and the server does not trust them.
+//! The program is trusted, as whoever loads a library is; other programs are not, and the server
+//! does not trust them.
 
 mod lane;
 mod lent;
@@ -100,7 +106,8 @@ pub struct DiskRequest {
     pub tag: u64,
     /// The first block.
     pub lba: u64,
-    /// Where its bytes lie, in the memory that the disk was made with, in one piece; NULL if there are none.
+    /// Where its bytes lie, in the memory that the disk was made with, in one piece; NULL if there
+    /// are none.
     pub data: *mut c_void,
     /// Blocks.
     pub blocks: u32,
@@ -110,8 +117,9 @@ pub struct DiskRequest {
     pub fua: bool,
 }
 
-/// Makes a disk that nobody uses yet. The `len` bytes at `offset` of `memory`, at multiples of 4096, are where its requests' bytes lie: depth + 1 times max_transfer bytes at least. They are the disk's until
-/// it is closed; `memory` stays the caller's, and outlives the disk.
+/// Makes a disk that nobody uses yet. The `len` bytes at `offset` of `memory`, at multiples of
+/// 4096, are where its requests' bytes lie: depth + 1 times max_transfer bytes at least. They are
+/// the disk's until it is closed; `memory` stays the caller's, and outlives the disk.
 ///
 /// # Safety
 /// `info` and its texts are valid, and `disk` points to a place for the handle.
@@ -125,8 +133,10 @@ pub unsafe extern "C" fn ring3_disk_new(
 ) -> c_int {
     log::start();
     // SAFETY: the caller's.
-    let text = |text: *const c_char| unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned();
-    let discard = Discard { max_blocks: info.max_discard_blocks, granularity: info.discard_granularity };
+    let text =
+        |text: *const c_char| unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned();
+    let discard =
+        Discard { max_blocks: info.max_discard_blocks, granularity: info.discard_granularity };
     let said = Info {
         model: text(info.model),
         serial: text(info.serial),
@@ -147,7 +157,8 @@ pub unsafe extern "C" fn ring3_disk_new(
     unsafe { hand_out(Disk::new(said, info.depth, memory, (offset, len)), disk) }
 }
 
-/// Serves the disk to other programs at the socket `access`: a path, and behind it terms, `PATH,clients=1,access=ro`, as `ring3 serve disk` takes them. From now on the program calls
+/// Serves the disk to other programs at the socket `access`: a path, and behind it terms,
+/// `PATH,clients=1,access=ro`, as `ring3 serve disk` takes them. From now on the program calls
 /// ring3_disk_turn.
 ///
 /// # Safety
@@ -161,17 +172,23 @@ pub unsafe extern "C" fn ring3_disk_serve(disk: &mut Disk, access: *const c_char
     }
 }
 
-/// Gives the disk to ring3d, which has leased `device` to this program, the disk's, and makes a block device of it. From now on the program calls ring3_disk_turn; when ring3d wants the
-/// driver to end, that says -ESHUTDOWN: the program closes the disk, then the device, and ends. A program that has lost the disk calls ring3_disk_stop.
+/// Gives the disk to ring3d, which has leased `device` to this program, the disk's, and makes a
+/// block device of it. From now on the program calls ring3_disk_turn; when ring3d wants the driver
+/// to end, that says -ESHUTDOWN: the program closes the disk, then the device, and ends. A program
+/// that has lost the disk calls ring3_disk_stop.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_lend(disk: &Disk, device: &Device) -> c_int {
     let Some(leased) = &device.leased else {
-        return fail(libc::EINVAL, "the device is this program's own: ring3_disk_serve shares its disk".into());
+        return fail(
+            libc::EINVAL,
+            "the device is this program's own: ring3_disk_serve shares its disk".into(),
+        );
     };
     done(disk.lend(leased))
 }
 
-/// Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost to their clients.
+/// Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost
+/// to their clients.
 ///
 /// # Safety
 /// `disk` was made and not closed, or is NULL.
@@ -181,7 +198,8 @@ pub unsafe extern "C" fn ring3_disk_close(disk: *mut Disk) {
     unsafe { take_back(disk) };
 }
 
-/// What is readable, for poll and epoll, when ring3_disk_turn has something to do: a sleep on it may also end with EINTR then. -ENOTCONN if the disk is not served.
+/// What is readable, for poll and epoll, when ring3_disk_turn has something to do: a sleep on it
+/// may also end with EINTR then. -ENOTCONN if the disk is not served.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_fd(disk: &Disk) -> c_int {
     match (&disk.server, disk.shared.lent.get()) {
@@ -191,16 +209,22 @@ pub extern "C" fn ring3_disk_fd(disk: &Disk) -> c_int {
     }
 }
 
-/// Hears the disk's users, and tells them what has ended. Then ring3_disk_take until there is nothing. 1 if there is more to do at once, 0 if the program may sleep until the descriptor is readable or
-/// it has ended a request; -ESHUTDOWN after ring3_disk_stop, once the last has ended; or what has ended the server, which ring3_error() says.
+/// Hears the disk's users, and tells them what has ended. Then ring3_disk_take until there is
+/// nothing. 1 if there is more to do at once, 0 if the program may sleep until the descriptor is
+/// readable or it has ended a request; -ESHUTDOWN after ring3_disk_stop, once the last has ended;
+/// or what has ended the server, which ring3_error() says.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_turn(disk: &mut Disk) -> c_int {
     if let Some(lent) = disk.shared.lent.get() {
         return disk.lent_turn(lent);
     }
-    let Some(server) = &mut disk.server else { return fail(libc::ENOTCONN, "the disk is not served".into()) };
+    let Some(server) = &mut disk.server else {
+        return fail(libc::ENOTCONN, "the disk is not served".into());
+    };
     match server.turn() {
-        Ok(_) if disk.stopping && server.left() == 0 => fail(libc::ESHUTDOWN, "the disk was stopped".into()),
+        Ok(_) if disk.stopping && server.left() == 0 => {
+            fail(libc::ESHUTDOWN, "the disk was stopped".into())
+        }
         Ok(more) => more.into(),
         Err(error) => failed(&error),
     }
@@ -212,7 +236,9 @@ pub extern "C" fn ring3_disk_turn(disk: &mut Disk) -> c_int {
 /// `request` points to a place for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_disk_take(disk: &Disk, request: *mut DiskRequest) -> c_int {
-    let Some(Wanted { tag, operation, fua, blocks, lba, address }) = disk.shared.wanted.pop().and_then(Wanted::decode) else {
+    let Some(Wanted { tag, operation, fua, blocks, lba, address }) =
+        disk.shared.wanted.pop().and_then(Wanted::decode)
+    else {
         return 0;
     };
     let operation = match operation {
@@ -223,11 +249,21 @@ pub unsafe extern "C" fn ring3_disk_take(disk: &Disk, request: *mut DiskRequest)
         Operation::Discard => RING3_DISCARD,
     };
     // SAFETY: the caller's.
-    unsafe { request.write(DiskRequest { tag, lba, data: address as usize as *mut c_void, blocks, operation, fua }) };
+    unsafe {
+        request.write(DiskRequest {
+            tag,
+            lba,
+            data: address as usize as *mut c_void,
+            blocks,
+            operation,
+            fua,
+        })
+    };
     1
 }
 
-/// The request with `tag` has ended: well if `error` is 0, or with that errno. Its bytes are the disk's again. Its user hears of it at the next ring3_disk_turn.
+/// The request with `tag` has ended: well if `error` is 0, or with that errno. Its bytes are the
+/// disk's again. Its user hears of it at the next ring3_disk_turn.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_end(disk: &Disk, tag: u64, error: c_int) {
     if !disk.shared.ended.push([tag, error.unsigned_abs().into()]) {
@@ -247,7 +283,12 @@ pub extern "C" fn ring3_disk_stop(disk: &mut Disk) {
 }
 
 impl Disk {
-    fn new(info: Info, depth: u16, memory: &Buffer, (offset, len): (usize, usize)) -> Result<Self, Error> {
+    fn new(
+        info: Info,
+        depth: u16,
+        memory: &Buffer,
+        (offset, len): (usize, usize),
+    ) -> Result<Self, Error> {
         let disk = Arc::new(HostedDisk::new(info, depth, memory.part(offset, len)?)?);
         Ok(Self { shared: disk.shared().clone(), disk, server: None, stopping: false })
     }
@@ -284,7 +325,8 @@ impl Disk {
         if self.is_taken() {
             return Err(Error::Busy("the disk is served already".into()));
         }
-        self.server = Some(Server::bind(self.disk.clone(), vec![access], Options::default())?.nested()?);
+        self.server =
+            Some(Server::bind(self.disk.clone(), vec![access], Options::default())?.nested()?);
         Ok(())
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
-use ring3_class::block::{Completion, Data, Disk, Info, IoError, Operation, Queue, Rejected, Request};
+use ring3_class::block::{
+    Completion, Data, Disk, Info, IoError, Operation, Queue, Rejected, Request,
+};
 use ring3_class::dma::{Arena, Dma, DmaBuffer, Iommu, Pages};
 use ring3_class::irq::Irq;
 use ring3_class::wait::{Source, WaitStats, Waiter};
@@ -23,12 +25,19 @@ pub(super) struct HostedDisk {
 }
 
 impl HostedDisk {
-    /// Of which the program takes `depth` requests at once, whose bytes lie in `memory`, which its device reaches.
+    /// Of which the program takes `depth` requests at once, whose bytes lie in `memory`, which its
+    /// device reaches.
     pub(super) fn new(info: Info, depth: u16, memory: Arena) -> Result<Self, Error> {
         let size = info.block_size;
-        if !size.is_power_of_two() || size < 512 || info.blocks == 0 || info.max_transfer < size || depth == 0 {
+        if !size.is_power_of_two()
+            || size < 512
+            || info.blocks == 0
+            || info.max_transfer < size
+            || depth == 0
+        {
             return Err(Error::Invalid(format!(
-                "{}: a disk of {} blocks of {size} bytes, of which {} move at once and {depth} requests are taken",
+                "{}: a disk of {} blocks of {size} bytes, of which {} move at once and {depth} \
+                requests are taken",
                 info.model, info.blocks, info.max_transfer
             )));
         }
@@ -37,7 +46,12 @@ impl HostedDisk {
         if memory.free_bytes() < wanted {
             return Err(Error::NoMemory { wanted, free: memory.free_bytes(), total: memory.len() });
         }
-        Ok(Self { info, dma: Dma::new(memory, Arc::new(Copied)), depth, shared: Arc::new(Shared::new(depth)) })
+        Ok(Self {
+            info,
+            dma: Dma::new(memory, Arc::new(Copied)),
+            depth,
+            shared: Arc::new(Shared::new(depth)),
+        })
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -68,15 +82,26 @@ impl Disk for HostedDisk {
         let lent = self.shared.lent.get();
         let buffer = || self.dma.arena().alloc_stale(bytes);
         // Whoever has it lent brings memory of the device's: the export's buffers.
-        let slot = || Ok(Slot { buffer: lent.is_none().then(buffer).transpose()?, held: None, generation: 0 });
+        let slot = || {
+            Ok(Slot { buffer: lent.is_none().then(buffer).transpose()?, held: None, generation: 0 })
+        };
         let slots = (0..depth).map(|_| slot()).collect::<Result<_, Error>>()?;
         if self.shared.opened.swap(true, Ordering::AcqRel) {
-            return Err(Error::Busy("the disk's queue was opened before: a hosted disk has one".into()));
+            return Err(Error::Busy(
+                "the disk's queue was opened before: a hosted disk has one".into(),
+            ));
         }
         let waiter = lent.map(|lent| lent.ended.waiter());
         let free = (0..depth).rev().collect();
         let waiting = Vec::with_capacity(depth.into());
-        Ok(Box::new(HostedQueue { info: self.info.clone(), shared: self.shared.clone(), slots, free, waiting, waiter }))
+        Ok(Box::new(HostedQueue {
+            info: self.info.clone(),
+            shared: self.shared.clone(),
+            slots,
+            free,
+            waiting,
+            waiter,
+        }))
     }
 }
 
@@ -89,7 +114,8 @@ struct Held {
 }
 
 struct Slot {
-    /// Where the device finds the bytes of clients, which it does not reach; `None` if there are no such clients.
+    /// Where the device finds the bytes of clients, which it does not reach; `None` if there are no
+    /// such clients.
     buffer: Option<DmaBuffer>,
     held: Option<Held>,
     /// How often it was used, so that an end which came twice is found.
@@ -108,7 +134,8 @@ struct HostedQueue {
 }
 
 impl HostedQueue {
-    /// Where the program finds the first `len` bytes of `data`, in slot `index`: written there, if it `writes`.
+    /// Where the program finds the first `len` bytes of `data`, in slot `index`: written there, if
+    /// it `writes`.
     fn place(&self, index: u16, data: &Data, len: usize, writes: bool) -> Result<u64, Error> {
         let buffer = || {
             let buffer = self.slots[usize::from(index)].buffer.as_ref();
@@ -130,8 +157,13 @@ impl HostedQueue {
     /// Takes the end of the request with `tag`.
     fn end(&mut self, tag: u64, errno: u64, done: &mut Completion) -> Result<(), Error> {
         let (index, generation) = (tag as u32, (tag >> 32) as u32);
-        let stray = || Error::Protocol(format!("the disk's program ends {tag:#x}, which it does not have"));
-        let slot = self.slots.get_mut(index as usize).filter(|slot| slot.generation == generation).ok_or_else(stray)?;
+        let stray =
+            || Error::Protocol(format!("the disk's program ends {tag:#x}, which it does not have"));
+        let slot = self
+            .slots
+            .get_mut(index as usize)
+            .filter(|slot| slot.generation == generation)
+            .ok_or_else(stray)?;
         let Held { token, mut data, reads } = slot.held.take().ok_or_else(stray)?;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index as u16);
@@ -254,7 +286,9 @@ impl Source for HostedQueue {
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
-        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else { return Ok(!self.pending()) };
+        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else {
+            return Ok(!self.pending());
+        };
         lent.ended.arm(true);
         // Between that and the look: see [`Lent::tell`].
         fence(Ordering::SeqCst);
@@ -263,7 +297,9 @@ impl Source for HostedQueue {
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
-        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else { return Ok(()) };
+        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else {
+            return Ok(());
+        };
         lent.ended.arm(false);
         waiter.disarm()
     }
@@ -278,7 +314,9 @@ impl Source for HostedQueue {
 
     fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
         // Who ends requests of a disk that is not lent is the caller.
-        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else { return Ok(self.pending()) };
+        let (Some(lent), Some(waiter)) = (self.shared.lent.get(), &mut self.waiter) else {
+            return Ok(self.pending());
+        };
         lent.ended.arm(true);
         fence(Ordering::SeqCst);
         let ended = &self.shared.ended;
@@ -290,7 +328,8 @@ impl Source for HostedQueue {
     }
 }
 
-/// The translation of a disk that has its users' bytes copied: clients' memory is within reach at once, for this process copies.
+/// The translation of a disk that has its users' bytes copied: clients' memory is within reach at
+/// once, for this process copies.
 struct Copied;
 
 impl Iommu for Copied {

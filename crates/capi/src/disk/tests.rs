@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ring3_broker::client::RemoteDisk;
 use ring3_class::Deadline;
-use ring3_class::block::{Data, Disk as _, ForeignAccess, IoError, Queue, Request, execute, next, open};
+use ring3_class::block::{
+    Data, Disk as _, ForeignAccess, IoError, Queue, Request, execute, next, open,
+};
 use ring3_class::dma::{Arena, Foreign, Piece, Region};
 use ring3_conformance::block as conformance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -101,8 +103,14 @@ impl Drop for Program {
     }
 }
 
-const NOTHING: DiskRequest =
-    DiskRequest { tag: 0, lba: 0, data: std::ptr::null_mut(), blocks: 0, operation: u32::MAX, fua: false };
+const NOTHING: DiskRequest = DiskRequest {
+    tag: 0,
+    lba: 0,
+    data: std::ptr::null_mut(),
+    blocks: 0,
+    operation: u32::MAX,
+    fua: false,
+};
 
 /// The program's loop, which knows C's calls alone; what has ended it.
 fn drive(disk: &mut Disk, answer: Answer, asked: &AtomicBool) -> c_int {
@@ -133,7 +141,10 @@ fn drive(disk: &mut Disk, answer: Answer, asked: &AtomicBool) -> c_int {
         if turn == 0 && std::mem::take(&mut ended) == 0 {
             // SAFETY: it is the disk's, which is not closed meanwhile.
             let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(ring3_disk_fd(disk)) };
-            let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
+            let _ = poll(
+                &mut [PollFd::new(&fd, PollFlags::IN)],
+                Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 }),
+            );
         }
     }
 }
@@ -160,8 +171,12 @@ fn well(_: &DiskRequest) -> Option<c_int> {
 fn another_program_finds_a_disk_that_conforms() {
     let program = Program::start(well);
     let disk = program.client();
-    assert_eq!((disk.info().model.as_str(), disk.info().blocks), ("a program's disk", BLOCKS as u64));
-    let report = conformance::run(&disk, &conformance::Options { requests: 1000, ..Default::default() });
+    assert_eq!(
+        (disk.info().model.as_str(), disk.info().blocks),
+        ("a program's disk", BLOCKS as u64)
+    );
+    let report =
+        conformance::run(&disk, &conformance::Options { requests: 1000, ..Default::default() });
     assert!(report.passed(), "{report}");
 }
 
@@ -174,12 +189,17 @@ fn several_clients_have_the_disk_at_once() {
             scope.spawn(move || {
                 let mut queue = open(&disk, 8, ForeignAccess::default()).unwrap();
                 for round in 0..200 {
-                    let (lba, byte) = (client * 100 + round % 100, (client * 50 + round % 50) as u8);
+                    let (lba, byte) =
+                        (client * 100 + round % 100, (client * 50 + round % 50) as u8);
                     let deadline = Deadline::after(Duration::from_secs(20));
                     let written = Request::write(1, lba, 1, Foreign::from(vec![byte; BLOCK]));
                     queue.execute(written, deadline).unwrap().result.unwrap();
                     let found = Foreign::from(vec![0; BLOCK]);
-                    queue.execute(Request::read(2, lba, 1, found.clone()), deadline).unwrap().result.unwrap();
+                    queue
+                        .execute(Request::read(2, lba, 1, found.clone()), deadline)
+                        .unwrap()
+                        .result
+                        .unwrap();
                     let mut bytes = [0; BLOCK];
                     found.read(0, &mut bytes).unwrap();
                     assert_eq!(bytes, [byte; BLOCK]);
@@ -219,10 +239,21 @@ fn what_the_program_says_went_wrong_its_user_hears() {
     });
     let disk = program.client();
     let mut queue = disk.open_queue(4).unwrap();
-    let wrong = [Ok(()), Err(IoError::Medium), Err(IoError::Timeout), Err(IoError::Gone), Err(IoError::Transport)];
+    let wrong = [
+        Ok(()),
+        Err(IoError::Medium),
+        Err(IoError::Timeout),
+        Err(IoError::Gone),
+        Err(IoError::Transport),
+    ];
     for (lba, expected) in (0..).zip(wrong) {
         let data = disk.dma().arena().alloc_pages(BLOCK).unwrap();
-        let done = execute(&mut *queue, Request::read(lba, lba, 1, data), Deadline::after(Duration::from_secs(20))).unwrap();
+        let done = execute(
+            &mut *queue,
+            Request::read(lba, lba, 1, data),
+            Deadline::after(Duration::from_secs(20)),
+        )
+        .unwrap();
         assert_eq!((done.result, done.data.len()), (expected, BLOCK));
     }
 }
@@ -275,7 +306,11 @@ fn a_disk_that_is_stopped_ends_first_what_its_program_has() {
 #[test]
 fn a_disk_that_makes_no_sense_or_has_no_room_is_refused_with_what_is_wanted() {
     for (change, errno, says) in [
-        ((|info: &mut DiskInfo| info.block_size = 500) as fn(&mut DiskInfo), libc::EINVAL, "500 bytes"),
+        (
+            (|info: &mut DiskInfo| info.block_size = 500) as fn(&mut DiskInfo),
+            libc::EINVAL,
+            "500 bytes",
+        ),
         (|info| info.blocks = 0, libc::EINVAL, "0 blocks"),
         (|info| info.depth = 0, libc::EINVAL, "0 requests"),
         (|info| info.max_transfer = 100, libc::EINVAL, "100 move"),
@@ -291,9 +326,15 @@ fn a_disk_that_makes_no_sense_or_has_no_room_is_refused_with_what_is_wanted() {
 fn terms_that_are_none_are_refused_and_what_is_not_served_has_no_turn() {
     let (disk, _memory) = made(|_| {});
     let mut disk = disk.unwrap();
-    assert_eq!((ring3_disk_turn(&mut disk), ring3_disk_fd(&disk)), (-libc::ENOTCONN, -libc::ENOTCONN));
-    // SAFETY: the text is one.
-    assert_eq!(unsafe { ring3_disk_serve(&mut disk, c"/nowhere,colour=red".as_ptr()) }, -libc::EINVAL);
+    assert_eq!(
+        (ring3_disk_turn(&mut disk), ring3_disk_fd(&disk)),
+        (-libc::ENOTCONN, -libc::ENOTCONN)
+    );
+    assert_eq!(
+        // SAFETY: the text is one.
+        unsafe { ring3_disk_serve(&mut disk, c"/nowhere,colour=red".as_ptr()) },
+        -libc::EINVAL
+    );
     assert!(said().contains("there are: mode"), "{}", said());
 }
 
@@ -325,9 +366,13 @@ fn a_disk_that_is_lent_wakes_its_program_and_who_waits_for_it() {
         for round in 0..2000u64 {
             let data = disk.dma().arena().alloc_pages(BLOCK).unwrap();
             data.write(0, &[round as u8; BLOCK]).unwrap();
-            execute(&mut *queue, Request::write(round, round % 100, 1, data), soon()).unwrap().result.unwrap();
+            execute(&mut *queue, Request::write(round, round % 100, 1, data), soon())
+                .unwrap()
+                .result
+                .unwrap();
             let data = disk.dma().arena().alloc_pages(BLOCK).unwrap();
-            let read = execute(&mut *queue, Request::read(round, round % 100, 1, data), soon()).unwrap();
+            let read =
+                execute(&mut *queue, Request::read(round, round % 100, 1, data), soon()).unwrap();
             read.result.unwrap();
             let Data::Buffer(data) = read.data else { panic!("another memory has come back") };
             let mut bytes = [0; BLOCK];
@@ -335,7 +380,11 @@ fn a_disk_that_is_lent_wakes_its_program_and_who_waits_for_it() {
             assert_eq!(bytes, [round as u8; BLOCK]);
         }
         // The loop looks by itself 50 times a second: that is not what has ended 4,000 requests.
-        assert!(begin.elapsed() < Duration::from_secs(20), "nobody was woken: {:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "nobody was woken: {:?}",
+            begin.elapsed()
+        );
     });
 }
 
@@ -354,7 +403,8 @@ fn the_queue_of_a_disk_that_is_lent_is_opened_again_once_nothing_is_in_flight() 
 fn a_disk_that_is_lent_takes_no_memory_that_its_device_does_not_reach() {
     lent(|disk, _| {
         let mut queue = disk.open_queue(4).unwrap();
-        let rejected = queue.submit(Request::read(1, 0, 1, Foreign::from(vec![0; BLOCK]))).unwrap_err();
+        let rejected =
+            queue.submit(Request::read(1, 0, 1, Foreign::from(vec![0; BLOCK]))).unwrap_err();
         assert_eq!(rejected.error, Some(IoError::Invalid));
     });
 }

@@ -3,7 +3,8 @@
 use super::{Data, Info, IoError, Operation, Request};
 
 impl Info {
-    /// Whether `request` makes sense here: blocks, all of them on the disk, data for all of them, an operation that the device has.
+    /// Whether `request` makes sense here: blocks, all of them on the disk, data for all of them,
+    /// an operation that the device has.
     #[inline]
     pub fn check(&self, request: &Request) -> Result<(), IoError> {
         if request.operation == Operation::Flush {
@@ -20,18 +21,27 @@ impl Info {
         }
         let bytes = u64::from(request.blocks) * u64::from(self.block_size);
         match request.operation {
-            Operation::Read | Operation::Write if (request.data.len() as u64) < bytes => Err(IoError::Invalid),
-            Operation::WriteZeroes if self.max_write_zeroes_blocks == 0 => Err(IoError::Unsupported),
+            Operation::Read | Operation::Write if (request.data.len() as u64) < bytes => {
+                Err(IoError::Invalid)
+            }
+            Operation::WriteZeroes if self.max_write_zeroes_blocks == 0 => {
+                Err(IoError::Unsupported)
+            }
             Operation::Discard if self.discard.is_none() => Err(IoError::Unsupported),
             _ => Ok(()),
         }
     }
 
-    /// The same of a device that takes requests as they are: not longer than its limit, and no foreign memory.
+    /// The same of a device that takes requests as they are: not longer than its limit, and no
+    /// foreign memory.
     pub fn check_uncut(&self, request: &Request) -> Result<(), IoError> {
         self.check(request)?;
         let foreign = matches!(request.data, Data::Foreign(_));
-        if foreign || request.blocks > self.max_blocks(request.operation) { Err(IoError::Invalid) } else { Ok(()) }
+        if foreign || request.blocks > self.max_blocks(request.operation) {
+            Err(IoError::Invalid)
+        } else {
+            Ok(())
+        }
     }
 
     /// Most blocks of one request that the device takes.
@@ -65,7 +75,10 @@ mod tests {
     fn the_last_block_is_on_the_disk_and_the_next_is_not() {
         assert_eq!(info().check(&Request::read(0, 99, 1, data(512))), Ok(()));
         assert_eq!(info().check(&Request::read(0, 99, 2, data(1024))), Err(IoError::OutOfRange));
-        assert_eq!(info().check(&Request::read(0, u64::MAX, 1, data(512))), Err(IoError::OutOfRange));
+        assert_eq!(
+            info().check(&Request::read(0, u64::MAX, 1, data(512))),
+            Err(IoError::OutOfRange)
+        );
     }
 
     #[test]

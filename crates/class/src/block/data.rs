@@ -8,7 +8,8 @@ use ring3_device::dma::{Claims, DmaBuffer, Foreign, Piece, Segment, SegmentList,
 
 /// The bytes of a request, lent to the device until its completion.
 ///
-/// Each kind is one pointer, so that a request's data travel in two registers, from the submitter to the device's slot and back.
+/// Each kind is one pointer, so that a request's data travel in two registers, from the submitter
+/// to the device's slot and back.
 #[derive(Debug, Default)]
 pub enum Data {
     /// No bytes (flush, discard, write zeroes).
@@ -16,9 +17,11 @@ pub enum Data {
     None,
     /// A range of the device's arena, from its start.
     Buffer(DmaBuffer),
-    /// Ranges of arenas, or of what is mapped, in order: device addresses that only the device layer makes.
+    /// Ranges of arenas, or of what is mapped, in order: device addresses that only the device
+    /// layer makes.
     Segments(Box<SegmentList>),
-    /// Pieces of memory outside of the arena. A [`Splitter`](super::Splitter) maps or copies them; drivers refuse them.
+    /// Pieces of memory outside of the arena. A [`Splitter`](super::Splitter) maps or copies them;
+    /// drivers refuse them.
     Foreign(List<Piece>),
 }
 
@@ -74,8 +77,9 @@ impl Data {
         list.keeping(self.clone()).into()
     }
 
-    /// The names of its bytes in their arena, by which the next process [claims](Self::claim) them while the device still has them. `None` of
-    /// memory beside an arena, which no other process can find.
+    /// The names of its bytes in their arena, by which the next process [claims](Self::claim) them
+    /// while the device still has them. `None` of memory beside an arena, which no other process
+    /// can find.
     pub fn spans(&self) -> Option<Vec<Span>> {
         match self {
             Self::None => Some(Vec::new()),
@@ -85,9 +89,10 @@ impl Data {
         }
     }
 
-    /// The data whose [`spans`](Self::spans) these were before its arena was [adopted](ring3_device::dma::Arena::adopt): a buffer that was saved becomes one again.
-    /// Parts of buffers become a list; the buffers stay to be claimed by whoever owns them. [`Error::Invalid`] for what was not taken then, or
-    /// is claimed already.
+    /// The data whose [`spans`](Self::spans) these were before its arena was
+    /// [adopted](ring3_device::dma::Arena::adopt): a buffer that was saved becomes one again. Parts
+    /// of buffers become a list; the buffers stay to be claimed by whoever owns them.
+    /// [`Error::Invalid`] for what was not taken then, or is claimed already.
     pub fn claim(claims: &mut Claims, spans: &[Span]) -> Result<Self, Error> {
         if spans.is_empty() {
             return Ok(Self::None);
@@ -98,9 +103,12 @@ impl Data {
             return Ok(Self::Buffer(buffer));
         }
         let unclaimed = claims.arena().unclaimed();
-        let stray = spans.iter().find(|part| !unclaimed.iter().any(|(range, _)| range.contains(**part)));
+        let stray =
+            spans.iter().find(|part| !unclaimed.iter().any(|(range, _)| range.contains(**part)));
         let list = claims.arena().list(spans).filter(|_| stray.is_none());
-        list.map(Self::from).ok_or_else(|| Error::Invalid(format!("{spans:?} are no parts of ranges that were saved")))
+        list.map(Self::from).ok_or_else(|| {
+            Error::Invalid(format!("{spans:?} are no parts of ranges that were saved"))
+        })
     }
 
     /// Bytes that it can hold.
@@ -123,7 +131,9 @@ impl Data {
     pub fn segments(&self, len: usize) -> Segments<'_> {
         match self {
             Self::None | Self::Foreign(_) => Segments { first: None, rest: &[], left: 0 },
-            Self::Buffer(buffer) => Segments { first: Some(buffer.segment(len)), rest: &[], left: len },
+            Self::Buffer(buffer) => {
+                Segments { first: Some(buffer.segment(len)), rest: &[], left: len }
+            }
             Self::Segments(list) => Segments { first: None, rest: list, left: len },
         }
     }
@@ -194,7 +204,10 @@ mod tests {
     fn segments_end_where_the_request_ends() {
         let data = Data::from(arena().list(&[span(0, 512), span(0x8000, 4096)]).unwrap());
         let pieces: Vec<_> = data.segments(1024).collect();
-        assert_eq!(pieces, [Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 512 }]);
+        assert_eq!(
+            pieces,
+            [Segment { iova: 0x1000, len: 512 }, Segment { iova: 0x9000, len: 512 }]
+        );
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Why a request failed, and the errno that says so to the kernel and to applications.
 
 /// The end of a request that did not succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum IoError {
     /// The medium could not be read or written there.
@@ -19,7 +21,8 @@ pub enum IoError {
     /// The device cannot do this operation.
     #[error("operation not supported by the device")]
     Unsupported,
-    /// The request makes no sense: no blocks, data shorter than the blocks, an address the device cannot use.
+    /// The request makes no sense: no blocks, data shorter than the blocks, an address the device
+    /// cannot use.
     #[error("invalid request")]
     Invalid,
     /// The data that came back failed the device's own integrity check.

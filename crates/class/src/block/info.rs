@@ -19,9 +19,11 @@ pub struct Info {
     pub max_transfer: u32,
     /// Which lists of segments one request may have; others are copied through the arena.
     pub segments: SegmentRules,
-    /// Bytes of a write that costs no read-modify-write inside of the device; at least `block_size`.
+    /// Bytes of a write that costs no read-modify-write inside of the device; at least
+    /// `block_size`.
     pub optimal_io: u32,
-    /// Whether writes may sit in a cache that loses them with the power, so that flush and FUA mean something.
+    /// Whether writes may sit in a cache that loses them with the power, so that flush and FUA mean
+    /// something.
     pub volatile_cache: bool,
     /// Whether the device writes through for a single request.
     pub fua: bool,

@@ -19,11 +19,14 @@ pub struct Null {
 }
 
 impl Null {
-    /// Of `blocks` blocks of `block_size` bytes, with an arena of `arena` bytes for its users' buffers.
+    /// Of `blocks` blocks of `block_size` bytes, with an arena of `arena` bytes for its users'
+    /// buffers.
     pub fn new(block_size: u32, blocks: u64, arena: usize) -> Result<Self, Error> {
         if !block_size.is_power_of_two() || !(512..=4096).contains(&block_size) || blocks == 0 {
-            let wrong =
-                format!("a disk of {blocks} blocks of {block_size} bytes: blocks are 512, 1024, 2048 or 4096, and one at least");
+            let wrong = format!(
+                "a disk of {blocks} blocks of {block_size} bytes: blocks are 512, 1024, 2048 or \
+                4096, and one at least"
+            );
             return Err(Error::Invalid(wrong));
         }
         let info = Info {
@@ -99,7 +102,11 @@ impl Queue for NullQueue {
         if let Err(error) = self.info.check_uncut(&request) {
             return Err(Rejected { error: Some(error), request });
         }
-        self.done.push_back(Completion { token: request.token, result: Ok(()), data: request.data });
+        self.done.push_back(Completion {
+            token: request.token,
+            result: Ok(()),
+            data: request.data,
+        });
         Ok(())
     }
 
@@ -179,6 +186,9 @@ mod tests {
 
     #[test]
     fn a_range_beyond_the_end_is_refused() {
-        assert_eq!(queue(1).submit(Request::discard(0, 99, 2)).unwrap_err().error, Some(IoError::OutOfRange));
+        assert_eq!(
+            queue(1).submit(Request::discard(0, 99, 2)).unwrap_err().error,
+            Some(IoError::OutOfRange)
+        );
     }
 }

@@ -24,14 +24,17 @@ pub type BlockQueue = Splitter<Box<dyn Queue>>;
 ///
 /// // Any memory can be written; an owned vector becomes memory that the device may see.
 /// let bytes = Foreign::from(vec![0x5a; 4096]);
-/// let done = queue.execute(Request::write(1, 0, 8, bytes), Deadline::after(Duration::from_secs(5)))?;
+/// let deadline = Deadline::after(Duration::from_secs(5));
+/// let done = queue.execute(Request::write(1, 0, 8, bytes), deadline)?;
 /// assert_eq!(done.result, Ok(()));
 ///
-/// // Many at once: queue, publish with one doorbell, take what is done. Buffers from the arena are never copied.
+/// // Many at once: queue, publish with one doorbell, take what is done.
+/// // Buffers from the arena are never copied.
 /// # use ring3_class::block::Disk;
 /// for token in 0..8 {
 ///     let buffer = disk.dma().arena().alloc_pages(512)?;
-///     queue.submit(Request::read(token, token, 1, buffer)).map_err(|rejected| format!("{:?}", rejected.error))?;
+///     let request = Request::read(token, token, 1, buffer);
+///     queue.submit(request).map_err(|rejected| format!("{:?}", rejected.error))?;
 /// }
 /// queue.ring();
 /// let mut left = 8;
@@ -57,15 +60,23 @@ pub fn resume(disk: &dyn Disk, saved: &Saved, foreign: ForeignAccess) -> Result<
     Splitter::new(disk.resume_queue(saved)?).with_foreign(disk.dma(), foreign)
 }
 
-/// Does one request and waits for its end. Nothing else may be in flight. What is refused at once ends with its error.
+/// Does one request and waits for its end. Nothing else may be in flight. What is refused at once
+/// ends with its error.
 ///
-/// At the deadline the request stays in flight, with its data, and the queue is of no further use but to be dropped.
-pub fn execute(queue: &mut dyn Queue, request: Request, deadline: Deadline) -> Result<Completion, Error> {
+/// At the deadline the request stays in flight, with its data, and the queue is of no further use
+/// but to be dropped.
+pub fn execute(
+    queue: &mut dyn Queue,
+    request: Request,
+    deadline: Deadline,
+) -> Result<Completion, Error> {
     if queue.in_flight() > 0 {
         return Err(Error::Busy("a single request on a queue that has others in flight".into()));
     }
     if let Err(rejected) = queue.submit(request) {
-        let Some(error) = rejected.error else { return Err(Error::Busy("an empty queue says that it is full".into())) };
+        let Some(error) = rejected.error else {
+            return Err(Error::Busy("an empty queue says that it is full".into()));
+        };
         let request = rejected.request;
         return Ok(Completion { token: request.token, result: Err(error), data: request.data });
     }

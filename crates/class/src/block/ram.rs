@@ -10,7 +10,9 @@ use ring3_device::irq::Irq;
 use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
-use super::{Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request, reap_ready};
+use super::{
+    Completion, Discard, Disk, Info, IoError, Operation, Queue, Rejected, Request, reap_ready,
+};
 
 /// Does what a device does when it is rung: reaches data by device address and nothing else.
 pub struct Ram {
@@ -36,7 +38,8 @@ struct Table {
 const ARENA: u64 = 0x10_0000;
 
 impl Ram {
-    /// Of `blocks` zeroed blocks of `block_size` bytes, with an arena of `arena` bytes for its users' buffers.
+    /// Of `blocks` zeroed blocks of `block_size` bytes, with an arena of `arena` bytes for its
+    /// users' buffers.
     pub fn new(block_size: u32, blocks: u64, arena: usize) -> Result<Self, Error> {
         let info = Info {
             model: "ring3 ram".into(),
@@ -54,10 +57,15 @@ impl Ram {
             read_only: false,
             rotates: false,
         };
-        let len = usize::try_from(info.capacity()).map_err(|_| Error::Invalid(format!("a disk of {} bytes", info.capacity())))?;
+        let len = usize::try_from(info.capacity())
+            .map_err(|_| Error::Invalid(format!("a disk of {} bytes", info.capacity())))?;
         let (memory, table) = (Arc::new(Region::new(arena)?), Arc::new(Table::default()));
         table.map(&memory.pages()?, ARENA)?;
-        let medium = Medium { bytes: Mutex::new(vec![0; len]), table: table.clone(), block_size: block_size as usize };
+        let medium = Medium {
+            bytes: Mutex::new(vec![0; len]),
+            table: table.clone(),
+            block_size: block_size as usize,
+        };
         Ok(Self { info, dma: Dma::new(Arena::new(memory, ARENA), table), medium: Arc::new(medium) })
     }
 
@@ -79,9 +87,14 @@ impl Table {
     }
 
     /// Runs `step` on the pages that hold all of `segment`, with the offset in them.
-    fn reach(&self, segment: Segment, step: impl FnOnce(&Pages, usize) -> Result<(), Error>) -> Result<(), IoError> {
+    fn reach(
+        &self,
+        segment: Segment,
+        step: impl FnOnce(&Pages, usize) -> Result<(), Error>,
+    ) -> Result<(), IoError> {
         let (mapped, end) = (self.mapped(), segment.iova.saturating_add(segment.len.into()));
-        let found = mapped.iter().find(|(at, pages)| *at <= segment.iova && end <= at + pages.len() as u64);
+        let found =
+            mapped.iter().find(|(at, pages)| *at <= segment.iova && end <= at + pages.len() as u64);
         let (at, pages) = found.ok_or(IoError::Transport)?;
         step(pages, (segment.iova - at) as usize).map_err(|_| IoError::Transport)
     }
@@ -109,7 +122,8 @@ impl Iommu for Table {
 
 impl Medium {
     fn run(&self, info: &Info, request: &Request) -> Result<(), IoError> {
-        let (start, len) = (request.lba as usize * self.block_size, request.blocks as usize * self.block_size);
+        let (start, len) =
+            (request.lba as usize * self.block_size, request.blocks as usize * self.block_size);
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         // `submit` has proved that the blocks are on the disk.
         let medium = &mut bytes[start..start + len];
@@ -123,7 +137,12 @@ impl Medium {
         }
     }
 
-    fn transfer(&self, info: &Info, request: &Request, mut medium: &mut [u8]) -> Result<(), IoError> {
+    fn transfer(
+        &self,
+        info: &Info,
+        request: &Request,
+        mut medium: &mut [u8],
+    ) -> Result<(), IoError> {
         if !info.segments.allow(&request.data.segments(medium.len()).collect::<Vec<_>>()) {
             return Err(IoError::Invalid);
         }
@@ -158,7 +177,13 @@ impl Disk for Ram {
 
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
         let queue = VecDeque::with_capacity(depth.into());
-        Ok(Box::new(RamQueue { info: self.info.clone(), medium: self.medium.clone(), depth, queue, done: VecDeque::new() }))
+        Ok(Box::new(RamQueue {
+            info: self.info.clone(),
+            medium: self.medium.clone(),
+            depth,
+            queue,
+            done: VecDeque::new(),
+        }))
     }
 }
 

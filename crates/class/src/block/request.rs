@@ -25,14 +25,16 @@ pub enum Operation {
 pub struct Request {
     /// What to do.
     pub operation: Operation,
-    /// Write: durable before it completes. Ignored where writes always are; [`IoError::Unsupported`] on a disk with a volatile cache
-    /// that says it cannot ([`Info::fua`](super::Info::fua)): write, then flush.
+    /// Write: durable before it completes. Ignored where writes always are;
+    /// [`IoError::Unsupported`] on a disk with a volatile cache that says it cannot
+    /// ([`Info::fua`](super::Info::fua)): write, then flush.
     pub fua: bool,
     /// How many blocks.
     pub blocks: u32,
     /// First block.
     pub lba: u64,
-    /// The submitter's name for it, returned with the completion. The topmost bit is reserved for layers that cut requests up.
+    /// The submitter's name for it, returned with the completion. The topmost bit is reserved for
+    /// layers that cut requests up.
     pub token: u64,
     /// Where the bytes are; lent until the completion.
     pub data: Data,
@@ -80,14 +82,14 @@ pub struct Completion {
     pub token: u64,
     /// How it ended.
     pub result: Result<(), IoError>,
-    /// The data, given back. [`Data::None`] for data that was lent means that nobody could stop the device, which may still write
-    /// there: the memory is given up for good.
+    /// The data, given back. [`Data::None`] for data that was lent means that nobody could stop the
+    /// device, which may still write there: the memory is given up for good.
     pub data: Data,
 }
 
 impl Completion {
-    /// Becomes the end of the request with `token`, and takes `data`. In almost every place that a queue is given there is nothing to drop,
-    /// and nothing is called.
+    /// Becomes the end of the request with `token`, and takes `data`. In almost every place that a
+    /// queue is given there is nothing to drop, and nothing is called.
     #[inline]
     pub fn become_end_of(&mut self, token: u64, result: Result<(), IoError>, data: &mut Data) {
         if !matches!(self.data, Data::None) {

@@ -27,7 +27,8 @@ pub struct SavedRequest {
 }
 
 impl Request {
-    /// What another process needs to go on with it. [`Error::Busy`] if its bytes are not in the arena, where nobody else would find them.
+    /// What another process needs to go on with it. [`Error::Busy`] if its bytes are not in the
+    /// arena, where nobody else would find them.
     pub fn save(&self) -> Result<SavedRequest, Error> {
         let Self { operation, fua, blocks, lba, token, .. } = *self;
         match self.data.spans() {
@@ -53,21 +54,28 @@ impl Data {
 }
 
 impl SavedRequest {
-    /// The request, with its bytes. It is input: [`Error::Invalid`] unless it makes sense for the disk that `info` describes.
+    /// The request, with its bytes. It is input: [`Error::Invalid`] unless it makes sense for the
+    /// disk that `info` describes.
     pub fn claim(&self, claims: &mut Claims, info: &Info) -> Result<Request, Error> {
         let Self { operation, fua, blocks, lba, token, .. } = *self;
         let data = Data::claim(claims, &self.data)?;
         let request = Request { operation, fua, blocks, lba, token, data };
         match info.check(&request) {
             Ok(()) => Ok(request),
-            Err(error) => Err(Error::Invalid(format!("the saved request {token:#x} is none of this disk's: {error}"))),
+            Err(error) => Err(Error::Invalid(format!(
+                "the saved request {token:#x} is none of this disk's: {error}"
+            ))),
         }
     }
 }
 
-/// [Detaches](Queue::detach) `queue` as soon as that is possible, and at `deadline` at the latest gives it up with the reason: the queue goes
-/// on then. What ends meanwhile comes to `ended`.
-pub fn detach(queue: &mut dyn Queue, ended: &mut Vec<Completion>, deadline: Deadline) -> Result<Saved, Error> {
+/// [Detaches](Queue::detach) `queue` as soon as that is possible, and at `deadline` at the latest
+/// gives it up with the reason: the queue goes on then. What ends meanwhile comes to `ended`.
+pub fn detach(
+    queue: &mut dyn Queue,
+    ended: &mut Vec<Completion>,
+    deadline: Deadline,
+) -> Result<Saved, Error> {
     let mut due = None;
     loop {
         let now = Instant::now();

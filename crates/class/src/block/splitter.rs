@@ -1,16 +1,20 @@
-//! The layer between whoever uses a disk and its driver: checks, cuts, and makes foreign memory reachable.
+//! The layer between whoever uses a disk and its driver: checks, cuts, and makes foreign memory
+//! reachable.
 //!
 //! # Shape
-//! A request that the device takes as it is passes through: a few comparisons on the way in, one on the way out. One that is
-//! longer than the device takes becomes *parts* with one completion; so does one whose data is foreign memory. Parts are
-//! submitted as the queue has room, so a long request needs no more of it than a short one.
+//! A request that the device takes as it is passes through: a few comparisons on the way in, one on
+//! the way out. One that is longer than the device takes becomes *parts* with one completion; so
+//! does one whose data is foreign memory. Parts are submitted as the queue has room, so a long
+//! request needs no more of it than a short one.
 //!
 //! # Ordering
-//! The parts of a request may complete in any order. The first error is the request's, and no further part is started after it.
+//! The parts of a request may complete in any order. The first error is the request's, and no
+//! further part is started after it.
 //!
 //! # Trust
-//! Parts hold the memory of their request. What a driver gives up, because nobody can stop its device, is given up here, too.
-//! A part's token says which slot and which use of it; one that is not outstanding is an error and changes nothing.
+//! Parts hold the memory of their request. What a driver gives up, because nobody can stop its
+//! device, is given up here, too. A part's token says which slot and which use of it; one that is
+//! not outstanding is an error and changes nothing.
 
 mod parts;
 
@@ -42,7 +46,8 @@ pub struct SplitterStats {
 
 /// A queue that takes requests of any length.
 pub struct Splitter<Q> {
-    // Dropped first: what the device may still write is given back only after the driver has stopped it.
+    // Dropped first: what the device may still write is given back only after the driver has
+    // stopped it.
     inner: Q,
     info: Info,
     limits: Limits,
@@ -69,7 +74,9 @@ impl Limits {
     #[inline]
     fn of(&self, request: &Request) -> u32 {
         match request.operation {
-            Operation::Read | Operation::Write if matches!(request.data, Data::Foreign(_)) => self.foreign,
+            Operation::Read | Operation::Write if matches!(request.data, Data::Foreign(_)) => {
+                self.foreign
+            }
             Operation::Read | Operation::Write => self.transfer,
             Operation::WriteZeroes => self.write_zeroes,
             Operation::Discard => self.discard,
@@ -81,7 +88,8 @@ impl Limits {
 /// The topmost bit of a token: the request is a part of another.
 const PART: u64 = 1 << 63;
 
-/// Bytes of the largest part of a request with foreign data, and so of the buffers that it may be copied through.
+/// Bytes of the largest part of a request with foreign data, and so of the buffers that it may be
+/// copied through.
 const MAX_FOREIGN_PART: u32 = 1 << 20;
 
 /// How a [`Splitter`] reaches foreign memory.
@@ -163,9 +171,14 @@ impl<Q: Queue> Splitter<Q> {
         if let Err(error) = self.info.check(&request) {
             return self.refuse(error, request);
         }
-        let cut = request.blocks > self.limits.of(&request) || matches!(request.data, Data::Foreign(_));
+        let cut =
+            request.blocks > self.limits.of(&request) || matches!(request.data, Data::Foreign(_));
         // Or the parts of others fill the queue, where its user has put less into it than it holds.
-        if cut || (error.is_none() && !self.parts.is_empty()) { self.cut(request) } else { Err(Rejected { error, request }) }
+        if cut || (error.is_none() && !self.parts.is_empty()) {
+            self.cut(request)
+        } else {
+            Err(Rejected { error, request })
+        }
     }
 
     #[cold]
@@ -255,7 +268,8 @@ impl<Q: Queue> Queue for Splitter<Q> {
     }
 
     fn in_flight(&self) -> u16 {
-        let requests = usize::from(self.inner.in_flight()) + self.parents.len() + self.finished.len();
+        let requests =
+            usize::from(self.inner.in_flight()) + self.parents.len() + self.finished.len();
         requests.saturating_sub(self.parts.len()).min(u16::MAX.into()) as u16
     }
 
@@ -291,7 +305,10 @@ impl<Q: Queue> Queue for Splitter<Q> {
     /// What was cut or copied ends first.
     fn detach(&mut self) -> Result<Saved, Error> {
         if !self.parents.is_empty() || !self.finished.is_empty() {
-            return Err(Error::Busy("requests are in flight that were cut or copied: reap them, then detach again".into()));
+            return Err(Error::Busy(
+                "requests are in flight that were cut or copied: reap them, then detach again"
+                    .into(),
+            ));
         }
         self.inner.detach()
     }

@@ -9,13 +9,16 @@ use super::{Checksum, Info, Kind, Meta, Offloads, Packet, QueueSettings};
 const MIN_ROOM: u32 = 64;
 
 /// Why a packet, or a buffer for one, was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Refused {
     /// A place without a buffer.
     #[error("there is no buffer")]
     Empty,
-    /// The packet reaches beyond its buffer, or a buffer for reception is smaller than the queue was told.
+    /// The packet reaches beyond its buffer, or a buffer for reception is smaller than the queue
+    /// was told.
     #[error("the packet is not within its buffer, or the buffer is smaller than rx_room")]
     OutOfBuffer,
     /// There is less room before the packet than [`Info::headroom`].
@@ -89,13 +92,15 @@ impl Limits {
         if end > buffer.len() as u64 { Err(Refused::OutOfBuffer) } else { Ok(()) }
     }
 
-    /// Whether `packet` is one piece that asks for nothing and can be sent, as most can. Of the others [`check`](Self::check) says what they are.
+    /// Whether `packet` is one piece that asks for nothing and can be sent, as most can. Of the
+    /// others [`check`](Self::check) says what they are.
     #[inline]
     pub fn is_plain(&self, packet: &Packet) -> bool {
         self.is_plain_within(packet, self.max_frame)
     }
 
-    /// The same with `longest` bytes at most, which are no more than [`max_frame`](Self::max_frame).
+    /// The same with `longest` bytes at most, which are no more than
+    /// [`max_frame`](Self::max_frame).
     #[inline]
     pub fn is_plain_within(&self, packet: &Packet, longest: u32) -> bool {
         let Some(buffer) = &packet.buffer else { return false };
@@ -107,7 +112,8 @@ impl Limits {
             & (end <= buffer.len() as u64)
     }
 
-    /// Bytes of `packet`, if it is one piece that asks for nothing, of `longest` bytes at most, which are no more than [`max_frame`](Self::max_frame). Where it lies is not looked at.
+    /// Bytes of `packet`, if it is one piece that asks for nothing, of `longest` bytes at most,
+    /// which are no more than [`max_frame`](Self::max_frame). Where it lies is not looked at.
     #[inline]
     pub fn plain_len_within(packet: &Packet, longest: u32) -> Option<u32> {
         if !packet.meta.is_plain() {
@@ -135,7 +141,8 @@ impl Limits {
 
     /// What asks for something of the card, or has several pieces.
     fn check_rare(&self, first: &Packet, batch: &[Packet]) -> Result<usize, Refused> {
-        let count = batch.iter().position(|piece| !piece.meta.more()).ok_or(Refused::Unterminated)? + 1;
+        let count =
+            batch.iter().position(|piece| !piece.meta.more()).ok_or(Refused::Unterminated)? + 1;
         if count > self.max_pieces {
             return Err(Refused::TooManyPieces);
         }
@@ -148,9 +155,13 @@ impl Limits {
         Ok(count)
     }
 
-    /// Whether a packet of `bytes`, of which its first piece has `in_first`, can be sent as `meta` asks, wherever it lies.
+    /// Whether a packet of `bytes`, of which its first piece has `in_first`, can be sent as `meta`
+    /// asks, wherever it lies.
     pub fn check_whole(&self, meta: &Meta, in_first: u32, bytes: u64) -> Result<(), Refused> {
-        self.length(bytes, if meta.segmentation().is_some() { self.max_segmented } else { self.max_frame })?;
+        self.length(
+            bytes,
+            if meta.segmentation().is_some() { self.max_segmented } else { self.max_frame },
+        )?;
         if meta.vlan().is_some() && !self.offloads.vlan_insert {
             return Err(Refused::Vlan);
         }
@@ -179,16 +190,25 @@ impl Limits {
             Kind::Tcp6 => (self.offloads.tso6, 20, 16),
             Kind::Udp => (self.offloads.uso, 8, 6),
         };
-        let Checksum::Partial { start, offset } = meta.checksum() else { return Err(Refused::Segmentation) };
-        let (start, headers, network) = (u32::from(start), u32::from(cut.headers), u32::from(meta.network()));
-        let layers = network >= ETHERNET_HEADER && network < start && offset == field && start + transport <= headers;
-        let frames = cut.frames(bytes).is_some() && headers <= in_first && headers + u32::from(cut.size) <= self.max_frame;
+        let Checksum::Partial { start, offset } = meta.checksum() else {
+            return Err(Refused::Segmentation);
+        };
+        let (start, headers, network) =
+            (u32::from(start), u32::from(cut.headers), u32::from(meta.network()));
+        let layers = network >= ETHERNET_HEADER
+            && network < start
+            && offset == field
+            && start + transport <= headers;
+        let frames = cut.frames(bytes).is_some()
+            && headers <= in_first
+            && headers + u32::from(cut.size) <= self.max_frame;
         if known && layers && frames { Ok(()) } else { Err(Refused::Segmentation) }
     }
 }
 
 impl Info {
-    /// Whether the card can open `count` queues as `settings` say; depths beyond its own are cut to them.
+    /// Whether the card can open `count` queues as `settings` say; depths beyond its own are cut to
+    /// them.
     pub fn check_settings(&self, count: u16, settings: &QueueSettings) -> Result<(), Error> {
         let (least, most) = self.mtu;
         let invalid = |text: String| Err(Error::Invalid(text));
@@ -199,9 +219,13 @@ impl Info {
             return invalid("a queue that holds no buffers: one at least each way".into());
         }
         if !(least..=most).contains(&settings.mtu) {
-            return invalid(format!("an MTU of {} on a card that takes {least} to {most}", settings.mtu));
+            return invalid(format!(
+                "an MTU of {} on a card that takes {least} to {most}",
+                settings.mtu
+            ));
         }
-        let room = if self.receives_pieces { MIN_ROOM } else { settings.mtu + ETHERNET_HEADER + VLAN_TAG };
+        let room =
+            if self.receives_pieces { MIN_ROOM } else { settings.mtu + ETHERNET_HEADER + VLAN_TAG };
         if settings.rx_room < room {
             return invalid(format!(
                 "buffers with room for {} bytes: this card needs {room} at an MTU of {}",
@@ -228,11 +252,19 @@ mod tests {
     use super::super::{Cable, Nic, Segmentation};
     use super::*;
 
-    const SETTINGS: QueueSettings = QueueSettings { rx_depth: 8, tx_depth: 8, mtu: 1500, rx_room: 2048 };
+    const SETTINGS: QueueSettings =
+        QueueSettings { rx_depth: 8, tx_depth: 8, mtu: 1500, rx_room: 2048 };
 
     fn info() -> Info {
-        let offloads = Offloads { tx_checksum: true, tso4: true, vlan_insert: true, ..Offloads::default() };
-        Info { headroom: 12, max_pieces: 3, max_segmented: 4000, offloads, ..Cable::new(4096).unwrap().1.info().clone() }
+        let offloads =
+            Offloads { tx_checksum: true, tso4: true, vlan_insert: true, ..Offloads::default() };
+        Info {
+            headroom: 12,
+            max_pieces: 3,
+            max_segmented: 4000,
+            offloads,
+            ..Cable::new(4096).unwrap().1.info().clone()
+        }
     }
 
     fn limits() -> Limits {
@@ -252,23 +284,36 @@ mod tests {
     fn a_packet_is_an_ethernet_header_at_least_and_a_tagged_frame_of_the_mtu_at_most() {
         let check = |len| limits().check(&[packet(len, Meta::default())]);
         assert_eq!((check(14), check(1518)), (Ok(1), Ok(1)));
-        assert_eq!((check(0), check(13), check(1519)), (Err(Refused::TooShort), Err(Refused::TooShort), Err(Refused::TooLong)));
+        assert_eq!(
+            (check(0), check(13), check(1519)),
+            (Err(Refused::TooShort), Err(Refused::TooShort), Err(Refused::TooLong))
+        );
         assert_eq!(check(u32::MAX), Err(Refused::OutOfBuffer));
     }
 
     #[test]
     fn a_plain_packet_is_one_piece_that_asks_for_nothing_and_can_be_sent() {
         let plain = |meta| limits().is_plain(&packet(60, meta));
-        assert!(plain(Meta::default()) && plain(Meta::default().with_hash(Some(7)).with_checksum(Checksum::Valid)));
+        assert!(
+            plain(Meta::default())
+                && plain(Meta::default().with_hash(Some(7)).with_checksum(Checksum::Valid))
+        );
         let asks = [
             Meta::default().with_more(true),
             Meta::default().with_vlan(Some(1)),
             Meta::default().with_checksum(Checksum::Partial { start: 34, offset: 16 }),
-            Meta::default().with_segmentation(Some(Segmentation { kind: Kind::Udp, size: 1, headers: 42 })),
+            Meta::default().with_segmentation(Some(Segmentation {
+                kind: Kind::Udp,
+                size: 1,
+                headers: 42,
+            })),
         ];
         assert!(asks.into_iter().all(|meta| !plain(meta)));
         let of_length = |len| limits().is_plain(&packet(len, Meta::default()));
-        assert_eq!([13, 14, 1518, 1519, u32::MAX].map(of_length), [false, true, true, false, false]);
+        assert_eq!(
+            [13, 14, 1518, 1519, u32::MAX].map(of_length),
+            [false, true, true, false, false]
+        );
         let at = |start| limits().is_plain(&Packet { start, ..packet(60, Meta::default()) });
         assert_eq!([11, 12, 4036, 4037, u32::MAX].map(at), [false, true, true, false, false]);
         assert!(!limits().is_plain(&Packet { len: 60, start: 64, ..Packet::default() }));
@@ -289,15 +334,25 @@ mod tests {
         let last = || packet(60, Meta::default());
         assert_eq!(limits().check(&[more(60), more(1), last(), last()]), Ok(3));
         assert_eq!(limits().check(&[more(60), more(60)]), Err(Refused::Unterminated));
-        assert_eq!(limits().check(&[more(60), more(60), more(60), last()]), Err(Refused::TooManyPieces));
+        assert_eq!(
+            limits().check(&[more(60), more(60), more(60), last()]),
+            Err(Refused::TooManyPieces)
+        );
         assert_eq!(limits().check(&[more(60), more(0), last()]), Err(Refused::TooShort));
-        assert_eq!(limits().check(&[more(1000), packet(519, Meta::default())]), Err(Refused::TooLong));
+        assert_eq!(
+            limits().check(&[more(1000), packet(519, Meta::default())]),
+            Err(Refused::TooLong)
+        );
     }
 
     #[test]
     fn a_checksum_lies_in_the_first_piece() {
-        let check =
-            |start, offset| limits().check(&[packet(60, Meta::default().with_checksum(Checksum::Partial { start, offset }))]);
+        let check = |start, offset| {
+            limits().check(&[packet(
+                60,
+                Meta::default().with_checksum(Checksum::Partial { start, offset }),
+            )])
+        };
         assert_eq!((check(34, 16), check(34, 24)), (Ok(1), Ok(1)));
         for (start, offset) in [(34, 25), (13, 16), (u16::MAX, u16::MAX), (60, 0)] {
             assert_eq!(check(start, offset), Err(Refused::Checksum), "{start} {offset}");
@@ -315,7 +370,9 @@ mod tests {
     fn a_packet_to_be_cut_says_where_its_headers_are() {
         let check = |meta| limits().check(&[packet(3900, meta)]);
         assert_eq!(check(cut()), Ok(1));
-        let with = |kind, size, headers| cut().with_segmentation(Some(Segmentation { kind, size, headers }));
+        let with = |kind, size, headers| {
+            cut().with_segmentation(Some(Segmentation { kind, size, headers }))
+        };
         let wrong = [
             with(Kind::Tcp4, 0, 54),
             with(Kind::Tcp4, 7, 54),
@@ -332,7 +389,10 @@ mod tests {
         for meta in wrong {
             assert_eq!(check(meta), Err(Refused::Segmentation), "{meta:?}");
         }
-        let long = [Packet { meta: cut().with_more(true), ..packet(3900, cut()) }, packet(101, Meta::default())];
+        let long = [
+            Packet { meta: cut().with_more(true), ..packet(3900, cut()) },
+            packet(101, Meta::default()),
+        ];
         assert_eq!(limits().check(&long), Err(Refused::TooLong));
     }
 
@@ -357,7 +417,10 @@ mod tests {
     #[test]
     fn settings_that_a_card_does_not_have_are_named() {
         let says = |count, settings: QueueSettings, what: &str| {
-            let error = Info { receives_pieces: false, ..info() }.check_settings(count, &settings).unwrap_err().to_string();
+            let error = Info { receives_pieces: false, ..info() }
+                .check_settings(count, &settings)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(what), "{error}");
         };
         says(2, SETTINGS, "1 to 1");

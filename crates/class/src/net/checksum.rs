@@ -1,8 +1,11 @@
 //! The Internet checksum. [RFC 1071]
 
-/// The sum of `bytes` as 16-bit words in network order, folded, not inverted; an odd byte at the end is followed by zero. [RFC 1071 1]
+/// The sum of `bytes` as 16-bit words in network order, folded, not inverted; an odd byte at the
+/// end is followed by zero. [RFC 1071 1]
 pub fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into()));
+    let words = bytes
+        .chunks(2)
+        .map(|word| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into()));
     let mut sum: u64 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -10,15 +13,17 @@ pub fn sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// Finishes a [partial](super::Checksum::Partial) checksum in the bytes of a packet: sums from `start` on, with what the field at `start + offset`
-/// holds, and writes the result there. False, and nothing is changed, if the field is not in `packet`.
+/// Finishes a [partial](super::Checksum::Partial) checksum in the bytes of a packet: sums from
+/// `start` on, with what the field at `start + offset` holds, and writes the result there. False,
+/// and nothing is changed, if the field is not in `packet`.
 pub fn complete(packet: &mut [u8], start: u16, offset: u16) -> bool {
     let field = usize::from(start) + usize::from(offset);
     if field + 2 > packet.len() {
         return false;
     }
     let sum = !sum(&packet[start.into()..]);
-    // Zero would say of UDP that there is none; the other zero of ones' complement says the same of TCP as this one. [RFC 768]
+    // Zero would say of UDP that there is none; the other zero of ones' complement says the same of
+    // TCP as this one. [RFC 768]
     packet[field..field + 2].copy_from_slice(&if sum == 0 { 0xffff } else { sum }.to_be_bytes());
     true
 }

@@ -7,9 +7,11 @@ use super::Mac;
 /// The EtherType of a VLAN tag.
 pub(super) const TAGGED: [u8; 2] = [0x81, 0x00];
 
-/// What a card shall let through: the whole wish, so that setting one needs no memory of the last, and a reset sets it again. What is for everybody always comes through.
+/// What a card shall let through: the whole wish, so that setting one needs no memory of the last,
+/// and a reset sets it again. What is for everybody always comes through.
 ///
-/// A card lets through all of it. It may let more through where its tables are too small ([`FilterLimits`](super::FilterLimits)).
+/// A card lets through all of it. It may let more through where its tables are too small
+/// ([`FilterLimits`](super::FilterLimits)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     /// The card's own address.
@@ -95,7 +97,11 @@ mod tests {
         let mut filter = Filter::own(OWN);
         let other = Mac([2, 0, 0, 0, 0, 2]);
         assert!(filter.accepts(&frame(OWN, None)) && filter.accepts(&frame(Mac::BROADCAST, None)));
-        assert!(!filter.accepts(&frame(other, None)) && !filter.accepts(&frame(GROUP, None)) && !filter.accepts(&[2, 0]));
+        assert!(
+            !filter.accepts(&frame(other, None))
+                && !filter.accepts(&frame(GROUP, None))
+                && !filter.accepts(&[2, 0])
+        );
         filter.unicast.push(other);
         assert!(filter.accepts(&frame(other, None)));
         let filter = Filter { promiscuous: true, vlans: Some(Vec::new()), ..Filter::own(OWN) };
@@ -114,7 +120,9 @@ mod tests {
     fn a_tag_of_another_vlan_is_not_accepted_and_a_priority_alone_is() {
         let filter = Filter { vlans: Some(vec![7]), ..Filter::own(OWN) };
         let accepts = |vlan| filter.accepts(&frame(OWN, vlan));
-        assert!(accepts(None) && accepts(Some(7)) && accepts(Some(0xe007)) && accepts(Some(0x2000)));
+        assert!(
+            accepts(None) && accepts(Some(7)) && accepts(Some(0xe007)) && accepts(Some(0x2000))
+        );
         assert!(!accepts(Some(8)));
     }
 }

@@ -18,11 +18,13 @@ pub struct Info {
     pub max_queues: u16,
     /// Most buffers that one queue holds for each direction: receive, transmit.
     pub max_depth: (u16, u16),
-    /// Bytes before a packet that the driver needs for itself, and may overwrite in both directions.
+    /// Bytes before a packet that the driver needs for itself, and may overwrite in both
+    /// directions.
     pub headroom: u32,
     /// Most pieces of one packet that is sent.
     pub max_pieces: u16,
-    /// Whether a packet that is longer than a buffer is received in several; otherwise buffers must have room for the longest.
+    /// Whether a packet that is longer than a buffer is received in several; otherwise buffers must
+    /// have room for the longest.
     pub receives_pieces: bool,
     /// Most bytes of a packet that the card cuts into frames, headers included; 0 if it cuts none.
     pub max_segmented: u32,
@@ -32,14 +34,17 @@ pub struct Info {
     pub offloads: Offloads,
     /// Addresses that it compares itself; beyond them it lets everything of the kind through.
     pub filters: FilterLimits,
-    /// It is one user's part of a card that several share: it sends from [`mac`](Self::mac) alone, and receives what is for that address, for its groups and for everybody, all without tags. Another
-    /// address and promiscuity are [`Error::Unsupported`] in [`set_filter`](super::Nic::set_filter); packets from another address, or with a tag, come back
-    /// [unsent](Counters::tx_lost).
+    /// It is one user's part of a card that several share: it sends from [`mac`](Self::mac) alone,
+    /// and receives what is for that address, for its groups and for everybody, all without tags.
+    /// Another address and promiscuity are [`Error::Unsupported`] in
+    /// [`set_filter`](super::Nic::set_filter); packets from another address, or with a tag, come
+    /// back [unsent](Counters::tx_lost).
     #[serde(default)]
     pub shared: bool,
 }
 
-/// What a card does for the packets of its users. What is false is refused in [`tx_provide`](super::Queue::tx_provide), or never said of a received packet.
+/// What a card does for the packets of its users. What is false is refused in
+/// [`tx_provide`](super::Queue::tx_provide), or never said of a received packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offloads {
     /// Checksums of what is sent.
@@ -52,13 +57,15 @@ pub struct Offloads {
     pub tso6: bool,
     /// Cutting UDP.
     pub uso: bool,
-    /// Putting frames of one flow together: received packets may have [`segmentation`](super::Meta::segmentation).
+    /// Putting frames of one flow together: received packets may have
+    /// [`segmentation`](super::Meta::segmentation).
     pub coalescing: bool,
     /// Putting tags into what is sent.
     pub vlan_insert: bool,
     /// Taking tags out of what is received; otherwise they stay in the bytes.
     pub vlan_strip: bool,
-    /// A hash of what is received, by which queues are chosen, where several are open: packets of a flow have the same ([`Meta::hash`](super::Meta::hash)).
+    /// A hash of what is received, by which queues are chosen, where several are open: packets of a
+    /// flow have the same ([`Meta::hash`](super::Meta::hash)).
     pub hash: bool,
 }
 
@@ -111,25 +118,34 @@ pub struct Counters {
     pub rx_packets: u64,
     /// Their bytes.
     pub rx_bytes: u64,
-    /// Packets for which there was no buffer. A card that another process drives may count them up to 0.2 s later.
+    /// Packets for which there was no buffer. A card that another process drives may count them up
+    /// to 0.2 s later.
     pub rx_missed: u64,
-    /// Packets that were damaged, or too long, or that the card has described in a way that cannot be.
+    /// Packets that were damaged, or too long, or that the card has described in a way that cannot
+    /// be.
     pub rx_errors: u64,
     /// Packets sent, as they were provided.
     pub tx_packets: u64,
     /// Their bytes.
     pub tx_bytes: u64,
-    /// Packets that came back and were not sent: without a link, by a reset, by an error of the card.
+    /// Packets that came back and were not sent: without a link, by a reset, by an error of the
+    /// card.
     pub tx_lost: u64,
 }
 
 impl Info {
-    /// Whether a [shared](Self::shared) card's user asks for what is not his; the error that says so. Cards that are whole allow everything.
+    /// Whether a [shared](Self::shared) card's user asks for what is not his; the error that says
+    /// so. Cards that are whole allow everything.
     pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
-        if !self.shared || filter.address == self.mac && filter.unicast.is_empty() && !filter.promiscuous {
+        if !self.shared
+            || filter.address == self.mac && filter.unicast.is_empty() && !filter.promiscuous
+        {
             return Ok(());
         }
-        Err(Error::Unsupported(format!("a shared card receives for {} alone: no other addresses, and not everything", self.mac)))
+        Err(Error::Unsupported(format!(
+            "a shared card receives for {} alone: no other addresses, and not everything",
+            self.mac
+        )))
     }
 }
 

@@ -54,7 +54,11 @@ impl FromStr for Mac {
         let wrong = || format!("'{text}' is no Ethernet address: write it as 52:54:00:12:34:56");
         let octets: Option<Vec<u8>> = text
             .split(':')
-            .map(|octet| u8::from_str_radix(octet, 16).ok().filter(|_| octet.len() == 2 && !octet.starts_with('+')))
+            .map(|octet| {
+                u8::from_str_radix(octet, 16)
+                    .ok()
+                    .filter(|_| octet.len() == 2 && !octet.starts_with('+'))
+            })
             .collect();
         octets.and_then(|octets| octets.try_into().ok()).map(Self).ok_or_else(wrong)
     }
@@ -68,10 +72,18 @@ mod tests {
     fn an_address_is_written_as_it_is_read() {
         let mac: Mac = "52:54:00:12:34:5F".parse().unwrap();
         assert_eq!(mac.to_string(), "52:54:00:12:34:5f");
-        assert_eq!(serde_json::from_str::<Mac>(&serde_json::to_string(&mac).unwrap()).unwrap(), mac);
-        for wrong in
-            ["", "52:54:00:12:34", "52:54:00:12:34:5f:00", "52:54:00:12:34:+5", "5254:00:12:34:5f:0", "x2:54:00:12:34:5f"]
-        {
+        assert_eq!(
+            serde_json::from_str::<Mac>(&serde_json::to_string(&mac).unwrap()).unwrap(),
+            mac
+        );
+        for wrong in [
+            "",
+            "52:54:00:12:34",
+            "52:54:00:12:34:5f:00",
+            "52:54:00:12:34:+5",
+            "5254:00:12:34:5f:0",
+            "x2:54:00:12:34:5f",
+        ] {
             assert!(wrong.parse::<Mac>().unwrap_err().contains("no Ethernet address"), "{wrong}");
         }
     }

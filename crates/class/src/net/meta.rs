@@ -6,12 +6,14 @@ use super::{Checksum, Kind, Segmentation};
 
 /// What is known about a packet beside its bytes. The default knows nothing and asks for nothing.
 ///
-/// One word says what is asked for and what is known beside it, so that of a packet that asks for nothing, as most do, one look says so, and one store forgets everything. Numbers count only where it
-/// says so.
+/// One word says what is asked for and what is known beside it, so that of a packet that asks for
+/// nothing, as most do, one look says so, and one store forgets everything. Numbers count only
+/// where it says so.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(from = "Known", into = "Known")]
 pub struct Meta {
-    /// In its upper half what a card has to do for a packet to be sent, or pieces; in its lower half what is known.
+    /// In its upper half what a card has to do for a packet to be sent, or pieces; in its lower
+    /// half what is known.
     word: u32,
     vlan: u16,
     start: u16,
@@ -28,7 +30,8 @@ const MORE: u32 = 1 << 17;
 const TAGGED: u32 = 1 << 18;
 /// What is cut, if anything: two bits.
 const KIND: u32 = 3 << 19;
-const KINDS: [(Kind, u32); 3] = [(Kind::Tcp4, 1 << 19), (Kind::Tcp6, 2 << 19), (Kind::Udp, 3 << 19)];
+const KINDS: [(Kind, u32); 3] =
+    [(Kind::Tcp4, 1 << 19), (Kind::Tcp6, 2 << 19), (Kind::Udp, 3 << 19)];
 /// What is known. The first is where virtio's header has it.
 const VALID: u32 = 1 << 1;
 const HASHED: u32 = 1 << 2;
@@ -36,7 +39,8 @@ const HASHED: u32 = 1 << 2;
 const NETWORK: u32 = 8;
 
 impl Meta {
-    /// Whether a packet to be sent asks the card for nothing, and is one piece. What was known of it when it was received asks for nothing.
+    /// Whether a packet to be sent asks the card for nothing, and is one piece. What was known of
+    /// it when it was received asks for nothing.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.word & ASKS == 0
@@ -54,13 +58,15 @@ impl Meta {
         self.word = u32::from(is_valid) * VALID;
     }
 
-    /// The same of a card whose flags have [`VALID_BIT`](Self::VALID_BIT) for a checksum that was found right; no other bit of them counts.
+    /// The same of a card whose flags have [`VALID_BIT`](Self::VALID_BIT) for a checksum that was
+    /// found right; no other bit of them counts.
     #[inline]
     pub fn forget_but_valid(&mut self, bits: u32) {
         self.word = bits & VALID;
     }
 
-    /// Of the flags that [`forget_but_valid`](Self::forget_but_valid) takes: the checksum was found right. It is where virtio's header has it.
+    /// Of the flags that [`forget_but_valid`](Self::forget_but_valid) takes: the checksum was found
+    /// right. It is where virtio's header has it.
     pub const VALID_BIT: u32 = VALID;
 
     /// The next place of the batch is of this packet, too.
@@ -82,7 +88,8 @@ impl Meta {
         self
     }
 
-    /// Where the header after the Ethernet header begins: 14, or 18 behind a tag in the frame. Only looked at with [`segmentation`](Self::segmentation).
+    /// Where the header after the Ethernet header begins: 14, or 18 behind a tag in the frame. Only
+    /// looked at with [`segmentation`](Self::segmentation).
     #[inline]
     pub fn network(&self) -> u8 {
         (self.word >> NETWORK) as u8
@@ -111,7 +118,9 @@ impl Meta {
         match checksum {
             Checksum::Unknown => Self { word, ..self },
             Checksum::Valid => Self { word: word | VALID, ..self },
-            Checksum::Partial { start, offset } => Self { word: word | PARTIAL, start, offset, ..self },
+            Checksum::Partial { start, offset } => {
+                Self { word: word | PARTIAL, start, offset, ..self }
+            }
         }
     }
 
@@ -126,12 +135,15 @@ impl Meta {
     #[inline]
     pub fn with_segmentation(self, segmentation: Option<Segmentation>) -> Self {
         let word = self.word & !KIND;
-        let Some(Segmentation { kind, size, headers }) = segmentation else { return Self { word, ..self } };
+        let Some(Segmentation { kind, size, headers }) = segmentation else {
+            return Self { word, ..self };
+        };
         let bits = KINDS.into_iter().find(|(known, _)| *known == kind).map_or(0, |(_, bits)| bits);
         Self { word: word | bits, size, headers, ..self }
     }
 
-    /// The tag (priority and VLAN) that is not in the bytes: taken out by the card, or to be put in by it.
+    /// The tag (priority and VLAN) that is not in the bytes: taken out by the card, or to be put in
+    /// by it.
     #[inline]
     pub fn vlan(&self) -> Option<u16> {
         (self.word & TAGGED != 0).then_some(self.vlan)
@@ -216,16 +228,19 @@ mod tests {
             any::<(u16, u16)>().prop_map(|(start, offset)| Checksum::Partial { start, offset }),
         ];
         let kind = prop_oneof![Just(Kind::Tcp4), Just(Kind::Tcp6), Just(Kind::Udp)];
-        let cut = (kind, any::<u16>(), any::<u16>()).prop_map(|(kind, size, headers)| Segmentation { kind, size, headers });
+        let cut = (kind, any::<u16>(), any::<u16>())
+            .prop_map(|(kind, size, headers)| Segmentation { kind, size, headers });
         let rest = (any::<bool>(), any::<u8>(), any::<Option<u16>>(), any::<Option<u32>>());
-        (checksum, proptest::option::of(cut), rest).prop_map(|(checksum, segmentation, (more, network, vlan, hash))| Known {
-            more,
-            network,
-            checksum,
-            segmentation,
-            vlan,
-            hash,
-        })
+        (checksum, proptest::option::of(cut), rest).prop_map(
+            |(checksum, segmentation, (more, network, vlan, hash))| Known {
+                more,
+                network,
+                checksum,
+                segmentation,
+                vlan,
+                hash,
+            },
+        )
     }
 
     proptest! {

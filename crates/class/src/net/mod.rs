@@ -1,8 +1,9 @@
 //! Network cards.
 //!
 //! # Shape
-//! A driver gives a [`Nic`]; a card opens [`Queue`]s, each for both directions and one thread. A [`Packet`] is a buffer of the card's arena, where
-//! the bytes are in it, and what is known about them. Four verbs move batches of them, the same in every driver:
+//! A driver gives a [`Nic`]; a card opens [`Queue`]s, each for both directions and one thread. A
+//! [`Packet`] is a buffer of the card's arena, where the bytes are in it, and what is known about
+//! them. Four verbs move batches of them, the same in every driver:
 //!
 //! | verb | moves |
 //! |---|---|
@@ -11,29 +12,37 @@
 //! | [`tx_provide`](Queue::tx_provide) | packets to the card |
 //! | [`tx_return`](Queue::tx_return) | their buffers back |
 //!
-//! A batch is a slice of places. Providing takes from its start and leaves empty places; returning puts into it from its start. One call is at most one doorbell.
+//! A batch is a slice of places. Providing takes from its start and leaves empty places; returning
+//! puts into it from its start. One call is at most one doorbell.
 //!
 //! # Ownership
-//! A buffer is with the user or with the queue, never with both: it moves. Whoever wants to know which of its buffers came back writes a
-//! [`token`](Packet::token) on it. What was provided for reception comes back with a packet, what was provided for
-//! transmission when it was sent, each piece by itself; both in any order.
+//! A buffer is with the user or with the queue, never with both: it moves. Whoever wants to know
+//! which of its buffers came back writes a [`token`](Packet::token) on it. What was provided for
+//! reception comes back with a packet, what was provided for transmission when it was sent, each
+//! piece by itself; both in any order.
 //!
-//! - A **reset** of the card, in its driver, gives nothing back: the driver provides the buffers for reception again, and what was to be sent and
-//!   perhaps was not comes back as if it had been, and is [counted](Counters::tx_lost). No packet is sent twice.
-//! - A queue that is **dropped** stops, and its buffers return to the arena. If the card cannot be seen to have stopped, they never do.
-//! - A queue that is [**detached**](Queue::detach) leaves its buffers with the card, for whoever resumes it.
+//! - A **reset** of the card, in its driver, gives nothing back: the driver provides the buffers
+//!   for reception again, and what was to be sent and perhaps was not comes back as if it had been,
+//!   and is [counted](Counters::tx_lost). No packet is sent twice.
+//! - A queue that is **dropped** stops, and its buffers return to the arena. If the card cannot be
+//!   seen to have stopped, they never do.
+//! - A queue that is [**detached**](Queue::detach) leaves its buffers with the card, for whoever
+//!   resumes it.
 //! - After [`Error::Gone`] and [`Error::Fatal`] no buffer comes back but by dropping the queue.
 //!
 //! # Loss
-//! A card drops what there is no buffer for, and counts it. A queue that is full takes fewer packets, so nothing else is lost on the way out while
-//! the link is up. Without a link, packets are lost and counted, and their buffers come back.
+//! A card drops what there is no buffer for, and counts it. A queue that is full takes fewer
+//! packets, so nothing else is lost on the way out while the link is up. Without a link, packets
+//! are lost and counted, and their buffers come back.
 //!
 //! # Ordering
-//! Packets of one queue are sent in the order in which they were provided, and received in the order in which they came.
+//! Packets of one queue are sent in the order in which they were provided, and received in the
+//! order in which they came.
 //!
 //! # Trust
-//! What is asked of a card is checked before it is told ([`Limits`]); a packet that makes no sense is [`Refused`] and stays where it was. What a card says of a
-//! packet is checked by its driver: bytes that the buffer has not are never in a packet.
+//! What is asked of a card is checked before it is told ([`Limits`]); a packet that makes no sense
+//! is [`Refused`] and stays where it was. What a card says of a packet is checked by its driver:
+//! bytes that the buffer has not are never in a packet.
 
 mod cable;
 mod check;
@@ -71,32 +80,48 @@ pub trait Nic: Send + Sync {
     /// What it is and can. It holds for the life of the value.
     fn info(&self) -> &Info;
 
-    /// The memory that it reaches: who provides packets allocates their buffers here, before the first.
+    /// The memory that it reaches: who provides packets allocates their buffers here, before the
+    /// first.
     fn dma(&self) -> &Dma;
 
-    /// The state of the wire now. What [`link_watch`](Self::link_watch) was pending for has been heard then.
+    /// The state of the wire now. What [`link_watch`](Self::link_watch) was pending for has been
+    /// heard then.
     fn link(&self) -> Result<Link, Error>;
 
-    /// What is pending when the link has changed since [`link`](Self::link) was last asked. There is one watch: [`Error::Busy`] while another lives.
+    /// What is pending when the link has changed since [`link`](Self::link) was last asked. There
+    /// is one watch: [`Error::Busy`] while another lives.
     fn link_watch(&self) -> Result<Box<dyn Source + Send>, Error>;
 
-    /// Sets what is let through, all of it; a reset in the driver sets it again. Before the first call it is [`Filter::own`] of the card's address.
+    /// Sets what is let through, all of it; a reset in the driver sets it again. Before the first
+    /// call it is [`Filter::own`] of the card's address.
     fn set_filter(&self, filter: &Filter) -> Result<(), Error>;
 
-    /// What went through since it was opened, in all queues, with what the card itself has counted. For now and then: registers are read.
+    /// What went through since it was opened, in all queues, with what the card itself has counted.
+    /// For now and then: registers are read.
     fn counters(&self) -> Result<Counters, Error>;
 
-    /// Opens `count` queues, among which the card spreads what it receives by flows. It receives from now on, into what is provided.
+    /// Opens `count` queues, among which the card spreads what it receives by flows. It receives
+    /// from now on, into what is provided.
     ///
-    /// [`Error::Busy`] while queues are open; [`Error::Invalid`] for settings that the card does not have.
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error>;
+    /// [`Error::Busy`] while queues are open; [`Error::Invalid`] for settings that the card does
+    /// not have.
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error>;
 
-    /// Opens the queues that were [detached](Queue::detach) as `saved`, in the order in which they were opened, with the packets that the card has had
-    /// since. What it has received meanwhile is found by the first [`rx_return`](Queue::rx_return), and nothing is sent twice.
+    /// Opens the queues that were [detached](Queue::detach) as `saved`, in the order in which they
+    /// were opened, with the packets that the card has had since. What it has received meanwhile is
+    /// found by the first [`rx_return`](Queue::rx_return), and nothing is sent twice.
     ///
-    /// What was saved is input: [`Error::Invalid`] if it cannot be the queues of this card. Its memory stays taken then, as it was.
+    /// What was saved is input: [`Error::Invalid`] if it cannot be the queues of this card. Its
+    /// memory stays taken then, as it was.
     fn resume_queues(&self, _saved: &[Saved]) -> Result<Vec<Box<dyn Queue>>, Error> {
-        Err(Error::Unsupported(format!("{}: its driver cannot resume queues: open them", self.name())))
+        Err(Error::Unsupported(format!(
+            "{}: its driver cannot resume queues: open them",
+            self.name()
+        )))
     }
 }
 
@@ -106,15 +131,18 @@ pub trait Nic: Send + Sync {
 pub struct Provided {
     /// Places that are empty now, from the first on.
     pub count: usize,
-    /// Why the packet after them was not taken; `None` if the queue is full, or the batch was taken to its end.
+    /// Why the packet after them was not taken; `None` if the queue is full, or the batch was taken
+    /// to its end.
     pub refused: Option<Refused>,
 }
 
 /// A way through a card in both directions, owned by one thread; shares nothing with other queues.
 ///
-/// As a [`Source`] it is pending when there is something for [`rx_return`](Self::rx_return), and, if that was [asked for](Self::wake_on_tx), for
-/// [`tx_return`](Self::tx_return). Its [`tick`](Source::tick) finds a card that does not send any more and recovers it. [`Error::Gone`] and
-/// [`Error::Fatal`], there and in what returns packets, say that the driver has given the card up: from one of them, every queue's owner hears of its end.
+/// As a [`Source`] it is pending when there is something for [`rx_return`](Self::rx_return), and,
+/// if that was [asked for](Self::wake_on_tx), for [`tx_return`](Self::tx_return). Its
+/// [`tick`](Source::tick) finds a card that does not send any more and recovers it. [`Error::Gone`]
+/// and [`Error::Fatal`], there and in what returns packets, say that the driver has given the card
+/// up: from one of them, every queue's owner hears of its end.
 pub trait Queue: Source + Send {
     /// Buffers that it holds at most: receive, transmit.
     fn depth(&self) -> (u16, u16);
@@ -128,27 +156,33 @@ pub trait Queue: Source + Send {
     /// Takes buffers to receive into, from the batch's start on, until it is full.
     fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided;
 
-    /// Puts received packets into `batch`, from its start, over whatever is there; returns how many places. None means that nothing is there.
-    /// A packet in pieces may be continued in the next batch. A piece behind the first may begin up to [`Info::headroom`] before where it was asked to: who provides its
-    /// buffer again says anew where the packet shall begin.
+    /// Puts received packets into `batch`, from its start, over whatever is there; returns how many
+    /// places. None means that nothing is there. A packet in pieces may be continued in the next
+    /// batch. A piece behind the first may begin up to [`Info::headroom`] before where it was asked
+    /// to: who provides its buffer again says anew where the packet shall begin.
     ///
-    /// An error means that the card misbehaved, and that nothing was returned. The queue stays usable after all but [`Error::Gone`] and [`Error::Fatal`].
+    /// An error means that the card misbehaved, and that nothing was returned. The queue stays
+    /// usable after all but [`Error::Gone`] and [`Error::Fatal`].
     fn rx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error>;
 
-    /// Takes packets to send, from the batch's start on, until it is full: a packet in pieces as a whole or not at all.
+    /// Takes packets to send, from the batch's start on, until it is full: a packet in pieces as a
+    /// whole or not at all.
     fn tx_provide(&mut self, batch: &mut [Packet]) -> Provided;
 
-    /// Puts buffers whose packets were sent into `batch`, as [`rx_return`](Self::rx_return) does with those that were received.
+    /// Puts buffers whose packets were sent into `batch`, as [`rx_return`](Self::rx_return) does
+    /// with those that were received.
     fn tx_return(&mut self, batch: &mut [Packet]) -> Result<usize, Error>;
 
-    /// Whether buffers that come back from being sent are something to wake up for. They are not to begin with: who has enough of them takes them
-    /// back when the next packets go.
+    /// Whether buffers that come back from being sent are something to wake up for. They are not to
+    /// begin with: who has enough of them takes them back when the next packets go.
     fn wake_on_tx(&mut self, wake: bool);
 
-    /// Leaves the queue to whoever [resumes](Nic::resume_queues) it, in this process or in another one: its buffers stay with the card, which goes on. The queue
-    /// takes nothing afterwards, and is of no use but to be dropped, which tells the card nothing.
+    /// Leaves the queue to whoever [resumes](Nic::resume_queues) it, in this process or in another
+    /// one: its buffers stay with the card, which goes on. The queue takes nothing afterwards, and
+    /// is of no use but to be dropped, which tells the card nothing.
     ///
-    /// Nothing has changed after an error. [`Error::Busy`] says that it will be possible: tick, and try again.
+    /// Nothing has changed after an error. [`Error::Busy`] says that it will be possible: tick, and
+    /// try again.
     fn detach(&mut self) -> Result<Saved, Error> {
         Err(Error::Unsupported("the queue cannot be left to another process: drop it".into()))
     }

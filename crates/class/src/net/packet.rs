@@ -13,8 +13,9 @@ pub const VLAN_TAG: u32 = 4;
 
 /// A place in a batch: a buffer, where the packet is in it, and what is known about the packet.
 ///
-/// A buffer that is provided for reception is one, too: `start` says where the packet shall begin, and `len` means nothing.
-/// A packet is one piece or several in a row; all but the last have [`more`](Meta::more), and what is known about the packet stands in the first.
+/// A buffer that is provided for reception is one, too: `start` says where the packet shall begin,
+/// and `len` means nothing. A packet is one piece or several in a row; all but the last have
+/// [`more`](Meta::more), and what is known about the packet stands in the first.
 // In this order, what moves together lies side by side.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -40,7 +41,9 @@ pub enum Checksum {
     Unknown,
     /// Received: the card has found it right.
     Valid,
-    /// Its field holds the sum of the pseudo header alone; the sum from `start` on to the end belongs there. To be sent: for the card to do. Received: the sender and this card share a machine, and nobody did.
+    /// Its field holds the sum of the pseudo header alone; the sum from `start` on to the end
+    /// belongs there. To be sent: for the card to do. Received: the sender and this card share a
+    /// machine, and nobody did.
     Partial {
         /// Where summing begins: the transport's header, counted from the packet's first byte.
         start: u16,
@@ -49,7 +52,8 @@ pub enum Checksum {
     },
 }
 
-/// A packet of more bytes than a frame: to be cut into frames by the card, or put together by it of frames.
+/// A packet of more bytes than a frame: to be cut into frames by the card, or put together by it of
+/// frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segmentation {
     /// What is cut.
@@ -98,7 +102,8 @@ impl Packet {
     /// Bytes of its buffer from `start` on.
     #[inline]
     pub fn room(&self) -> u32 {
-        let bytes = self.buffer.as_ref().map_or(0, |buffer| buffer.len().min(u32::MAX as usize) as u32);
+        let bytes =
+            self.buffer.as_ref().map_or(0, |buffer| buffer.len().min(u32::MAX as usize) as u32);
         bytes.saturating_sub(self.start)
     }
 
@@ -129,7 +134,10 @@ impl Packet {
         let (buffer, at) = (self.of_buffer()?, self.start as usize);
         if let Some(words) = buffer.words_at(at) {
             let [first, second] = words.map(u64::from_le);
-            let (low, rest) = (first >> 48 | second << 32 >> 16 | first << 48, second >> 32 << 32 | first << 16 >> 32);
+            let (low, rest) = (
+                first >> 48 | second << 32 >> 16 | first << 48,
+                second >> 32 << 32 | first << 16 >> 32,
+            );
             if buffer.set_words_at(at, [low, rest].map(u64::to_le)) {
                 return Ok(());
             }
@@ -154,8 +162,9 @@ impl Packet {
         Ok(())
     }
 
-    /// Moves the buffer here from `other`, with its name and where its packet is; `other` is empty then, and what was known of a packet here stays. False, and nothing is moved, if there is a buffer
-    /// here already.
+    /// Moves the buffer here from `other`, with its name and where its packet is; `other` is empty
+    /// then, and what was known of a packet here stays. False, and nothing is moved, if there is a
+    /// buffer here already.
     ///
     /// For drivers, whose slots keep no more while a buffer is with the card.
     #[inline]
@@ -168,7 +177,8 @@ impl Packet {
         true
     }
 
-    /// As [`take_buffer`](Self::take_buffer), for who knows that there is no buffer here; if there is one, it is in `other` then.
+    /// As [`take_buffer`](Self::take_buffer), for who knows that there is no buffer here; if there
+    /// is one, it is in `other` then.
     #[inline]
     pub fn swap_buffer(&mut self, other: &mut Self) {
         std::mem::swap(&mut self.buffer, &mut other.buffer);
@@ -183,7 +193,9 @@ impl Packet {
     }
 
     fn of_buffer(&self) -> Result<&DmaBuffer, Error> {
-        self.buffer.as_ref().ok_or_else(|| Error::Invalid("an empty place of a batch has no bytes".into()))
+        self.buffer
+            .as_ref()
+            .ok_or_else(|| Error::Invalid("an empty place of a batch has no bytes".into()))
     }
 }
 
@@ -196,7 +208,10 @@ mod tests {
     fn addresses_change_places_and_nothing_else_wherever_the_packet_begins_and_ends() {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
         for (start, len) in [(64, 60), (61, 60), (66, 14), (72, 14), (0, 14), (56, 12)] {
-            let packet = Packet { len, ..Packet::new(arena.alloc((start + len) as usize, 64).unwrap(), start) };
+            let packet = Packet {
+                len,
+                ..Packet::new(arena.alloc((start + len) as usize, 64).unwrap(), start)
+            };
             let bytes: Vec<u8> = (1..=len as u8).collect();
             packet.write(0, &bytes).unwrap();
             packet.swap_addresses().unwrap();

@@ -24,7 +24,11 @@ pub struct SavedPacket {
 impl Packet {
     /// What another process needs to go on with it; [`Error::Invalid`] of an empty place.
     pub fn save(&self) -> Result<SavedPacket, Error> {
-        let buffer = self.buffer.as_ref().ok_or_else(|| Error::Invalid("an empty place cannot be saved".into()))?.span();
+        let buffer = self
+            .buffer
+            .as_ref()
+            .ok_or_else(|| Error::Invalid("an empty place cannot be saved".into()))?
+            .span();
         let Self { token, start, len, meta, .. } = *self;
         Ok(SavedPacket { buffer, token, start, len, meta })
     }
@@ -45,11 +49,14 @@ impl Packet {
 }
 
 impl SavedPacket {
-    /// The packet, with its buffer. It is input: [`Error::Invalid`] unless its bytes are in the buffer.
+    /// The packet, with its buffer. It is input: [`Error::Invalid`] unless its bytes are in the
+    /// buffer.
     pub fn claim(&self, claims: &mut Claims) -> Result<Packet, Error> {
         let Self { buffer, token, start, len, meta } = *self;
         if buffer.part(start, len).is_none() {
-            return Err(Error::Invalid(format!("the saved packet {token:#x} is not within its buffer: open the card anew")));
+            return Err(Error::Invalid(format!(
+                "the saved packet {token:#x} is not within its buffer: open the card anew"
+            )));
         }
         Ok(Packet { buffer: Some(claims.claim(buffer)?), token, start, len, meta })
     }
@@ -82,6 +89,13 @@ mod tests {
         let packet = Packet::new(arena.alloc(2048, 64).unwrap(), 64);
         let saved = SavedPacket { len: 2048, ..packet.save().unwrap() };
         packet.leave();
-        assert!(saved.claim(&mut Claims::new(&arena)).err().unwrap().to_string().contains("not within its buffer"));
+        assert!(
+            saved
+                .claim(&mut Claims::new(&arena))
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("not within its buffer")
+        );
     }
 }

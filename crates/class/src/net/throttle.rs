@@ -41,8 +41,12 @@ impl FromStr for Throttle {
             "off" => Ok(Self::Off),
             "adaptive" => Ok(Self::Adaptive),
             number => match number.parse() {
-                Ok(interval) if (1..=longest).contains(&interval) => Ok(Self::Fixed(Duration::from_micros(interval))),
-                _ => Err(format!("{text:?} is no throttle: off, adaptive, or 1 to {longest} microseconds")),
+                Ok(interval) if (1..=longest).contains(&interval) => {
+                    Ok(Self::Fixed(Duration::from_micros(interval)))
+                }
+                _ => Err(format!(
+                    "{text:?} is no throttle: off, adaptive, or 1 to {longest} microseconds"
+                )),
             },
         }
     }
@@ -83,7 +87,10 @@ mod tests {
             assert_eq!(text.parse::<Throttle>().unwrap().to_string(), text);
         }
         for text in ["", "0", "8192", "-1", "on", "1.5", "18446744073709551616"] {
-            assert!(text.parse::<Throttle>().unwrap_err().contains("off, adaptive, or 1 to 8191"), "{text}");
+            assert!(
+                text.parse::<Throttle>().unwrap_err().contains("off, adaptive, or 1 to 8191"),
+                "{text}"
+            );
         }
     }
 }

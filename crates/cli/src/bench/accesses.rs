@@ -1,4 +1,5 @@
-//! How often a driver touches its device's registers, counted by QEMU, which emulates them: its trace events, with the host's time.
+//! How often a driver touches its device's registers, counted by QEMU, which emulates them: its
+//! trace events, with the host's time.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -50,7 +51,9 @@ impl Accesses {
     /// What QEMU must be told.
     pub fn arguments(&self) -> Vec<String> {
         let log = format!("/proc/{}/fd/{}", std::process::id(), self.log.as_raw_fd());
-        let traced = events(self.controller).iter().flat_map(|event| ["-trace".to_owned(), (*event).to_owned()]);
+        let traced = events(self.controller)
+            .iter()
+            .flat_map(|event| ["-trace".to_owned(), (*event).to_owned()]);
         ["-msg", "timestamp=on", "-D", &log].map(str::to_owned).into_iter().chain(traced).collect()
     }
 
@@ -59,10 +62,11 @@ impl Accesses {
         match event {
             Event::Window { requests: None } => self.opened = Some(now()),
             Event::Window { requests: Some(requests) } => {
-                self.counted = self.opened.take().and_then(|from| self.count(from, now()).ok()).map(|count| {
-                    // Requests and accesses are far fewer than 2^53.
-                    count as f64 / requests.max(1) as f64
-                });
+                self.counted =
+                    self.opened.take().and_then(|from| self.count(from, now()).ok()).map(|count| {
+                        // Requests and accesses are far fewer than 2^53.
+                        count as f64 / requests.max(1) as f64
+                    });
             }
             Event::Measured(measured) => {
                 return Event::Measured(match self.counted.take() {

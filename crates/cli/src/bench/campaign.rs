@@ -15,7 +15,12 @@ use super::progress::Bar;
 /// What is measured: a guest, or this machine.
 pub trait Machine {
     /// Measures the rounds from `first` on and gives QEMU's version.
-    fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String>;
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        first: u32,
+        progress: &mut dyn FnMut(&Event),
+    ) -> Result<String>;
 }
 
 /// How results are shown.
@@ -30,7 +35,8 @@ pub struct Look {
 /// Loads of all kinds: bars, and a table of the usual ones.
 pub const LOADS: Look = Look { draw, show: render };
 
-/// Has the rounds that `journal` does not have yet measured, from the first of them on, which gives QEMU's version; `show` hears what is told. Where it ran, and what was measured in all rounds.
+/// Has the rounds that `journal` does not have yet measured, from the first of them on, which gives
+/// QEMU's version; `show` hears what is told. Where it ran, and what was measured in all rounds.
 pub fn complete(
     journal: &mut Journal,
     rounds: u32,
@@ -43,7 +49,8 @@ pub fn complete(
         let measured = measure(journal.finished() + 1, &mut |event| {
             show(event);
             match event {
-                // Also the second boot of a guest whose QEMU failed: it measures from the same round on once more.
+                // Also the second boot of a guest whose QEMU failed: it measures from the same
+                // round on once more.
                 Event::Begin(here) => {
                     lab = here.clone();
                     round.clear();
@@ -62,7 +69,9 @@ pub fn complete(
         let kept = journal.finished() > 0;
         qemu = Some(match measured {
             Err(error) if kept => {
-                return Err(error.context("finished rounds are kept; the same command goes on from there"));
+                return Err(
+                    error.context("finished rounds are kept; the same command goes on from there")
+                );
             }
             measured => measured?,
         });
@@ -87,14 +96,18 @@ impl Campaign {
         Ok(Self { figure, look, out: out.into(), reports: Vec::new() })
     }
 
-    /// Measures `plan` on `machine`, from where an interrupted run of the same plan was, and writes the report called `name`.
+    /// Measures `plan` on `machine`, from where an interrupted run of the same plan was, and writes
+    /// the report called `name`.
     pub fn run(&mut self, name: &str, plan: &Plan, machine: &mut dyn Machine) -> Result<()> {
         let clock = if plan.instructions { "instructions" } else { "wall" };
         let mut journal = Journal::open(&self.out.join(format!("{name}-{clock}.rounds")), plan)?;
         let bar = Bar::new(plan, journal.finished());
-        let (lab, measurements) = complete(&mut journal, plan.rounds, &mut |event| bar.show(event), |first, progress| {
-            machine.measure(plan, first, progress)
-        })?;
+        let (lab, measurements) = complete(
+            &mut journal,
+            plan.rounds,
+            &mut |event| bar.show(event),
+            |first, progress| machine.measure(plan, first, progress),
+        )?;
         bar.finish();
         let lab = Lab { disk: plan.disk(), instruction_ns: plan.instruction_ns(), ..lab };
         self.write(Report::new(name, lab, &measurements))?;
@@ -110,7 +123,10 @@ impl Campaign {
         let text = serde_json::to_string_pretty(&report)?;
         fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
         let Lab { kernel, qemu, mode, vcpus, disk, .. } = &report.lab;
-        outln!("\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors; {disk}", path.display());
+        outln!(
+            "\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors; {disk}",
+            path.display()
+        );
         outln!("\n{}", (self.look.show)(&report));
         self.reports.push(report);
         Ok(())
@@ -119,7 +135,8 @@ impl Campaign {
     /// Draws what was measured.
     pub fn finish(self) -> Result<()> {
         let path = self.out.join(format!("{}.svg", self.figure));
-        fs::write(&path, (self.look.draw)(&self.reports)).with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, (self.look.draw)(&self.reports))
+            .with_context(|| format!("writing {}", path.display()))?;
         outln!("figure: {}", path.display());
         Ok(())
     }
@@ -131,12 +148,19 @@ mod tests {
 
     use super::*;
 
-    /// A guest whose QEMU aborts, or that stands still, in its second round, after one measurement of it, and is booted again.
+    /// A guest whose QEMU aborts, or that stands still, in its second round, after one measurement
+    /// of it, and is booted again.
     struct Failed;
 
     impl Machine for Failed {
-        fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
-            let measured = |round| Event::Measured(Measurement::new(round, "w", "kernel").with("iops", 1.0));
+        fn measure(
+            &mut self,
+            plan: &Plan,
+            first: u32,
+            progress: &mut dyn FnMut(&Event),
+        ) -> Result<String> {
+            let measured =
+                |round| Event::Measured(Measurement::new(round, "w", "kernel").with("iops", 1.0));
             progress(&Event::Begin(Lab::default()));
             progress(&measured(first));
             progress(&Event::Round { round: first });

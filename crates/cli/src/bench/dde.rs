@@ -1,4 +1,5 @@
-//! `ring3 bench dde`: a card by Linux's own driver, in the kernel and hosted in a process, side by side, after Weisbach 2011.
+//! `ring3 bench dde`: a card by Linux's own driver, in the kernel and hosted in a process, side by
+//! side, after Weisbach 2011.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,7 +11,9 @@ use anyhow::{Context, Result, bail};
 use ring3_backend::Uri;
 use ring3_bench::cpu::stand_back;
 use ring3_bench::disk::Event;
-use ring3_bench::net::hosted::{Extent, HOSTED_PLACEMENTS, HOSTED_USUAL, HostedLoad, Pinger, Services, measure_hosted};
+use ring3_bench::net::hosted::{
+    Extent, HOSTED_PLACEMENTS, HOSTED_USUAL, HostedLoad, Pinger, Services, measure_hosted,
+};
 use ring3_bench::plot::{draw_distributions, draw_hosted};
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_hosted;
@@ -43,10 +46,12 @@ pub struct Args {
     /// Milliseconds of a load of datagrams, by the guest's clock; 500 if it is not given.
     #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(10..=600_000))]
     millis: Option<u64>,
-    /// A load: icmp-56 (one echo request after the other), udp-1472-echo, udp-1472-in, tcp-1460-in, tcp-1460-out. May be repeated; without it, all of the page.
+    /// A load: icmp-56 (one echo request after the other), udp-1472-echo, udp-1472-in, tcp-1460-in,
+    /// tcp-1460-out. May be repeated; without it, all of the page.
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<HostedLoad>,
-    /// A placement. May be repeated; without it, all that wait for interrupts. With one of the others, which poll, the guest has two processors: one is theirs.
+    /// A placement. May be repeated; without it, all that wait for interrupts. With one of the
+    /// others, which poll, the guest has two processors: one is theirs.
     #[arg(long = "placement", value_name = "NAME", value_parser = HOSTED_PLACEMENTS)]
     placements: Vec<String>,
     /// In the guest: the card that asks.
@@ -86,7 +91,8 @@ fn is_polled(placement: &str) -> bool {
     placement.ends_with("-polled")
 }
 
-/// Microseconds after which a driver that polls would sleep: longer than anything is waited for here.
+/// Microseconds after which a driver that polls would sleep: longer than anything is waited for
+/// here.
 const POLLED: &str = "1000000";
 
 /// The numbers of the cards: the kernel's, the hosted one, and the one that asks.
@@ -103,17 +109,29 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .file(&format!("{HOSTED}/dde-{DRIVER}"), &program)
         .file(&format!("{HOSTED}/{SONAME}"), &library.join(SONAME));
     let words = words(args);
-    let command =
-        |first| format!("{PROGRAM}{}chmod +x {HOSTED}/*\n{}", guest::INTERFACE, guest::here(&args.options, &words, first));
-    let report = guest::run("dde", &args.options, Card::E1000e, guest, &command, &|line| serde_json::from_str(line).ok())?;
-    fs::write(args.options.out.join("dde-latencies.svg"), draw_distributions(&report)).context("writing dde-latencies.svg")?;
+    let command = |first| {
+        format!(
+            "{PROGRAM}{}chmod +x {HOSTED}/*\n{}",
+            guest::INTERFACE,
+            guest::here(&args.options, &words, first)
+        )
+    };
+    let report = guest::run("dde", &args.options, Card::E1000e, guest, &command, &|line| {
+        serde_json::from_str(line).ok()
+    })?;
+    fs::write(args.options.out.join("dde-latencies.svg"), draw_distributions(&report))
+        .context("writing dde-latencies.svg")?;
     args.options.write(&report, Some(draw_hosted(&report)), render_hosted)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn words(args: &Args) -> String {
     let extent = args.extent();
-    let words = format!("dde --peer vfio:$PEER --samples {} --millis {}", extent.samples, extent.time.as_millis());
+    let words = format!(
+        "dde --peer vfio:$PEER --samples {} --millis {}",
+        extent.samples,
+        extent.time.as_millis()
+    );
     words + &guest::chosen(&args.loads(), &args.placements())
 }
 
@@ -133,7 +151,10 @@ fn three_cards(args: &Args) -> Guest {
     let extent = args.extent();
     let loads = (args.loads().len() * args.placements().len()) as u32 * args.options.rounds();
     guest.time_limit = Duration::from_secs(600)
-        + loads * (Duration::from_secs(20) + Duration::from_millis(4 * extent.samples as u64) + 10 * extent.time);
+        + loads
+            * (Duration::from_secs(20)
+                + Duration::from_millis(4 * extent.samples as u64)
+                + 10 * extent.time);
     guest
 }
 
@@ -141,14 +162,18 @@ fn three_cards(args: &Args) -> Guest {
 fn here(args: &Args) -> Result<()> {
     let device = args.peer.clone().context("no card was named that asks")?;
     let claim = Claim { settings: Settings::default(), ..Claim::new(device) };
-    let needs = Requirements { queues: 1, arena: ARENA, max_transfer: None, poll: Some(Duration::ZERO) };
+    let needs =
+        Requirements { queues: 1, arena: ARENA, max_transfer: None, poll: Some(Duration::ZERO) };
     let Attached { nics, driven: _driven, .. } = claim.open(&needs)?;
     let [nic] = &nics[..] else { bail!("the device is no network card that ring3 drives") };
     let mut pinger = Pinger::open(&**nic)?;
-    let interface = args.options.interface.as_deref().context("the kernel's card has no interface")?;
+    let interface =
+        args.options.interface.as_deref().context("the kernel's card has no interface")?;
     address(interface, host(place("kernel"), 1))?;
     let _services = Services::start()?;
-    rounds(&args.options, &args.placements(), &mut |round, placement| turn(args, &mut pinger, round, placement))
+    rounds(&args.options, &args.placements(), &mut |round, placement| {
+        turn(args, &mut pinger, round, placement)
+    })
 }
 
 /// The number of a placement's network: each has its own.
@@ -170,11 +195,14 @@ fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Re
         "hosted-lwip" => (Some(start(&["--lwip", &lwip])?), None),
         "hosted-lwip-copy" => (Some(start(&["--lwip", &lwip, "--dma", "copy"])?), None),
         "hosted-raw-polled" => (Some(start(&["--reflect", "--no-msix", "--poll", POLLED])?), None),
-        "hosted-lwip-polled" => (Some(start(&["--lwip", &lwip, "--no-msix", "--poll", POLLED])?), None),
+        "hosted-lwip-polled" => {
+            (Some(start(&["--lwip", &lwip, "--no-msix", "--poll", POLLED])?), None)
+        }
         "hosted-lwip-msi" => (Some(start(&["--lwip", &lwip, "--no-msix"])?), None),
         _ => {
             let socket = path.display().to_string();
-            let polled = if is_polled(placement) { &["--no-msix", "--poll", POLLED][..] } else { &[] };
+            let polled =
+                if is_polled(placement) { &["--no-msix", "--poll", POLLED][..] } else { &[] };
             let hosted = start(&[&["--socket", &socket][..], polled].concat())?;
             let card = format!("remote:{socket}");
             let words = ["run", "net", "--json", "--name", NAME, "--device", &card];
@@ -190,7 +218,8 @@ fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Re
             pinger.point(host(network, 2), (guest::mac(card), host(network, 1)))?;
             for load in args.loads().into_iter().filter(|load| load.suits(placement)) {
                 let into = Measurement::new(round, load, placement);
-                let measured = measure_hosted(pinger, &load, &extent, into).with_context(|| load.to_string())?;
+                let measured = measure_hosted(pinger, &load, &extent, into)
+                    .with_context(|| load.to_string())?;
                 tell(&Event::Measured(measured))?;
             }
             Ok(())
@@ -199,7 +228,8 @@ fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Re
     })
 }
 
-/// Has whoever `starts` is started run on one processor: a process has those of the thread that starts it. With a second processor, that is the driver's alone.
+/// Has whoever `starts` is started run on one processor: a process has those of the thread that
+/// starts it. With a second processor, that is the driver's alone.
 fn on_processor<T: Send>(number: usize, starts: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let starting = scope.spawn(|| {

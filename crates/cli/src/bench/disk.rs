@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ring3_bench::Error;
 use ring3_bench::disk::{
-    Controller, Driver, Event, Placement, Plan, Programs, Qemu, Study, Supervisor, Tuning, block_facts, run_here,
+    Controller, Driver, Event, Placement, Plan, Programs, Qemu, Study, Supervisor, Tuning,
+    block_facts, run_here,
 };
 use ring3_bench::workload::{STANDARD, Workload};
 use ring3_broker::region::SharedMemory;
@@ -30,14 +31,15 @@ use crate::leave;
 /// How long the kernel may take to find the disk of a device that it was given back.
 const HAND_OVER: Duration = Duration::from_secs(20);
 
-/// How an export looks for what comes next that has a processor for that: longer than its device and its user take.
+/// How an export looks for what comes next that has a processor for that: longer than its device
+/// and its user take.
 const LOOKING: &str = "--poll 50 --idle-poll 100";
 
 /// Options of `ring3 bench disk`.
 #[derive(clap::Args, Clone)]
 pub struct Args {
-    /// The clock: real time, or instructions of the guest, which repeat; both one after the other if it is not given (the wall
-    /// clock alone with --quick and --here).
+    /// The clock: real time, or instructions of the guest, which repeat; both one after the other
+    /// if it is not given (the wall clock alone with --quick and --here).
     #[arg(long, value_enum)]
     mode: Option<Clock>,
     /// Rounds, in each of which every placement has its turn.
@@ -46,18 +48,24 @@ pub struct Args {
     /// Milliseconds of each measurement, by the clock of the machine that is measured.
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=600_000))]
     millis: Option<u64>,
-    /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there is none.
+    /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there
+    /// is none.
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
-    /// A placement: kernel, kernel-none, kernel-none-huge (data in huge pages), kernel-nomultipath, kernel-passthrough, kernel-iopoll,
-    /// kernel-passthrough-iopoll, process, process-polled, process-adaptive, process-threads, export, export-polled, export-shared (memory is lent to the
-    /// driver, --kernel 7.2), export-batch and export-shared-batch (commands of ublk for many requests at once, --kernel 7.2), export-vduse, hosted, supervised, ublk-null, ublk-null-polled, vduse-null, qemu-vduse, qemu-img; and with -fio at its end
-    /// kernel, kernel-nomultipath, kernel-passthrough, kernel-iopoll, export, hosted. May be repeated; the usual ones if there is none.
-    /// hosted is Linux's driver in a process, behind ublk, and is built if need be.
-    /// With --here, kernel-none takes the disk's scheduler away for its turns, and only if it is named.
+    /// A placement: kernel, kernel-none, kernel-none-huge (data in huge pages), kernel-nomultipath,
+    /// kernel-passthrough, kernel-iopoll, kernel-passthrough-iopoll, process, process-polled,
+    /// process-adaptive, process-threads, export, export-polled, export-shared (memory is lent to
+    /// the driver, --kernel 7.2), export-batch and export-shared-batch (commands of ublk for many
+    /// requests at once, --kernel 7.2), export-vduse, hosted, supervised, ublk-null,
+    /// ublk-null-polled, vduse-null, qemu-vduse, qemu-img; and with -fio at its end kernel,
+    /// kernel-nomultipath, kernel-passthrough, kernel-iopoll, export, hosted. May be repeated; the
+    /// usual ones if there is none. hosted is Linux's driver in a process, behind ublk, and is
+    /// built if need be. With --here, kernel-none takes the disk's scheduler away for its turns,
+    /// and only if it is named.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
-    /// The kernel at its best and others' drivers beside ring3: QEMU's, exported and in process, from the distribution's packages; with --here from this machine's.
+    /// The kernel at its best and others' drivers beside ring3: QEMU's, exported and in process,
+    /// from the distribution's packages; with --here from this machine's.
     #[arg(long, conflicts_with_all = ["placements", "figure", "timeline", "work"])]
     rivals: bool,
     /// A folder in which QEMU's programs are, with all that they need: in the lab's guest.
@@ -68,8 +76,9 @@ pub struct Args {
     /// The guest's kernel, by version prefix.
     #[arg(long, default_value = ring3_lab::DEFAULT_KERNEL)]
     kernel: String,
-    /// Put the kernel's driver behind the IOMMU, too, as ring3's always is. Without it, the guest runs with iommu=pt, where the kernel's
-    /// driver goes without translation and without protection.
+    /// Put the kernel's driver behind the IOMMU, too, as ring3's always is. Without it, the guest
+    /// runs with iommu=pt, where the kernel's driver goes without translation and without
+    /// protection.
     #[arg(long, conflicts_with = "here")]
     translated: bool,
     /// Folder for the results.
@@ -78,8 +87,9 @@ pub struct Args {
     /// Two short rounds without fio, by the wall clock.
     #[arg(long)]
     quick: bool,
-    /// Nothing but throughput and what it costs: no latency, and nothing of the driver alone. By instructions, the guest need not
-    /// spin where it would sleep then, and is several times faster.
+    /// Nothing but throughput and what it costs: no latency, and nothing of the driver alone. By
+    /// instructions, the guest need not spin where it would sleep then, and is several times
+    /// faster.
     #[arg(long, conflicts_with_all = ["figure", "timeline", "work"])]
     brief: bool,
     /// Measure this machine instead of a guest.
@@ -91,7 +101,8 @@ pub struct Args {
     /// With --here: the device that ring3 claims.
     #[arg(long, requires = "here")]
     device: Option<String>,
-    /// With --here: --disk and --device are the same device, which is handed over between their turns.
+    /// With --here: --disk and --device are the same device, which is handed over between their
+    /// turns.
     #[arg(long, requires = "disk", requires = "device")]
     shared: bool,
     #[command(flatten)]
@@ -102,7 +113,8 @@ pub struct Args {
     /// Print each step as a line of JSON and write no files: for the lab's guest.
     #[arg(long, requires = "here", hide = true)]
     events: bool,
-    /// Load the kernel's NVMe driver anew from the modules in this folder where a placement wants that: in the lab's guest.
+    /// Load the kernel's NVMe driver anew from the modules in this folder where a placement wants
+    /// that: in the lab's guest.
     #[arg(long, requires = "events", hide = true)]
     modules: Option<PathBuf>,
     /// The round to begin with.
@@ -134,7 +146,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (figure, look) = args.paper.figure().unwrap_or(("disk", LOADS));
     let mut campaign = Campaign::new(figure, look, &args.out)?;
     for controller in args.paper.controllers() {
-        let name = if figure == "disk" { figure.into() } else { format!("{figure}-{}", controller.name()) };
+        let name = if figure == "disk" {
+            figure.into()
+        } else {
+            format!("{figure}-{}", controller.name())
+        };
         for &instructions in clocks {
             let plan = plan(args, instructions, controller)?;
             match args.here {
@@ -156,7 +172,10 @@ fn clocks(args: &Args) -> Result<&'static [bool]> {
         Clock::Both => &[false, true],
     };
     if args.here && clocks.contains(&true) {
-        bail!("the instruction clock is QEMU's: --here measures by the wall clock, or leave --here out");
+        bail!(
+            "the instruction clock is QEMU's: --here measures by the wall clock, or leave --here \
+            out"
+        );
     }
     Ok(clocks)
 }
@@ -188,7 +207,10 @@ fn loads(args: &Args, instructions: bool) -> Result<Study> {
     let allowed = !args.here || args.overwrite;
     let workloads: Vec<_> = loads.into_iter().filter(|name| allowed || !writing(name)).collect();
     if workloads.is_empty() {
-        bail!("only loads that write were asked for, and they destroy what is on the disks: say --overwrite if that is meant");
+        bail!(
+            "only loads that write were asked for, and they destroy what is on the disks: say \
+            --overwrite if that is meant"
+        );
     }
     let millis = args.millis.unwrap_or(if args.quick || instructions { 150 } else { 1000 });
     Ok(Study::Loads { millis, brief: args.brief, workloads })
@@ -199,12 +221,19 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
     let possible = |placement: Placement| {
         let needs = match placement.driver() {
             // On this machine, what changes its disk has to be asked for.
-            Driver::Kernel(tuning) if args.here => args.disk.is_some() && tuning == Tuning::AsItComes,
-            Driver::Kernel(tuning) => tuning <= Tuning::NoScheduler || controller == Controller::Nvme,
-            Driver::Process => !args.here || args.device.is_some(),
-            Driver::Export | Driver::ExportPolled | Driver::Shared | Driver::Batch | Driver::SharedBatch | Driver::Hosted => {
-                !args.here || (args.device.is_some() && ublk())
+            Driver::Kernel(tuning) if args.here => {
+                args.disk.is_some() && tuning == Tuning::AsItComes
             }
+            Driver::Kernel(tuning) => {
+                tuning <= Tuning::NoScheduler || controller == Controller::Nvme
+            }
+            Driver::Process => !args.here || args.device.is_some(),
+            Driver::Export
+            | Driver::ExportPolled
+            | Driver::Shared
+            | Driver::Batch
+            | Driver::SharedBatch
+            | Driver::Hosted => !args.here || (args.device.is_some() && ublk()),
             // Ports of a leased function are messages: IDE would be measured by those.
             Driver::Supervised if controller == Controller::Ide || supervisor().is_err() => false,
             Driver::Supervised => !args.here || (args.device.is_some() && ublk()),
@@ -215,7 +244,8 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
             Driver::QemuVduse => !args.here || (function(args).is_some() && by_vduse()),
             Driver::QemuImg => !args.here || function(args).is_some(),
         };
-        needs && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
+        needs
+            && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
     };
     let asked = if args.placements.is_empty() { usual.to_vec() } else { args.placements.clone() };
     let chosen: Vec<_> = match args.placements.is_empty() {
@@ -223,12 +253,16 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
         false => asked,
     };
     if chosen.is_empty() {
-        bail!("nothing to measure: say --disk /dev/PATH for the kernel's driver, --device URI for ring3's, or both");
+        bail!(
+            "nothing to measure: say --disk /dev/PATH for the kernel's driver, --device URI for \
+            ring3's, or both"
+        );
     }
     Ok(chosen)
 }
 
-/// The address of the function that --device names, if it is behind VFIO, as QEMU's driver wants it.
+/// The address of the function that --device names, if it is behind VFIO, as QEMU's driver wants
+/// it.
 fn function(args: &Args) -> Option<String> {
     let address = args.device.as_deref()?.strip_prefix("vfio:")?.split(',').next()?;
     address.parse::<Address>().ok().map(|address| address.to_string())
@@ -246,7 +280,12 @@ fn by_vduse() -> bool {
 struct Here<'a>(&'a Args);
 
 impl Machine for Here<'_> {
-    fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        first: u32,
+        progress: &mut dyn FnMut(&Event),
+    ) -> Result<String> {
         say_what_was_found(self.0, plan);
         here(self.0, plan, first, progress)?;
         Ok("none".into())
@@ -255,11 +294,15 @@ impl Machine for Here<'_> {
 
 /// A disk that could be faster is measured as it is, but not without a word.
 fn say_what_was_found(args: &Args, plan: &Plan) {
-    let Some(disk) = args.disk.as_deref().filter(|_| plan.placements.contains(&Placement::Kernel)) else { return };
+    let Some(disk) = args.disk.as_deref().filter(|_| plan.placements.contains(&Placement::Kernel))
+    else {
+        return;
+    };
     let facts = block_facts(disk);
     if let Some(scheduler) = facts.get("scheduler").filter(|scheduler| *scheduler != "none") {
         errln!(
-            "ring3: {} has the scheduler {scheduler} and is measured with it; --placement kernel-none measures it without one, and puts it back",
+            "ring3: {} has the scheduler {scheduler} and is measured with it; --placement \
+            kernel-none measures it without one, and puts it back",
             disk.display()
         );
     }
@@ -270,11 +313,13 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let device = args.device.clone();
     let open = |waiting| {
         let uri = device.as_deref().unwrap_or_default();
-        open_disk(uri, room, waiting, args.protection).map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
+        open_disk(uri, room, waiting, args.protection)
+            .map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
     let driver = if plan.controller == Controller::Nvme { "nvme" } else { "ata" };
     let hand_over = |to_ring3| {
-        let handed = handed_over(args.device.as_deref().unwrap_or_default(), args.disk.as_deref(), to_ring3);
+        let handed =
+            handed_over(args.device.as_deref().unwrap_or_default(), args.disk.as_deref(), to_ring3);
         handed.map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
     // A timeline shows the way by interrupt.
@@ -283,12 +328,16 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let manifest = tempfile::tempdir().context("making a folder for the supervisor's manifest")?;
     let socket = manifest.path().join("share");
     let lend = |bytes| {
-        let lent = SharedMemory::new(bytes).and_then(|memory| Ok((memory.region().clone(), memory.lend(&socket)?)));
+        let lent = SharedMemory::new(bytes)
+            .and_then(|memory| Ok((memory.region().clone(), memory.lend(&socket)?)));
         let (region, loan) = lent.map_err(|error| Error::Invalid(error.to_string()))?;
         Ok((region, Box::new(loan) as Box<dyn Any>))
     };
     let exported = |way: &str, uri: &str| {
-        words(&format!("run {driver} --export {way} --json --device {uri}{}{poll}", args.protection.words()))
+        words(&format!(
+            "run {driver} --export {way} --json --device {uri}{}{poll}",
+            args.protection.words()
+        ))
     };
     let share = ["--share".to_string(), socket.display().to_string()];
     let programs = Programs {
@@ -298,13 +347,18 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         export: device.as_ref().map(|uri| exported("ublk", uri)),
         shared: device.as_ref().map(|uri| [exported("ublk", uri), share.to_vec()].concat()),
         batch: device.as_ref().map(|uri| [exported("ublk", uri), words("--batch")].concat()),
-        shared_batch: device.as_ref().map(|uri| [exported("ublk", uri), words("--batch"), share.to_vec()].concat()),
+        shared_batch: device
+            .as_ref()
+            .map(|uri| [exported("ublk", uri), words("--batch"), share.to_vec()].concat()),
         lend: Some(&lend),
         export_polled: device.as_ref().map(|uri| [exported("ublk", uri), words(LOOKING)].concat()),
         vduse: device.as_ref().map(|uri| exported("vduse", uri)),
-        hosted: device
-            .as_ref()
-            .map(|uri| words(&format!("run disk --driver dde:{} --export ublk --json --device {uri}", linuxs(plan.controller)))),
+        hosted: device.as_ref().map(|uri| {
+            words(&format!(
+                "run disk --driver dde:{} --export ublk --json --device {uri}",
+                linuxs(plan.controller)
+            ))
+        }),
         supervisor: device
             .as_deref()
             .zip(supervisor().ok())
@@ -319,7 +373,8 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
             attach: attach_disk,
             detach: detach_disk,
         }),
-        program: std::env::current_exe().context("finding this program, which serves the exports")?,
+        program: std::env::current_exe()
+            .context("finding this program, which serves the exports")?,
         hand_over: args.shared.then_some(&hand_over),
     };
     Ok(run_here(plan, first, &programs, progress)?)
@@ -346,20 +401,30 @@ fn detach_disk(name: &str) -> Result<(), Error> {
 fn supervised(device: &str, program: PathBuf, folder: &Path) -> Result<Supervisor> {
     let name = format!("bench-{}", std::process::id());
     let manifest = folder.join("bench.toml");
-    let text =
-        format!("[device.{name}]\nmatch = {{ device = {device:?} }}\n[device.{name}.export]\nkind = \"ublk\"\nlink = {name:?}\n");
+    let text = format!(
+        "[device.{name}]\nmatch = {{ device = {device:?} }}\n[device.{name}.export]\nkind = \
+        \"ublk\"\nlink = {name:?}\n"
+    );
     std::fs::write(&manifest, text).with_context(|| format!("writing {}", manifest.display()))?;
     let socket = folder.join("socket");
-    let arguments = [OsStr::new("--config"), manifest.as_os_str(), OsStr::new("--socket"), socket.as_os_str()];
+    let arguments =
+        [OsStr::new("--config"), manifest.as_os_str(), OsStr::new("--socket"), socket.as_os_str()];
     let arguments = arguments.map(|word| word.to_string_lossy().into_owned()).to_vec();
     let link = Path::new("/dev/ring3").join(&name);
-    let settled = move || Supervised::connect(&socket, &name).map(drop).map_err(|error| Error::Invalid(format!("{error:#}")));
+    let settled = move || {
+        Supervised::connect(&socket, &name)
+            .map(drop)
+            .map_err(|error| Error::Invalid(format!("{error:#}")))
+    };
     Ok(Supervisor { program, arguments, link, settled: Box::new(settled) })
 }
 
-/// Hands the function that `device` names to the driver of its way, or back to the kernel's, and waits for its `disk`.
+/// Hands the function that `device` names to the driver of its way, or back to the kernel's, and
+/// waits for its `disk`.
 fn handed_over(device: &str, disk: Option<&Path>, to_ring3: bool) -> Result<()> {
-    let (way, address) = device.split_once(':').with_context(|| format!("{device:?} names no function of this machine"))?;
+    let (way, address) = device
+        .split_once(':')
+        .with_context(|| format!("{device:?} names no function of this machine"))?;
     let address: Address = address.split(',').next().unwrap_or_default().parse()?;
     let host = Host::this();
     if to_ring3 {

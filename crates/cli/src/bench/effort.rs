@@ -1,4 +1,5 @@
-//! `ring3 bench effort`: the source lines that hosting drivers takes, part by part, as Weisbach's Table 4.3 has them. Counted by cloc: lines that are neither empty nor comments.
+//! `ring3 bench effort`: the source lines that hosting drivers takes, part by part, as Weisbach's
+//! Table 4.3 has them. Counted by cloc: lines that are neither empty nor comments.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,19 +63,40 @@ struct Effort {
 }
 
 const THESIS: &str = "Weisbach 2011, Table 4.3, by SLOCCount";
-const GENODE: &str = "Genode's repository as it was read for this project, rounded to hundreds; all architectures";
+const GENODE: &str =
+    "Genode's repository as it was read for this project, rounded to hundreds; all architectures";
 
 /// Not counted here.
 const OTHERS: [Other; 12] = [
     Other { project: "DDEKit-Linux", part: "user space", lines: 2736, source: THESIS },
-    Other { project: "DDEKit-Linux", part: "dma_mem, a module of the kernel", lines: 301, source: THESIS },
-    Other { project: "DDEKit-Linux", part: "dma_map, a module of the kernel", lines: 380, source: THESIS },
+    Other {
+        project: "DDEKit-Linux",
+        part: "dma_mem, a module of the kernel",
+        lines: 301,
+        source: THESIS,
+    },
+    Other {
+        project: "DDEKit-Linux",
+        part: "dma_map, a module of the kernel",
+        lines: 380,
+        source: THESIS,
+    },
     Other { project: "DDEKit-Linux", part: "UIO, of Linux", lines: 725, source: THESIS },
-    Other { project: "DDEKit-Linux", part: "uio_pci_generic, of Linux", lines: 139, source: THESIS },
+    Other {
+        project: "DDEKit-Linux",
+        part: "uio_pci_generic, of Linux",
+        lines: 139,
+        source: THESIS,
+    },
     Other { project: "DDEKit-Linux", part: "all", lines: 4281, source: THESIS },
     Other { project: "Genode", part: "lx_kit, C++", lines: 1800, source: GENODE },
     Other { project: "Genode", part: "lx_kit, headers", lines: 1000, source: GENODE },
-    Other { project: "Genode", part: "lx_emul, C, of which 5,200 replace files of the kernel", lines: 11000, source: GENODE },
+    Other {
+        project: "Genode",
+        part: "lx_emul, C, of which 5,200 replace files of the kernel",
+        lines: 11000,
+        source: GENODE,
+    },
     Other {
         project: "Genode",
         part: "lx_emul, headers, of which 2,400 replace headers of the kernel",
@@ -82,10 +104,16 @@ const OTHERS: [Other; 12] = [
         source: GENODE,
     },
     Other { project: "Genode", part: "for PCs", lines: 1000, source: GENODE },
-    Other { project: "Genode", part: "for network cards, generated dummies included", lines: 3100, source: GENODE },
+    Other {
+        project: "Genode",
+        part: "for network cards, generated dummies included",
+        lines: 3100,
+        source: GENODE,
+    },
 ];
 
-/// Parts by the folders or files that they are of, from the repository's root on, and files below that are another part's.
+/// Parts by the folders or files that they are of, from the repository's root on, and files below
+/// that are another part's.
 const PARTS: [(&str, &str, &[&str]); 10] = [
     ("ddekit", "MIT OR Apache-2.0", &["dde/ddekit/src", "dde/ddekit/include"]),
     ("ddekit's tests", "MIT OR Apache-2.0", &["dde/ddekit/tests"]),
@@ -96,7 +124,11 @@ const PARTS: [(&str, &str, &[&str]); 10] = [
     ),
     ("glue between classes", "GPL-2.0-only", &["dde/linux/glue", "dde/linux/include/dde_net.h"]),
     ("programs", "GPL-2.0-only", &["dde/linux"]),
-    ("build", "GPL-2.0-only", &["dde/linux/Makefile", "dde/linux/stubs.awk", "dde/linux/order.lds"]),
+    (
+        "build",
+        "GPL-2.0-only",
+        &["dde/linux/Makefile", "dde/linux/stubs.awk", "dde/linux/order.lds"],
+    ),
     ("ring3 dde", "MIT OR Apache-2.0", &["crates/cli/src/dde"]),
     ("interface for C", "MIT OR Apache-2.0", &["crates/capi/src", "crates/capi/include"]),
     ("lwIP's place", "MIT OR Apache-2.0", &["dde/lwip"]),
@@ -123,8 +155,9 @@ fn measure(top: &Path, cache: &Cache) -> Result<Effort> {
         .into_iter()
         .map(|(part, licence, places)| -> Result<Part> {
             let files = counter.count(&sources(top, part, places)?)?;
-            let named =
-                files.into_iter().map(|(file, lines)| (file.strip_prefix(top).unwrap_or(&file).display().to_string(), lines));
+            let named = files.into_iter().map(|(file, lines)| {
+                (file.strip_prefix(top).unwrap_or(&file).display().to_string(), lines)
+            });
             let files: BTreeMap<_, _> = named.collect();
             Ok(Part { part: part.into(), licence, lines: files.values().sum(), files })
         })
@@ -139,10 +172,17 @@ fn measure(top: &Path, cache: &Cache) -> Result<Effort> {
             + entries(&folder.join("driver.config"))?.len()
             + entries(&folder.join("driver.toml"))?.len();
         let kernel = counter.kernel(&source, &objects(&folder.join("driver.list"))?)?;
-        drivers.push(Driver { driver, written: written as u64, kernel_files: kernel.len(), kernel_lines: kernel.values().sum() });
+        drivers.push(Driver {
+            driver,
+            written: written as u64,
+            kernel_files: kernel.len(),
+            kernel_lines: kernel.values().sum(),
+        });
     }
     let mut below = Vec::new();
-    for list in fs::read_dir(linux.join("lists")).context("reading the lists of the kernel's files")? {
+    for list in
+        fs::read_dir(linux.join("lists")).context("reading the lists of the kernel's files")?
+    {
         below.extend(objects(&list?.path())?);
     }
     below.sort();
@@ -150,7 +190,10 @@ fn measure(top: &Path, cache: &Cache) -> Result<Effort> {
     let below = counter.kernel(&source, &below)?;
     let release = cache.path(format!("sources/{DEFAULT_KERNEL}/release"));
     Ok(Effort {
-        kernel: fs::read_to_string(&release).with_context(|| format!("reading {}", release.display()))?.trim().into(),
+        kernel: fs::read_to_string(&release)
+            .with_context(|| format!("reading {}", release.display()))?
+            .trim()
+            .into(),
         counter: counter.name()?,
         written: parts.iter().map(|part| part.lines).sum(),
         parts,
@@ -174,7 +217,12 @@ fn sources(top: &Path, part: &str, places: &[&str]) -> Result<Vec<PathBuf>> {
             let path = entry?.path();
             match path.is_dir() {
                 true if part != "programs" => places.push(path),
-                false if part != "programs" || path.extension().is_some_and(|extension| extension == "c") => found.push(path),
+                false
+                    if part != "programs"
+                        || path.extension().is_some_and(|extension| extension == "c") =>
+                {
+                    found.push(path)
+                }
                 _ => {}
             }
         }
@@ -193,10 +241,13 @@ fn entries(list: &Path) -> Result<Vec<String>> {
 /// The files of the usual kernel's that a list has: a line may say of which kernel its file is.
 fn objects(list: &Path) -> Result<Vec<String>> {
     let entries = entries(list)?;
-    let of_kernel = entries.iter().filter_map(|line| match *line.split_whitespace().collect::<Vec<_>>() {
-        [object] | [object, DEFAULT_KERNEL] if object.ends_with(".o") => Some(object.to_owned()),
-        _ => None,
-    });
+    let of_kernel =
+        entries.iter().filter_map(|line| match *line.split_whitespace().collect::<Vec<_>>() {
+            [object] | [object, DEFAULT_KERNEL] if object.ends_with(".o") => {
+                Some(object.to_owned())
+            }
+            _ => None,
+        });
     Ok(of_kernel.collect())
 }
 
@@ -207,16 +258,20 @@ struct Counter {
 
 impl Counter {
     fn name(&self) -> Result<String> {
-        let output = Command::new(&self.program).arg("--version").output().context("starting cloc")?;
+        let output =
+            Command::new(&self.program).arg("--version").output().context("starting cloc")?;
         Ok(format!("cloc {}", String::from_utf8_lossy(&output.stdout).trim()))
     }
 
     /// Lines of the files of `source` that the kernel's makefiles compile to `objects`.
     fn kernel(&self, source: &Path, objects: &[String]) -> Result<BTreeMap<PathBuf, u64>> {
-        let files: Vec<_> = objects.iter().map(|object| source.join(object).with_extension("c")).collect();
+        let files: Vec<_> =
+            objects.iter().map(|object| source.join(object).with_extension("c")).collect();
         let counted = self.count(&files)?;
         match files.iter().find(|file| !counted.contains_key(*file)) {
-            Some(missing) => bail!("cloc has not counted {}: is it in the kernel's source?", missing.display()),
+            Some(missing) => {
+                bail!("cloc has not counted {}: is it in the kernel's source?", missing.display())
+            }
             None => Ok(counted),
         }
     }
@@ -231,7 +286,8 @@ impl Counter {
         fs::write(list.path(), lines).context("writing a list of files")?;
         let mut cloc = Command::new(&self.program);
         // Files that are equal count each; nothing is taken apart as an archive.
-        cloc.args(["--json", "--by-file", "--quiet", "--skip-uniqueness", "--list-file"]).arg(list.path());
+        cloc.args(["--json", "--by-file", "--quiet", "--skip-uniqueness", "--list-file"])
+            .arg(list.path());
         let output = cloc.output().context("starting cloc")?;
         if !output.status.success() {
             bail!("cloc: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -245,9 +301,12 @@ fn parse(said: &[u8]) -> Result<BTreeMap<PathBuf, u64>> {
     if said.iter().all(u8::is_ascii_whitespace) {
         return Ok(BTreeMap::new());
     }
-    let said: BTreeMap<String, serde_json::Value> = serde_json::from_slice(said).context("what cloc says")?;
+    let said: BTreeMap<String, serde_json::Value> =
+        serde_json::from_slice(said).context("what cloc says")?;
     let counts = said.into_iter().filter(|(file, _)| file != "header" && file != "SUM");
-    let count = |(file, count): (String, serde_json::Value)| Some((PathBuf::from(file), count["code"].as_u64()?));
+    let count = |(file, count): (String, serde_json::Value)| {
+        Some((PathBuf::from(file), count["code"].as_u64()?))
+    };
     counts.map(|one| count(one).context("cloc gives no count")).collect()
 }
 
@@ -261,9 +320,18 @@ fn show(effort: &Effort) {
     outln!();
     outln!("{:<24} {:>12} {:>14} {:>14}", "driver", "written", "kernel files", "kernel lines");
     for Driver { driver, written, kernel_files, kernel_lines } in &effort.drivers {
-        outln!("{:<24} {written:>12} {kernel_files:>14} {kernel_lines:>14}", format!("dde:{driver}"));
+        outln!(
+            "{:<24} {written:>12} {kernel_files:>14} {kernel_lines:>14}",
+            format!("dde:{driver}")
+        );
     }
-    outln!("{:<24} {:>12} {:>14} {:>14}", "the kernel below them", "", effort.kernel_files, effort.kernel_lines);
+    outln!(
+        "{:<24} {:>12} {:>14} {:>14}",
+        "the kernel below them",
+        "",
+        effort.kernel_files,
+        effort.kernel_lines
+    );
     outln!();
     for Other { project, part, lines, source } in effort.others {
         outln!("{project:<14} {part:<66} {lines:>8}  {source}");
@@ -284,7 +352,10 @@ mod tests {
     #[test]
     fn a_file_belongs_to_one_part() {
         let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut all: Vec<_> = PARTS.iter().flat_map(|(part, _, places)| sources(&top, part, places).unwrap()).collect();
+        let mut all: Vec<_> = PARTS
+            .iter()
+            .flat_map(|(part, _, places)| sources(&top, part, places).unwrap())
+            .collect();
         let count = all.len();
         all.sort();
         all.dedup();
@@ -294,12 +365,16 @@ mod tests {
     #[test]
     fn every_file_below_dde_that_is_a_program_is_of_a_part() {
         let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let counted: Vec<_> = PARTS.iter().flat_map(|(part, _, places)| sources(&top, part, places).unwrap()).collect();
+        let counted: Vec<_> = PARTS
+            .iter()
+            .flat_map(|(part, _, places)| sources(&top, part, places).unwrap())
+            .collect();
         let mut folders = vec![top.join("dde")];
         while let Some(folder) = folders.pop() {
             for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-                let code =
-                    path.extension().is_some_and(|extension| ["c", "S", "awk", "lds"].iter().any(|known| extension == *known));
+                let code = path.extension().is_some_and(|extension| {
+                    ["c", "S", "awk", "lds"].iter().any(|known| extension == *known)
+                });
                 if path.is_dir() {
                     folders.push(path);
                 } else if code {
@@ -311,7 +386,11 @@ mod tests {
 
     #[test]
     fn the_thesis_parts_are_its_sum() {
-        let thesis: Vec<u64> = OTHERS.iter().filter(|other| other.project == "DDEKit-Linux").map(|other| other.lines).collect();
+        let thesis: Vec<u64> = OTHERS
+            .iter()
+            .filter(|other| other.project == "DDEKit-Linux")
+            .map(|other| other.lines)
+            .collect();
         assert_eq!(thesis[..5].iter().sum::<u64>(), thesis[5]);
     }
 }

@@ -22,7 +22,8 @@ const INSTRUCTION_NS: f64 = NS as f64;
 /// The card's address.
 const CARD: Mac = Mac([0x52, 0x54, 0, 9, 0, 2]);
 
-/// Seconds of a turn that are not counted: testpmd is asked five seconds after its start, of which its own start takes some.
+/// Seconds of a turn that are not counted: testpmd is asked five seconds after its start, of which
+/// its own start takes some.
 const WARM_UP: u32 = 5;
 
 /// Options of `ring3 bench forward`.
@@ -58,10 +59,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     leave::nothing_behind()?;
     let folder = tempfile::tempdir()?;
     let wire = circle(folder.path(), CARD)?;
-    let (rounds, seconds) = (args.options.rounds(), if args.options.quick { 1 } else { args.seconds.unwrap_or(2) });
+    let (rounds, seconds) =
+        (args.options.rounds(), if args.options.quick { 1 } else { args.seconds.unwrap_or(2) });
     let guest = guest(args, &wire, rounds * (seconds + WARM_UP))?;
     let command = |first| format!("{NAME}{}{PRELUDE}{}", dpdk::ROOT, turns(first, rounds, seconds));
-    let report = cards::guest::run("forward", &args.options, args.card, guest, &command, &|line| event(line, args.options.mode))?;
+    let report =
+        cards::guest::run("forward", &args.options, args.card, guest, &command, &|line| {
+            event(line, args.options.mode)
+        })?;
     args.options.write(&report, None, render_forward)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -83,7 +88,9 @@ fn guest(args: &Args, wire: &Wire, seconds: u32) -> Result<Guest> {
 fn turns(first: u32, rounds: u32, seconds: u32) -> String {
     let each = |round: u32| {
         let who = if round % 2 == 1 { ["ring3s", "dpdk"] } else { ["dpdk", "ring3s"] };
-        let all = Forwarding::ALL.map(|forwarding| who.map(|who| format!("{who} {} {seconds}\n", forwarding.name())).concat());
+        let all = Forwarding::ALL.map(|forwarding| {
+            who.map(|who| format!("{who} {} {seconds}\n", forwarding.name())).concat()
+        });
         format!("{}echo 'round {round}'\n", all.concat())
     };
     "echo \"begin $(uname -r)\"\n".to_owned() + &(first..=rounds).map(each).collect::<String>()
@@ -93,7 +100,12 @@ fn turns(first: u32, rounds: u32, seconds: u32) -> String {
 fn event(line: &str, mode: Clock) -> Option<Event> {
     let (word, rest) = line.split_once(' ')?;
     match word {
-        "begin" => Some(Event::Begin(Lab { kernel: rest.into(), mode: mode.name().into(), vcpus: 1, ..Lab::default() })),
+        "begin" => Some(Event::Begin(Lab {
+            kernel: rest.into(),
+            mode: mode.name().into(),
+            vcpus: 1,
+            ..Lab::default()
+        })),
         "round" => Some(Event::Round { round: rest.parse().ok()? }),
         "forwarded" => turn(rest, mode == Clock::Instructions).map(Event::Measured),
         _ => None,
@@ -131,9 +143,14 @@ mod tests {
         assert_eq!((one.placement.as_str(), one.workload.as_str()), ("dpdk", "io"));
         assert_eq!((one.values.len(), one.values["instructions_per_op"]), (1, 1600.5 / 16.0));
         assert_eq!(event("round 3"), Some(Event::Round { round: 3 }));
-        for line in
-            ["", "forwarded", "forwarded dpdk io {}", "forwarded dpdk io {\"packets_s\": , }", "else dpdk io {}", "round x"]
-        {
+        for line in [
+            "",
+            "forwarded",
+            "forwarded dpdk io {}",
+            "forwarded dpdk io {\"packets_s\": , }",
+            "else dpdk io {}",
+            "round x",
+        ] {
             assert!(event(line).is_none(), "{line}");
         }
     }

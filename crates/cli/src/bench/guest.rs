@@ -6,7 +6,10 @@ use anyhow::{Context, Result, bail};
 use ring3_bench::cpu::Others;
 use ring3_bench::disk::{Controller, Driver, Event, Pace, Placement, Plan, Study};
 use ring3_bench::report::Measurement;
-use ring3_lab::{Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Need, Size, prepare};
+use ring3_lab::{
+    Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Need,
+    Size, prepare,
+};
 
 use super::accesses::Accesses;
 use super::campaign::Machine;
@@ -35,7 +38,8 @@ impl Guest {
         let mut lab = Lab::new("bench-disk");
         lab.kernel = plan.kernel.clone();
         lab.mode = if plan.instructions { Mode::Instructions } else { Mode::Wall };
-        // For the arena: behind an IOMMU, QEMU follows a transfer page by page, and so does hardware's translation cache.
+        // For the arena: behind an IOMMU, QEMU follows a transfer page by page, and so does
+        // hardware's translation cache.
         lab.hugepages = HUGE_PAGES;
         lab.devices = vec![disk("kernel", plan), disk("ring3", plan).bound("vfio-pci")];
         if plan.controller == Controller::Ide {
@@ -45,14 +49,18 @@ impl Guest {
             lab.devices.remove(0);
         }
         let vduse = plan.placements.iter().any(|placement| placement.is_by_vduse());
-        let exports: &[&str] = if vduse { &["ublk_drv", "vduse", "virtio_vdpa", "virtio_blk"] } else { &["ublk_drv"] };
-        lab.modules = [modules(plan.controller), exports].concat().into_iter().map(Into::into).collect();
+        let exports: &[&str] =
+            if vduse { &["ublk_drv", "vduse", "virtio_vdpa", "virtio_blk"] } else { &["ublk_drv"] };
+        lab.modules =
+            [modules(plan.controller), exports].concat().into_iter().map(Into::into).collect();
         if !plan.translated {
-            // The kernel's driver skips the IOMMU, which costs it nothing then. What VFIO claims is behind it all the same.
+            // The kernel's driver skips the IOMMU, which costs it nothing then. What VFIO claims is
+            // behind it all the same.
             lab.kernel_arguments = vec!["iommu=pt".into()];
         }
         if !matches!(plan.study, Study::Loads { .. }) {
-            // As in the papers, and so that utilisation means one thing: all that others do is done by this processor.
+            // As in the papers, and so that utilisation means one thing: all that others do is done
+            // by this processor.
             lab.vcpus = Some(1);
         }
         if plan.placements.iter().any(|placement| placement.takes_a_processor()) {
@@ -63,10 +71,13 @@ impl Guest {
             lab.idle_poll = Some(true);
         }
         if plan.sleeps() {
-            // While the guest sleeps, its clock follows real time, which is that of a disk with a pace.
+            // While the guest sleeps, its clock follows real time, which is that of a disk with a
+            // pace.
             lab.instruction_shift = Some(plan.instruction_ns().ilog2());
         }
-        let accesses = matches!(plan.study, Study::Timeline(_)).then(|| Accesses::new(plan.controller)).transpose()?;
+        let accesses = matches!(plan.study, Study::Timeline(_))
+            .then(|| Accesses::new(plan.controller))
+            .transpose()?;
         lab.qemu_arguments.extend(accesses.iter().flat_map(Accesses::arguments));
         lab.time_limit = time_limit(plan);
         Ok(Self { lab, accesses })
@@ -105,8 +116,10 @@ fn with_pace(mut device: Device, rate: Option<Size>, commands: Option<u64>) -> D
 /// Some times what it should take on an idle host.
 fn time_limit(plan: &Plan) -> Duration {
     let measuring = Duration::from_millis(plan.total_millis());
-    // A driver that is loaded anew and QEMU's programs, which open the device for each load, take their time.
-    let prepares = plan.placements.iter().any(|placement| placement.is_qemus() || placement.is_iopoll());
+    // A driver that is loaded anew and QEMU's programs, which open the device for each load, take
+    // their time.
+    let prepares =
+        plan.placements.iter().any(|placement| placement.is_qemus() || placement.is_iopoll());
     let between = Duration::from_secs(if prepares { 4 } else { 1 }) * plan.cells() as u32;
     let slower = if plan.instructions && !plan.sleeps() { 30 } else { 4 };
     Duration::from_secs(180) + (measuring + between) * slower
@@ -121,8 +134,10 @@ const QEMU_ROOT: &str = "/rivals";
 
 /// Makes that a root in which they run, and has a driver killed in the middle of its work.
 ///
-/// QEMU's own driver enables messages after the controller. QEMU's model of one gives no interrupts then for the queue that was there before, so that the driver waits for its first command for ever; but a message that another
-/// driver has used, and not given back, is taken for used from then on.
+/// QEMU's own driver enables messages after the controller. QEMU's model of one gives no interrupts
+/// then for the queue that was there before, so that the driver waits for its first command for
+/// ever; but a message that another driver has used, and not given back, is taken for used from
+/// then on.
 const QEMU_TOOLS: &str = r"
 mkdir -p /rivals
 tar -xf /rivals.tar -C /rivals && rm /rivals.tar
@@ -135,7 +150,8 @@ sleep 0.3; kill -9 $KILLED; wait $KILLED 2>/dev/null
 
 /// Puts this program into the guest; a step that calls it begins with [`NAME`].
 pub fn with_this_program(guest: Lab) -> Result<Lab> {
-    let program = std::env::current_exe().context("finding this program, which goes into the guest")?;
+    let program =
+        std::env::current_exe().context("finding this program, which goes into the guest")?;
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(guest.program(&program).variable("PROGRAM", &name))
 }
@@ -145,12 +161,18 @@ fn command(plan: &Plan, first: u32) -> String {
     let disk = if plan.controller == Controller::Nvme { "/dev/nvme0n1" } else { "/dev/sda" };
     // Ports by instruction: through VFIO's file, each access would be a system call.
     let options = if plan.controller == Controller::Ide { ",ports=direct --shared" } else { "" };
-    let mut words =
-        format!("ring3 bench disk --here --events --overwrite --disk {disk} --device vfio:$RING3{options} --mode {mode}");
+    let mut words = format!(
+        "ring3 bench disk --here --events --overwrite --disk {disk} --device vfio:$RING3{options} \
+        --mode {mode}"
+    );
     if plan.controller == Controller::Nvme {
         words += &format!(" --modules {MODULES}");
     }
-    words += &format!(" --first {first} --rounds {} --controller {}", plan.rounds, plan.controller.name());
+    words += &format!(
+        " --first {first} --rounds {} --controller {}",
+        plan.rounds,
+        plan.controller.name()
+    );
     if let Some(Pace { commands, bytes }) = plan.pace {
         words += &format!(" --commands {commands} --rate {bytes}");
     }
@@ -165,7 +187,9 @@ fn command(plan: &Plan, first: u32) -> String {
             leslie.requests.iter().for_each(|requests| words += &format!(" --requests {requests}"));
         }
         Study::Work(work) => words += &format!(" --work --millis {}", work.millis),
-        Study::Timeline(timeline) => words += &format!(" --timeline --requests {}", timeline.requests),
+        Study::Timeline(timeline) => {
+            words += &format!(" --timeline --requests {}", timeline.requests)
+        }
     }
     plan.placements.iter().for_each(|placement| words += &format!(" --placement {placement}"));
     let root = if plan.placements.iter().any(|placement| placement.is_qemus()) {
@@ -182,7 +206,10 @@ fn host(event: &Event, others: &mut Option<Others>) -> Option<Measurement> {
     match event {
         Event::Begin(_) => *others = Others::start(),
         Event::Round { round } => {
-            return Some(Measurement::new(*round, "host", "host").with("others_percent", others.as_mut()?.percent()?));
+            return Some(
+                Measurement::new(*round, "host", "host")
+                    .with("others_percent", others.as_mut()?.percent()?),
+            );
         }
         _ => {}
     }
@@ -190,7 +217,12 @@ fn host(event: &Event, others: &mut Option<Others>) -> Option<Measurement> {
 }
 
 impl Machine for Guest {
-    fn measure(&mut self, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<String> {
+    fn measure(
+        &mut self,
+        plan: &Plan,
+        first: u32,
+        progress: &mut dyn FnMut(&Event),
+    ) -> Result<String> {
         let accesses = &mut self.accesses;
         let mut others = None;
         let mut guest = with_this_program(self.lab.clone())?;
@@ -223,9 +255,18 @@ impl Machine for Guest {
             _ => {}
         })?;
         if !outcome.succeeded() {
-            let said: Vec<_> = outcome.output().lines().filter(|line| !line.starts_with('{')).map(str::to_owned).collect();
+            let said: Vec<_> = outcome
+                .output()
+                .lines()
+                .filter(|line| !line.starts_with('{'))
+                .map(str::to_owned)
+                .collect();
             let said = said[said.len().saturating_sub(20)..].join("\n");
-            bail!("the measurement in the guest failed (exit code {}): {said}\n{}", outcome.exit, outcome.messages);
+            bail!(
+                "the measurement in the guest failed (exit code {}): {said}\n{}",
+                outcome.exit,
+                outcome.messages
+            );
         }
         Ok(outcome.qemu)
     }

@@ -33,7 +33,8 @@ pub struct Args {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// Put this many reads at a time through the driver and print nothing: what runs under callgrind.
+    /// Put this many reads at a time through the driver and print nothing: what runs under
+    /// callgrind.
     #[arg(long, hide = true)]
     drive: Option<u16>,
     /// The driver that is meant.
@@ -41,31 +42,45 @@ pub struct Args {
     subject: String,
 }
 
-/// Counts, and fails if what a user of the NVMe driver pays for a read is more than is wanted, in batches of any size. What a packet costs in a card's
-/// driver is shown beside what is wanted of it, and decides nothing.
+/// Counts, and fails if what a user of the NVMe driver pays for a read is more than is wanted, in
+/// batches of any size. What a packet costs in a card's driver is shown beside what is wanted of
+/// it, and decides nothing.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let (Some(_), Some(card)) = (args.drive, Card::named(&args.subject)) {
         return drive_card(card).map(|()| ExitCode::SUCCESS);
     }
     if let Some(batch) = args.drive {
-        let subject = Subject::named(&args.subject).with_context(|| format!("{} is no subject", args.subject))?;
+        let subject = Subject::named(&args.subject)
+            .with_context(|| format!("{} is no subject", args.subject))?;
         return drive_simulated(subject, batch).map(|()| ExitCode::SUCCESS);
     }
-    let program = std::env::current_exe().context("finding this program, which runs under callgrind")?;
+    let program =
+        std::env::current_exe().context("finding this program, which runs under callgrind")?;
     let mut counts = Vec::new();
     for round in 1..=args.rounds {
-        for (subject, (batch, _)) in Subject::ALL.into_iter().flat_map(|subject| BATCHES.map(|batch| (subject, batch))) {
-            let words =
-                ["bench", "instructions", "--drive", &batch.to_string(), "--subject", subject.placement()].map(str::to_owned);
+        for (subject, (batch, _)) in
+            Subject::ALL.into_iter().flat_map(|subject| BATCHES.map(|batch| (subject, batch)))
+        {
+            let words = [
+                "bench",
+                "instructions",
+                "--drive",
+                &batch.to_string(),
+                "--subject",
+                subject.placement(),
+            ]
+            .map(str::to_owned);
             let mut counted = Measurement::new(round, workload(batch), subject.placement());
             for scope in Scope::ALL {
-                let per_read = count(&program, &words, scope.functions())? as f64 / READS.next_multiple_of(batch.into()) as f64;
+                let per_read = count(&program, &words, scope.functions())? as f64
+                    / READS.next_multiple_of(batch.into()) as f64;
                 counted = counted.with(scope.metric(), per_read);
             }
             counts.push(counted);
         }
         for card in Card::ALL {
-            let words = ["bench", "instructions", "--drive", "32", "--subject", card.placement()].map(str::to_owned);
+            let words = ["bench", "instructions", "--drive", "32", "--subject", card.placement()]
+                .map(str::to_owned);
             let per_packet = count(&program, &words, &Card::FUNCTIONS)? as f64 / PACKETS as f64;
             let counted = Measurement::new(round, Card::WORKLOAD, card.placement());
             counts.push(counted.with(Scope::Driver.metric(), per_packet));
@@ -100,10 +115,16 @@ fn show(report: &Report, args: &Args) -> Result<()> {
         crate::output::write(format_args!("{text}"));
         return Ok(());
     }
-    outln!("instructions per 4 KiB read: all that a user pays, what is wanted of that, and the share of driver and class:");
-    for (subject, (batch, wanted)) in Subject::ALL.into_iter().flat_map(|subject| BATCHES.map(|batch| (subject, batch))) {
+    outln!(
+        "instructions per 4 KiB read: all that a user pays, what is wanted of that, and the share \
+        of driver and class:"
+    );
+    for (subject, (batch, wanted)) in
+        Subject::ALL.into_iter().flat_map(|subject| BATCHES.map(|batch| (subject, batch)))
+    {
         let (workload, placement) = (workload(batch), subject.placement());
-        let [driver, user] = Scope::ALL.map(|scope| report.get(&workload, placement, scope.metric()));
+        let [driver, user] =
+            Scope::ALL.map(|scope| report.get(&workload, placement, scope.metric()));
         let (Some(driver), Some(user)) = (driver, user) else { continue };
         let wanted = if subject == Subject::Nvme { format!("{wanted:.0}") } else { "-".into() };
         outln!(
@@ -114,9 +135,15 @@ fn show(report: &Report, args: &Args) -> Result<()> {
             user.rounds
         );
     }
-    outln!("instructions of the driver per packet of 64 bytes, sent and received, in batches of 32, and what is wanted of that:");
+    outln!(
+        "instructions of the driver per packet of 64 bytes, sent and received, in batches of 32, \
+        and what is wanted of that:"
+    );
     for card in Card::ALL {
-        let Some(counted) = report.get(Card::WORKLOAD, card.placement(), Scope::Driver.metric()) else { continue };
+        let Some(counted) = report.get(Card::WORKLOAD, card.placement(), Scope::Driver.metric())
+        else {
+            continue;
+        };
         let (placement, median, wanted) = (card.placement(), counted.median, card.wanted());
         outln!(
             "  {placement:<20} {median:6.1} {wanted:>5.0}  (+-{:.1} in {} counts)",
@@ -133,7 +160,12 @@ fn drive_simulated(subject: Subject, batch: u16) -> Result<()> {
         let device = ring3_model::ahci::open(&"sim:ahci".parse()?, OpenOptions::default())?;
         let handle = device.handle();
         let controller = ata::Controller::open(Arc::new(device), ata::Options::default())?;
-        let disk = controller.members().into_iter().next().context("the simulated controller has no drive")?.disk;
+        let disk = controller
+            .members()
+            .into_iter()
+            .next()
+            .context("the simulated controller has no drive")?
+            .disk;
         return recorded(&handle, |work| drive(&*disk, subject, batch, READS, work));
     }
     let device = ring3_model::nvme::open(&"sim:nvme".parse()?, OpenOptions::default())?;
@@ -142,7 +174,8 @@ fn drive_simulated(subject: Subject, batch: u16) -> Result<()> {
     recorded(&handle, |work| drive(&*disk, subject, batch, READS, work))
 }
 
-/// A card's driver over its model, which does its work only between what is provided and what is returned.
+/// A card's driver over its model, which does its work only between what is provided and what is
+/// returned.
 fn drive_card(card: Card) -> Result<()> {
     let (uri, rounds) = (card.model().parse()?, PACKETS / packets::BATCH as u64);
     match card {
@@ -156,7 +189,8 @@ fn drive_card(card: Card) -> Result<()> {
         Card::VirtioSplit | Card::VirtioPacked => {
             let device = ring3_model::virtio::net::open(&uri, OpenOptions::default())?;
             let handle = device.handle();
-            let options = virtio::net::Options { interrupts: Interrupts::Polled, ..Default::default() };
+            let options =
+                virtio::net::Options { interrupts: Interrupts::Polled, ..Default::default() };
             let nic = virtio::net::Card::open(Arc::new(device), options)?;
             recorded(&handle, |work| packets::drive(&nic, rounds, work))
         }

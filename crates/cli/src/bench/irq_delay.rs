@@ -21,8 +21,13 @@ use super::udp_echo::ends;
 use crate::leave;
 
 /// Under what an interrupt comes: a name, and the niceness of a task that never sleeps.
-const CONDITIONS: [(&str, Option<i32>); 5] =
-    [("irq-idle", None), ("irq-traffic", None), ("irq-minimal", Some(19)), ("irq-normal", Some(0)), ("irq-maximal", Some(-20))];
+const CONDITIONS: [(&str, Option<i32>); 5] = [
+    ("irq-idle", None),
+    ("irq-traffic", None),
+    ("irq-minimal", Some(19)),
+    ("irq-normal", Some(0)),
+    ("irq-maximal", Some(-20)),
+];
 /// The one with traffic on the kernel's card meanwhile, in Mb/s.
 const TRAFFIC: (&str, u32) = ("irq-traffic", 5);
 
@@ -53,7 +58,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (options, rounds, runs) = (&args.options, args.options.rounds(), args.runs());
     let mut guest = two_cards("irq-delay", Model::E1000e, options, &wires);
     guest.instruction_shift = options.instructions().then_some(0);
-    guest.time_limit = Duration::from_secs(300) + rounds * (Duration::from_secs(60) + runs * Duration::from_millis(60));
+    guest.time_limit = Duration::from_secs(300)
+        + rounds * (Duration::from_secs(60) + runs * Duration::from_millis(60));
     let report = measure("irq-delay", options, Model::E1000e, guest, &format!("--runs {runs}"))?;
     options.write(&report, Some(draw_delays(&report)), render_delays)?;
     Ok(ExitCode::SUCCESS)
@@ -62,7 +68,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// The rounds, in the guest.
 fn here(args: &Args) -> Result<()> {
     let device = args.options.device.as_ref().context("no device was named")?;
-    let mut card = Card::open(ring3_backend::open(device, OpenOptions { arena: 1 << 20, ..OpenOptions::default() })?)?;
+    let mut card = Card::open(ring3_backend::open(
+        device,
+        OpenOptions { arena: 1 << 20, ..OpenOptions::default() },
+    )?)?;
     if let Some(interface) = &args.options.interface {
         address(interface, ends("kernel").here)?;
     }
@@ -80,7 +89,8 @@ fn here(args: &Args) -> Result<()> {
             };
             tell(&Event::Measured(measured.context(name)?))?;
         }
-        let polled = card.measure_polled(runs, Measurement::new(round, "irq-idle", "process-polled"))?;
+        let polled =
+            card.measure_polled(runs, Measurement::new(round, "irq-idle", "process-polled"))?;
         tell(&Event::Measured(polled))?;
         tell(&Event::Round { round })?;
     }
@@ -101,7 +111,9 @@ fn with_traffic<T>(id: u32, work: impl FnOnce() -> Result<T>) -> Result<T> {
         });
         let done = work();
         stop.store(true, Ordering::Relaxed);
-        echo.join().map_err(|_| anyhow::anyhow!("the echo has panicked"))?.context("traffic on the kernel's card")?;
+        echo.join()
+            .map_err(|_| anyhow::anyhow!("the echo has panicked"))?
+            .context("traffic on the kernel's card")?;
         done
     })
 }

@@ -1,4 +1,5 @@
-//! `ring3 bench kill`: a claim that is held here, and drivers in processes of their own, which are killed, or leave.
+//! `ring3 bench kill`: a claim that is held here, and drivers in processes of their own, which are
+//! killed, or leave.
 
 mod killer;
 mod life;
@@ -25,7 +26,8 @@ const START: u32 = 8;
 /// Options of `ring3 bench kill`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The model: nvme, ahci or ide, with size=16M,delay=50us; or with options of your own, as behind sim:.
+    /// The model: nvme, ahci or ide, with size=16M,delay=50us; or with options of your own, as
+    /// behind sim:.
     #[arg(long, default_value = "nvme", conflicts_with = "device")]
     model: String,
     /// A device instead of a model, by vfio: or vfio-user:.
@@ -46,7 +48,8 @@ pub struct Args {
     /// Print the outcome as a JSON object.
     #[arg(long)]
     json: bool,
-    /// Be a driver with this journal and the lease that is standard input: what is killed. It goes on with what the last has left, if that is there.
+    /// Be a driver with this journal and the lease that is standard input: what is killed. It goes
+    /// on with what the last has left, if that is there.
     #[arg(long, hide = true, requires = "life")]
     journal: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -63,7 +66,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     ctrlc::set_handler(move || flag.store(true, Ordering::Release)).context("taking signals")?;
     let folder = tempfile::tempdir().context("making a folder for the journal")?;
     let served = match &args.device {
-        Some(uri) => Served { name: uri.to_string(), uri: uri.clone(), starts: Box::new(|| 0), _server: None },
+        Some(uri) => Served {
+            name: uri.to_string(),
+            uri: uri.clone(),
+            starts: Box::new(|| 0),
+            _server: None,
+        },
         None => serve(&args.model, &folder.path().join("socket"))?,
     };
     let mut killer = Killer::new(&served.uri, folder.path().join("journal"))?;
@@ -87,7 +95,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         // What the last one left is checked, too.
         killer.kill_one(false)?;
         bar.finish_and_clear();
-        let outcome = HandOvers { model: served.name.clone(), hand_overs: done, in_flight, resets, ..HandOvers::default() };
+        let outcome = HandOvers {
+            model: served.name.clone(),
+            hand_overs: done,
+            in_flight,
+            resets,
+            ..HandOvers::default()
+        };
         let code = show_hand_overs(&killer.hand_overs(outcome)?, args.json)?;
         return whole(code, done, times);
     }
@@ -113,7 +127,8 @@ fn whole(code: ExitCode, done: u32, times: u32) -> Result<ExitCode> {
 
 fn progress(times: u32) -> ProgressBar {
     let bar = ProgressBar::new(times.into());
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} killed, {elapsed} left {eta}");
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos} of {len} killed, {elapsed} left {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
@@ -126,11 +141,16 @@ fn show(outcome: &Outcome, json: bool) -> Result<ExitCode> {
         let Outcome { model, kills, kills_at_start, writes, reads, mismatches, .. } = outcome;
         outln!("{model}: {kills} drivers killed, {kills_at_start} of them while they started");
         outln!("{writes} writes acknowledged, {reads} blocks read and right, {mismatches} wrong");
-        let [p50, p99, max] = [outcome.recovery_ms_p50, outcome.recovery_ms_p99, outcome.recovery_ms_max];
-        outln!("from a kill to the next driver's first request done: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {max:.1} ms");
+        let [p50, p99, max] =
+            [outcome.recovery_ms_p50, outcome.recovery_ms_p99, outcome.recovery_ms_max];
+        outln!(
+            "from a kill to the next driver's first request done: p50 {p50:.1} ms, p99 {p99:.1} \
+            ms, longest {max:.1} ms"
+        );
         let Outcome { fence_ms_p50, fence_ms_max, function_resets, .. } = outcome;
         outln!(
-            "of that, the fence: p50 {fence_ms_p50:.2} ms, longest {fence_ms_max:.2} ms, {function_resets} by a function reset"
+            "of that, the fence: p50 {fence_ms_p50:.2} ms, longest {fence_ms_max:.2} ms, \
+            {function_resets} by a function reset"
         );
     }
     Ok(if outcome.mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -140,13 +160,22 @@ fn show_hand_overs(outcome: &HandOvers, json: bool) -> Result<ExitCode> {
     if json {
         outln!("{}", serde_json::to_string(outcome)?);
     } else {
-        let HandOvers { model, hand_overs, in_flight, writes, reads, mismatches, resets, .. } = outcome;
-        outln!("{model}: {hand_overs} drivers left it to the next one, with {in_flight} requests in flight; {resets} resets");
+        let HandOvers { model, hand_overs, in_flight, writes, reads, mismatches, resets, .. } =
+            outcome;
+        outln!(
+            "{model}: {hand_overs} drivers left it to the next one, with {in_flight} requests in \
+            flight; {resets} resets"
+        );
         outln!("{writes} writes acknowledged, {reads} blocks read and right, {mismatches} wrong");
         let [p50, p99, max] = [outcome.stall_ms_p50, outcome.stall_ms_p99, outcome.stall_ms_max];
         outln!(
-            "from the last request that one has seen end to the first of the next: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {max:.1} ms"
+            "from the last request that one has seen end to the first of the next: p50 {p50:.1} \
+            ms, p99 {p99:.1} ms, longest {max:.1} ms"
         );
     }
-    Ok(if (outcome.mismatches, outcome.resets) == (0, 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if (outcome.mismatches, outcome.resets) == (0, 0) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ring3_backend::{Uri, UriError};
 use ring3_bench::cpu::{Cost, Meter, peak_memory};
-use ring3_bench::load::{Direct, File, FileOptions, Limit, Load, Outcome, Streaming, Target, run as run_load};
+use ring3_bench::load::{
+    Direct, File, FileOptions, Limit, Load, Outcome, Streaming, Target, run as run_load,
+};
 use ring3_bench::workload::Workload;
 use ring3_broker::region::{Loan, SharedMemory};
 use ring3_class::block::Disk;
@@ -20,7 +22,8 @@ use crate::driving::Protection;
 /// Options of `ring3 blk bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A device by its URI (driven in this process), or the path of a block device or file (through the kernel, by io_uring).
+    /// A device by its URI (driven in this process), or the path of a block device or file (through
+    /// the kernel, by io_uring).
     #[arg(long)]
     device: String,
     #[command(flatten)]
@@ -43,26 +46,32 @@ pub struct Args {
     /// Take each request's time, too: the clock is then read once per turn of the loop.
     #[arg(long)]
     latency: bool,
-    /// Write stamps, and check what is read against them. Only what was written with the same seed is right.
+    /// Write stamps, and check what is read against them. Only what was written with the same seed
+    /// is right.
     #[arg(long)]
     verify: bool,
     /// Go through the page cache: for files whose file system has no direct access.
     #[arg(long)]
     buffered: bool,
-    /// The data lie in memory that is shared with who exports the block device, at this socket of its --share: nobody copies.
+    /// The data lie in memory that is shared with who exports the block device, at this socket of
+    /// its --share: nobody copies.
     #[arg(long, value_name = "SOCKET", conflicts_with = "buffered")]
     shared: Option<PathBuf>,
     /// Allow loads that write: they destroy what is on the disk.
     #[arg(long)]
     overwrite: bool,
-    /// Where the data are: in the device's arena; or in memory outside of it, as an application's buffers are, which the device
-    /// reaches itself (zero-copy: mapped and remembered; lent: one region of shared memory, which a disk of another process takes, too) or through copies (copy).
+    /// Where the data are: in the device's arena; or in memory outside of it, as an application's
+    /// buffers are, which the device reaches itself (zero-copy: mapped and remembered; lent: one
+    /// region of shared memory, which a disk of another process takes, too) or through copies
+    /// (copy).
     #[arg(long, value_enum, default_value = "arena")]
     dma: Dma,
-    /// Outside of the arena: pieces of each request that do not lie one after the other, at most one for each page.
+    /// Outside of the arena: pieces of each request that do not lie one after the other, at most
+    /// one for each page.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     fragments: u16,
-    /// Outside of the arena: allocations that take turns; one for each request in flight if not given.
+    /// Outside of the arena: allocations that take turns; one for each request in flight if not
+    /// given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     allocations: Option<u16>,
     /// Outside of the arena: mappings that are remembered.
@@ -89,7 +98,11 @@ enum Dma {
 /// A number of seconds that makes sense.
 fn seconds(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    if (0.001..=86_400.0).contains(&value) { Ok(value) } else { Err("it must be from 0.001 to 86400".into()) }
+    if (0.001..=86_400.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err("it must be from 0.001 to 86400".into())
+    }
 }
 
 /// What is printed of one load.
@@ -109,7 +122,8 @@ struct Line {
     cpu_us_per_op: f64,
     switches_per_op: f64,
     peak_memory_mib: Option<f64>,
-    /// Sleeps in this process, and those of them that only their deadline of 100 ms ended though the device was done.
+    /// Sleeps in this process, and those of them that only their deadline of 100 ms ended though
+    /// the device was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     sleeps: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,33 +137,57 @@ struct Line {
 
 /// Runs the loads one after the other. Fails if any request did, or if what was read was wrong.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(workload) = args.workloads.iter().find(|workload| workload.writes() && !args.overwrite) {
-        bail!("{workload} would destroy what is on {}: say --overwrite if that is meant", args.device);
+    if let Some(workload) =
+        args.workloads.iter().find(|workload| workload.writes() && !args.overwrite)
+    {
+        bail!(
+            "{workload} would destroy what is on {}: say --overwrite if that is meant",
+            args.device
+        );
     }
     let path = is_path(&args.device);
     if path && args.dma != Dma::Arena {
-        bail!("{} is driven by the kernel, which maps what it is given: --dma is for a device named by its URI", args.device);
+        bail!(
+            "{} is driven by the kernel, which maps what it is given: --dma is for a device named \
+            by its URI",
+            args.device
+        );
     }
     if !path && args.shared.is_some() {
-        bail!("--shared is for the block device of an export (/dev/ublkbN): a disk of this process needs no copy as it is");
+        bail!(
+            "--shared is for the block device of an export (/dev/ublkbN): a disk of this process \
+            needs no copy as it is"
+        );
     }
-    let room = args.workloads.iter().map(|load| File::room(load.depth, load.bytes)).max().unwrap_or(0);
+    let room =
+        args.workloads.iter().map(|load| File::room(load.depth, load.bytes)).max().unwrap_or(0);
     // Lent as long as the loads last.
     let lent = args.shared.as_deref().map(|socket| lend(socket, room)).transpose()?;
-    let disk = (!path).then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection)).transpose()?;
+    let disk = (!path)
+        .then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection))
+        .transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {
         let mut target: Box<dyn Target> = match &disk {
             Some(disk) => Box::new(open_direct(&**disk, workload, args)?),
-            None => open_file(Path::new(&args.device), workload, lent.as_ref().map(|(memory, _)| memory), args)?,
+            None => open_file(
+                Path::new(&args.device),
+                workload,
+                lent.as_ref().map(|(memory, _)| memory),
+                args,
+            )?,
         };
         let (outcome, cost) = measure(&mut *target, workload, args)?;
         bad += outcome.errors + outcome.mismatches;
         let streams = target.stream_stats().filter(|_| args.dma != Dma::Arena);
         let waits = target.wait_stats();
-        let (sleeps, lost, late) = (waits.map(|w| w.slept), waits.map(|w| w.lost), waits.map(|w| w.late));
+        let (sleeps, lost, late) =
+            (waits.map(|w| w.slept), waits.map(|w| w.lost), waits.map(|w| w.late));
         let line = line(args, workload, &outcome, &cost);
-        print(&Line { streams, sleeps, interrupts_lost: lost, interrupts_late: late, ..line }, args.json)?;
+        print(
+            &Line { streams, sleeps, interrupts_lost: lost, interrupts_late: late, ..line },
+            args.json,
+        )?;
     }
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -161,7 +199,11 @@ fn is_path(device: &str) -> bool {
 
 /// Bytes of the largest load's buffers, and as much again for queues and page lists.
 pub fn buffers(workloads: &[Workload]) -> usize {
-    let largest = workloads.iter().map(|load| usize::from(load.depth) * load.bytes.max(4096) as usize).max().unwrap_or(0);
+    let largest = workloads
+        .iter()
+        .map(|load| usize::from(load.depth) * load.bytes.max(4096) as usize)
+        .max()
+        .unwrap_or(0);
     2 * largest + (2 << 20)
 }
 
@@ -169,8 +211,15 @@ fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direc
     let mode = match args.dma {
         Dma::Arena => return Ok(Direct::open(disk, workload.depth, workload.bytes)?),
         Dma::Lent => {
-            let memory = SharedMemory::new(usize::from(workload.depth) * workload.bytes.next_multiple_of(4096) as usize)?;
-            return Ok(Direct::lent(disk, workload.depth, workload.bytes, memory.region().clone())?);
+            let memory = SharedMemory::new(
+                usize::from(workload.depth) * workload.bytes.next_multiple_of(4096) as usize,
+            )?;
+            return Ok(Direct::lent(
+                disk,
+                workload.depth,
+                workload.bytes,
+                memory.region().clone(),
+            )?);
         }
         Dma::ZeroCopy => Mode::ZeroCopy,
         Dma::Copy => Mode::Copy,
@@ -190,10 +239,20 @@ fn lend(socket: &Path, bytes: usize) -> Result<(SharedMemory, Loan)> {
     Ok((memory, loan))
 }
 
-fn open_file(path: &Path, workload: Workload, lent: Option<&SharedMemory>, args: &Args) -> Result<Box<dyn Target>> {
+fn open_file(
+    path: &Path,
+    workload: Workload,
+    lent: Option<&SharedMemory>,
+    args: &Args,
+) -> Result<Box<dyn Target>> {
     let options = FileOptions { write: workload.writes(), direct: !args.buffered };
     if let Some(memory) = lent {
-        return Ok(Box::new(File::open_in(memory.region().clone(), path, (workload.depth, workload.bytes), options)?));
+        return Ok(Box::new(File::open_in(
+            memory.region().clone(),
+            path,
+            (workload.depth, workload.bytes),
+            options,
+        )?));
     }
     Ok(Box::new(File::open(&PathBuf::from(path), workload.depth, workload.bytes, options)?))
 }
@@ -201,7 +260,14 @@ fn open_file(path: &Path, workload: Workload, lent: Option<&SharedMemory>, args:
 fn measure(target: &mut dyn Target, workload: Workload, args: &Args) -> Result<(Outcome, Cost)> {
     let limit = args.count.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Count);
     let region = args.region.map(|mib| mib << 20);
-    let load = Load { workload, limit, region, seed: args.seed, latency: args.latency, verify: args.verify };
+    let load = Load {
+        workload,
+        limit,
+        region,
+        seed: args.seed,
+        latency: args.latency,
+        verify: args.verify,
+    };
     let (meter, mut cost) = (Meter::start(None), Cost::default());
     let outcome = run_load(target, &load, &mut || cost = meter.read())?;
     Ok((outcome, cost))
@@ -223,7 +289,8 @@ fn line(args: &Args, workload: Workload, outcome: &Outcome, cost: &Cost) -> Line
         cpu_percent: 100.0 * cpu / cost.elapsed.as_secs_f64().max(1e-9),
         cpu_us_per_op: cpu * 1e6 / operations,
         switches_per_op: cost.switches as f64 / operations,
-        peak_memory_mib: peak_memory(std::process::id()).map(|bytes| bytes as f64 / f64::from(1 << 20)),
+        peak_memory_mib: peak_memory(std::process::id())
+            .map(|bytes| bytes as f64 / f64::from(1 << 20)),
         sleeps: None,
         interrupts_lost: None,
         interrupts_late: None,
@@ -241,7 +308,8 @@ fn print(line: &Line, json: bool) -> Result<()> {
         _ => String::new(),
     };
     outln!(
-        "{}: {:.0} IOPS, {:.1} MiB/s{latency}, {:.2} us CPU per request ({} requests in {:.2} s, {} errors, {} mismatches)",
+        "{}: {:.0} IOPS, {:.1} MiB/s{latency}, {:.2} us CPU per request ({} requests in {:.2} s, \
+        {} errors, {} mismatches)",
         line.workload,
         line.iops,
         line.mib_s,
@@ -258,7 +326,8 @@ fn print(line: &Line, json: bool) -> Result<()> {
     }
     if let Some(streams) = &line.streams {
         outln!(
-            "  foreign memory: {} requests mapped in {} segments ({} hits, {} misses, {} evictions, {} MiB mapped), {} copied ({} MiB; {} misfits, {} unmappable)",
+            "  foreign memory: {} requests mapped in {} segments ({} hits, {} misses, {} \
+            evictions, {} MiB mapped), {} copied ({} MiB; {} misfits, {} unmappable)",
             streams.mapped,
             streams.segments,
             streams.hits,

@@ -17,25 +17,31 @@ const QUICK: (u64, u64) = (8 << 20, 400);
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "The papers' figures")]
 pub struct Options {
-    /// Regenerate a figure of the papers: leslie, sequential reads by size (64 MiB for each of 64 sizes, ten runs).
+    /// Regenerate a figure of the papers: leslie, sequential reads by size (64 MiB for each of 64
+    /// sizes, ten runs).
     #[arg(long, value_enum)]
     figure: Option<Figure>,
-    /// Show where the time of one request goes, and what it takes: system calls, context switches, interrupts, register accesses.
+    /// Show where the time of one request goes, and what it takes: system calls, context switches,
+    /// interrupts, register accesses.
     #[arg(long, conflicts_with = "figure")]
     timeline: bool,
-    /// Show what the distribution of the driver's work over threads costs and gains, at 1000 and 5000 requests a second and at most.
+    /// Show what the distribution of the driver's work over threads costs and gains, at 1000 and
+    /// 5000 requests a second and at most.
     #[arg(long, conflicts_with_all = ["figure", "timeline"])]
     work: bool,
-    /// The disk's controller. May be repeated. Without it nvme; for a figure ahci, which the papers' disks hang on today.
+    /// The disk's controller. May be repeated. Without it nvme; for a figure ahci, which the
+    /// papers' disks hang on today.
     #[arg(long = "controller", value_enum, value_name = "NAME")]
     controllers: Vec<ControllerName>,
-    /// Sectors of 512 bytes of a transfer, from 1 to 32768: a list such as 1,8,128. The paper's 64 sizes if it is not given.
+    /// Sectors of 512 bytes of a transfer, from 1 to 32768: a list such as 1,8,128. The paper's 64
+    /// sizes if it is not given.
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=32768))]
     sizes: Vec<u32>,
     /// Bytes of a run, such as 64M.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     bytes: Option<u64>,
-    /// Most requests of a run, whatever its bytes: what small sizes take long for; of a timeline, how many are recorded.
+    /// Most requests of a run, whatever its bytes: what small sizes take long for; of a timeline,
+    /// how many are recorded.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
     /// Commands per second of the lab's disk.
@@ -93,15 +99,28 @@ impl Options {
     }
 
     /// What is done for it, how often, and in which placements; `None` for the ordinary loads.
-    pub fn study(&self, quick: bool, millis: Option<u64>) -> Option<(Study, u32, &'static [Placement])> {
-        use Placement::{Export, Kernel, Process, ProcessAdaptive, ProcessPolled, ProcessThreads, UblkNull};
+    pub fn study(
+        &self,
+        quick: bool,
+        millis: Option<u64>,
+    ) -> Option<(Study, u32, &'static [Placement])> {
+        use Placement::{
+            Export, Kernel, Process, ProcessAdaptive, ProcessPolled, ProcessThreads, UblkNull,
+        };
         match (self.figure, self.timeline, self.work) {
-            (Some(Figure::Leslie), ..) => {
-                Some((Study::Leslie(self.leslie(quick)), 10, &[Kernel, ProcessAdaptive, Export, UblkNull]))
-            }
+            (Some(Figure::Leslie), ..) => Some((
+                Study::Leslie(self.leslie(quick)),
+                10,
+                &[Kernel, ProcessAdaptive, Export, UblkNull],
+            )),
             (None, true, _) => {
-                let requests = self.requests.unwrap_or(if quick { 100 } else { 500 }).min(REQUESTS) as u32;
-                Some((Study::Timeline(Timeline { requests }), 3, &[Kernel, Process, ProcessPolled, Export]))
+                let requests =
+                    self.requests.unwrap_or(if quick { 100 } else { 500 }).min(REQUESTS) as u32;
+                Some((
+                    Study::Timeline(Timeline { requests }),
+                    3,
+                    &[Kernel, Process, ProcessPolled, Export],
+                ))
             }
             (None, false, true) => {
                 let work = Work { millis: millis.unwrap_or(if quick { 200 } else { 2000 }) };
@@ -132,11 +151,15 @@ impl Options {
         Leslie { sectors, bytes, requests: self.requests.or(quick.then_some(QUICK.1)) }
     }
 
-    /// What limits the lab's disk. This machine's disk has limits of its own; within the lab, they are said.
+    /// What limits the lab's disk. This machine's disk has limits of its own; within the lab, they
+    /// are said.
     pub fn pace(&self, here: bool) -> Option<Pace> {
         let said = self.commands.is_some() || self.rate.is_some();
         let usual = if self.timeline { timeline::PACE } else { leslie::PACE };
-        let pace = Pace { commands: self.commands.unwrap_or(usual.commands), bytes: self.rate.unwrap_or(usual.bytes) };
+        let pace = Pace {
+            commands: self.commands.unwrap_or(usual.commands),
+            bytes: self.rate.unwrap_or(usual.bytes),
+        };
         let wanted = self.figure.is_some() || self.timeline;
         (wanted && (said || !(here || self.unpaced))).then_some(pace)
     }

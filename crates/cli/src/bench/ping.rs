@@ -54,11 +54,21 @@ impl Args {
     fn loads(&self) -> Vec<Beside> {
         // The clock of a guest that sleeps is the host's, so that a ping alone says little of the
         // guest.
-        if self.loads.is_empty() { vec![Beside::Datagrams, Beside::Streams] } else { self.loads.clone() }
+        if self.loads.is_empty() {
+            vec![Beside::Datagrams, Beside::Streams]
+        } else {
+            self.loads.clone()
+        }
     }
 
     fn placements(&self) -> Vec<String> {
-        let usual = || PING_PLACEMENTS.iter().filter(|name| !UNUSUAL.contains(name)).map(|name| (*name).to_owned()).collect();
+        let usual = || {
+            PING_PLACEMENTS
+                .iter()
+                .filter(|name| !UNUSUAL.contains(name))
+                .map(|name| (*name).to_owned())
+                .collect()
+        };
         if self.placements.is_empty() { usual() } else { self.placements.clone() }
     }
 }
@@ -71,8 +81,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     leave::nothing_behind()?;
     let first = &args.options.kernel;
     let second = Some(&args.and_kernel).filter(|kernel| *kernel != "none" && *kernel != first);
-    let reports = [first].into_iter().chain(second).map(|kernel| on(args, kernel)).collect::<Result<Vec<_>>>()?;
-    let text = if args.options.json { serde_json::to_string_pretty(&reports)? + "\n" } else { render_pings(&reports) };
+    let reports = [first]
+        .into_iter()
+        .chain(second)
+        .map(|kernel| on(args, kernel))
+        .collect::<Result<Vec<_>>>()?;
+    let text = if args.options.json {
+        serde_json::to_string_pretty(&reports)? + "\n"
+    } else {
+        render_pings(&reports)
+    };
     crate::output::write(format_args!("{text}"));
     Ok(ExitCode::SUCCESS)
 }
@@ -83,14 +101,20 @@ fn on(args: &Args, kernel: &str) -> Result<Report> {
     let wires = hosts(folder.path())?;
     let (mut options, name) = (args.options.clone(), format!("ping-{kernel}"));
     kernel.clone_into(&mut options.kernel);
-    let mut machine = two_cards(&name, args.card, &options, &wires).program(&ring3d::beside(ring3d::DRIVERS)?);
+    let mut machine =
+        two_cards(&name, args.card, &options, &wires).program(&ring3d::beside(ring3d::DRIVERS)?);
     let loads = (args.loads().len() * args.placements().len()) as u32 * options.rounds();
-    machine.time_limit = Duration::from_secs(300) + loads * (Duration::from_secs(15) + 10 * Duration::from_millis(args.millis()));
-    let words = format!("ping --millis {}{}", args.millis(), chosen(&args.loads(), &args.placements()));
+    machine.time_limit = Duration::from_secs(300)
+        + loads * (Duration::from_secs(15) + 10 * Duration::from_millis(args.millis()));
+    let words =
+        format!("ping --millis {}{}", args.millis(), chosen(&args.loads(), &args.placements()));
     let command = |first| format!("{NAME}{INTERFACE}{}", guest::here(&options, &words, first));
-    let report = guest::run(&name, &options, args.card, machine, &command, &|line| serde_json::from_str(line).ok())?;
+    let report = guest::run(&name, &options, args.card, machine, &command, &|line| {
+        serde_json::from_str(line).ok()
+    })?;
     let path = options.out.join(format!("{name}.json"));
-    fs::write(&path, serde_json::to_string_pretty(&report)? + "\n").with_context(|| format!("writing {}", path.display()))?;
+    fs::write(&path, serde_json::to_string_pretty(&report)? + "\n")
+        .with_context(|| format!("writing {}", path.display()))?;
     Ok(report)
 }
 
@@ -106,7 +130,8 @@ fn here(args: &Args) -> Result<()> {
         for beside in args.loads() {
             let before = dropped(name)?;
             let into = Measurement::new(round, beside, placement);
-            let measured = measure_ping(beside, host(network, 2), Duration::from_millis(args.millis()), into)?;
+            let measured =
+                measure_ping(beside, host(network, 2), Duration::from_millis(args.millis()), into)?;
             let measured = measured.with("interface_dropped", (dropped(name)? - before) as f64);
             tell(&Event::Measured(measured))?;
         }

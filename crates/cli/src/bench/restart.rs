@@ -1,4 +1,5 @@
-//! `ring3 bench restart`: a supervised disk whose driver is killed, and replaced, under a load that checks itself.
+//! `ring3 bench restart`: a supervised disk whose driver is killed, and replaced, under a load that
+//! checks itself.
 
 mod databases;
 mod guest;
@@ -29,13 +30,15 @@ pub struct Args {
     /// Requests in flight.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
-    /// Requests that the disk takes from the kernel at once: the depth of its export. A larger `--depth` keeps all of them in flight.
+    /// Requests that the disk takes from the kernel at once: the depth of its export. A larger
+    /// `--depth` keeps all of them in flight.
     #[arg(long, default_value_t = 64, conflicts_with = "here", value_parser = clap::value_parser!(u16).range(2..=1024))]
     tags: u16,
     /// 5 kills and 3 upgrades.
     #[arg(long, conflicts_with_all = ["kills", "upgrades"])]
     quick: bool,
-    /// All that docs/bench.md says of restarts, one after the other: kernels, controllers, every tag in flight, databases. What is in the folder already is not measured again.
+    /// All that docs/bench.md says of restarts, one after the other: kernels, controllers, every
+    /// tag in flight, databases. What is in the folder already is not measured again.
     #[arg(long, conflicts_with_all = ["kills", "upgrades", "depth", "tags", "controller", "kernel", "expedited", "adopt", "instructions", "ext4", "databases", "here"])]
     series: bool,
     /// The controller in the guest.
@@ -44,22 +47,28 @@ pub struct Args {
     /// The guest's kernel, by version prefix.
     #[arg(long, default_value = DEFAULT_KERNEL)]
     kernel: String,
-    /// Have the supervisor expedite RCU, which belongs to the whole system, while a driver is restarted.
+    /// Have the supervisor expedite RCU, which belongs to the whole system, while a driver is
+    /// restarted.
     #[arg(long)]
     expedited: bool,
-    /// Have each driver adopt the controller of the one that was killed, without a reset: `[restart] adopt = true`.
+    /// Have each driver adopt the controller of the one that was killed, without a reset:
+    /// `[restart] adopt = true`.
     #[arg(long, conflicts_with = "here")]
     adopt: bool,
-    /// Measure by the instruction clock: one processor of 125 million instructions a second, to which no other load of this machine counts.
+    /// Measure by the instruction clock: one processor of 125 million instructions a second, to
+    /// which no other load of this machine counts.
     #[arg(long, conflicts_with_all = ["here", "databases"])]
     instructions: bool,
-    /// Put ext4 on the disk, the load into a file of it, and fio's verification beside that; fsck at the end.
+    /// Put ext4 on the disk, the load into a file of it, and fio's verification beside that; fsck
+    /// at the end.
     #[arg(long)]
     ext4: bool,
-    /// Instead: run PostgreSQL and sqlite on the disk for so many seconds, with kills at random times, then their own checks.
+    /// Instead: run PostgreSQL and sqlite on the disk for so many seconds, with kills at random
+    /// times, then their own checks.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["upgrades", "ext4", "here"], value_parser = clap::value_parser!(u32).range(5..=86_400))]
     databases: Option<u32>,
-    /// Before the load: watch for so many seconds what the supervisor and the driver take while nobody uses the disk.
+    /// Before the load: watch for so many seconds what the supervisor and the driver take while
+    /// nobody uses the disk.
     #[arg(long, requires = "here", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     idle: Option<u32>,
     /// Folder for restart.json; databases.json; those of the series are called restart-NAME.json.
@@ -176,18 +185,28 @@ impl Args {
 
 fn show(outcome: &Outcome) {
     let Outcome { controller, kernel, depth, kills, upgrades, errors, mismatches, .. } = outcome;
-    outln!("{controller} on Linux {kernel}, {depth} requests in flight: {kills} drivers killed, {upgrades} replaced");
+    outln!(
+        "{controller} on Linux {kernel}, {depth} requests in flight: {kills} drivers killed, \
+        {upgrades} replaced"
+    );
     outln!("{errors} requests failed, {mismatches} blocks were wrong");
     if *kills > 0 {
         let [p50, p99, max] = [outcome.outage_ms_p50, outcome.outage_ms_p99, outcome.outage_ms_max];
-        outln!("from a kill to the first request that ended after it: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {max:.1} ms");
-        let [fence, driver, export] = [outcome.fence_ms_p50, outcome.driver_ms_p50, outcome.export_ms_p50];
         outln!(
-            "{} of them adopted; from the supervisor's seeing it, p50: fenced {fence:.1} ms, driver ready {driver:.1} ms, export given back {export:.1} ms",
+            "from a kill to the first request that ended after it: p50 {p50:.1} ms, p99 {p99:.1} \
+            ms, longest {max:.1} ms"
+        );
+        let [fence, driver, export] =
+            [outcome.fence_ms_p50, outcome.driver_ms_p50, outcome.export_ms_p50];
+        outln!(
+            "{} of them adopted; from the supervisor's seeing it, p50: fenced {fence:.1} ms, \
+            driver ready {driver:.1} ms, export given back {export:.1} ms",
             outcome.adopted
         );
     }
-    if let (Some(calm), Some(killed), Some(ratio)) = (outcome.iops, outcome.iops_killed, outcome.iops_ratio) {
+    if let (Some(calm), Some(killed), Some(ratio)) =
+        (outcome.iops, outcome.iops_killed, outcome.iops_ratio)
+    {
         outln!(
             "{:.0} requests a second undisturbed, {:.0} with a kill each second: {:.1} %",
             calm.median,
@@ -198,10 +217,17 @@ fn show(outcome: &Outcome) {
     if let (Some(mib), Some(supervisor), Some(driver)) =
         (outcome.supervisor_mib, outcome.supervisor_idle_percent, outcome.driver_idle_percent)
     {
-        outln!("the supervisor has {mib:.1} MiB; of a processor, idle, it takes {supervisor:.2} % and the driver {driver:.2} %");
+        outln!(
+            "the supervisor has {mib:.1} MiB; of a processor, idle, it takes {supervisor:.2} % and \
+            the driver {driver:.2} %"
+        );
     }
     if *upgrades > 0 {
-        let [p50, p99, max] = [outcome.upgrade_ms_p50, outcome.upgrade_ms_p99, outcome.upgrade_ms_max];
-        outln!("nothing ended during a replacement for: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {max:.1} ms");
+        let [p50, p99, max] =
+            [outcome.upgrade_ms_p50, outcome.upgrade_ms_p99, outcome.upgrade_ms_max];
+        outln!(
+            "nothing ended during a replacement for: p50 {p50:.1} ms, p99 {p99:.1} ms, longest \
+            {max:.1} ms"
+        );
     }
 }

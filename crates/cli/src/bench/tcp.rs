@@ -1,4 +1,5 @@
-//! `ring3 bench tcp`: bytes per instruction of TCP in pieces of 64 KiB, with a card's driver in the kernel and behind an interface.
+//! `ring3 bench tcp`: bytes per instruction of TCP in pieces of 64 KiB, with a card's driver in the
+//! kernel and behind an interface.
 
 use std::fs;
 use std::process::ExitCode;
@@ -60,14 +61,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let wires = hosts(folder.path())?;
     let mut guest = two_cards("tcp", args.card, &args.options, &wires);
     let loads = (args.loads().len() * args.placements().len()) as u32 * args.options.rounds();
-    guest.time_limit = Duration::from_secs(300) + loads * (Duration::from_secs(10) + 10 * Duration::from_millis(args.millis()));
+    guest.time_limit = Duration::from_secs(300)
+        + loads * (Duration::from_secs(10) + 10 * Duration::from_millis(args.millis()));
     let words = format!("--millis {}{}", args.millis(), chosen(&args.loads(), &args.placements()));
     let report = measure("tcp", &args.options, args.card, guest, &words)?;
     args.options.write(&report, Some(draw_streams(&report)), render_streams)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Up to which round trip the kernel makes segments as long as it can, as a power of two in microseconds: a slow processor's would be short otherwise, and those of who is slower shorter. [Linux ip-sysctl, tcp_tso_rtt_log]
+/// Up to which round trip the kernel makes segments as long as it can, as a power of two in
+/// microseconds: a slow processor's would be short otherwise, and those of who is slower shorter.
+/// [Linux ip-sysctl, tcp_tso_rtt_log]
 const LONG_SEGMENTS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_tso_rtt_log", "20");
 
 /// The rounds, in the guest.
@@ -79,15 +83,27 @@ fn here(args: &Args) -> Result<()> {
     }
     rounds(&args.options, &args.placements(), &mut |round, placement| {
         let network = network(placement);
-        let null = |engine| Interface::start(&["bench", "udp-echo", "--null", NAME, "--engine", engine], host(network, 1));
+        let null = |engine| {
+            Interface::start(
+                &["bench", "udp-echo", "--null", NAME, "--engine", engine],
+                host(network, 1),
+            )
+        };
         let _interface = match placement {
             "kernel" => None,
             "tap-null" => Some(null("tap")?),
             "vhost-null" => Some(null("vhost")?),
             _ => Some(Interface::export(&args.options, placement, host(network, 1))?),
         };
-        for way in args.loads().into_iter().filter(|way| *way == Way::Out || !placement.ends_with("-null")) {
-            let measured = measure_stream(way, host(network, 2), &method, Measurement::new(round, way, placement))?;
+        for way in
+            args.loads().into_iter().filter(|way| *way == Way::Out || !placement.ends_with("-null"))
+        {
+            let measured = measure_stream(
+                way,
+                host(network, 2),
+                &method,
+                Measurement::new(round, way, placement),
+            )?;
             tell(&Event::Measured(measured))?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! `ring3 bench udp-echo`: UDP through a network card, its driver in the kernel, in the application's process, and behind an interface.
+//! `ring3 bench udp-echo`: UDP through a network card, its driver in the kernel, in the
+//! application's process, and behind an interface.
 
 mod here;
 
@@ -32,10 +33,13 @@ pub struct Args {
     /// Milliseconds of a load, by the guest's clock; a second if it is not given.
     #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(10..=600_000))]
     millis: Option<u64>,
-    /// A load: udp-64-out, udp-64-in, udp-64-echo-qd1, udp-1024-echo-at60 (Mb/s). May be repeated; without it, all of the figure.
+    /// A load: udp-64-out, udp-64-in, udp-64-echo-qd1, udp-1024-echo-at60 (Mb/s). May be repeated;
+    /// without it, all of the figure.
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<Load>,
-    /// A placement. May be repeated; without it, all but export-tap and export-vhost, which are export with one of its engines, export-vduse, export-adaptive (interrupts throttled as the traffic is), and dpdk (testpmd).
+    /// A placement. May be repeated; without it, all but export-tap and export-vhost, which are
+    /// export with one of its engines, export-vduse, export-adaptive (interrupts throttled as the
+    /// traffic is), and dpdk (testpmd).
     #[arg(long = "placement", value_name = "NAME", value_parser = PLACEMENTS)]
     placements: Vec<String>,
     /// Be an interface that answers itself, of this name, until it is killed.
@@ -44,7 +48,8 @@ pub struct Args {
     /// The engine of that interface.
     #[arg(long, hide = true, value_enum, requires = "null", default_value = "auto")]
     engine: Engine,
-    /// CPU at idle, and at 1, 10, 50 and 100 % of what the kernel's driver echoes, DPDK beside it, instead of costs and figure; writes net-cpu.json.
+    /// CPU at idle, and at 1, 10, 50 and 100 % of what the kernel's driver echoes, DPDK beside it,
+    /// instead of costs and figure; writes net-cpu.json.
     #[arg(long, conflicts_with = "loads")]
     cpu: bool,
     #[command(flatten)]
@@ -58,9 +63,12 @@ pub const ASK: &str = "ask ";
 /// The number of a load, in a measurement of [`DPDK`].
 pub const LOAD: &str = "load";
 
-/// Of 40 Mb/s, which is about what the kernel's driver echoes at most on a processor of 62.5 million instructions a second: 0, 1, 10, 50 and 100 %.
-const CPU_LOADS: [Load; 5] = [Load::IDLE, Load::at_kbit(400), Load::at(4), Load::at(20), Load::at(40)];
-const CPU_PLACEMENTS: [&str; 6] = ["kernel", "process", "export", "export-tap", "export-vhost", DPDK];
+/// Of 40 Mb/s, which is about what the kernel's driver echoes at most on a processor of 62.5
+/// million instructions a second: 0, 1, 10, 50 and 100 %.
+const CPU_LOADS: [Load; 5] =
+    [Load::IDLE, Load::at_kbit(400), Load::at(4), Load::at(20), Load::at(40)];
+const CPU_PLACEMENTS: [&str; 6] =
+    ["kernel", "process", "export", "export-tap", "export-vhost", DPDK];
 
 /// A host on a cable, and who is at its other end.
 #[derive(Clone, Copy, Debug)]
@@ -116,22 +124,29 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let wires = peers(folder.path())?;
     let mut guest = two_cards("udp-echo", args.card, &args.options, &wires);
     let loads = args.loads().len() as u32 * args.placements().len() as u32 * args.options.rounds();
-    guest.time_limit = Duration::from_secs(300) + loads * (Duration::from_secs(3) + 6 * Duration::from_millis(args.millis()));
+    guest.time_limit = Duration::from_secs(300)
+        + loads * (Duration::from_secs(3) + 6 * Duration::from_millis(args.millis()));
     let report = match args.cpu || args.placements().iter().any(|name| name == DPDK) {
         false => measure("udp-echo", &args.options, args.card, guest, &words(args))?,
         true => forwarded(args, dpdk::with(guest)?, &wires[1])?,
     };
-    let (figure, table): (_, fn(&Report) -> String) =
-        if args.cpu { (None, render_cpu) } else { (Some(draw_echo(std::slice::from_ref(&report))), render_packets) };
+    let (figure, table): (_, fn(&Report) -> String) = if args.cpu {
+        (None, render_cpu)
+    } else {
+        (Some(draw_echo(std::slice::from_ref(&report))), render_packets)
+    };
     args.options.write(&report, figure, table)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// With DPDK, which sends back all that it receives: the peer at the other end of its card's `wire` is asked from here, when the guest says so.
+/// With DPDK, which sends back all that it receives: the peer at the other end of its card's `wire`
+/// is asked from here, when the guest says so.
 fn forwarded(args: &Args, guest: Guest, wire: &Wire) -> Result<Report> {
     let card = Host { mac: mac(2), ip: ends(DPDK).here };
     let words = format!("udp-echo {}{}", words(args), if args.cpu { " --cpu" } else { "" });
-    let command = |first| format!("{NAME}{INTERFACE}{}{}", dpdk::ROOT, guest::here(&args.options, &words, first));
+    let command = |first| {
+        format!("{NAME}{INTERFACE}{}{}", dpdk::ROOT, guest::here(&args.options, &words, first))
+    };
     let name = if args.cpu { "net-cpu" } else { "udp-echo" };
     guest::run(name, &args.options, args.card, guest, &command, &|line| {
         if let Some(ask) = line.strip_prefix(ASK).and_then(|ask| serde_json::from_str(ask).ok()) {
@@ -141,7 +156,9 @@ fn forwarded(args: &Args, guest: Guest, wire: &Wire) -> Result<Report> {
         }
         let event = serde_json::from_str(line).ok()?;
         Some(match event {
-            Event::Measured(measured) if measured.placement == DPDK => Event::Measured(echoed(measured, wire, card)),
+            Event::Measured(measured) if measured.placement == DPDK => {
+                Event::Measured(echoed(measured, wire, card))
+            }
             event => event,
         })
     })
@@ -153,7 +170,8 @@ fn echoed(mut measured: Measurement, wire: &Wire, card: Host) -> Measurement {
     let load: Option<Load> = measured.workload.parse().ok();
     let Some(kbit) = load.and_then(|load| load.rate()) else { return measured };
     let Ok(tally) = ask_for(wire, card, &Ask::Tell(id)) else { return measured };
-    let (kept, offered) = (tally.received.min(tally.sent) as f64 / tally.sent.max(1) as f64, f64::from(kbit) / 1e3);
+    let (kept, offered) =
+        (tally.received.min(tally.sent) as f64 / tally.sent.max(1) as f64, f64::from(kbit) / 1e3);
     let measured = measured.with("offered_mbit_s", offered).with("mbit_s", offered * kept);
     measured.with("loss_percent", 100.0 * (1.0 - kept))
 }

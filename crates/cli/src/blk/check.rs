@@ -15,7 +15,8 @@ use crate::findings;
 pub struct Args {
     #[command(flatten)]
     target: Target,
-    /// Who drives the disk: dde:nvme, a driver of Linux in a process of its own, which is built if need be. Usual: ring3's own driver.
+    /// Who drives the disk: dde:nvme, a driver of Linux in a process of its own, which is built if
+    /// need be. Usual: ring3's own driver.
     #[arg(long, value_name = "dde:NAME")]
     driver: Option<Name>,
     /// Say that the content of the disk may be lost: the suite writes all over it.
@@ -50,12 +51,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut target = args.target.clone();
     let hosted = args.driver.as_ref().map(|name| target.hosted(name, &args.tools)).transpose()?;
     let disk = target.open(QUEUES, BUFFERS)?;
-    let options = Options { requests: args.requests, depth: args.depth.max(1), patience: Duration::from_secs(args.patience) };
-    let report = conformance::run_with(&*disk, &options, |finding| findings::show(finding, args.json));
+    let options = Options {
+        requests: args.requests,
+        depth: args.depth.max(1),
+        patience: Duration::from_secs(args.patience),
+    };
+    let report =
+        conformance::run_with(&*disk, &options, |finding| findings::show(finding, args.json));
     let verdict = findings::conclude(&report, "disk", args.json);
     drop(disk);
     // Of a driver that fails when it lets go of its disk, not all is well.
     let coverage = hosted.map(Hosted::end).transpose()?.flatten();
-    coverage.zip(args.tools.coverage()).map(|(coverage, path)| coverage.tell(path, args.json)).transpose()?;
+    coverage
+        .zip(args.tools.coverage())
+        .map(|(coverage, path)| coverage.tell(path, args.json))
+        .transpose()?;
     Ok(verdict)
 }

@@ -24,7 +24,8 @@ struct Place {
     /// How much; to the end of the disk or of the input if not given.
     #[arg(long, value_name = "SIZE")]
     length: Option<Amount>,
-    /// Print what was done as a JSON object; on standard error while standard output carries the data.
+    /// Print what was done as a JSON object; on standard error while standard output carries the
+    /// data.
     #[arg(long)]
     json: bool,
 }
@@ -64,12 +65,15 @@ pub struct WriteArgs {
 /// Copies from the disk.
 pub fn read(args: &ReadArgs) -> Result<ExitCode> {
     let disk = args.place.target.open(1, BUFFERS)?;
-    let span = Span::of(disk.info(), args.place.offset, args.place.length).with_context(|| disk.name())?;
+    let span =
+        Span::of(disk.info(), args.place.offset, args.place.length).with_context(|| disk.name())?;
     let bytes = span.blocks * u64::from(disk.info().block_size);
     let path = named(&args.to);
     let mut output: Box<dyn Output> = match path {
         Some(path) => Box::new(File::create(path).with_context(|| path.display().to_string())?),
-        None if std::io::stdout().is_terminal() => bail!("the content of a disk is not for a terminal: use --to FILE or a pipe"),
+        None if std::io::stdout().is_terminal() => {
+            bail!("the content of a disk is not for a terminal: use --to FILE or a pipe")
+        }
         None => Box::new(std::io::stdout().lock()),
     };
     let (start, bar) = (Instant::now(), bar(&args.place, bytes));
@@ -87,13 +91,15 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode> {
 /// Copies to the disk.
 pub fn write(args: &WriteArgs) -> Result<ExitCode> {
     let disk = args.place.target.open(1, BUFFERS)?;
-    let span = Span::of(disk.info(), args.place.offset, args.place.length).with_context(|| disk.name())?;
+    let span =
+        Span::of(disk.info(), args.place.offset, args.place.length).with_context(|| disk.name())?;
     let room = span.blocks * u64::from(disk.info().block_size);
     let mut input: Box<dyn Read> = match named(&args.from) {
         Some(path) => Box::new(input_file(path, room, args).with_context(|| disk.name())?),
         None => Box::new(std::io::stdin().lock()),
     };
-    let (start, bar, block_size) = (Instant::now(), bar(&args.place, room), disk.info().block_size as usize);
+    let (start, bar, block_size) =
+        (Instant::now(), bar(&args.place, room), disk.info().block_size as usize);
     let source = |piece: &mut [u8]| {
         let len = fill(&mut *input, piece).context("reading the input")?;
         let whole = len.next_multiple_of(block_size);
@@ -112,10 +118,18 @@ pub fn write(args: &WriteArgs) -> Result<ExitCode> {
     bar.finish_and_clear();
     if bytes == room && args.place.length.is_none() {
         let left = fill(&mut *input, &mut [0]).context("reading the input")?;
-        ensure!(left == 0, "{}: the disk ends before the input: {bytes} bytes were written", disk.name());
+        ensure!(
+            left == 0,
+            "{}: the disk ends before the input: {bytes} bytes were written",
+            disk.name()
+        );
     }
     if let Some(length) = args.place.length {
-        ensure!(bytes == room, "{}: the input ends after {bytes} bytes, before the length of {length:?}", disk.name());
+        ensure!(
+            bytes == room,
+            "{}: the input ends after {bytes} bytes, before the length of {length:?}",
+            disk.name()
+        );
     }
     report(&args.place, "written", &disk.name(), bytes, start, true);
     Ok(ExitCode::SUCCESS)
@@ -126,7 +140,11 @@ fn input_file(path: &Path, room: u64, args: &WriteArgs) -> Result<File> {
     let file = File::open(path).with_context(|| path.display().to_string())?;
     let metadata = file.metadata().with_context(|| path.display().to_string())?;
     if metadata.is_file() && metadata.len() > room && args.place.length.is_none() {
-        bail!("{} has {} bytes, but only {room} fit: use --length to write its start", path.display(), metadata.len());
+        bail!(
+            "{} has {} bytes, but only {room} fit: use --length to write its start",
+            path.display(),
+            metadata.len()
+        );
     }
     Ok(file)
 }
@@ -183,7 +201,9 @@ fn bar(place: &Place, bytes: u64) -> ProgressBar {
     if place.json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}");
+    let style = ProgressStyle::with_template(
+        "{bar:40} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}",
+    );
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ring3_class::block::{BlockQueue, Completion, Disk, ForeignAccess, Info, Operation, Queue, Request, next, open};
+use ring3_class::block::{
+    BlockQueue, Completion, Disk, ForeignAccess, Info, Operation, Queue, Request, next, open,
+};
 use ring3_device::Deadline;
 use ring3_device::dma::DmaBuffer;
 
@@ -34,10 +36,13 @@ pub struct Flow {
 impl Flow {
     pub fn new(disk: &dyn Disk) -> Result<Self> {
         let (name, info) = (disk.name(), disk.info());
-        let queue = open(disk, DEPTH, ForeignAccess { copies: 1, ..ForeignAccess::default() }).with_context(|| name.clone())?;
+        let queue = open(disk, DEPTH, ForeignAccess { copies: 1, ..ForeignAccess::default() })
+            .with_context(|| name.clone())?;
         let chunk = u64::from((info.max_transfer.min(CHUNK) / info.block_size).max(1));
         let bytes = chunk as usize * info.block_size as usize;
-        let free = (0..queue.depth().min(DEPTH)).map(|_| disk.dma().arena().alloc_pages(bytes)).collect::<Result<_, _>>()?;
+        let free = (0..queue.depth().min(DEPTH))
+            .map(|_| disk.dma().arena().alloc_pages(bytes))
+            .collect::<Result<_, _>>()?;
         Ok(Self { name, queue, free, chunk })
     }
 
@@ -46,7 +51,12 @@ impl Flow {
     }
 
     /// Hands the content of `span` to `sink`, in order.
-    pub fn read(mut self, span: Span, mut sink: impl FnMut(&[u8]) -> Result<()>, progress: Progress<'_>) -> Result<()> {
+    pub fn read(
+        mut self,
+        span: Span,
+        mut sink: impl FnMut(&[u8]) -> Result<()>,
+        progress: Progress<'_>,
+    ) -> Result<()> {
         let (end, block_size) = (span.lba + span.blocks, self.info().block_size as usize);
         let (mut next_read, mut next_out, mut done) = (span.lba, span.lba, BTreeMap::new());
         let mut bytes = vec![0; self.chunk as usize * block_size];
@@ -63,7 +73,10 @@ impl Flow {
             while let Some(completion) = done.remove(&next_out) {
                 let blocks = self.chunk.min(end - next_out);
                 let piece = &mut bytes[..blocks as usize * block_size];
-                let buffer = completion.data.into_buffer().context("a buffer was lent and none came back")?;
+                let buffer = completion
+                    .data
+                    .into_buffer()
+                    .context("a buffer was lent and none came back")?;
                 buffer.read(0, piece)?;
                 sink(piece)?;
                 self.free.push(buffer);
@@ -74,9 +87,10 @@ impl Flow {
         Ok(())
     }
 
-    /// Writes what `source` fills until it has no more or `span` is full; how many bytes that were. `source` returns how much of
-    /// the slice it filled: all, or less at its end, which must be whole blocks. With `zeroes`, pieces that are zero are not
-    /// transferred but zeroed by the device.
+    /// Writes what `source` fills until it has no more or `span` is full; how many bytes that were.
+    /// `source` returns how much of the slice it filled: all, or less at its end, which must be
+    /// whole blocks. With `zeroes`, pieces that are zero are not transferred but zeroed by the
+    /// device.
     pub fn write(
         &mut self,
         span: Span,
@@ -85,8 +99,10 @@ impl Flow {
         progress: Progress<'_>,
     ) -> Result<u64> {
         let (end, block_size) = (span.lba + span.blocks, self.info().block_size as usize);
-        let zeroes = zeroes && u64::from(self.info().max_blocks(Operation::WriteZeroes)) >= self.chunk;
-        let (mut lba, mut bytes, mut more) = (span.lba, vec![0; self.chunk as usize * block_size], true);
+        let zeroes =
+            zeroes && u64::from(self.info().max_blocks(Operation::WriteZeroes)) >= self.chunk;
+        let (mut lba, mut bytes, mut more) =
+            (span.lba, vec![0; self.chunk as usize * block_size], true);
         while more || self.queue.in_flight() > 0 {
             while more && self.queue.in_flight() < DEPTH && !self.free.is_empty() {
                 let room = self.chunk.min(end - lba) as usize * block_size;
@@ -122,7 +138,12 @@ impl Flow {
         if let Err(rejected) = self.queue.submit(request) {
             match rejected.error {
                 Some(error) => bail!("{}: block {}: {error}", self.name, rejected.request.lba),
-                None => bail!("{}: the queue is full with {} of {}", self.name, self.queue.in_flight(), self.queue.depth()),
+                None => bail!(
+                    "{}: the queue is full with {} of {}",
+                    self.name,
+                    self.queue.in_flight(),
+                    self.queue.depth()
+                ),
             }
         }
         Ok(())
@@ -130,7 +151,8 @@ impl Flow {
 
     fn finish(&mut self, doing: &str) -> Result<Completion> {
         self.queue.ring();
-        let completion = next(&mut self.queue, Deadline::after(PATIENCE)).with_context(|| self.name.clone())?;
+        let completion =
+            next(&mut self.queue, Deadline::after(PATIENCE)).with_context(|| self.name.clone())?;
         match completion.result {
             Ok(()) => Ok(completion),
             Err(error) => bail!("{}: {doing} from block {}: {error}", self.name, completion.token),
@@ -197,6 +219,9 @@ mod tests {
         write(&disk, ALL, &pattern(2 << 20), false);
         write(&disk, ALL, &vec![0; 1 << 20], true);
         let bytes = read(&disk, ALL);
-        assert!(bytes[..1 << 20].iter().all(|&byte| byte == 0) && bytes[1 << 20..] == pattern(2 << 20)[1 << 20..]);
+        assert!(
+            bytes[..1 << 20].iter().all(|&byte| byte == 0)
+                && bytes[1 << 20..] == pattern(2 << 20)[1 << 20..]
+        );
     }
 }

@@ -23,7 +23,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Shares memory, says by which file it is mapped, and holds it until a signal comes or the export ends.
+/// Shares memory, says by which file it is mapped, and holds it until a signal comes or the export
+/// ends.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
     let bytes = usize::try_from(args.size << 20).context("so many bytes have no addresses here")?;
@@ -32,12 +33,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_fd().as_raw_fd());
     if args.json {
         let (bytes, huge) = (memory.len(), memory.is_huge());
-        outln!("{}", serde_json::json!({ "file": file, "bytes": bytes, "huge": huge, "disks": loan.disks() }));
+        outln!(
+            "{}",
+            serde_json::json!({ "file": file, "bytes": bytes, "huge": huge, "disks": loan.disks() })
+        );
     } else {
-        outln!("{file} is {} MiB for {}, until this ends", memory.len() >> 20, loan.disks().join(", "));
+        outln!(
+            "{file} is {} MiB for {}, until this ends",
+            memory.len() >> 20,
+            loan.disks().join(", ")
+        );
     }
     let wishes = loop {
-        let mut fds = [PollFd::new(&signals, PollFlags::IN), PollFd::from_borrowed_fd(loan.socket(), PollFlags::RDHUP)];
+        let mut fds = [
+            PollFd::new(&signals, PollFlags::IN),
+            PollFd::from_borrowed_fd(loan.socket(), PollFlags::RDHUP),
+        ];
         let _ = poll(&mut fds, None);
         let wishes = signals.wishes();
         if wishes.stop || wishes.hang_up || loan.is_lost() {
@@ -45,7 +56,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     if !(wishes.stop || wishes.hang_up) {
-        bail!("{}: the export has ended, and the memory is shared with nobody", args.share.display());
+        bail!(
+            "{}: the export has ended, and the memory is shared with nobody",
+            args.share.display()
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,9 @@ use crate::driving::Transfer;
 /// The disk to use.
 #[derive(Clone, clap::Args)]
 pub struct Target {
-    /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, qtest:ich9-ahci, qtest:virtio-blk-pci, vfio-user:PATH, sim:nvme, sim:ahci, sim:ide, sim:virtio-blk, or remote:PATH, a disk that ring3 serve shares.
+    /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, qtest:ich9-ahci,
+    /// qtest:virtio-blk-pci, vfio-user:PATH, sim:nvme, sim:ahci, sim:ide, sim:virtio-blk, or
+    /// remote:PATH, a disk that ring3 serve shares.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -41,14 +43,22 @@ impl Target {
     pub fn hosted(&mut self, name: &Name, tools: &Tools) -> Result<Hosted> {
         ensure!(
             self.irq == Interrupt::Auto && self.transfer == Transfer::Queued,
-            "--irq and --transfer are for ring3's drivers: a driver of Linux chooses itself among what the device has; {},msix=off has no MSI-X",
+            "--irq and --transfer are for ring3's drivers: a driver of Linux chooses itself among \
+            what the device has; {},msix=off has no MSI-X",
             self.device
         );
         ensure!(
             self.namespace.or(self.drive).is_none(),
-            "a driver of Linux serves the first disk that it finds: leave --namespace and --drive out"
+            "a driver of Linux serves the first disk that it finds: leave --namespace and --drive \
+            out"
         );
-        let hosted = Hosted::start_with(name, Class::Block, &self.device, self.protection.unprotected, tools)?;
+        let hosted = Hosted::start_with(
+            name,
+            Class::Block,
+            &self.device,
+            self.protection.unprotected,
+            tools,
+        )?;
         self.device = hosted.device().clone();
         Ok(hosted)
     }
@@ -73,7 +83,8 @@ impl Target {
     /// Why a device without disks is refused.
     pub fn no_disk(&self) -> anyhow::Error {
         anyhow!(
-            "{}: no disk; ring3 nvme id, ring3 ata id or, of a network card, ring3 net info --device {0} says what it has",
+            "{}: no disk; ring3 nvme id, ring3 ata id or, of a network card, ring3 net info \
+            --device {0} says what it has",
             self.device
         )
     }
@@ -86,7 +97,11 @@ impl Target {
             [] => Err(self.no_disk()),
             several => {
                 let names: Vec<_> = several.iter().map(|disk| disk.name()).collect();
-                bail!("{}: choose one with --namespace or --drive: {}", self.device, names.join(", "))
+                bail!(
+                    "{}: choose one with --namespace or --drive: {}",
+                    self.device,
+                    names.join(", ")
+                )
             }
         }
     }
@@ -107,7 +122,9 @@ impl FromStr for Amount {
             Some(blocks) => blocks.parse().ok().map(Self::Blocks),
             None => ring3_backend::parse_size(text).map(Self::Bytes),
         };
-        amount.ok_or_else(|| "a number of bytes such as 4096, 64M or 1G, or of blocks such as 8b".into())
+        amount.ok_or_else(|| {
+            "a number of bytes such as 4096, 64M or 1G, or of blocks such as 8b".into()
+        })
     }
 }
 
@@ -118,7 +135,10 @@ impl Amount {
             Self::Blocks(blocks) => Ok(blocks),
             Self::Bytes(bytes) => {
                 let size = u64::from(info.block_size);
-                ensure!(bytes.is_multiple_of(size), "{what} {bytes} is not a multiple of the disk's blocks of {size} bytes");
+                ensure!(
+                    bytes.is_multiple_of(size),
+                    "{what} {bytes} is not a multiple of the disk's blocks of {size} bytes"
+                );
                 Ok(bytes / size)
             }
         }
@@ -144,7 +164,10 @@ impl Span {
 }
 
 fn beyond(info: &Info) -> String {
-    format!("beyond the end of the disk, which has {} blocks of {} bytes", info.blocks, info.block_size)
+    format!(
+        "beyond the end of the disk, which has {} blocks of {} bytes",
+        info.blocks, info.block_size
+    )
 }
 
 #[cfg(test)]
@@ -174,7 +197,9 @@ mod tests {
     #[test]
     fn what_is_beyond_the_end_is_refused_with_the_size() {
         for (offset, length) in [("101b", None), ("99b", Some("2b"))] {
-            assert!(span(offset, length).unwrap_err().to_string().contains("100 blocks of 512 bytes"));
+            assert!(
+                span(offset, length).unwrap_err().to_string().contains("100 blocks of 512 bytes")
+            );
         }
     }
 

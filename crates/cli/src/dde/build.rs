@@ -1,4 +1,5 @@
-//! Building a hosted driver: the kernel's own makefiles compile its files, `dde/linux/Makefile` puts the program together. What is built stays in the cache.
+//! Building a hosted driver: the kernel's own makefiles compile its files, `dde/linux/Makefile`
+//! puts the program together. What is built stays in the cache.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
@@ -22,7 +23,8 @@ const HEADER: &str = "ring3.h";
 /// What a hosted driver is linked with.
 pub(super) const LIBRARY: &str = "libring3.so";
 /// The name by which a hosted driver's program finds it. crates/capi/build.rs gives it that name.
-pub const SONAME: &str = concat!("libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+pub const SONAME: &str =
+    concat!("libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 /// Arguments of `ring3 dde build`.
 #[derive(clap::Args)]
@@ -31,7 +33,8 @@ pub struct Args {
     driver: String,
     #[command(flatten)]
     form: Form,
-    /// Put the program into this folder, too, where ring3 and ring3d find it without building: that of ring3, or lib/ring3 beside that, as /usr/local/lib/ring3.
+    /// Put the program into this folder, too, where ring3 and ring3d find it without building: that
+    /// of ring3, or lib/ring3 beside that, as /usr/local/lib/ring3.
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
     /// Print one JSON object with the result.
@@ -42,7 +45,8 @@ pub struct Args {
 /// How a driver is built, if not as usual.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Form {
-    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh source 7.2 fetches. Usual: 6.12.
+    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh
+    /// source 7.2 fetches. Usual: 6.12.
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<Kernel>,
     /// Build everything with AddressSanitizer, and have it know the kernel's objects and pages.
@@ -57,7 +61,8 @@ pub struct Form {
     /// Over a device that is made of bytes, with AddressSanitizer.
     #[arg(skip)]
     pub fuzz: bool,
-    /// A folder with files of the kernel by their paths, changed ones, which are compiled in the place of the kernel's own: DIR/drivers/net/.../netdev.c.
+    /// A folder with files of the kernel by their paths, changed ones, which are compiled in the
+    /// place of the kernel's own: DIR/drivers/net/.../netdev.c.
     #[arg(long, value_name = "DIR")]
     pub overlay: Option<PathBuf>,
 }
@@ -78,13 +83,15 @@ impl Form {
     fn check(&self) -> Result<()> {
         if (self.asan || self.fuzz) && !has_asan()? {
             bail!(
-                "the C compiler has no AddressSanitizer: as root, apt-get install libgcc-12-dev, or what has libasan.so of {}",
+                "the C compiler has no AddressSanitizer: as root, apt-get install libgcc-12-dev, \
+                or what has libasan.so of {}",
                 compiler_name()?
             );
         }
         if self.valgrind && !compiles("#include <valgrind/memcheck.h>\n")? {
             bail!(
-                "the header files of valgrind are missing, which describe the kernel's memory to it: as root, apt-get install valgrind"
+                "the header files of valgrind are missing, which describe the kernel's memory to \
+                it: as root, apt-get install valgrind"
             );
         }
         Ok(())
@@ -93,12 +100,16 @@ impl Form {
     /// The files of the overlay that are compiled, from its canonical path on.
     fn overlaid(&self) -> Result<Option<(PathBuf, Vec<PathBuf>)>> {
         let Some(overlay) = &self.overlay else { return Ok(None) };
-        let folder = fs::canonicalize(overlay).with_context(|| format!("opening the overlay {}", overlay.display()))?;
+        let folder = fs::canonicalize(overlay)
+            .with_context(|| format!("opening the overlay {}", overlay.display()))?;
         let mut found = files(vec![folder.clone()])?;
-        found.retain(|file| file.extension().is_some_and(|extension| extension == "c" || extension == "h"));
+        found.retain(|file| {
+            file.extension().is_some_and(|extension| extension == "c" || extension == "h")
+        });
         if !found.iter().any(|file| file.extension().is_some_and(|extension| extension == "c")) {
             bail!(
-                "{} has no file of the kernel: a changed drivers/net/ethernet/intel/e1000e/netdev.c, say, lies there by this path",
+                "{} has no file of the kernel: a changed \
+                drivers/net/ethernet/intel/e1000e/netdev.c, say, lies there by this path",
                 folder.display()
             );
         }
@@ -120,7 +131,8 @@ pub struct Built {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     let Built { program, library, cached } = build_as(&args.driver, &args.form, true)?;
-    let program = args.to.as_ref().map_or(Ok(program.clone()), |folder| put(&program, &library, folder))?;
+    let program =
+        args.to.as_ref().map_or(Ok(program.clone()), |folder| put(&program, &library, folder))?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         outln!(
@@ -134,12 +146,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Puts `program` into `folder`, with the library that it needs unless that is there or a folder above, as where it was installed; where it is then.
+/// Puts `program` into `folder`, with the library that it needs unless that is there or a folder
+/// above, as where it was installed; where it is then.
 fn put(program: &Path, library: &Path, folder: &Path) -> Result<PathBuf> {
     let failed = || format!("putting {} into {}", program.display(), folder.display());
     fs::create_dir_all(folder).with_context(failed)?;
     let library = library.join(SONAME);
-    let found = [folder.join(SONAME), folder.join("..").join(SONAME), folder.join("../lib").join(SONAME)];
+    let found =
+        [folder.join(SONAME), folder.join("..").join(SONAME), folder.join("../lib").join(SONAME)];
     let missing = (!found.iter().any(|path| path.is_file())).then_some(&*library);
     for file in missing.into_iter().chain([program]) {
         // One that runs cannot be written, and goes on as it is.
@@ -150,7 +164,8 @@ fn put(program: &Path, library: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(folder.join(program.file_name().unwrap_or_default()))
 }
 
-/// The program of `driver`, built now unless nothing has changed since it was. With `loud`, progress goes to standard error.
+/// The program of `driver`, built now unless nothing has changed since it was. With `loud`,
+/// progress goes to standard error.
 pub fn build(driver: &str, loud: bool) -> Result<Built> {
     build_as(driver, &Form::default(), loud)
 }
@@ -180,7 +195,8 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
         check_path(path, next)?;
     }
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    let lock = File::create(out.join(place::LOCK)).context("locking the folder where drivers are built")?;
+    let lock = File::create(out.join(place::LOCK))
+        .context("locking the folder where drivers are built")?;
     if lock.try_lock().is_err() {
         errln!("another process builds a driver in {}; it is waited for", out.display());
         lock.lock().context("locking the folder where drivers are built")?;
@@ -188,11 +204,15 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
     let mut work = form.variant().map_or_else(|| out.clone(), |variant| out.join(variant));
     if let Some((folder, _)) = &overlay {
         check_path(folder, "give the overlay another name")?;
-        work.push(format!("overlay-{}", hex(&Sha256::digest(folder.as_os_str().as_encoded_bytes())[..4])));
+        work.push(format!(
+            "overlay-{}",
+            hex(&Sha256::digest(folder.as_os_str().as_encoded_bytes())[..4])
+        ));
     }
     fs::create_dir_all(&work).with_context(|| format!("creating {}", work.display()))?;
     let program = work.join(format!("dde-{driver}"));
-    let (stamp, key) = (work.join(format!("dde-{driver}.key")), key(&root, &cache, kernel, overlay.as_ref())?);
+    let (stamp, key) =
+        (work.join(format!("dde-{driver}.key")), key(&root, &cache, kernel, overlay.as_ref())?);
     if program.exists() && fs::read_to_string(&stamp).is_ok_and(|built| built == key) {
         return Ok(Built { program, library, cached: true });
     }
@@ -230,17 +250,26 @@ pub fn build_as(driver: &str, form: &Form, loud: bool) -> Result<Built> {
 /// Where `ring3.h` is, from the folder of the drivers' source: in ring3's source, or where both
 /// were installed.
 fn header(root: &Path) -> Result<PathBuf> {
-    let places = ["../crates/capi/include", "../../../include"].map(|place| root.join(place).join(HEADER));
+    let places =
+        ["../crates/capi/include", "../../../include"].map(|place| root.join(place).join(HEADER));
     let found = places.into_iter().find(|place| place.is_file());
-    found.with_context(|| format!("{HEADER} is neither in ring3's source nor installed beside {}: make install", root.display()))
+    found.with_context(|| {
+        format!(
+            "{HEADER} is neither in ring3's source nor installed beside {}: make install",
+            root.display()
+        )
+    })
 }
 
 /// Makefiles and the shell take such names as they are: no letter of theirs is more than a letter.
 fn check_path(path: &Path, next: &str) -> Result<()> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@,".contains(&byte) || !byte.is_ascii();
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@,".contains(&byte) || !byte.is_ascii();
     match path.as_os_str().as_encoded_bytes().iter().find(|&&byte| !plain(byte)) {
         None => Ok(()),
-        Some(&byte) => bail!("{}: makefiles have no paths with {:?}; {next}", path.display(), char::from(byte)),
+        Some(&byte) => {
+            bail!("{}: makefiles have no paths with {:?}; {next}", path.display(), char::from(byte))
+        }
     }
 }
 
@@ -251,16 +280,27 @@ fn compiler_name() -> Result<String> {
 
 /// Whether the compiler finds its library of AddressSanitizer: else it gives the name alone.
 fn has_asan() -> Result<bool> {
-    let output = Command::new("cc").arg("-print-file-name=libasan.so").output().context("starting cc, the C compiler")?;
+    let output = Command::new("cc")
+        .arg("-print-file-name=libasan.so")
+        .output()
+        .context("starting cc, the C compiler")?;
     Ok(Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_absolute())
 }
 
 /// Whether `text` is C, with the header files that there are.
 fn compiles(text: &str) -> Result<bool> {
     let mut cc = Command::new("cc");
-    cc.args(["-fsyntax-only", "-x", "c", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    cc.args(["-fsyntax-only", "-x", "c", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut child = cc.spawn().context("starting cc, the C compiler")?;
-    child.stdin.take().map(|mut input| input.write_all(text.as_bytes())).transpose().context("asking the C compiler")?;
+    child
+        .stdin
+        .take()
+        .map(|mut input| input.write_all(text.as_bytes()))
+        .transpose()
+        .context("asking the C compiler")?;
     Ok(child.wait().context("asking the C compiler")?.success())
 }
 
@@ -268,7 +308,9 @@ fn compiles(text: &str) -> Result<bool> {
 pub(super) fn files(mut folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?
+        {
             let entry = entry?;
             match entry.file_type()?.is_dir() {
                 true => folders.push(entry.path()),
@@ -280,8 +322,14 @@ pub(super) fn files(mut folders: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What the program depends on: our files, those of an overlay, the kernel's version, and the compiler with the header files that may be there or not.
-fn key(root: &Path, cache: &Cache, kernel: Kernel, overlay: Option<&(PathBuf, Vec<PathBuf>)>) -> Result<String> {
+/// What the program depends on: our files, those of an overlay, the kernel's version, and the
+/// compiler with the header files that may be there or not.
+fn key(
+    root: &Path,
+    cache: &Cache,
+    kernel: Kernel,
+    overlay: Option<&(PathBuf, Vec<PathBuf>)>,
+) -> Result<String> {
     let mut hash = Sha256::new();
     let mut files = files(PARTS.map(|part| root.join(part)).into())?;
     files.extend(overlay.iter().flat_map(|(_, overlaid)| overlaid.clone()));
@@ -307,7 +355,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where `libring3.so` is: beside this program, in the folder `lib` beside that, or where cargo has put it for tests.
+/// Where `libring3.so` is: beside this program, in the folder `lib` beside that, or where cargo has
+/// put it for tests.
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe().context("finding this program")?;
     let folder = program.parent().unwrap_or(Path::new("/"));
@@ -315,7 +364,8 @@ fn library() -> Result<PathBuf> {
     let found = places.into_iter().find(|place| place.join(LIBRARY).is_file());
     found.with_context(|| {
         format!(
-            "libring3.so, which a hosted driver stands on, is not beside {}: cargo build --release -p ring3-capi",
+            "libring3.so, which a hosted driver stands on, is not beside {}: cargo build --release \
+            -p ring3-capi",
             program.display()
         )
     })
@@ -338,23 +388,39 @@ struct Folders<'a> {
     lock: &'a File,
 }
 
-/// What make is told of the user's environment: a kernel developer's words would build another kernel.
+/// What make is told of the user's environment: a kernel developer's words would build another
+/// kernel.
 const KEPT: [&str; 2] = ["HOME", "TMPDIR"];
 
-fn compile(driver: &str, form: &Form, cache: &Cache, folders: &Folders<'_>, loud: bool) -> Result<()> {
+fn compile(
+    driver: &str,
+    form: &Form,
+    cache: &Cache,
+    folders: &Folders<'_>,
+    loud: bool,
+) -> Result<()> {
     let &Folders { own, include, source, lwip, out, work, overlay, library, lock } = folders;
     let tools = cache.path("kbuild/bin");
-    let path =
-        std::env::join_paths([tools].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())))?;
+    let path = std::env::join_paths(
+        [tools]
+            .into_iter()
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    )?;
     let log = work.join(format!("dde-{driver}.log"));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut make = Command::new("make");
     make.arg("-f").arg(own.join("linux/Makefile")).arg(format!("-j{jobs}"));
     let overlay = overlay.map(|folder| ("OVERLAY", folder));
-    for (name, value) in
-        [("SOURCE", source), ("OUT", out), ("WORK", work), ("INCLUDE", include), ("LIB", library), ("LWIP", lwip)]
-            .into_iter()
-            .chain(overlay)
+    for (name, value) in [
+        ("SOURCE", source),
+        ("OUT", out),
+        ("WORK", work),
+        ("INCLUDE", include),
+        ("LIB", library),
+        ("LWIP", lwip),
+    ]
+    .into_iter()
+    .chain(overlay)
     {
         let mut word = std::ffi::OsString::from(format!("{name}="));
         word.push(value);
@@ -373,9 +439,18 @@ fn compile(driver: &str, form: &Form, cache: &Cache, folders: &Folders<'_>, loud
     make.stdin(held).stdout(Stdio::piped()).stderr(errors);
     let mut child = make.spawn().context("starting make")?;
     let mut progress = Progress::of(own, driver, form, loud)?;
-    for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
+    for line in child
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines)
+        .map_while(Result::ok)
+    {
         let mut words = line.split_whitespace();
-        if let (Some(verb @ ("CC" | "EMUL" | "LD" | "LINK" | "CONFIG" | "STUBS")), Some(what)) = (words.next(), words.next()) {
+        if let (Some(verb @ ("CC" | "EMUL" | "LD" | "LINK" | "CONFIG" | "STUBS")), Some(what)) =
+            (words.next(), words.next())
+        {
             progress.step(&format!("{verb} {what}"));
         }
     }
@@ -408,7 +483,10 @@ impl Progress {
         let said = (loud && bar.is_hidden()).then(Instant::now);
         if said.is_some() {
             let form = form.variant().map_or_else(String::new, |variant| format!(" ({variant})"));
-            errln!("building dde:{driver}{form}; the first time, the kernel below it is compiled, which takes minutes");
+            errln!(
+                "building dde:{driver}{form}; the first time, the kernel below it is compiled, \
+                which takes minutes"
+            );
         }
         Ok(Self { driver: driver.to_owned(), bar, said })
     }
@@ -428,13 +506,17 @@ fn bar(root: &Path, driver: &str, shown: bool) -> Result<ProgressBar> {
     if !shown {
         return Ok(ProgressBar::hidden());
     }
-    let own = fs::read_to_string(root.join("linux/drivers").join(driver).join("driver.list")).unwrap_or_default();
+    let own = fs::read_to_string(root.join("linux/drivers").join(driver).join("driver.list"))
+        .unwrap_or_default();
     let parts = own.lines().filter_map(|line| line.strip_prefix('@'));
-    let lists = ["core", "pci", "lib", catalogue::class(root, driver)?.folder()].into_iter().chain(parts);
-    let list = |name| fs::read_to_string(root.join("linux/lists").join(name).with_extension("list"));
+    let lists =
+        ["core", "pci", "lib", catalogue::class(root, driver)?.folder()].into_iter().chain(parts);
+    let list =
+        |name| fs::read_to_string(root.join("linux/lists").join(name).with_extension("list"));
     let files = lists.filter_map(|name| list(name).ok()).map(|text| text.lines().count());
     let count = files.sum::<usize>() + own.lines().count();
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}").context("a progress bar")?;
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}")
+        .context("a progress bar")?;
     Ok(ProgressBar::new(count as u64 + 24).with_style(style))
 }
 
@@ -446,7 +528,13 @@ mod tests {
     fn a_path_that_makefiles_would_take_apart_is_refused_with_what_names_another() {
         check_path(Path::new("/home/jos\u{e9}/.cache/ring3/dde_1-2+3"), "RING3_CACHE").unwrap();
         for wrong in ["/a b", "/a:b", "/a$b", "/a#b", "/a%b", "/a'b", "/a;b", "/a\\b"] {
-            assert!(check_path(Path::new(wrong), "name RING3_CACHE").unwrap_err().to_string().contains("RING3_CACHE"), "{wrong}");
+            assert!(
+                check_path(Path::new(wrong), "name RING3_CACHE")
+                    .unwrap_err()
+                    .to_string()
+                    .contains("RING3_CACHE"),
+                "{wrong}"
+            );
         }
     }
 }

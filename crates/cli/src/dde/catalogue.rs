@@ -77,7 +77,8 @@ impl FromStr for Name {
         match text.strip_prefix("dde:") {
             Some(name) if is_name(name) => Ok(Self(name.into())),
             _ => Err(format!(
-                "{text:?} names no hosted driver: dde:e1000e and dde:nvme are such, ring3 dde list has them; ring3's own driver is found without --driver"
+                "{text:?} names no hosted driver: dde:e1000e and dde:nvme are such, ring3 dde list \
+                has them; ring3's own driver is found without --driver"
             )),
         }
     }
@@ -90,9 +91,15 @@ impl Name {
         check(&root, &self.0)?;
         match (class(&root, &self.0)?, wanted) {
             (Class::Block, Class::Net) => bail!("dde:{} drives a disk: ring3 blk check", self.0),
-            (Class::Net, Class::Block) => bail!("dde:{} drives a network card: ring3 net check", self.0),
+            (Class::Net, Class::Block) => {
+                bail!("dde:{} drives a network card: ring3 net check", self.0)
+            }
             (Class::Sound, Class::Net | Class::Block) => {
-                bail!("dde:{} drives a sound card: ring3 dde run {} --device URI --play FILE.wav", self.0, self.0)
+                bail!(
+                    "dde:{} drives a sound card: ring3 dde run {} --device URI --play FILE.wav",
+                    self.0,
+                    self.0
+                )
             }
             _ => Ok(()),
         }
@@ -101,20 +108,25 @@ impl Name {
 
 /// Whether a driver may be called so: a folder, and no path.
 pub fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// The folder `dde` of ring3's source: `$RING3_DDE`, or in a folder above this program, where that may be installed.
+/// The folder `dde` of ring3's source: `$RING3_DDE`, or in a folder above this program, where that
+/// may be installed.
 pub fn root() -> Result<PathBuf> {
     let is_root = |folder: &PathBuf| folder.join("linux/Makefile").is_file();
-    if let Some(named) = std::env::var_os("RING3_DDE").filter(|value| !value.is_empty()).map(PathBuf::from) {
+    if let Some(named) =
+        std::env::var_os("RING3_DDE").filter(|value| !value.is_empty()).map(PathBuf::from)
+    {
         return match is_root(&named) {
             true => Ok(named),
             false => bail!("RING3_DDE={} is not the folder dde of ring3's source", named.display()),
         };
     }
     let program = std::env::current_exe().context("finding this program")?;
-    let places = program.ancestors().flat_map(|folder| [folder.join("dde"), folder.join("share/ring3/dde")]);
+    let places =
+        program.ancestors().flat_map(|folder| [folder.join("dde"), folder.join("share/ring3/dde")]);
     let found = places.into_iter().find(is_root);
     found.context("hosted drivers are built of the folder dde of ring3's source, which is not above this program: name it by RING3_DDE, or put the built program dde-NAME beside this one")
 }
@@ -132,7 +144,8 @@ pub fn check(root: &Path, driver: &str) -> Result<()> {
 pub fn names(root: &Path) -> Result<Vec<String>> {
     let folder = root.join("linux/drivers");
     let entries = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
-    let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     names.sort();
     Ok(names)
 }
@@ -153,13 +166,18 @@ pub fn class(root: &Path, driver: &str) -> Result<Class> {
 /// The first device that `driver` was tried with.
 pub fn device(root: &Path, driver: &str) -> Result<String> {
     let listed = describe(root, driver.to_owned())?;
-    listed.devices.into_iter().next().with_context(|| format!("dde:{driver} was tried with no device: name one by --device"))
+    listed
+        .devices
+        .into_iter()
+        .next()
+        .with_context(|| format!("dde:{driver} was tried with no device: name one by --device"))
 }
 
 /// Lists them.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let root = root()?;
-    let listed = names(&root)?.into_iter().map(|name| describe(&root, name)).collect::<Result<Vec<_>>>()?;
+    let listed =
+        names(&root)?.into_iter().map(|name| describe(&root, name)).collect::<Result<Vec<_>>>()?;
     if args.json {
         outln!("{}", serde_json::to_string(&listed)?);
         return Ok(ExitCode::SUCCESS);
@@ -187,7 +205,9 @@ mod tests {
     fn every_driver_has_files_of_its_own_of_which_is_counted_and_fuzzed_what_was_reached() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dde");
         for name in names(&root).unwrap() {
-            let list = std::fs::read_to_string(root.join("linux/drivers").join(&name).join("driver.list")).unwrap();
+            let list =
+                std::fs::read_to_string(root.join("linux/drivers").join(&name).join("driver.list"))
+                    .unwrap();
             assert!(list.lines().any(|line| line.ends_with(".o")), "{name}: {list}");
         }
     }
@@ -201,7 +221,12 @@ mod tests {
             check(&root, &name).unwrap();
             let listed = describe(&root, name).unwrap();
             assert!(!listed.devices.is_empty());
-            assert!(root.join("linux/lists").join(listed.class.folder()).with_extension("list").is_file());
+            assert!(
+                root.join("linux/lists")
+                    .join(listed.class.folder())
+                    .with_extension("list")
+                    .is_file()
+            );
         }
         assert!(check(&root, "nosuch").unwrap_err().to_string().contains("e1000e"));
     }

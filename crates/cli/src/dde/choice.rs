@@ -1,4 +1,5 @@
-//! `--driver dde:NAME`, of every command that takes a network card: the one place where the name of a driver becomes a device.
+//! `--driver dde:NAME`, of every command that takes a network card: the one place where the name of
+//! a driver becomes a device.
 
 use anyhow::{Result, bail};
 use ring3_backend::Uri;
@@ -9,7 +10,8 @@ use crate::leave::Watch;
 /// Who drives a card.
 #[derive(clap::Args)]
 pub struct Choice {
-    /// Who drives the card: dde:e1000e, a driver of Linux in a process of its own, which is built if need be (ring3 dde list). Usual: ring3's own driver.
+    /// Who drives the card: dde:e1000e, a driver of Linux in a process of its own, which is built
+    /// if need be (ring3 dde list). Usual: ring3's own driver.
     #[arg(long, value_name = "dde:NAME")]
     driver: Option<Name>,
 }
@@ -26,7 +28,8 @@ impl Place {
         &self.device
     }
 
-    /// Has a driver of Linux close the card and end, and says if it does not; what was reached of it, if that was counted.
+    /// Has a driver of Linux close the card and end, and says if it does not; what was reached of
+    /// it, if that was counted.
     pub fn end(self) -> Result<Option<Coverage>> {
         Ok(self.hosted.map(Hosted::end).transpose()?.flatten())
     }
@@ -43,15 +46,25 @@ impl Choice {
         self.driver.as_ref()
     }
 
-    /// `device`, as it is driven: itself, or the card that a driver of Linux serves, which is started now. `chosen` is the option by which the user has said how the card signals, if there is one. A signal that comes
-    /// while the driver starts ends this program; those that come later are held back, for whoever takes them.
+    /// `device`, as it is driven: itself, or the card that a driver of Linux serves, which is
+    /// started now. `chosen` is the option by which the user has said how the card signals, if
+    /// there is one. A signal that comes while the driver starts ends this program; those that come
+    /// later are held back, for whoever takes them.
     pub fn place(&self, device: &Uri, unprotected: bool, chosen: Option<&str>) -> Result<Place> {
         self.place_with(device, unprotected, chosen, &Tools::default())
     }
 
     /// The same; the driver of Linux is looked at with `tools`.
-    pub fn place_with(&self, device: &Uri, unprotected: bool, chosen: Option<&str>, tools: &Tools) -> Result<Place> {
-        let Some(name) = &self.driver else { return Ok(Place { device: device.clone(), hosted: None }) };
+    pub fn place_with(
+        &self,
+        device: &Uri,
+        unprotected: bool,
+        chosen: Option<&str>,
+        tools: &Tools,
+    ) -> Result<Place> {
+        let Some(name) = &self.driver else {
+            return Ok(Place { device: device.clone(), hosted: None });
+        };
         check(name, device, chosen)?;
         let _watch = Watch::start()?;
         let hosted = Hosted::start_with(name, Class::Net, device, unprotected, tools)?;
@@ -63,11 +76,16 @@ impl Choice {
 pub fn check(name: &Name, device: &Uri, chosen: Option<&str>) -> Result<()> {
     if let Some(option) = chosen {
         bail!(
-            "{option} is for ring3's drivers: a driver of Linux chooses itself among what the device has; {device},msix=off has no MSI-X, where the backend has that option"
+            "{option} is for ring3's drivers: a driver of Linux chooses itself among what the \
+            device has; {device},msix=off has no MSI-X, where the backend has that option"
         );
     }
     if device.scheme == "remote" {
-        bail!("{device}: the card has a driver already, the process that serves it: leave --driver dde:{} out", name.0);
+        bail!(
+            "{device}: the card has a driver already, the process that serves it: leave --driver \
+            dde:{} out",
+            name.0
+        );
     }
     Ok(())
 }

@@ -124,11 +124,15 @@ fn find(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What gcov has to say of the file whose object is called `within`: of itself, without the header files that it includes.
+/// What gcov has to say of the file whose object is called `within`: of itself, without the header
+/// files that it includes.
 fn read(counts: &Path, within: &Path) -> Result<Reached> {
     let mut gcov = Command::new("gcov");
-    gcov.args(["--json-format", "--stdout"]).arg(counts).current_dir(counts.parent().unwrap_or(Path::new("/")));
-    let output = gcov.stdin(Stdio::null()).output().context("starting gcov, which comes with gcc")?;
+    gcov.args(["--json-format", "--stdout"])
+        .arg(counts)
+        .current_dir(counts.parent().unwrap_or(Path::new("/")));
+    let output =
+        gcov.stdin(Stdio::null()).output().context("starting gcov, which comes with gcc")?;
     if !output.status.success() {
         bail!("gcov: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
@@ -141,12 +145,20 @@ fn parse(said: &[u8], file: String) -> Result<Reached> {
     let documents = serde_json::Deserializer::from_slice(said).into_iter::<Document>();
     let (mut counts, mut called) = (BTreeMap::new(), BTreeMap::new());
     for document in documents {
-        for part in document?.files.into_iter().filter(|part| Path::new(&part.file).file_name() == name.as_deref()) {
+        for part in document?
+            .files
+            .into_iter()
+            .filter(|part| Path::new(&part.file).file_name() == name.as_deref())
+        {
             for Line { line_number, count } in part.lines {
                 let most: &mut u64 = counts.entry(line_number).or_default();
                 *most = count.max(*most);
             }
-            called.extend(part.functions.into_iter().map(|function| (function.name, function.execution_count)));
+            called.extend(
+                part.functions
+                    .into_iter()
+                    .map(|function| (function.name, function.execution_count)),
+            );
         }
     }
     let sum = Sum {
@@ -169,7 +181,11 @@ impl Sum {
     }
 
     fn row(self, name: &str) -> String {
-        let percent = if self.lines == 0 { 0.0 } else { 100.0 * self.lines_reached as f64 / self.lines as f64 };
+        let percent = if self.lines == 0 {
+            0.0
+        } else {
+            100.0 * self.lines_reached as f64 / self.lines as f64
+        };
         format!(
             "{name:<56} {:>6} of {:>6} lines {percent:>5.1} % {:>5} of {:>5} functions",
             self.lines_reached, self.lines, self.functions_called, self.functions
@@ -178,7 +194,8 @@ impl Sum {
 }
 
 impl Coverage {
-    /// Says it on standard output, as a table or without the lines as JSON, and writes all of it to `path`, unless that is empty: as JSON, or for lcov's programs if it ends in `.info`.
+    /// Says it on standard output, as a table or without the lines as JSON, and writes all of it to
+    /// `path`, unless that is empty: as JSON, or for lcov's programs if it ends in `.info`.
     pub fn tell(&self, path: &Path, json: bool) -> Result<()> {
         if json {
             let mut said = serde_json::to_value(self)?;
@@ -207,7 +224,11 @@ impl Reached {
         let called = self.called.iter().map(|(name, count)| format!("FNDA:{count},{name}\n"));
         let lines = self.counts.iter().map(|(line, count)| format!("DA:{line},{count}\n"));
         let end = format!("LF:{}\nLH:{}\nend_of_record\n", self.sum.lines, self.sum.lines_reached);
-        std::iter::once(format!("TN:\nSF:{}\n", self.file)).chain(called).chain(lines).chain([end]).collect()
+        std::iter::once(format!("TN:\nSF:{}\n", self.file))
+            .chain(called)
+            .chain(lines)
+            .chain([end])
+            .collect()
     }
 }
 
@@ -224,9 +245,14 @@ mod tests {
     #[test]
     fn a_line_is_reached_if_anything_on_it_was_and_header_files_are_not_the_drivers() {
         let reached = parse(SAID.as_bytes(), "drivers/net/a.c".into()).unwrap();
-        assert_eq!(reached.sum, Sum { lines: 2, lines_reached: 1, functions: 2, functions_called: 1 });
+        assert_eq!(
+            reached.sum,
+            Sum { lines: 2, lines_reached: 1, functions: 2, functions_called: 1 }
+        );
         assert_eq!(reached.counts[&7], 3);
-        assert!(reached.trace().contains("SF:drivers/net/a.c\nFNDA:3,f\nFNDA:0,g\nDA:7,3\nDA:9,0\nLF:2\nLH:1\nend_of_record"));
+        assert!(reached.trace().contains(
+            "SF:drivers/net/a.c\nFNDA:3,f\nFNDA:0,g\nDA:7,3\nDA:9,0\nLF:2\nLH:1\nend_of_record"
+        ));
     }
 
     #[test]

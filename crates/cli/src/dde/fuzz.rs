@@ -1,6 +1,8 @@
 //! Fuzzing a driver: AFL++ makes the bytes that its device consists of, AddressSanitizer watches.
 //!
-//! # Shape    A recording of a real device is what the inputs change (`dde/ddekit/fuzz`). Each input runs in a child of the program, which AFL++ ends when it takes too long.
+//! # Shape
+//! A recording of a real device is what the inputs change (`dde/ddekit/fuzz`). Each input runs in a
+//! child of the program, which AFL++ ends when it takes too long.
 //! # Trust    What AFL++ has found is run again, alone, and only what happens again is a finding.
 
 use std::collections::BTreeMap;
@@ -34,19 +36,22 @@ pub struct Args {
     /// What the fuzzer's random numbers begin with.
     #[arg(long)]
     seed: Option<u32>,
-    /// The folder with what was found, which is gone on with if it is there. Usual: dde-fuzz-DRIVER.
+    /// The folder with what was found, which is gone on with if it is there. Usual:
+    /// dde-fuzz-DRIVER.
     #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
     /// Run this input once more, and show what becomes of it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "seconds", "seed", "corpus"])]
     replay: Option<PathBuf>,
-    /// The device that is recorded the first time. Usual: that of QEMU's with which the driver was tried.
+    /// The device that is recorded the first time. Usual: that of QEMU's with which the driver was
+    /// tried.
     #[arg(long, value_name = "URI")]
     device: Option<Uri>,
     /// A folder with changed files of the driver, by their paths in the kernel's source.
     #[arg(long, value_name = "DIR")]
     overlay: Option<PathBuf>,
-    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh source 7.2 fetches. Usual: 6.12.
+    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh
+    /// source 7.2 fetches. Usual: 6.12.
     #[arg(long, value_name = "VERSION")]
     kernel: Option<Kernel>,
     /// Print one JSON object with the result.
@@ -54,7 +59,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Milliseconds that one input may take under the fuzzer, and seconds that it may take alone: what takes longer hangs.
+/// Milliseconds that one input may take under the fuzzer, and seconds that it may take alone: what
+/// takes longer hangs.
 const LIMIT_MS: u32 = 2000;
 const LIMIT: u64 = 20;
 /// Seconds that the device may need to be recorded.
@@ -79,7 +85,8 @@ struct Campaign {
     edges: u64,
     inputs: u64,
     findings: Vec<Found>,
-    /// Inputs of which the fuzzer said that they crash or hang, and that did not when they were run alone.
+    /// Inputs of which the fuzzer said that they crash or hang, and that did not when they were run
+    /// alone.
     unconfirmed: usize,
 }
 
@@ -110,7 +117,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let seeds = corpus.join("seeds");
     fs::create_dir_all(&seeds).with_context(|| format!("creating {}", seeds.display()))?;
     for (name, bytes) in seeds_of() {
-        fs::write(seeds.join(name), bytes).with_context(|| format!("writing {}", seeds.display()))?;
+        fs::write(seeds.join(name), bytes)
+            .with_context(|| format!("writing {}", seeds.display()))?;
     }
     let start = Instant::now();
     fuzz(args, &cache, &target, &corpus)?;
@@ -136,10 +144,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 impl Target {
     fn of(args: &Args) -> Result<Self> {
-        if !matches!(catalogue::class(&catalogue::root()?, &args.driver)?, Class::Net | Class::Block) {
-            bail!("dde:{} drives no network card and no disk: the devices of other classes are not fuzzed yet", args.driver);
+        if !matches!(
+            catalogue::class(&catalogue::root()?, &args.driver)?,
+            Class::Net | Class::Block
+        ) {
+            bail!(
+                "dde:{} drives no network card and no disk: the devices of other classes are not \
+                fuzzed yet",
+                args.driver
+            );
         }
-        let form = Form { kernel: args.kernel, fuzz: true, overlay: args.overlay.clone(), ..Form::default() };
+        let form = Form {
+            kernel: args.kernel,
+            fuzz: true,
+            overlay: args.overlay.clone(),
+            ..Form::default()
+        };
         let built = build_as(&args.driver, &form, true)?;
         let recording = built.program.with_extension("recording");
         let target = Self { program: built.program, library: built.library, recording };
@@ -149,7 +169,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Has the driver drive a real device, or QEMU's, until its link is up, and keeps what its registers gave.
+    /// Has the driver drive a real device, or QEMU's, until its link is up, and keeps what its
+    /// registers gave.
     fn record(&self, args: &Args) -> Result<()> {
         let device = match &args.device {
             Some(device) => device.to_string(),
@@ -166,27 +187,40 @@ impl Target {
             .arg(folder.path().join("card"))
             .env("LD_LIBRARY_PATH", &built.library);
         command.env("DDEKIT_RECORD", &part).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.spawn().with_context(|| format!("starting {}", built.program.display()))?;
-        // The link comes after the card; some of what a driver does in a quiet second is wanted as well.
-        let served = wait_until(RECORDING, || folder.path().join("card").exists() || matches!(child.try_wait(), Ok(Some(_))));
+        let mut child =
+            command.spawn().with_context(|| format!("starting {}", built.program.display()))?;
+        // The link comes after the card; some of what a driver does in a quiet second is wanted as
+        // well.
+        let served = wait_until(RECORDING, || {
+            folder.path().join("card").exists() || matches!(child.try_wait(), Ok(Some(_)))
+        });
         std::thread::sleep(Duration::from_secs(4));
         let status = end(&mut child)?;
         if !served || !status.success() {
             bail!("{device} could not be recorded: dde:{} has ended ({status})", args.driver);
         }
-        fs::rename(&part, &self.recording).with_context(|| format!("writing {}", self.recording.display()))
+        fs::rename(&part, &self.recording)
+            .with_context(|| format!("writing {}", self.recording.display()))
     }
 
     fn command(&self, input: &Path) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("LD_LIBRARY_PATH", &self.library).arg("--recording").arg(&self.recording).arg("--input").arg(input);
+        command
+            .env("LD_LIBRARY_PATH", &self.library)
+            .arg("--recording")
+            .arg(&self.recording)
+            .arg("--input")
+            .arg(input);
         command
     }
 
     /// One run alone, with all that it has to say.
     fn once(&self, input: &Path) -> Result<Output> {
         let mut command = self.command(input);
-        command.args(["--seconds", &LIMIT.to_string()]).env_remove("ASAN_OPTIONS").stdin(Stdio::null());
+        command
+            .args(["--seconds", &LIMIT.to_string()])
+            .env_remove("ASAN_OPTIONS")
+            .stdin(Stdio::null());
         command.output().with_context(|| format!("starting {}", self.program.display()))
     }
 }
@@ -204,14 +238,18 @@ fn wait_until(limit: Duration, mut until: impl FnMut() -> bool) -> bool {
 
 /// Tells it to end, and waits for that.
 fn end(child: &mut Child) -> Result<std::process::ExitStatus> {
-    let _ = rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::TERM);
+    let _ = rustix::process::kill_process(
+        rustix::process::Pid::from_child(child),
+        rustix::process::Signal::TERM,
+    );
     if !wait_until(Duration::from_secs(20), || matches!(child.try_wait(), Ok(Some(_)))) {
         let _ = child.kill();
     }
     child.wait().context("waiting for a child")
 }
 
-/// What the fuzzer begins with: nothing; interrupts; frames; both with bytes of memory between them. Events are taken from the back, and registers, from the front, are left alone.
+/// What the fuzzer begins with: nothing; interrupts; frames; both with bytes of memory between
+/// them. Events are taken from the back, and registers, from the front, are left alone.
 fn seeds_of() -> [(&'static str, Vec<u8>); 4] {
     let seed = |mut events: Vec<u8>| {
         events.reverse();
@@ -220,9 +258,34 @@ fn seeds_of() -> [(&'static str, Vec<u8>); 4] {
     let interrupts = std::iter::repeat_n([0x80, 0x81, 0x82, 0x04], 40).flatten().collect();
     let frames = std::iter::repeat_n([0x7f, 0xd0, 0x40, 0x00, 0x02], 40).flatten().collect();
     let mixed = (0..60u8)
-        .flat_map(|n| [0x80 | n & 3, 0xd0, 0x40, 0x00, 0xa0 | 7, n & 7, n << 4, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x05])
+        .flat_map(|n| {
+            [
+                0x80 | n & 3,
+                0xd0,
+                0x40,
+                0x00,
+                0xa0 | 7,
+                n & 7,
+                n << 4,
+                0,
+                1,
+                2,
+                3,
+                4,
+                5,
+                6,
+                7,
+                8,
+                0x05,
+            ]
+        })
         .collect();
-    [("quiet", vec![0]), ("interrupts", seed(interrupts)), ("frames", seed(frames)), ("mixed", seed(mixed))]
+    [
+        ("quiet", vec![0]),
+        ("interrupts", seed(interrupts)),
+        ("frames", seed(frames)),
+        ("mixed", seed(mixed)),
+    ]
 }
 
 fn fuzz(args: &Args, cache: &Cache, target: &Target, corpus: &Path) -> Result<()> {
@@ -238,14 +301,27 @@ fn fuzz(args: &Args, cache: &Cache, target: &Target, corpus: &Path) -> Result<()
     if let Some(seed) = args.seed {
         afl.arg("-s").arg(seed.to_string());
     }
-    afl.arg("--").arg(&target.program).arg("--recording").arg(&target.recording).args(["--input", "@@"]);
-    afl.env("AFL_NO_UI", "1").env("AFL_AUTORESUME", "1").env("AFL_SKIP_CPUFREQ", "1").env("AFL_NO_AFFINITY", "1");
-    afl.env("AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES", "1").env("AFL_FORKSRV_INIT_TMOUT", "60000").env("AFL_MAP_SIZE", "65536");
-    // What a driver's program allocates is bounded by its arena; what AddressSanitizer does beside it, here.
+    afl.arg("--")
+        .arg(&target.program)
+        .arg("--recording")
+        .arg(&target.recording)
+        .args(["--input", "@@"]);
+    afl.env("AFL_NO_UI", "1")
+        .env("AFL_AUTORESUME", "1")
+        .env("AFL_SKIP_CPUFREQ", "1")
+        .env("AFL_NO_AFFINITY", "1");
+    afl.env("AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES", "1")
+        .env("AFL_FORKSRV_INIT_TMOUT", "60000")
+        .env("AFL_MAP_SIZE", "65536");
+    // What a driver's program allocates is bounded by its arena; what AddressSanitizer does beside
+    // it, here.
     afl.env("ASAN_OPTIONS", "abort_on_error=1:symbolize=0:detect_leaks=0:hard_rss_limit_mb=1024:detect_stack_use_after_return=0");
     let log = corpus.join("afl.log");
     let file = fs::File::create(&log).with_context(|| format!("writing {}", log.display()))?;
-    afl.env("LD_LIBRARY_PATH", &target.library).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    afl.env("LD_LIBRARY_PATH", &target.library)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file);
     let signals = Signals::take().context("taking signals")?;
     let mut child = afl.spawn().context("starting afl-fuzz")?;
     let mut said = Instant::now();
@@ -287,13 +363,17 @@ fn stats(corpus: &Path) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
 }
 
-/// Runs alone what the fuzzer says crashes or hangs: the findings, each with one input, and how many inputs did nothing.
+/// Runs alone what the fuzzer says crashes or hangs: the findings, each with one input, and how
+/// many inputs did nothing.
 fn confirm(target: &Target, corpus: &Path) -> Result<(Vec<Found>, usize)> {
     let mut inputs = Vec::new();
     for kind in ["crashes", "hangs"] {
         let folder = corpus.join("afl/default").join(kind);
-        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        inputs.extend(entries.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("id:"))));
+        let entries =
+            fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        inputs.extend(entries.filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("id:"))
+        }));
     }
     inputs.sort();
     let (mut found, mut unconfirmed) = (BTreeMap::<Finding, Vec<PathBuf>>::new(), 0);
@@ -306,8 +386,10 @@ fn confirm(target: &Target, corpus: &Path) -> Result<(Vec<Found>, usize)> {
     let kept = corpus.join("findings");
     fs::create_dir_all(&kept).with_context(|| format!("creating {}", kept.display()))?;
     let named = found.into_iter().map(|(finding, inputs)| -> Result<Found> {
-        let example =
-            kept.join(format!("{}-{}", finding.what, finding.place).replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"));
+        let example = kept.join(
+            format!("{}-{}", finding.what, finding.place)
+                .replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"),
+        );
         fs::copy(&inputs[0], &example).with_context(|| format!("writing {}", example.display()))?;
         Ok(Found { finding, inputs: inputs.len(), example })
     });
@@ -324,13 +406,16 @@ fn finding(output: &Output) -> Option<Finding> {
     let what = match (output.status.code(), output.status.signal()) {
         (Some(0), _) => return None,
         (Some(HANGS), _) => "hang".into(),
-        (Some(REPORTED), _) => said
-            .lines()
-            .find_map(|line| line.split_once("AddressSanitizer: "))
-            .map_or_else(|| "AddressSanitizer".into(), |(_, rest)| rest.split([' ', ':']).next().unwrap_or("").to_owned()),
-        (_, Some(_)) => {
-            said.lines().find(|line| line.contains("panics") || line.starts_with("dde:")).map_or_else(|| "abort".into(), shorten)
+        (Some(REPORTED), _) => {
+            said.lines().find_map(|line| line.split_once("AddressSanitizer: ")).map_or_else(
+                || "AddressSanitizer".into(),
+                |(_, rest)| rest.split([' ', ':']).next().unwrap_or("").to_owned(),
+            )
         }
+        (_, Some(_)) => said
+            .lines()
+            .find(|line| line.contains("panics") || line.starts_with("dde:"))
+            .map_or_else(|| "abort".into(), shorten),
         (code, None) => format!("exit {}", code.unwrap_or(-1)),
     };
     Some(Finding { what, place: place(&said) })
@@ -339,10 +424,15 @@ fn finding(output: &Output) -> Option<Finding> {
 /// Without addresses and lengths, which differ from input to input.
 fn shorten(line: &str) -> String {
     let kept: String = line.chars().take(60).collect();
-    kept.split(|letter: char| letter.is_ascii_digit()).next().unwrap_or("").trim_end_matches([' ', ':', '0', 'x']).to_owned()
+    kept.split(|letter: char| letter.is_ascii_digit())
+        .next()
+        .unwrap_or("")
+        .trim_end_matches([' ', ':', '0', 'x'])
+        .to_owned()
 }
 
-/// The first frame of a stack that is the driver's: below `drivers/`, and not the bus's or the model's.
+/// The first frame of a stack that is the driver's: below `drivers/`, and not the bus's or the
+/// model's.
 fn place(said: &str) -> String {
     let frame = |line: &str| {
         let (_, rest) = line.trim_start().strip_prefix('#')?.split_once(" in ")?;
@@ -375,7 +465,10 @@ fn replay(target: &Target, input: &Path) -> Result<ExitCode> {
 
 fn show(result: &Campaign) {
     let Campaign { driver, kernel, runs, seconds, edges, inputs, findings, unconfirmed } = result;
-    outln!("dde:{driver} of Linux {kernel}: {runs} inputs run in {seconds} s, {inputs} kept, {edges} edges");
+    outln!(
+        "dde:{driver} of Linux {kernel}: {runs} inputs run in {seconds} s, {inputs} kept, {edges} \
+        edges"
+    );
     for Found { finding: Finding { what, place }, inputs, example } in findings {
         outln!("{what}: {place}");
         outln!("    {inputs} inputs; ring3 dde fuzz {driver} --replay {}", example.display());
@@ -420,7 +513,10 @@ mod tests {
     #[test]
     fn panics_that_differ_in_numbers_are_one() {
         let of = |line: &str| finding(&ended(6, line)).unwrap().what;
-        assert_eq!(of("Linux panics: skb_over_panic: text:0x12 len:9"), of("Linux panics: skb_over_panic: text:0x77 len:8"));
+        assert_eq!(
+            of("Linux panics: skb_over_panic: text:0x12 len:9"),
+            of("Linux panics: skb_over_panic: text:0x77 len:8")
+        );
     }
 
     #[test]

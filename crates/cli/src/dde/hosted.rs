@@ -28,7 +28,8 @@ const FAREWELL: Duration = Duration::from_secs(12);
 /// The name of its socket, in a folder of its own.
 const SOCKET: &str = "device";
 
-/// A driver of Linux that drives a card or a disk. It ends when this is dropped, or when a signal ends this program.
+/// A driver of Linux that drives a card or a disk. It ends when this is dropped, or when a signal
+/// ends this program.
 pub struct Hosted {
     process: Kept<Process>,
     device: Uri,
@@ -53,7 +54,12 @@ struct Said {
 }
 
 /// What starts the driver, and where it counts if it does.
-fn command(name: &Name, class: Option<Class>, tools: &Tools, alone: bool) -> Result<(Command, Option<Counts>)> {
+fn command(
+    name: &Name,
+    class: Option<Class>,
+    tools: &Tools,
+    alone: bool,
+) -> Result<(Command, Option<Counts>)> {
     let program = Program::with(name, class, tools)?;
     let mut command = program.command(tools, alone);
     let counts = tools.coverage().map(|_| Counts::of(&name.0, program.path())).transpose()?;
@@ -68,29 +74,40 @@ fn add_arguments(command: &mut Command, device: &Uri, unprotected: bool) {
     }
 }
 
-/// A replay needs nobody who uses what the driver drives: what its users have asked for is in the recording.
+/// A replay needs nobody who uses what the driver drives: what its users have asked for is in the
+/// recording.
 fn refuse_replay(device: &Uri) -> Result<()> {
     ensure!(
         device.scheme != "replay",
-        "{device}: what a driver of Linux's users have asked for is in its recording, so that nobody else can use the device: ring3 replay {} goes through it",
+        "{device}: what a driver of Linux's users have asked for is in its recording, so that \
+        nobody else can use the device: ring3 replay {} goes through it",
         device.target
     );
     Ok(())
 }
 
 impl Hosted {
-    /// Builds the driver of `class` if need be, starts it for `device`, and waits until it is served, and until a card's link is up.
+    /// Builds the driver of `class` if need be, starts it for `device`, and waits until it is
+    /// served, and until a card's link is up.
     pub fn start(name: &Name, class: Class, device: &Uri, unprotected: bool) -> Result<Self> {
         Self::start_with(name, class, device, unprotected, &Tools::default())
     }
 
     /// The same, looked at with `tools`.
-    pub fn start_with(name: &Name, class: Class, device: &Uri, unprotected: bool, tools: &Tools) -> Result<Self> {
+    pub fn start_with(
+        name: &Name,
+        class: Class,
+        device: &Uri,
+        unprotected: bool,
+        tools: &Tools,
+    ) -> Result<Self> {
         refuse_replay(device)?;
         let (mut command, counts) = command(name, Some(class), tools, true)?;
         let folder = tempfile::tempdir().context("creating a folder for a socket")?;
         let socket = folder.path().join(SOCKET);
-        let served = format!("remote:{}", socket.display()).parse().context("the name of the hosted device")?;
+        let served = format!("remote:{}", socket.display())
+            .parse()
+            .context("the name of the hosted device")?;
         add_arguments(&mut command, device, unprotected);
         command.arg("--socket").arg(&socket);
         // gdb is the driver's parent then, and ends it.
@@ -99,9 +116,12 @@ impl Hosted {
             command.arg("--with-parent").arg(std::process::id().to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // A terminal's signals are for this program, which closes the card when nobody uses it any more.
-        let mut child =
-            command.process_group(0).spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
+        // A terminal's signals are for this program, which closes the card when nobody uses it any
+        // more.
+        let mut child = command
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("starting {}", command.get_program().display()))?;
         let lines = child.stdout.take().map(BufReader::new);
         let process = Kept::new(Process { child, _folder: folder });
         let (sender, said) = channel();
@@ -121,7 +141,11 @@ impl Hosted {
         });
         let patience = if tools.is_slow() { LONG_PATIENCE } else { PATIENCE };
         // One that is recorded ends itself after 50 seconds.
-        let farewell = if tools.is_slow() || device.options.contains_key("record") { PATIENCE } else { FAREWELL };
+        let farewell = if tools.is_slow() || device.options.contains_key("record") {
+            PATIENCE
+        } else {
+            FAREWELL
+        };
         let mut hosted = Self { process, device: served, said, patience, farewell, counts };
         hosted.wait(|said| said.served, name, "to probe the device")?;
         if class == Class::Net {
@@ -137,8 +161,12 @@ impl Hosted {
             match self.said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(said) if until(&said) => return Ok(()),
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => bail!("dde:{} has needed more than {patience:?} {what}", name.0),
-                Err(RecvTimeoutError::Disconnected) => bail!("dde:{} has ended{}; what it said is above", name.0, self.status()),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("dde:{} has needed more than {patience:?} {what}", name.0)
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("dde:{} has ended{}; what it said is above", name.0, self.status())
+                }
             }
         }
     }
@@ -169,8 +197,11 @@ impl Process {
         let mut told = false;
         while Instant::now() < deadline {
             match self.child.try_wait().context("waiting for the driver")? {
-                // By itself or at the signal: one that is just ending by itself cannot be told from the other.
-                Some(status) if is_wrong(status) => bail!("the hosted driver has ended ({status}); what it said is above"),
+                // By itself or at the signal: one that is just ending by itself cannot be told from
+                // the other.
+                Some(status) if is_wrong(status) => {
+                    bail!("the hosted driver has ended ({status}); what it said is above")
+                }
                 Some(_) => return Ok(()),
                 None if told => std::thread::sleep(Duration::from_millis(5)),
                 None => {
@@ -208,7 +239,9 @@ fn is_wrong(status: ExitStatus) -> bool {
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let (mut command, counts) = command(&Name(args.driver.clone()), None, &args.tools, false)?;
     add_arguments(&mut command, &args.device, args.unprotected);
-    for (option, wanted) in [("--verbose", args.verbose), ("--reflect", args.reflect), ("--no-msix", args.no_msix)] {
+    for (option, wanted) in
+        [("--verbose", args.verbose), ("--reflect", args.reflect), ("--no-msix", args.no_msix)]
+    {
         if wanted {
             command.arg(option);
         }
@@ -235,15 +268,20 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     log::flush(log::LAST_LINES);
     let (Some(counts), Some(path)) = (counts, args.tools.coverage()) else {
-        return Err(command.exec()).with_context(|| format!("starting {}", command.get_program().display()));
+        return Err(command.exec())
+            .with_context(|| format!("starting {}", command.get_program().display()));
     };
     let signals = Signals::take().context("taking signals")?;
-    let mut child = command.spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
+    let mut child =
+        command.spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
     let status = loop {
         match child.try_wait().context("waiting for the driver")? {
             Some(status) => break status,
             None if signals.wishes() != Wishes::default() => {
-                let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM);
+                let _ = rustix::process::kill_process(
+                    rustix::process::Pid::from_child(&child),
+                    rustix::process::Signal::TERM,
+                );
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -32,7 +32,9 @@ impl FromStr for Kernel {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = KERNELS.into_iter().find(|&version| version == text);
-        found.map(Self).ok_or_else(|| format!("drivers are hosted of Linux {}", KERNELS.join(" and ")))
+        found
+            .map(Self)
+            .ok_or_else(|| format!("drivers are hosted of Linux {}", KERNELS.join(" and ")))
     }
 }
 
@@ -49,18 +51,25 @@ impl Kernel {
 
     /// Refuses one whose source is not there; that of the usual one is fetched before.
     pub fn check(self, cache: &Cache) -> Result<()> {
-        // What drivers are compiled for, which sources that were fetched for something else may lack.
+        // What drivers are compiled for, which sources that were fetched for something else may
+        // lack.
         let architecture = self.source(cache).join("arch/um/Kconfig");
         match architecture.is_file() && self.release(cache).is_file() {
             true => Ok(()),
-            false => bail!("the source of Linux {self} is not in {}: lab/setup.sh source {self}", cache.root().display()),
+            false => bail!(
+                "the source of Linux {self} is not in {}: lab/setup.sh source {self}",
+                cache.root().display()
+            ),
         }
     }
 
     /// The version to the last number.
     pub fn full_version(self, cache: &Cache) -> Result<String> {
         let path = self.release(cache);
-        Ok(fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?.trim().into())
+        Ok(fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?
+            .trim()
+            .into())
     }
 }
 

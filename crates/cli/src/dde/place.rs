@@ -7,8 +7,8 @@
 //! fresh clone too, compiles what it has otherwise than the one before, and nothing else.
 //!
 //! # Limits
-//! A program is that of the tree that has built it last. Who uses two trees that differ, at the same
-//! time, may start the program of the other one.
+//! A program is that of the tree that has built it last. Who uses two trees that differ, at the
+//! same time, may start the program of the other one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -53,8 +53,8 @@ fn make(all: &Path, name: &str) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Takes away what nobody has used for long: of another compiler, or of another release. What cannot
-/// be taken away stays: it harms nobody.
+/// Takes away what nobody has used for long: of another compiler, or of another release. What
+/// cannot be taken away stays: it harms nobody.
 fn sweep(all: &Path, now: SystemTime) {
     for place in folders(all) {
         if is_old(&place, now) && !is_in_use(&place) {
@@ -69,12 +69,17 @@ fn is_old(place: &Path, now: SystemTime) -> bool {
 }
 
 fn is_in_use(place: &Path) -> bool {
-    folders(place).iter().any(|class| File::open(class.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_err()))
+    folders(place)
+        .iter()
+        .any(|class| File::open(class.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_err()))
 }
 
 fn folders(of: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(of) else { return Vec::new() };
-    entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(|path| path.is_dir()).collect()
+    entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.is_dir())
+        .collect()
 }
 
 /// Makes the folder `to` have the files of `from`, and no others.

@@ -1,4 +1,5 @@
-//! The program of a hosted driver: one that was put beside this program, where drivers cannot be built, or one that is built now.
+//! The program of a hosted driver: one that was put beside this program, where drivers cannot be
+//! built, or one that is built now.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +25,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// That of a driver, built if nobody has put it there and it was not built before: of what is built, one of another class than the `wanted` is refused.
+    /// That of a driver, built if nobody has put it there and it was not built before: of what is
+    /// built, one of another class than the `wanted` is refused.
     pub fn of(Name(driver): &Name, wanted: Option<Class>) -> Result<Self> {
         let own = std::env::current_exe().context("finding this program")?;
         if let Some(path) = installed(own.parent().unwrap_or(Path::new("/")), driver) {
@@ -50,10 +52,14 @@ impl Program {
     pub fn enter(&self, guest: Guest) -> Result<Guest> {
         let beside = || {
             let folder = self.path.parent().unwrap_or(Path::new("/"));
-            LIBRARIES.map(|place| folder.join(place)).into_iter().find(|folder| folder.join(build::SONAME).is_file())
+            LIBRARIES
+                .map(|place| folder.join(place))
+                .into_iter()
+                .find(|folder| folder.join(build::SONAME).is_file())
         };
         let library = self.library.clone().or_else(beside);
-        let library = library.with_context(|| format!("{} is not near {}", build::SONAME, self.path.display()))?;
+        let library = library
+            .with_context(|| format!("{} is not near {}", build::SONAME, self.path.display()))?;
         let has_it = guest.libraries.contains(&library);
         Ok(if has_it { guest } else { guest.libraries(&library) }.program(&self.path))
     }
@@ -97,12 +103,16 @@ mod tests {
     #[test]
     fn a_driver_that_lies_beside_the_program_goes_into_a_guest_with_the_library_near_it_once() {
         let folder = tempfile::tempdir().unwrap();
-        let program = |name: &str| Program { path: folder.path().join("lib/ring3").join(name), library: None };
+        let program = |name: &str| Program {
+            path: folder.path().join("lib/ring3").join(name),
+            library: None,
+        };
         let error = program("dde-a").enter(Guest::new("g")).err().unwrap().to_string();
         assert!(error.contains(&format!("{} is not near", build::SONAME)), "{error}");
         std::fs::create_dir_all(folder.path().join("lib/ring3")).unwrap();
         std::fs::write(folder.path().join("lib").join(build::SONAME), "").unwrap();
-        let guest = program("dde-b").enter(program("dde-a").enter(Guest::new("g")).unwrap()).unwrap();
+        let guest =
+            program("dde-b").enter(program("dde-a").enter(Guest::new("g")).unwrap()).unwrap();
         assert_eq!((guest.programs.len(), guest.libraries.len()), (2, 1));
         assert!(guest.libraries[0].join(build::SONAME).is_file());
     }

@@ -1,4 +1,5 @@
-//! What a developer looks at a hosted driver with: a debugger, checkers of memory, a profiler, and counts of what was reached.
+//! What a developer looks at a hosted driver with: a debugger, checkers of memory, a profiler, and
+//! counts of what was reached.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,13 +14,16 @@ use super::kernel::Kernel;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "To look at the driver")]
 pub struct Tools {
-    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh source 7.2 fetches. Usual: 6.12.
+    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh
+    /// source 7.2 fetches. Usual: 6.12.
     #[arg(long, requires = "driver", value_name = "VERSION")]
     kernel: Option<Kernel>,
-    /// Start it under gdb, with the kernel's source; what follows -- goes to gdb: --gdb -- -batch -ex 'break e1000_probe' -ex run -ex bt
+    /// Start it under gdb, with the kernel's source; what follows -- goes to gdb: --gdb -- -batch
+    /// -ex 'break e1000_probe' -ex run -ex bt
     #[arg(long, requires = "driver", conflicts_with_all = ["valgrind", "callgrind"])]
     gdb: bool,
-    /// Have AddressSanitizer watch the driver and the kernel below it; the first time, all of it is compiled once more.
+    /// Have AddressSanitizer watch the driver and the kernel below it; the first time, all of it is
+    /// compiled once more.
     #[arg(long, requires = "driver", conflicts_with_all = ["valgrind", "callgrind", "coverage"])]
     asan: bool,
     /// Start it under valgrind's memcheck, which knows the kernel's objects, pages and stacks.
@@ -28,10 +32,12 @@ pub struct Tools {
     /// Count its instructions under callgrind, into FILE.
     #[arg(long, requires = "driver", value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "callgrind.out.dde")]
     callgrind: Option<PathBuf>,
-    /// Count which lines of the driver's own files are reached: a table when it has ended, and all of it in FILE as JSON.
+    /// Count which lines of the driver's own files are reached: a table when it has ended, and all
+    /// of it in FILE as JSON.
     #[arg(long, requires = "driver", value_name = "FILE", num_args = 0..=1, require_equals = true)]
     coverage: Option<Option<PathBuf>>,
-    /// A folder with changed files of the driver, by their paths in the kernel's source, that are compiled in the place of its own.
+    /// A folder with changed files of the driver, by their paths in the kernel's source, that are
+    /// compiled in the place of its own.
     #[arg(long, requires = "driver", value_name = "DIR")]
     overlay: Option<PathBuf>,
     /// What gdb is told.
@@ -57,10 +63,15 @@ impl Tools {
 
     /// Whether a program that is there already is none of these.
     pub fn wants_a_build(&self) -> bool {
-        self.kernel.is_some() || self.asan || self.valgrind || self.coverage.is_some() || self.overlay.is_some()
+        self.kernel.is_some()
+            || self.asan
+            || self.valgrind
+            || self.coverage.is_some()
+            || self.overlay.is_some()
     }
 
-    /// Whether the driver's lines are counted, and the file that gets all of it: an empty path is none.
+    /// Whether the driver's lines are counted, and the file that gets all of it: an empty path is
+    /// none.
     pub fn coverage(&self) -> Option<&Path> {
         self.coverage.as_ref().map(|file| file.as_deref().unwrap_or(Path::new("")))
     }
@@ -77,9 +88,13 @@ impl Tools {
 
     /// Refuses what is not installed.
     pub fn check(&self) -> Result<()> {
-        let wanted =
-            [("gdb", self.gdb), ("valgrind", self.valgrind || self.callgrind.is_some()), ("gcov", self.coverage.is_some())];
-        let missing = wanted.into_iter().find(|(program, wanted)| *wanted && !is_installed(program));
+        let wanted = [
+            ("gdb", self.gdb),
+            ("valgrind", self.valgrind || self.callgrind.is_some()),
+            ("gcov", self.coverage.is_some()),
+        ];
+        let missing =
+            wanted.into_iter().find(|(program, wanted)| *wanted && !is_installed(program));
         if let Some((program, _)) = missing {
             let package = if program == "gcov" { "gcc" } else { program };
             bail!("{program} is not installed: as root, apt-get install {package}");
@@ -87,7 +102,8 @@ impl Tools {
         Ok(())
     }
 
-    /// What starts `program`; the driver's own arguments come after. With `alone`, nobody is there to talk to gdb.
+    /// What starts `program`; the driver's own arguments come after. With `alone`, nobody is there
+    /// to talk to gdb.
     pub fn command(&self, program: &Path, alone: bool) -> Command {
         if self.gdb {
             let mut gdb = Command::new("gdb");
@@ -170,9 +186,14 @@ mod tests {
     #[test]
     fn gdb_gets_what_it_is_told_and_shows_a_crash_where_nobody_tells_it() {
         let told = tools(&["--gdb", "--", "-batch", "-ex", "run"]).unwrap();
-        assert!(words(&told.command(Path::new("/dde"), true)).ends_with("-batch -ex run --args /dde"));
+        assert!(
+            words(&told.command(Path::new("/dde"), true)).ends_with("-batch -ex run --args /dde")
+        );
         let alone = tools(&["--gdb"]).unwrap();
-        assert!(words(&alone.command(Path::new("/dde"), true)).ends_with("-batch -ex run -ex bt --args /dde"));
+        assert!(
+            words(&alone.command(Path::new("/dde"), true))
+                .ends_with("-batch -ex run -ex bt --args /dde")
+        );
         assert!(!words(&alone.command(Path::new("/dde"), false)).contains("-batch"));
     }
 

@@ -86,9 +86,12 @@ sed -n 's/^ *"\([rt]x_\(packets\|bytes\|dropped\)\)": \([0-9]*\),*/\1 \3/p' /tmp
 /// The guest with its cards and steps.
 pub fn guest(guest: Guest, kernel: &str) -> Guest {
     let card = |id: &str| Device { netdev: Some("hub".into()), ..Device::new(id, "e1000e") };
-    let mut guest = guest.device(card("kernel")).device(card("ring3").bound("vfio-pci")).device(card("peer"));
+    let mut guest =
+        guest.device(card("kernel")).device(card("ring3").bound("vfio-pci")).device(card("peer"));
     guest.kernel = kernel.into();
     guest.modules = ["e1000e", "vfio_iommu_type1", "tun", "vhost_net"].map(Into::into).to_vec();
     guest.time_limit = TIME_LIMIT;
-    STEPS.iter().fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}{script}")))
+    STEPS
+        .iter()
+        .fold(guest, |guest, (name, script)| guest.step(name, &format!("{PRELUDE}{script}")))
 }

@@ -1,4 +1,5 @@
-//! A model with its claim, and the application of its disk: what outlives the drivers of a campaign.
+//! A model with its claim, and the application of its disk: what outlives the drivers of a
+//! campaign.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,13 +32,15 @@ pub struct Bench {
     pub application: Application,
     pub plan: FaultPlan,
     pub complaints: Complaints,
-    /// For how long its application has waited for a driver, if the last one is dead: until its device was fenced.
+    /// For how long its application has waited for a driver, if the last one is dead: until its
+    /// device was fenced.
     pub waited: Option<Duration>,
     /// Faults whose driver nobody has followed yet.
     pub pending: Vec<Spec>,
     /// The last fault of a kind that may make wrong blocks, wherever they are.
     pub doubt: Option<Spec>,
-    /// The device may have lied to the driver that serves now, too: ring3d has started it before the fault of the last one was over.
+    /// The device may have lied to the driver that serves now, too: ring3d has started it before
+    /// the fault of the last one was over.
     pub spilled: bool,
     _server: Running,
 }

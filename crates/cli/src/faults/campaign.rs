@@ -34,20 +34,38 @@ pub struct Campaign {
 
 impl Campaign {
     /// `new`, or what of it is already in the file at `path`; `lanes` faults at a time.
-    pub fn new(new: Report, shard: Shard, lanes: usize, ring3d: usize, path: Option<PathBuf>) -> Result<Self> {
+    pub fn new(
+        new: Report,
+        shard: Shard,
+        lanes: usize,
+        ring3d: usize,
+        path: Option<PathBuf>,
+    ) -> Result<Self> {
         let mut report = resumed(new, shard.number, path.as_deref())?;
         let done = report.done.entry(shard.number).or_insert_with(|| vec![0; lanes]);
         let lanes = done.len();
-        let symbols = Symbols::read(&std::env::current_exe()?, DRIVER).context("reading this program's symbols")?;
+        let symbols = Symbols::read(&std::env::current_exe()?, DRIVER)
+            .context("reading this program's symbols")?;
         ensure!(
             symbols.bytes() > 0,
-            "this program has no symbols, so that no fault of a driver's code can be placed: do not strip it"
+            "this program has no symbols, so that no fault of a driver's code can be placed: do \
+            not strip it"
         );
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
-        ctrlc::set_handler(move || flag.store(true, Ordering::Release)).context("taking signals")?;
+        ctrlc::set_handler(move || flag.store(true, Ordering::Release))
+            .context("taking signals")?;
         let bar = progress_bar(report.count / report.shards, report.injected());
-        Ok(Self { shard, lanes, ring3d, path, report: Mutex::new((report, Instant::now())), symbols, stop, bar })
+        Ok(Self {
+            shard,
+            lanes,
+            ring3d,
+            path,
+            report: Mutex::new((report, Instant::now())),
+            symbols,
+            stop,
+            bar,
+        })
     }
 
     /// Injects what was not yet injected; also says whether somebody has interrupted it.
@@ -61,7 +79,12 @@ impl Campaign {
                 })
             };
             let lanes: Vec<_> = (0..self.lanes).map(start).collect();
-            lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane has ended")))).collect()
+            lanes
+                .into_iter()
+                .map(|lane| {
+                    lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane has ended")))
+                })
+                .collect()
         });
         self.bar.finish_and_clear();
         self.keep(true)?;
@@ -95,7 +118,8 @@ impl Campaign {
         let (name, supervised) = (format!("lane{lane}"), is_supervised(lane, self.ring3d));
         let mut disks = Disks::new(seed ^ lane as u64, folder, name, &self.symbols, supervised);
         loop {
-            let index = (done * self.lanes as u64 + lane as u64) * self.shard.of + (self.shard.number - 1);
+            let index =
+                (done * self.lanes as u64 + lane as u64) * self.shard.of + (self.shard.number - 1);
             let over = index >= count || self.stop.load(Ordering::Acquire);
             let mut part = Report::default();
             if over {
@@ -131,7 +155,8 @@ pub fn resumed(new: Report, shard: u64, path: Option<&Path>) -> Result<Report> {
     let old = Report::read(path)?;
     ensure!(
         old.is_of(&new) && old.done.keys().eq([&shard]),
-        "{} is of another campaign or part: say another file, or the same seed, count, kind, shard, guest and drivers",
+        "{} is of another campaign or part: say another file, or the same seed, count, kind, \
+        shard, guest and drivers",
         path.display()
     );
     Ok(old)
@@ -140,7 +165,8 @@ pub fn resumed(new: Report, shard: u64, path: Option<&Path>) -> Result<Report> {
 /// How far a campaign of `count` faults is, and how long it will take.
 pub fn progress_bar(count: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::new(count);
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} faults, {elapsed} left {eta}");
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos} of {len} faults, {elapsed} left {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_position(done);
     bar.enable_steady_tick(Duration::from_millis(500));

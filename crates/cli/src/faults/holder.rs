@@ -35,8 +35,11 @@ impl Holder {
         let uri: Uri = device.parse()?;
         let below = Driver::dma_limit(ring3_backend::class_of(&uri), None);
         let claim = claim(&uri, OpenOptions { arena: ARENA, below, ..OpenOptions::default() })?;
-        let manifest = Driver::of_function(claim.ids(), claim.class()).map(|driver| driver.manifest);
-        let quiesce = manifest.map_or(Ok(None), Quiesce::from_manifest).map_err(|error| anyhow!("{error}"))?;
+        let manifest =
+            Driver::of_function(claim.ids(), claim.class()).map(|driver| driver.manifest);
+        let quiesce = manifest
+            .map_or(Ok(None), Quiesce::from_manifest)
+            .map_err(|error| anyhow!("{error}"))?;
         Ok(Self { claim, quiesce, log: place.file("log") })
     }
 
@@ -45,14 +48,24 @@ impl Holder {
         let (wire, end) = Wire::pair().context("making a socket for an application")?;
         let segment = Segment::create(1).context("making a stats segment")?;
         let lease: Lease = self.claim.lease()?;
-        let program = std::env::current_exe().context("finding this program, which is the driver, too")?;
+        let program =
+            std::env::current_exe().context("finding this program, which is the driver, too")?;
         let mut command = Command::new(program);
         command.args(["faults", "--live"]).arg(serde_json::to_string(orders)?);
-        command.stdin(OwnedFd::from(lease)).stdout(end).stderr(File::create(&self.log).context("making a driver's log")?);
-        let parent_fd = segment.as_fd().try_clone_to_owned().context("copying the stats segment")?;
+        command
+            .stdin(OwnedFd::from(lease))
+            .stdout(end)
+            .stderr(File::create(&self.log).context("making a driver's log")?);
+        let parent_fd =
+            segment.as_fd().try_clone_to_owned().context("copying the stats segment")?;
         command.fd_mappings(vec![FdMapping { parent_fd, child_fd: 3 }])?;
-        // In a group of its own, so that control-C ends the campaign and not a driver first; a signal that kills leaves no file.
-        let child = command.process_group(0).env("RUST_BACKTRACE", "0").spawn().context("starting a driver")?;
+        // In a group of its own, so that control-C ends the campaign and not a driver first; a
+        // signal that kills leaves no file.
+        let child = command
+            .process_group(0)
+            .env("RUST_BACKTRACE", "0")
+            .spawn()
+            .context("starting a driver")?;
         Ok((Life { child, segment }, wire))
     }
 

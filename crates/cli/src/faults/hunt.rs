@@ -1,4 +1,5 @@
-//! Thousands of devices that lie, each to a driver in this process, and of drivers that were left damaged state: who panics, who hangs, who says that wrong data are right.
+//! Thousands of devices that lie, each to a driver in this process, and of drivers that were left
+//! damaged state: who panics, who hangs, who says that wrong data are right.
 
 pub mod saved;
 
@@ -20,12 +21,15 @@ use super::lone::{self, Load};
 
 /// Requests of each.
 pub const REQUESTS: u64 = 96;
-/// Accesses and commands among which the first that goes wrong lies, of one in two; of the others it is among those of the start.
+/// Accesses and commands among which the first that goes wrong lies, of one in two; of the others
+/// it is among those of the start.
 const SPREAD: u64 = 400;
 const START: u64 = 60;
-/// A driver without an end for so long is left; its own time-outs are longer, and are tested elsewhere.
+/// A driver without an end for so long is left; its own time-outs are longer, and are tested
+/// elsewhere.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A life that takes so long is said. The longest time-out that a driver has by itself is 30 s, and it tries again.
+/// A life that takes so long is said. The longest time-out that a driver has by itself is 30 s, and
+/// it tries again.
 const LONG: Duration = Duration::from_secs(20);
 /// A life that takes so long does not end any more.
 const ENDLESS: Duration = Duration::from_secs(600);
@@ -64,7 +68,9 @@ pub struct Args {
     /// Each follows from this number and its own.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// This kind only: registers, dma, device; saved for damaged state of a driver that has left its device to the next one, killed for what one has recorded by which the next adopts its device. The first three by turns unless it is said.
+    /// This kind only: registers, dma, device; saved for damaged state of a driver that has left
+    /// its device to the next one, killed for what one has recorded by which the next adopts its
+    /// device. The first three by turns unless it is said.
     #[arg(long)]
     only: Option<Bait>,
     /// Drivers at the same time: most of them wait.
@@ -81,7 +87,8 @@ pub fn device(seed: u64, index: u64, only: Option<Kind>) -> Result<(Spec, Uri)> 
         .unwrap_or(KINDS[(Spec::of(seed, index, Some(Kind::Dma)).word(7) % 3) as usize]);
     let spec = Spec::of(seed, index, Some(kind));
     let spread = if spec.word(8).is_multiple_of(2) { START } else { SPREAD };
-    let option = rules::option(&spec, spread).context("only registers, dma and device are a device's doing")?;
+    let option = rules::option(&spec, spread)
+        .context("only registers, dma and device are a device's doing")?;
     Ok((spec, shape(&spec, &format!(",{option}")).parse()?))
 }
 
@@ -102,9 +109,13 @@ fn shape(spec: &Spec, options: &str) -> String {
             "sim:ahci,ports=1,msi=off,lba48=off",
             "sim:ahci,ports=1,block=4096,depth=12",
         ],
-        Model::Ide => {
-            &["sim:ide", "sim:ide,chip=cmd646", "sim:ide,chip=piix3,disks=2", "sim:ide,dma=off", "sim:ide,lba48=off,multiple=1"]
-        }
+        Model::Ide => &[
+            "sim:ide",
+            "sim:ide,chip=cmd646",
+            "sim:ide,chip=piix3,disks=2",
+            "sim:ide,dma=off",
+            "sim:ide,lba48=off,multiple=1",
+        ],
         Model::Virtio => &[
             "sim:virtio-blk",
             "sim:virtio-blk,packed=on",
@@ -128,7 +139,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (next, seen) = (AtomicU64::new(0), Seen::default());
     let lanes: Lanes = (0..args.jobs).map(|_| Mutex::default()).collect();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| hunt(args, &next, lane, &seen))).collect();
+        let threads: Vec<_> =
+            lanes.iter().map(|lane| scope.spawn(|| hunt(args, &next, lane, &seen))).collect();
         while !threads.iter().all(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));
             if let Some(life) = lanes.iter().find_map(endless) {
@@ -142,7 +154,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for ((kind, what), (count, longest)) in &seen {
         outln!("{kind:<12} {what:<10} {count:>8}   longest {:.1} s", longest.as_secs_f64());
     }
-    let panics: u64 = seen.iter().filter(|((_, what), _)| *what == "panic").map(|(_, (count, _))| count).sum();
+    let panics: u64 =
+        seen.iter().filter(|((_, what), _)| *what == "panic").map(|(_, (count, _))| count).sum();
     Ok(if panics == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -160,7 +173,10 @@ fn hunt(args: &Args, next: &AtomicU64, lane: &Mutex<Option<(Instant, String)>>, 
             return;
         }
         let Ok((kind, spec, uri)) = quarry(args, index) else { return };
-        let (began, name) = (Instant::now(), format!("{kind} {}:{} {uri} --wide --seed {}", spec.seed, spec.index, spec.random));
+        let (began, name) = (
+            Instant::now(),
+            format!("{kind} {}:{} {uri} --wide --seed {}", spec.seed, spec.index, spec.random),
+        );
         set(Some((began, name.clone())));
         let what = meet(kind, &spec, &uri, &name);
         set(None);
@@ -179,9 +195,15 @@ fn quarry(args: &Args, index: u64) -> Result<(&'static str, Spec, Uri)> {
     match args.only {
         Some(bait @ (Bait::Saved | Bait::Killed)) => {
             let spec = saved::spec(args.seed, index);
-            Ok((if bait == Bait::Saved { "saved" } else { "killed" }, spec, shape(&spec, "").parse()?))
+            Ok((
+                if bait == Bait::Saved { "saved" } else { "killed" },
+                spec,
+                shape(&spec, "").parse()?,
+            ))
         }
-        Some(Bait::Device(kind)) => device(args.seed, index, Some(kind)).map(|(spec, uri)| (kind.name(), spec, uri)),
+        Some(Bait::Device(kind)) => {
+            device(args.seed, index, Some(kind)).map(|(spec, uri)| (kind.name(), spec, uri))
+        }
         None => device(args.seed, index, None).map(|(spec, uri)| (spec.kind.name(), spec, uri)),
     }
 }
@@ -216,14 +238,26 @@ fn meet(kind: &str, spec: &Spec, uri: &Uri, name: &str) -> &'static str {
     }
 }
 
-/// Records a driver of the device that does fault `index`, alone and in a process of its own, since it may crash.
+/// Records a driver of the device that does fault `index`, alone and in a process of its own, since
+/// it may crash.
 pub fn record(seed: u64, index: u64, only: Option<Kind>, file: &Path) -> Result<ExitCode> {
     let (spec, uri) = device(seed, index, only)?;
     let program = std::env::current_exe().context("finding this program")?;
     let (random, requests) = (spec.random.to_string(), REQUESTS.to_string());
     let mut command = Command::new(program);
     command.args(["record", "--output"]).arg(file);
-    command.args(["--", "faults", "lone", "--wide", "--seed", &random, "--requests", &requests, "--device", &uri.to_string()]);
+    command.args([
+        "--",
+        "faults",
+        "lone",
+        "--wide",
+        "--seed",
+        &random,
+        "--requests",
+        &requests,
+        "--device",
+        &uri.to_string(),
+    ]);
     outln!("{spec}: {uri}");
     let status = command.status().context("starting the driver that is recorded")?;
     outln!("its driver: {status}; ring3 replay {} goes through it again", file.display());

@@ -1,5 +1,6 @@
-//! A device that a keeper of ring3d's holds, with all that ring3d does for one: standby, fence, policy, health, protocol. Only what its users have is another thing: a
-//! socket in the place of the kernel's block device.
+//! A device that a keeper of ring3d's holds, with all that ring3d does for one: standby, fence,
+//! policy, health, protocol. Only what its users have is another thing: a socket in the place of
+//! the kernel's block device.
 
 use std::ffi::CString;
 use std::path::PathBuf;
@@ -29,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Lines of ring3d's log that are looked at.
 const LINES: usize = 60;
 const ROOM: usize = 64 << 10;
-/// What a driver may do: hardly anything is given up here, since faults come faster than any device's. No progress is seen after twice `recovery_ms`.
+/// What a driver may do: hardly anything is given up here, since faults come faster than any
+/// device's. No progress is seen after twice `recovery_ms`.
 const TERMS: &str = "burst = 1000000\nwindow_s = 1\nbackoff_ms = 1\nbackoff_max_ms = 50\ndeadline_s = 50\nheartbeat_ms = 1000\nrecovery_ms = 3000\nadopt = true";
 
 /// The keeper, and the drivers that serve.
@@ -66,7 +68,15 @@ impl Export for Plug {
     fn serve(&mut self, _: &Offered) -> Result<Vec<Given>, String> {
         let (wire, end) = Wire::pair().map_err(|error| error.to_string())?;
         self.next = Some(wire);
-        let serve = Serve { disk: 0, id: 0, queues: 1, depth: DEPTH, buffer: 4096, cpus: vec![vec![0]], encoded: true };
+        let serve = Serve {
+            disk: 0,
+            id: 0,
+            queues: 1,
+            depth: DEPTH,
+            buffer: 4096,
+            cpus: vec![vec![0]],
+            encoded: true,
+        };
         Ok(vec![Given { place: 0, order: Order::Serve(serve), fds: vec![end] }])
     }
 
@@ -124,18 +134,22 @@ impl Kept {
         );
         let device = manifest::parse(&text).map_err(|reason| anyhow!(reason))?.remove(0);
         let orders = place.file("orders");
-        let words = ["ring3".into(), "faults".into(), "--kept".into(), orders.display().to_string()];
+        let words =
+            ["ring3".into(), "faults".into(), "--kept".into(), orders.display().to_string()];
         let argv = words.into_iter().map(CString::new).collect::<Result<_, _>>()?;
-        let program = Arc::new(Program::open(std::env::current_exe().context("finding this program")?)?);
+        let program =
+            Arc::new(Program::open(std::env::current_exe().context("finding this program")?)?);
         let (sender, wires) = channel();
         let in_flight = Arc::new(AtomicU64::new(0));
         let plug = Plug { wires: sender, next: None, plan, in_flight: in_flight.clone() };
         let setup = Setup { device, program, argv, unconfined: true, taken: Default::default() };
-        let keeper = keeper::start(setup, Box::new(plug)).context("starting a keeper of ring3d's")?;
+        let keeper =
+            keeper::start(setup, Box::new(plug)).context("starting a keeper of ring3d's")?;
         Ok(Self { keeper, wires, wire: None, orders, in_flight, seen: 0 })
     }
 
-    /// A driver to which `spec` happens: the one that serves, or the next one if it happens at the start.
+    /// A driver to which `spec` happens: the one that serves, or the next one if it happens at the
+    /// start.
     pub fn start(&mut self, orders: &Orders) -> Result<Begun> {
         let spec = &orders.spec;
         if spec.at.is_some() {
@@ -143,7 +157,8 @@ impl Kept {
         }
         let (held, _) = self.serving()?;
         if spec.kind != Kind::Kill {
-            std::fs::write(&self.orders, serde_json::to_vec(orders)?).context("leaving a driver its orders")?;
+            std::fs::write(&self.orders, serde_json::to_vec(orders)?)
+                .context("leaving a driver its orders")?;
         }
         let before = self.seen;
         self.kill()?;
@@ -197,7 +212,9 @@ impl Kept {
         match status.state {
             _ if self.keeper.has_ended() => panic!("a keeper of ring3d's has ended by itself"),
             State::Failed | State::Stopped => bail!("ring3d has given the device up"),
-            _ if since.elapsed() > PATIENCE => bail!("no driver serves, and ring3d says: {:?}", status.state),
+            _ if since.elapsed() > PATIENCE => {
+                bail!("no driver serves, and ring3d says: {:?}", status.state)
+            }
             _ => Ok(()),
         }
     }
@@ -211,9 +228,15 @@ impl Kept {
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = self.status().pid;
         let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-        // One that is dead already needs none; and the number is not another's, as ring3d still holds it.
-        let sent = pidfd_open(pid, PidfdFlags::empty()).and_then(|pidfd| pidfd_send_signal(pidfd, signal));
-        if self.status().pid == pid.as_raw_nonzero().get() as u32 { sent.or(Ok(())) } else { Ok(()) }
+        // One that is dead already needs none; and the number is not another's, as ring3d still
+        // holds it.
+        let sent =
+            pidfd_open(pid, PidfdFlags::empty()).and_then(|pidfd| pidfd_send_signal(pidfd, signal));
+        if self.status().pid == pid.as_raw_nonzero().get() as u32 {
+            sent.or(Ok(()))
+        } else {
+            Ok(())
+        }
     }
 
     /// How the driver after `before` deaths has ended, once ring3d serves users again.
@@ -243,7 +266,11 @@ impl Kept {
         let end = status.last_end.clone().unwrap_or_default();
         let (by, said) = seen_by(&end, self.keeper.shared.journal().last(LINES, ROOM));
         let ms = outage.and_then(|outage| outage.total_ms);
-        Death { by, text: format!("{cause}; {end}\n{said}"), outage: ms.map(|ms| Duration::from_secs_f64(ms / 1e3)) }
+        Death {
+            by,
+            text: format!("{cause}; {end}\n{said}"),
+            outage: ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
+        }
     }
 
     /// The last that ring3d has to say of it.
@@ -261,12 +288,17 @@ impl Kept {
     }
 }
 
-/// By what ring3d has seen the end of a driver of which it says `end`, and what of its log is about that one.
+/// By what ring3d has seen the end of a driver of which it says `end`, and what of its log is about
+/// that one.
 pub fn seen_by(end: &str, log: Vec<String>) -> (&'static str, String) {
     // Only what this one has said, or what was said of it.
     let pid = end.split_whitespace().nth(1).unwrap_or("nobody");
     let (own, of) = (format!(" {pid}: "), format!("driver {pid} "));
-    let said = log.into_iter().filter(|line| line.contains(&own) || line.contains(&of)).collect::<Vec<_>>().join("\n");
+    let said = log
+        .into_iter()
+        .filter(|line| line.contains(&own) || line.contains(&of))
+        .collect::<Vec<_>>()
+        .join("\n");
     let has = |text: &str| said.contains(text);
     let by = match () {
         () if has("none has ended") => "progress",

@@ -31,15 +31,33 @@ pub struct Disks<'a> {
 
 impl<'a> Disks<'a> {
     /// None of them is there yet.
-    pub fn new(seed: u64, folder: &'a Path, name: String, symbols: &'a Symbols, supervised: bool) -> Self {
-        Self { seed, folder, name, symbols, supervised, benches: [const { None }; Model::ALL.len()], canary: vec![0xa5; CANARY] }
+    pub fn new(
+        seed: u64,
+        folder: &'a Path,
+        name: String,
+        symbols: &'a Symbols,
+        supervised: bool,
+    ) -> Self {
+        Self {
+            seed,
+            folder,
+            name,
+            symbols,
+            supervised,
+            benches: [const { None }; Model::ALL.len()],
+            canary: vec![0xa5; CANARY],
+        }
     }
 
     fn bench(&mut self, model: Model) -> Result<&mut Bench> {
         let name = format!("{}-{model:?}", self.name);
         let place = &mut self.benches[model as usize];
         if place.is_none() {
-            *place = Some(Bench::new(model, self.seed, Place { folder: self.folder, name: &name, supervised: self.supervised })?);
+            *place = Some(Bench::new(
+                model,
+                self.seed,
+                Place { folder: self.folder, name: &name, supervised: self.supervised },
+            )?);
         }
         place.as_mut().context("there is no disk")
     }
@@ -133,7 +151,11 @@ impl<'a> Disks<'a> {
 
     /// Lets one more driver come to each disk, to see what the last fault has left.
     pub fn settle(&mut self, report: &mut Report) -> Result<()> {
-        for model in Model::ALL.into_iter().filter(|model| self.benches[*model as usize].is_some()).collect::<Vec<_>>() {
+        for model in Model::ALL
+            .into_iter()
+            .filter(|model| self.benches[*model as usize].is_some())
+            .collect::<Vec<_>>()
+        {
             // A plain kill, which is no part of the campaign.
             let last = Spec { seed: 0, index: 0, kind: Kind::Kill, model, at: Some(0), random: 0 };
             let mut own = Report::default();
@@ -149,12 +171,14 @@ impl<'a> Disks<'a> {
     }
 }
 
-/// Whose wrong blocks are found by the first life after several: those of a fault that may make some, if there is one.
+/// Whose wrong blocks are found by the first life after several: those of a fault that may make
+/// some, if there is one.
 fn guilty(pending: &[Spec]) -> Option<&Spec> {
     pending.iter().find(|fault| !fault.kind.is_promised()).or(pending.last())
 }
 
-/// Puts blocks that are wrong after `fault`, how many and what is known of them, into `report`: a promise is broken, or it was silent.
+/// Puts blocks that are wrong after `fault`, how many and what is known of them, into `report`: a
+/// promise is broken, or it was silent.
 pub fn wrong(fault: &Spec, (blocks, evidence): (u64, &str), report: &mut Report) {
     if blocks == 0 {
         return;

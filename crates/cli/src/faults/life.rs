@@ -1,4 +1,5 @@
-//! One driver's process: its lease is standard input, its application standard output, its stats segment descriptor 3.
+//! One driver's process: its lease is standard input, its application standard output, its stats
+//! segment descriptor 3.
 
 use std::fs::File;
 use std::io::{stdin, stdout};
@@ -50,10 +51,19 @@ pub struct Orders {
 /// Drives the leased device until it is killed or cannot go on.
 pub fn live(orders: &str) -> Result<ExitCode> {
     let orders: Orders = serde_json::from_str(orders).context("reading what will go wrong")?;
-    let segment = File::options().read(true).write(true).open("/proc/self/fd/3").context("taking the stats segment")?;
+    let segment = File::options()
+        .read(true)
+        .write(true)
+        .open("/proc/self/fd/3")
+        .context("taking the stats segment")?;
     let segment = Arc::new(Segment::open(segment.into()).context("mapping the stats segment")?);
     let recorder = recorder(&segment)?;
-    let mut fault = Injection { orders: Some(orders), plan: Plan::default(), sockets: vec![copy(stdin())?], hog: Vec::new() };
+    let mut fault = Injection {
+        orders: Some(orders),
+        plan: Plan::default(),
+        sockets: vec![copy(stdin())?],
+        hog: Vec::new(),
+    };
     fault.begin()?;
     let (opened, ..) = open(copy(stdin())?, None, &fault)?;
     let wire = Wire::from(copy(stdout())?);
@@ -61,10 +71,12 @@ pub fn live(orders: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The same for ring3d, which says when over `control`; what happens at the start lies in the file `orders`.
+/// The same for ring3d, which says when over `control`; what happens at the start lies in the file
+/// `orders`.
 pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     let sockets = vec![copy(&control)?];
-    let control = Channel::new(control, SEND_LIMIT, false).context("taking the supervisor's socket")?;
+    let control =
+        Channel::new(control, SEND_LIMIT, false).context("taking the supervisor's socket")?;
     let order = || -> Result<_> {
         let (order, fds) = control.receive::<Order>()?.context("the supervisor has gone")?;
         let mut fds = fds.into_iter();
@@ -72,15 +84,23 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     };
     let (prepare, segment, _) = order()?;
     let recorded = matches!(prepare, Order::Prepare(prepare) if prepare.adoptable);
-    let segment = Arc::new(Segment::open(segment.context("no stats segment came")?).context("mapping the stats segment")?);
+    let segment = Arc::new(
+        Segment::open(segment.context("no stats segment came")?)
+            .context("mapping the stats segment")?,
+    );
     let recorder = recorder(&segment)?;
     control.send(&Report::Standby, &[])?;
     let (drive, lease, left) = order()?;
-    let left =
-        left.filter(|_| matches!(drive, Order::Drive { adopt: true, .. })).map(|file| read_left(Some(file))).transpose()?;
+    let left = left
+        .filter(|_| matches!(drive, Order::Drive { adopt: true, .. }))
+        .map(|file| read_left(Some(file)))
+        .transpose()?;
     let lease = lease.context("no lease came")?;
     let taken = std::fs::read(orders).ok().filter(|_| std::fs::remove_file(orders).is_ok());
-    let taken = taken.map(|text| serde_json::from_slice(&text)).transpose().context("reading what will go wrong")?;
+    let taken = taken
+        .map(|text| serde_json::from_slice(&text))
+        .transpose()
+        .context("reading what will go wrong")?;
     let has_orders = u16::from(taken.is_some());
     let mut fault = Injection { orders: taken, plan: Plan::default(), sockets, hog: Vec::new() };
     fault.sockets.push(copy(&lease)?);
@@ -88,11 +108,17 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     let (opened, device, adopted) = open(lease, left, &fault)?;
     let disk = disk(&opened)?;
     control.send(
-        &Report::Offers { disks: vec![ring3_host::drive::facts(disk)], nics: Vec::new(), refused: Vec::new(), adopted },
+        &Report::Offers {
+            disks: vec![ring3_host::drive::facts(disk)],
+            nics: Vec::new(),
+            refused: Vec::new(),
+            adopted,
+        },
         &[],
     )?;
     let (_, end, _) = order()?;
-    let service = Service::new(disk, Wire::from(end.context("no application came")?), recorder, has_orders);
+    let service =
+        Service::new(disk, Wire::from(end.context("no application came")?), recorder, has_orders);
     control.send(&Report::Serving { disk: 0 }, &[])?;
     if recorded && let Ok(record) = Left::record(&*device, &*opened.controller) {
         control.send(&Report::Adoptable, &[record.as_fd()])?;
@@ -113,8 +139,13 @@ fn recorder(segment: &Arc<Segment>) -> Result<Recorder> {
     Ok(recorder)
 }
 
-/// The device of `lease`, whose registers may go wrong; it may have been `left` by a driver that was killed, and whether it was adopted then.
-fn open(lease: OwnedFd, left: Option<Left>, fault: &Injection) -> Result<(Opened, Arc<dyn Device>, bool)> {
+/// The device of `lease`, whose registers may go wrong; it may have been `left` by a driver that
+/// was killed, and whether it was adopted then.
+fn open(
+    lease: OwnedFd,
+    left: Option<Left>,
+    fault: &Injection,
+) -> Result<(Opened, Arc<dyn Device>, bool)> {
     let device = match &left {
         Some(left) => attach_running(Lease::from(lease), &left.arena)?,
         None => attach(Lease::from(lease), None)?,
@@ -152,7 +183,11 @@ struct Injection {
 impl Injection {
     /// What happens at the start.
     fn begin(&mut self) -> Result<()> {
-        if self.orders.as_ref().is_some_and(|orders| orders.spec.at.is_none()) { self.inject() } else { Ok(()) }
+        if self.orders.as_ref().is_some_and(|orders| orders.spec.at.is_none()) {
+            self.inject()
+        } else {
+            Ok(())
+        }
     }
 
     fn inject(&mut self) -> Result<()> {
@@ -179,7 +214,10 @@ impl Injection {
                 mutate::no_memory(victim, 0)?;
                 self.hog = mutate::hog();
             }
-            Kind::NoDescriptors => mutate::no_descriptors(victim, if early { spec.word(0) % SPARE_DESCRIPTORS } else { 0 })?,
+            Kind::NoDescriptors => mutate::no_descriptors(
+                victim,
+                if early { spec.word(0) % SPARE_DESCRIPTORS } else { 0 },
+            )?,
             Kind::Protocol => {
                 let place = spec.word(4999) as usize % self.sockets.len();
                 mutate::lie(&self.sockets[place], spec, place + 1 == self.sockets.len());
@@ -200,7 +238,12 @@ impl Service {
     /// Says that it is there, and with it whether it `has_orders`.
     fn new(disk: &dyn Disk, wire: Wire, recorder: Recorder, has_orders: u16) -> Result<Self> {
         let work = Work::new(disk, DEPTH)?;
-        wire.send(&Packet { verb: Verb::Ready, tag: has_orders, block: work.block_size() as u64, data: Vec::new() })?;
+        wire.send(&Packet {
+            verb: Verb::Ready,
+            tag: has_orders,
+            block: work.block_size() as u64,
+            data: Vec::new(),
+        })?;
         Ok(Self { wire, recorder, work })
     }
 
@@ -213,7 +256,8 @@ impl Service {
                 match packet.verb {
                     Verb::Ready => {
                         if !packet.data.is_empty() {
-                            fault.orders = serde_json::from_slice(&packet.data).context("reading what will go wrong")?;
+                            fault.orders = serde_json::from_slice(&packet.data)
+                                .context("reading what will go wrong")?;
                         }
                         fault.inject()?;
                     }

@@ -1,5 +1,6 @@
-//! A driver and its application in one process and one thread, so that what passes between the driver and its device follows from both alone: it can be recorded, and
-//! replayed without the device.
+//! A driver and its application in one process and one thread, so that what passes between the
+//! driver and its device follows from both alone: it can be recorded, and replayed without the
+//! device.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Options of `ring3 faults lone`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The device, with what goes wrong of it: sim:nvme,registers=set/0x1:read:3. Its blocks are overwritten.
+    /// The device, with what goes wrong of it: sim:nvme,registers=set/0x1:read:3. Its blocks are
+    /// overwritten.
     #[arg(long, value_name = "URI")]
     device: Uri,
     /// Which requests come follows from this number.
@@ -33,10 +35,12 @@ pub struct Args {
     /// Requests, beside those that look at what is there.
     #[arg(long, default_value_t = 256)]
     requests: u64,
-    /// Beside them: flushes, zeroes, discards and longer reads and writes behind the blocks that are checked, and questions to the controller.
+    /// Beside them: flushes, zeroes, discards and longer reads and writes behind the blocks that
+    /// are checked, and questions to the controller.
     #[arg(long)]
     wide: bool,
-    /// Have the driver go on from what another one has left, damaged as that number of `faults hunt --only saved` is.
+    /// Have the driver go on from what another one has left, damaged as that number of
+    /// `faults hunt --only saved` is.
     #[arg(long, value_name = "SEED:INDEX")]
     left: Option<Fault>,
     /// Seconds after which a driver without an end of any request is left.
@@ -57,12 +61,22 @@ pub struct Ends {
 
 /// Drives it; no success if a block was wrong or a request has failed.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let load = Load { seed: args.seed, requests: args.requests, wide: args.wide, patience: Duration::from_secs(args.patience_s) };
+    let load = Load {
+        seed: args.seed,
+        requests: args.requests,
+        wide: args.wide,
+        patience: Duration::from_secs(args.patience_s),
+    };
     let ends = match args.left {
         Some(Fault(seed, index)) => saved::drive(&saved::spec(seed, index), &args.device, &load)?,
         None => drive(&args.device, &load)?,
     };
-    outln!("{} requests ended well, {} with errors; {} blocks were wrong", ends.well, ends.failed, ends.wrong);
+    outln!(
+        "{} requests ended well, {} with errors; {} blocks were wrong",
+        ends.well,
+        ends.failed,
+        ends.wrong
+    );
     Ok(if ends.failed + ends.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -101,15 +115,21 @@ pub fn settings() -> Settings {
 pub fn disk(opened: &Opened) -> Result<&dyn Disk> {
     match opened.offers.first() {
         Some(Offer::Disk(disk)) => Ok(&**disk),
-        Some(Offer::Nic(_)) | None => bail!("it has no disk that can be used: {:?}", opened.refused),
+        Some(Offer::Nic(_)) | None => {
+            bail!("it has no disk that can be used: {:?}", opened.refused)
+        }
     }
 }
 
-/// Asks for all of `load` over `work`. Ends with tokens from [`OTHERS`] on are nobody's business here.
+/// Asks for all of `load` over `work`. Ends with tokens from [`OTHERS`] on are nobody's business
+/// here.
 pub fn use_disk(opened: &Opened, disk: &dyn Disk, mut work: Work, load: &Load) -> Result<Ends> {
     let Load { seed, requests, wide, patience } = *load;
     let size = work.block_size();
-    ensure!([512, 4096].contains(&size), "it has blocks of {size} bytes, and 512 or 4096 are wanted");
+    ensure!(
+        [512, 4096].contains(&size),
+        "it has blocks of {size} bytes, and 512 or 4096 are wanted"
+    );
     let mut application = Application::new(seed, usize::from(DEPTH));
     application.begin();
     let (mut ends, mut left, mut last) = (Ends::default(), requests, Instant::now());

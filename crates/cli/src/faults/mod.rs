@@ -1,4 +1,5 @@
-//! `ring3 faults`: thousands of faults in drivers, on models that outlive them, and hundreds in a guest.
+//! `ring3 faults`: thousands of faults in drivers, on models that outlive them, and hundreds in a
+//! guest.
 
 mod bench;
 mod campaign;
@@ -42,10 +43,13 @@ pub struct Args {
     /// Inject 300 faults only, and 24 in a guest.
     #[arg(long, conflicts_with = "count")]
     quick: bool,
-    /// Boot a guest, and do it from outside to the drivers that ring3d has there, in their sandbox, of an NVMe and an AHCI disk by turns, under fio's verification. Kinds that are a device's own are left out.
+    /// Boot a guest, and do it from outside to the drivers that ring3d has there, in their sandbox,
+    /// of an NVMe and an AHCI disk by turns, under fio's verification. Kinds that are a device's
+    /// own are left out.
     #[arg(long, conflicts_with_all = ["shard", "jobs", "out", "ring3d", "record"])]
     guest: bool,
-    /// The disks' drivers are Linux's own, in processes: dde:nvme and dde:ahci, which are built if need be.
+    /// The disks' drivers are Linux's own, in processes: dde:nvme and dde:ahci, which are built if
+    /// need be.
     #[arg(long, requires = "guest")]
     hosted: bool,
     /// The guest's kernel, by version prefix.
@@ -54,10 +58,12 @@ pub struct Args {
     /// Do one of several parts of the campaign: 3/8 is the third of eight.
     #[arg(long, default_value = "1/1", value_name = "I/N")]
     shard: Shard,
-    /// Inject this kind only: kill, stop, memory, code, registers, dma, device, no-memory, no-descriptors or protocol.
+    /// Inject this kind only: kill, stop, memory, code, registers, dma, device, no-memory,
+    /// no-descriptors or protocol.
     #[arg(long)]
     only: Option<Kind>,
-    /// Drivers at the same time; six times as many as there are processors unless it is said, as some only wait for a driver that hangs.
+    /// Drivers at the same time; six times as many as there are processors unless it is said, as
+    /// some only wait for a driver that hangs.
     #[arg(long)]
     jobs: Option<usize>,
     /// Keep what was seen in this file, and go on from what is there.
@@ -66,13 +72,15 @@ pub struct Args {
     /// Write the report of this part into this folder, for `ring3 faults merge`.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Have ring3d hold the devices of so many of a hundred drivers, with a standby for each; the others' this command holds. 50 for root, and 0 for others, who may not make its sandboxes.
+    /// Have ring3d hold the devices of so many of a hundred drivers, with a standby for each; the
+    /// others' this command holds. 50 for root, and 0 for others, who may not make its sandboxes.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     ring3d: Option<u8>,
     /// Inject this one fault, and say all that was seen.
     #[arg(long, value_name = "SEED:INDEX")]
     reproduce: Option<Fault>,
-    /// With --reproduce, of a fault of the device: record a driver of that device, alone, into this file, for `ring3 replay`.
+    /// With --reproduce, of a fault of the device: record a driver of that device, alone, into this
+    /// file, for `ring3 replay`.
     #[arg(long, value_name = "FILE", requires = "reproduce")]
     record: Option<PathBuf>,
     #[command(flatten)]
@@ -98,7 +106,8 @@ enum Command {
         #[command(flatten)]
         form: show::Form,
     },
-    /// Drive one device, which may be told to go wrong, and check what is read: alone, and in one thread, so that it can be recorded and replayed.
+    /// Drive one device, which may be told to go wrong, and check what is read: alone, and in one
+    /// thread, so that it can be recorded and replayed.
     Lone(lone::Args),
     /// Have thousands of simulated devices lie to drivers in this process.
     Hunt(hunt::Args),
@@ -115,9 +124,14 @@ pub struct Shard {
 impl FromStr for Shard {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        let parts = text
+            .split_once('/')
+            .and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
         let sound = |(number, of): &(u64, u64)| (1..=*of).contains(number);
-        parts.filter(sound).map(|(number, of)| Self { number, of }).ok_or_else(|| "I/N, with I from 1 to N".into())
+        parts
+            .filter(sound)
+            .map(|(number, of)| Self { number, of })
+            .ok_or_else(|| "I/N, with I from 1 to N".into())
     }
 }
 
@@ -128,7 +142,9 @@ struct Fault(u64, u64);
 impl FromStr for Fault {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once(':').and_then(|(seed, index)| Some(Self(seed.parse().ok()?, index.parse().ok()?)));
+        let parts = text
+            .split_once(':')
+            .and_then(|(seed, index)| Some(Self(seed.parse().ok()?, index.parse().ok()?)));
         parts.ok_or_else(|| "SEED:INDEX, as a report has it".into())
     }
 }
@@ -139,7 +155,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return life::live(orders);
     }
     if let Some(orders) = &args.kept {
-        // SAFETY: descriptor 3 is what a keeper has started this process with; the log and the panic hook open nothing, and this is the only call.
+        // SAFETY: descriptor 3 is what a keeper has started this process with; the log and the
+        // panic hook open nothing, and this is the only call.
         let control = unsafe { ring3_host::drive::inherited() }?;
         return life::live_kept(control, orders);
     }
@@ -153,35 +170,58 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None => {}
     }
     if let Some(kind) = args.only.filter(|kind| args.guest && !kind.is_outer()) {
-        bail!("{kind} is a fault of a device's own, and those of a guest are QEMU's: leave --guest out");
+        bail!(
+            "{kind} is a fault of a device's own, and those of a guest are QEMU's: leave --guest \
+            out"
+        );
     }
     if let Some(Fault(seed, index)) = args.reproduce {
         return match &args.record {
-            None if args.guest => guest::reproduce(Spec::in_guest(seed, index, args.only), args.kernel.clone(), args.hosted),
+            None if args.guest => guest::reproduce(
+                Spec::in_guest(seed, index, args.only),
+                args.kernel.clone(),
+                args.hosted,
+            ),
             Some(file) => hunt::record(seed, index, args.only, file),
-            None => campaign::reproduce(seed, index, args.only, args.ring3d.is_some_and(|percent| percent > 0)),
+            None => campaign::reproduce(
+                seed,
+                index,
+                args.only,
+                args.ring3d.is_some_and(|percent| percent > 0),
+            ),
         };
     }
     let (usual, quick) = if args.guest { (guest::COUNT, guest::QUICK) } else { (COUNT, QUICK) };
     let count = args.count.unwrap_or(if args.quick { quick } else { usual });
-    ensure!(count >= args.shard.of, "{count} faults in {} parts: give each part one at least", args.shard.of);
+    ensure!(
+        count >= args.shard.of,
+        "{count} faults in {} parts: give each part one at least",
+        args.shard.of
+    );
     let mut new = Report::new(args.seed, count, args.only, args.shard.of);
     if args.guest {
         (new.guest, new.hosted) = (Some(args.kernel.clone()), args.hosted);
         return guest::run(new, args.resume.clone(), args.form);
     }
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) * 6);
+    let jobs = args
+        .jobs
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) * 6);
     ensure!((1..=256).contains(&jobs), "--jobs is from 1 to 256");
     let ring3d = args.ring3d.unwrap_or(if rustix::process::geteuid().is_root() { 50 } else { 0 });
     let campaign = Campaign::new(new, args.shard, jobs, ring3d.into(), args.resume.clone())?;
     let (report, interrupted) = campaign.run()?;
     if let Some(folder) = &args.out {
         std::fs::create_dir_all(folder)?;
-        report.write(&folder.join(format!("faults-{}-of-{}.json", args.shard.number, args.shard.of)))?;
+        report.write(
+            &folder.join(format!("faults-{}-of-{}.json", args.shard.number, args.shard.of)),
+        )?;
     }
     let code = show::show(&report, args.form)?;
     if interrupted {
-        bail!("interrupted after {} faults; --resume FILE keeps them, and the same command goes on", report.total().injected);
+        bail!(
+            "interrupted after {} faults; --resume FILE keeps them, and the same command goes on",
+            report.total().injected
+        );
     }
     Ok(code)
 }
@@ -193,7 +233,8 @@ fn merge(files: &[PathBuf], form: show::Form) -> Result<ExitCode> {
         let other = Report::read(file)?;
         report.merge(&other, &file.display().to_string())?;
     }
-    let missing = (1..=report.shards).filter(|shard| !report.done.contains_key(shard)).collect::<Vec<_>>();
+    let missing =
+        (1..=report.shards).filter(|shard| !report.done.contains_key(shard)).collect::<Vec<_>>();
     let code = show::show(&report, form)?;
     ensure!(missing.is_empty(), "of {} parts, these are missing: {missing:?}", report.shards);
     let injected = report.total().injected;
@@ -212,7 +253,9 @@ mod tests {
     #[test]
     fn a_part_is_one_of_several() {
         assert_eq!("3/8".parse(), Ok(Shard { number: 3, of: 8 }));
-        assert!(["0/8", "9/8", "1", "1/0", "a/b"].iter().all(|text| text.parse::<Shard>().is_err()));
+        assert!(
+            ["0/8", "9/8", "1", "1/0", "a/b"].iter().all(|text| text.parse::<Shard>().is_err())
+        );
         assert_eq!("7:19".parse(), Ok(Fault(7, 19)));
     }
 }

@@ -45,7 +45,18 @@ fn in_json(report: &Report) -> Value {
 }
 
 fn figures(tally: &Tally) -> Map<String, Value> {
-    let Tally { injected, detected, recovered, mismatches, silent, silent_faults, damage, hangs, supervisor_deaths, .. } = tally;
+    let Tally {
+        injected,
+        detected,
+        recovered,
+        mismatches,
+        silent,
+        silent_faults,
+        damage,
+        hangs,
+        supervisor_deaths,
+        ..
+    } = tally;
     let [p50, p99, max] = tally.outage_ms();
     let share = |count: u64| json!(Share::new(count, *injected));
     let Value::Object(figures) = json!({
@@ -61,7 +72,8 @@ fn figures(tally: &Tally) -> Map<String, Value> {
 
 fn in_markdown(report: &Report) {
     outln!(
-        "| kind | injected | recovered | mismatches | faults with silently wrong blocks | damage | hangs | outage p50 / p99 / max, ms | seen first by |"
+        "| kind | injected | recovered | mismatches | faults with silently wrong blocks | damage | \
+        hangs | outage p50 / p99 / max, ms | seen first by |"
     );
     outln!("|---|---|---|---|---|---|---|---|---|");
     for (name, tally) in lines(report) {
@@ -71,7 +83,8 @@ fn in_markdown(report: &Report) {
         let by: Vec<_> = tally.detected.iter().map(|(by, count)| format!("{by} {count}")).collect();
         let Tally { injected, recovered, mismatches, silent_faults, damage, hangs, .. } = tally;
         outln!(
-            "| `{name}` | {injected} | {recovered} | {mismatches} | {silent_faults} ({:.1} to {:.1} %) | {damage} | {hangs} | {p50:.0} / {p99:.0} / {max:.0} | {} |",
+            "| `{name}` | {injected} | {recovered} | {mismatches} | {silent_faults} ({:.1} to \
+            {:.1} %) | {damage} | {hangs} | {p50:.0} / {p99:.0} / {max:.0} | {} |",
             percent(share.low),
             percent(share.high),
             by.join(", ")
@@ -81,7 +94,11 @@ fn in_markdown(report: &Report) {
 
 /// Of each kind, and of all.
 fn lines(report: &Report) -> Vec<(&'static str, Tally)> {
-    let kinds = report.kinds.iter().filter(|(_, tally)| tally.injected > 0).map(|(kind, tally)| (kind.name(), tally.clone()));
+    let kinds = report
+        .kinds
+        .iter()
+        .filter(|(_, tally)| tally.injected > 0)
+        .map(|(kind, tally)| (kind.name(), tally.clone()));
     kinds.chain([("all", report.total())]).collect()
 }
 
@@ -106,18 +123,27 @@ fn in_words(report: &Report) {
         let by: Vec<_> = tally.detected.iter().map(|(by, count)| format!("{by} {count}")).collect();
         let Tally { injected, recovered, mismatches, damage, hangs, .. } = tally;
         outln!(
-            "{name:<15} {injected:>8} {recovered:>9} {mismatches:>10} {silent:>15} {damage:>6} {hangs:>6} {outage:>24}  {}",
+            "{name:<15} {injected:>8} {recovered:>9} {mismatches:>10} {silent:>15} {damage:>6} \
+            {hangs:>6} {outage:>24}  {}",
             by.join(", ")
         );
     }
-    let share = Share::new(total.mismatches + total.damage + total.hangs + total.supervisor_deaths, total.injected);
+    let share = Share::new(
+        total.mismatches + total.damage + total.hangs + total.supervisor_deaths,
+        total.injected,
+    );
     outln!(
-        "under ring3d: {} of {}; supervisor deaths: {}; of all faults, {} broke a promise (95 % interval to {:.3} %)",
+        "under ring3d: {} of {}; supervisor deaths: {}; of all faults, {} broke a promise (95 % \
+        interval to {:.3} %)",
         report.under_ring3d,
         total.injected,
         total.supervisor_deaths,
         share.count,
         share.high * 100.0
     );
-    report.failures.iter().take(20).for_each(|failure| outln!("{}: {}", failure.fault, failure.what));
+    report
+        .failures
+        .iter()
+        .take(20)
+        .for_each(|failure| outln!("{}: {}", failure.fault, failure.what));
 }

@@ -1,4 +1,5 @@
-//! One fault: a driver's life from its start to its end, and what its application and its supervisor see.
+//! One fault: a driver's life from its start to its end, and what its application and its
+//! supervisor see.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,8 @@ pub struct Seen {
     pub evidence: String,
     /// The driver has ended by itself, under ring3d.
     pub died: bool,
-    /// For how long users waited for a driver: for this one, or after this one where ring3d follows it at once.
+    /// For how long users waited for a driver: for this one, or after this one where ring3d follows
+    /// it at once.
     pub outage: Option<Duration>,
     /// How its process ended, and what it said.
     pub end: String,
@@ -76,7 +78,8 @@ struct Trial<'a> {
     complaints: usize,
 }
 
-/// Lets what is in `orders` happen to a driver of `bench`, and sees to it that the device is free for the next one.
+/// Lets what is in `orders` happen to a driver of `bench`, and sees to it that the device is free
+/// for the next one.
 pub fn run(bench: &mut Bench, orders: &Orders) -> Result<Seen> {
     let began = Instant::now();
     let (wire, life) = match &mut bench.keep {
@@ -84,7 +87,13 @@ pub fn run(bench: &mut Bench, orders: &Orders) -> Result<Seen> {
         Keep::Ring3d(kept) => match kept.start(orders)? {
             Begun::Serves(wire) => (wire, None),
             Begun::Died(Death { by, text, outage }) => {
-                return Ok(Seen { injected: true, by: Some(by), end: text, outage, ..Seen::default() });
+                return Ok(Seen {
+                    injected: true,
+                    by: Some(by),
+                    end: text,
+                    outage,
+                    ..Seen::default()
+                });
             }
         },
     };
@@ -99,8 +108,22 @@ pub fn run(bench: &mut Bench, orders: &Orders) -> Result<Seen> {
     let size = life.is_none().then_some(BLOCK);
     let (now, sent, after, last_end) = (Instant::now(), 0, 0, None);
     let (progress, beat) = (now, (0, now));
-    let mut trial =
-        Trial { bench, orders, wire, life, deaths, seen, size, sent, after, began, progress, beat, last_end, complaints };
+    let mut trial = Trial {
+        bench,
+        orders,
+        wire,
+        life,
+        deaths,
+        seen,
+        size,
+        sent,
+        after,
+        began,
+        progress,
+        beat,
+        last_end,
+        complaints,
+    };
     let ended = trial.watch();
     trial.end(ended)
 }

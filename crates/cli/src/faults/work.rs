@@ -19,7 +19,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// A queue of `disk` for `depth` requests, of which packets are [`DEPTH`] at most, with buffers of a block.
+    /// A queue of `disk` for `depth` requests, of which packets are [`DEPTH`] at most, with buffers
+    /// of a block.
     pub fn new(disk: &dyn Disk, depth: u16) -> Result<Self> {
         Self::over(disk, disk.open_queue(depth)?)
     }
@@ -27,8 +28,15 @@ impl Work {
     /// The same over a queue of `disk` that there is already.
     pub fn over(disk: &dyn Disk, queue: Box<dyn Queue>) -> Result<Self> {
         let size = disk.info().block_size as usize;
-        let free = (0..DEPTH).map(|_| disk.dma().arena().alloc_pages(size)).collect::<Result<_, _>>()?;
-        Ok(Self { queue, free, bytes: vec![0; size], blocks: disk.info().blocks, busy: vec![None; usize::from(DEPTH)] })
+        let free =
+            (0..DEPTH).map(|_| disk.dma().arena().alloc_pages(size)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            queue,
+            free,
+            bytes: vec![0; size],
+            blocks: disk.info().blocks,
+            busy: vec![None; usize::from(DEPTH)],
+        })
     }
 
     /// Bytes.
@@ -38,7 +46,9 @@ impl Work {
 
     /// Begins what `packet` asks for; it must be rung.
     pub fn start(&mut self, packet: &Packet) -> Result<()> {
-        let Some(place) = self.busy.get_mut(usize::from(packet.tag)).filter(|place| place.is_none()) else {
+        let Some(place) =
+            self.busy.get_mut(usize::from(packet.tag)).filter(|place| place.is_none())
+        else {
             bail!("the application asks for what is under way");
         };
         let write = packet.verb == Verb::Write;
@@ -64,10 +74,16 @@ impl Work {
     pub fn finish(&mut self, done: Completion) -> Result<(Packet, u16)> {
         let Completion { token, result, data } = done;
         let tag = u16::try_from(token).unwrap_or(u16::MAX);
-        let Some((block, write)) = self.busy.get_mut(usize::from(tag)).and_then(Option::take) else {
+        let Some((block, write)) = self.busy.get_mut(usize::from(tag)).and_then(Option::take)
+        else {
             bail!("the driver ends what nobody asked for");
         };
-        let mut packet = Packet { verb: if write { Verb::Write } else { Verb::Read }, tag, block, data: Vec::new() };
+        let mut packet = Packet {
+            verb: if write { Verb::Write } else { Verb::Read },
+            tag,
+            block,
+            data: Vec::new(),
+        };
         let Data::Buffer(buffer) = data else { bail!("a request came back without its buffer") };
         match result {
             Err(_) => packet.verb = Verb::Failed,

@@ -14,7 +14,8 @@ use super::target::Target;
 /// Arguments of `ring3 net bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net, or remote:PATH.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net,
+    /// or remote:PATH.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -25,7 +26,8 @@ pub struct Args {
     /// How long; Ctrl-C ends it earlier.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// How long it forwards before, of which nothing is counted: until a link is there, and the sender has noticed.
+    /// How long it forwards before, of which nothing is counted: until a link is there, and the
+    /// sender has noticed.
     #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3600))]
     warm_up: u64,
     /// Print a JSON object.
@@ -46,7 +48,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let done = forward(&*nic, args.forward, times, &mut stop)?;
     if done.received == 0 {
         bail!(
-            "{}: nothing came: who sends at the other end of its cable? ring3 net info says whether it has a link",
+            "{}: nothing came: who sends at the other end of its cable? ring3 net info says \
+            whether it has a link",
             args.device
         );
     }
@@ -66,7 +69,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         let lost = done.received - done.sent;
         outln!(
-            "{}: {} packets in {seconds:.1} s, {:.0} a second, {lost} of them not sent again; {:.1} ticks of the time stamp counter for each",
+            "{}: {} packets in {seconds:.1} s, {:.0} a second, {lost} of them not sent again; \
+            {:.1} ticks of the time stamp counter for each",
             args.device,
             done.received,
             packets / seconds.max(1e-9),

@@ -1,4 +1,5 @@
-//! `ring3 net check`: the conformance suite, on any network card with a second one at the other end of its cable.
+//! `ring3 net check`: the conformance suite, on any network card with a second one at the other end
+//! of its cable.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,10 +17,12 @@ use crate::leave::Watch;
 /// Arguments of `ring3 net check`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000,wire=cable/NAME or sim:virtio-net,wire=cable/NAME, or remote:PATH.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000,wire=cable/NAME or
+    /// sim:virtio-net,wire=cable/NAME, or remote:PATH.
     #[arg(long, value_name = "URI")]
     device: Uri,
-    /// The card at the other end of its cable, which nobody else may use: of any kind that ring3 drives. A card of QEMU's (qtest:e1000e) needs none: this program holds the other end itself.
+    /// The card at the other end of its cable, which nobody else may use: of any kind that ring3
+    /// drives. A card of QEMU's (qtest:e1000e) needs none: this program holds the other end itself.
     #[arg(long, value_name = "URI")]
     peer: Option<Uri>,
     #[command(flatten)]
@@ -27,7 +30,8 @@ pub struct Args {
     /// Packets of the checks that send many.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     packets: u32,
-    /// Packets of those checks that are under way at once; fewer for a card with little memory of its own.
+    /// Packets of those checks that are under way at once; fewer for a card with little memory of
+    /// its own.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
     burst: u32,
     /// Seconds to wait for a packet.
@@ -44,29 +48,44 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let _watch = Watch::start()?;
     let socket = if args.peer.is_none() { Some(Socket::new(&args.device)?) } else { None };
-    let (mut socket, device) = socket.map_or_else(|| (None, args.device.clone()), |(socket, device)| (Some(socket), device));
+    let (mut socket, device) = socket
+        .map_or_else(|| (None, args.device.clone()), |(socket, device)| (Some(socket), device));
     let place = args.target.place_with(&device, &args.tools)?;
     let card = args.target.open(place.device())?;
-    let other = args.peer.as_ref().map(|peer| args.target.open(peer)).transpose().context("the card at the other end")?;
+    let other = args
+        .peer
+        .as_ref()
+        .map(|peer| args.target.open(peer))
+        .transpose()
+        .context("the card at the other end")?;
     let mut peer = match (&other, &args.peer) {
-        (Some(other), Some(name)) => {
-            Some(Peer::new(&**other, None).with_context(|| format!("{name}: the card at the other end"))?)
-        }
+        (Some(other), Some(name)) => Some(
+            Peer::new(&**other, None)
+                .with_context(|| format!("{name}: the card at the other end"))?,
+        ),
         _ => None,
     };
     let wire: &mut dyn Wire = match (&mut peer, &mut socket) {
         (Some(peer), _) => peer,
         (None, Some(socket)) => socket,
-        (None, None) => anyhow::bail!("{}: nothing is at the other end of its cable: --peer names a card", args.device),
+        (None, None) => anyhow::bail!(
+            "{}: nothing is at the other end of its cable: --peer names a card",
+            args.device
+        ),
     };
     let patience = Duration::from_secs(args.patience);
-    let options = Options { packets: args.packets, burst: args.burst, patience, ..Options::default() };
-    let report = conformance::run_with(&*card, wire, &options, |finding| findings::show(finding, args.json));
+    let options =
+        Options { packets: args.packets, burst: args.burst, patience, ..Options::default() };
+    let report =
+        conformance::run_with(&*card, wire, &options, |finding| findings::show(finding, args.json));
     let verdict = findings::conclude(&report, "card", args.json);
     drop(peer);
     drop(card);
     // Of a driver that fails when it closes its card, not all is well.
     let coverage = place.end()?;
-    coverage.zip(args.tools.coverage()).map(|(coverage, path)| coverage.tell(path, args.json)).transpose()?;
+    coverage
+        .zip(args.tools.coverage())
+        .map(|(coverage, path)| coverage.tell(path, args.json))
+        .transpose()?;
     Ok(verdict)
 }

@@ -13,7 +13,8 @@ use crate::leave::Watch;
 /// Arguments of `ring3 net info`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net, or remote:PATH, a part of one that ring3 serve shares.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net,
+    /// or remote:PATH, a part of one that ring3 serve shares.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -53,7 +54,8 @@ fn plain(value: &Value) -> String {
 fn describe(nic: &dyn Nic) -> Result<Value> {
     let (info, link) = (nic.info(), nic.link()?);
     let offloads = json!(info.offloads);
-    let able = offloads.as_object().into_iter().flatten().filter(|(_, has)| **has == Value::Bool(true));
+    let able =
+        offloads.as_object().into_iter().flatten().filter(|(_, has)| **has == Value::Bool(true));
     Ok(json!({
         "name": nic.name(),
         "model": info.model,

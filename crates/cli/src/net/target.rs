@@ -48,10 +48,18 @@ impl Target {
             settings: self.signals.apply(Settings::default()),
             ..Claim::new(device.clone())
         };
-        let attached = claim.open(&Requirements { queues: 1, arena: ARENA, max_transfer: None, poll: None })?;
+        let attached = claim.open(&Requirements {
+            queues: 1,
+            arena: ARENA,
+            max_transfer: None,
+            poll: None,
+        })?;
         match &attached.nics[..] {
             [nic] => Ok(nic.clone()),
-            _ => bail!("{device}: it is no network card that ring3 drives; ring3 net info --help names those that are"),
+            _ => bail!(
+                "{device}: it is no network card that ring3 drives; ring3 net info --help names \
+                those that are"
+            ),
         }
     }
 }

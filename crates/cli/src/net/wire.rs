@@ -12,7 +12,8 @@ use ring3_conformance::net::{Quirks, Wire};
 
 use crate::leave::Kept;
 
-/// How long a frame waits for room in the socket: QEMU leaves frames there while its card takes none.
+/// How long a frame waits for room in the socket: QEMU leaves frames there while its card takes
+/// none.
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// The same once a frame was lost so, until one was taken.
 const IMPATIENCE: Duration = Duration::from_millis(20);
@@ -34,17 +35,26 @@ impl Socket {
     pub fn new(device: &Uri) -> Result<(Self, Uri)> {
         if device.scheme != "qtest" || device.options.contains_key("wire") {
             bail!(
-                "{device}: which card is at the other end of its cable? --peer names it; only a card of QEMU's without wire= is given one here"
+                "{device}: which card is at the other end of its cable? --peer names it; only a \
+                card of QEMU's without wire= is given one here"
             );
         }
         let folder = tempfile::tempdir().context("creating a folder for a wire")?;
         let path = folder.path().join("wire");
-        let socket = UnixDatagram::bind(&path).with_context(|| format!("binding {}", path.display()))?;
+        let socket =
+            UnixDatagram::bind(&path).with_context(|| format!("binding {}", path.display()))?;
         let mut device = device.clone();
         device.options.insert("wire".into(), path.display().to_string());
         let card = folder.path().join("wire.card");
         let quirks = Quirks::of_qemu(&device.target);
-        let wire = Self { socket, card, stalled: false, frame: vec![0; LONGEST], quirks, _folder: Kept::new(folder) };
+        let wire = Self {
+            socket,
+            card,
+            stalled: false,
+            frame: vec![0; LONGEST],
+            quirks,
+            _folder: Kept::new(folder),
+        };
         Ok((wire, device))
     }
 }
@@ -56,10 +66,13 @@ impl Wire for Socket {
 
     fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         let failed = |error| Error::os("sending to QEMU's card", error);
-        self.socket.set_write_timeout(Some(if self.stalled { IMPATIENCE } else { PATIENCE })).map_err(failed)?;
+        self.socket
+            .set_write_timeout(Some(if self.stalled { IMPATIENCE } else { PATIENCE }))
+            .map_err(failed)?;
         loop {
             match self.socket.send_to(frame, &self.card) {
-                // A call with a time limit ends so when the process was stopped for a moment. [signal(7)]
+                // A call with a time limit ends so when the process was stopped for a moment.
+                // [signal(7)]
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(failed(error)),
                 sent => {

@@ -29,7 +29,16 @@ const COMMANDS: [&[&str]; 12] = [
 /// A driver of Linux. Its name is a word of the command.
 const HOSTED: [&str; 2] = ["dde", "run"];
 /// Options without a value that change how a device is driven, or how the answer is printed.
-const FLAGS: [&str; 8] = ["--destroy", "--json", "--no-msix", "--overwrite", "--reflect", "--unprotected", "--verbose", "--wide"];
+const FLAGS: [&str; 8] = [
+    "--destroy",
+    "--json",
+    "--no-msix",
+    "--overwrite",
+    "--reflect",
+    "--unprotected",
+    "--verbose",
+    "--wide",
+];
 /// Options with a value, none of which names a file, a program or another device.
 const VALUES: [&str; 27] = [
     "--arena",
@@ -74,7 +83,8 @@ impl fmt::Display for Shown<'_> {
         for (index, word) in self.0.iter().enumerate() {
             let space = if index == 0 { "" } else { " " };
             let text = Printable(word.as_bytes());
-            let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,+@%".contains(letter);
+            let plain =
+                |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,+@%".contains(letter);
             match !word.is_empty() && word.chars().all(plain) {
                 true => write!(f, "{space}{text}")?,
                 false => write!(f, "{space}'{}'", text.to_string().replace('\'', "'\\''"))?,
@@ -121,14 +131,18 @@ fn harmless(command: &[String]) -> Result<Vec<String>, String> {
         } else if FLAGS.contains(&option) && inline.is_none() {
             words.push(word.clone());
         } else if VALUES.contains(&option) || option == "--to" {
-            let value = inline.or_else(|| rest.next().cloned()).ok_or_else(|| format!("{printable} has no value"))?;
+            let value = inline
+                .or_else(|| rest.next().cloned())
+                .ok_or_else(|| format!("{printable} has no value"))?;
             let value = match option {
                 "--device" if is_device(&value) => value,
                 "--device" => return Err(format!("{printable} is no device of a driver")),
                 "--socket" => NO_SOCKET.to_owned(),
                 "--to" if value == NO_FILE => value,
                 "--to" => return Err("it writes a file".into()),
-                _ if is_place(&value) => return Err(format!("{printable} names a file or a device")),
+                _ if is_place(&value) => {
+                    return Err(format!("{printable} names a file or a device"));
+                }
                 _ => value,
             };
             words.extend([option.to_owned(), value]);
@@ -150,8 +164,9 @@ fn is_device(value: &str) -> bool {
 
 /// Whether a value can name a file or another device. An address with its bits has a slash, too.
 fn is_place(value: &str) -> bool {
-    let is_address =
-        value.split_once('/').is_some_and(|(host, bits)| host.parse::<std::net::IpAddr>().is_ok() && bits.parse::<u8>().is_ok());
+    let is_address = value.split_once('/').is_some_and(|(host, bits)| {
+        host.parse::<std::net::IpAddr>().is_ok() && bits.parse::<u8>().is_ok()
+    });
     value.contains('/') && !is_address || is_device(value)
 }
 
@@ -185,12 +200,18 @@ mod tests {
             ("blk write --device sim:nvme", "it is blk write"),
             ("run nvme --device sim:nvme", "it is run nvme"),
             ("bind 0000:01:00.0", "it is bind 0000:01:00.0"),
-            ("net check --driver dde:e1000e --device sim:e1000 --overlay folder", "it has --overlay"),
+            (
+                "net check --driver dde:e1000e --device sim:e1000 --overlay folder",
+                "it has --overlay",
+            ),
             ("blk info --device sim:nvme --json=yes", "it has --json"),
             ("blk info --device", "--device has no value"),
             ("blk bench --overwrite --device /dev/sda", "--device is no device of a driver"),
             ("blk info --device sim:nvme --driver sim:nvme", "--driver names a file or a device"),
-            ("blk bench --device sim:nvme --workload /etc/passwd", "--workload names a file or a device"),
+            (
+                "blk bench --device sim:nvme --workload /etc/passwd",
+                "--workload names a file or a device",
+            ),
             ("blk info --device sim:nvme -o x", "it has -o"),
             ("blk info --device sim:nvme \u{1b}[2J", "it is blk info \\x1b[2J"),
         ] {
@@ -206,7 +227,13 @@ mod tests {
 
     #[test]
     fn a_shown_command_moves_no_cursor_and_can_be_typed() {
-        let command = ["blk".to_owned(), "a b".to_owned(), "it's".to_owned(), "\u{1b}]0;t\u{7}\n".to_owned(), String::new()];
+        let command = [
+            "blk".to_owned(),
+            "a b".to_owned(),
+            "it's".to_owned(),
+            "\u{1b}]0;t\u{7}\n".to_owned(),
+            String::new(),
+        ];
         assert_eq!(Shown(&command).to_string(), r"blk 'a b' 'it'\''s' '\x1b]0;t\x07\x0a' ''");
     }
 }

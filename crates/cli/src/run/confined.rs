@@ -1,4 +1,5 @@
-//! `ring3 run --user NAME`: this process holds the device and the kernel's half of its disks or its interface, and the driver runs in a sandbox, as that user.
+//! `ring3 run --user NAME`: this process holds the device and the kernel's half of its disks or its
+//! interface, and the driver runs in a sandbox, as that user.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,8 +26,14 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// How long a device may be absent at the start.
 const CLAIM: Duration = Duration::from_secs(10);
 
-/// Drives the device of `claim` as a user, for an export, until a signal ends it: by `driver`, dde:NAME, or by that of the claim's family.
-pub fn run(claim: &Claim, driver: Option<String>, (user, export): (User, Export), json: bool) -> anyhow::Result<ExitCode> {
+/// Drives the device of `claim` as a user, for an export, until a signal ends it: by `driver`,
+/// dde:NAME, or by that of the claim's family.
+pub fn run(
+    claim: &Claim,
+    driver: Option<String>,
+    (user, export): (User, Export),
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     run_with(device(claim, driver, user, export)?, None, json)
 }
 
@@ -42,22 +49,36 @@ pub fn share(claim: &Claim, user: User, share: Served, json: bool) -> anyhow::Re
 
 fn run_with(device: Device, share: Option<Served>, json: bool) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
-    let path = std::env::current_exe().context("where this program is")?.with_file_name("ring3-driver");
+    let path =
+        std::env::current_exe().context("where this program is")?.with_file_name("ring3-driver");
     let program = Program::open(&path).with_context(|| {
-        format!("{}, the drivers' program, which lies beside this one: make build, or make install", path.display())
+        format!(
+            "{}, the drivers' program, which lies beside this one: make build, or make install",
+            path.display()
+        )
     })?;
     ring3_process::prepare(&[&path])?.iter().for_each(|doubt| tracing::warn!("{doubt}"));
-    // Nobody waits for packets as for a disk: an interface goes at once, as it does with a driver in this process.
+    // Nobody waits for packets as for a disk: an interface goes at once, as it does with a driver
+    // in this process.
     let force = device.export.kind == Kind::Tap;
     let board = share.as_ref().map(Served::board);
     let export = share.map(|share| Box::new(share) as Box<dyn ring3_supervisor::export::Export>);
     let supervisor = Supervisor::of(device, Arc::new(program), export)?;
-    Run { supervisor, force, since: Instant::now(), board, json, announced: false, told: false }.serve(&signals)
+    Run { supervisor, force, since: Instant::now(), board, json, announced: false, told: false }
+        .serve(&signals)
 }
 
-fn device(claim: &Claim, driver: Option<String>, user: User, export: Export) -> anyhow::Result<Device> {
+fn device(
+    claim: &Claim,
+    driver: Option<String>,
+    user: User,
+    export: Export,
+) -> anyhow::Result<Device> {
     if claim.unprotected {
-        bail!("--user: without an IOMMU the device reaches all memory, whatever its driver may: leave --unprotected out");
+        bail!(
+            "--user: without an IOMMU the device reaches all memory, whatever its driver may: \
+            leave --unprotected out"
+        );
     }
     let interrupts = match claim.settings.interrupts {
         Interrupts::Auto => "auto",
@@ -126,7 +147,8 @@ impl Run {
         }
     }
 
-    /// Says once that the disks or the interface are there. True if the driver has ended; an error if it never began.
+    /// Says once that the disks or the interface are there. True if the driver has ended; an error
+    /// if it never began.
     fn is_over(&mut self) -> anyhow::Result<bool> {
         let Some(status) = self.supervisor.devices().pop() else { return Ok(true) };
         match status.state {
@@ -139,7 +161,9 @@ impl Run {
             }
             State::Failed => {
                 let why = status.last_end.unwrap_or_else(|| "it does not start".into());
-                log::notice(format_args!("ring3: the driver is lost, and what it served with it: {why}"));
+                log::notice(format_args!(
+                    "ring3: the driver is lost, and what it served with it: {why}"
+                ));
                 return Ok(true);
             }
             _ => {}
@@ -155,7 +179,10 @@ impl Run {
                 let object = serde_json::json!({ "interface": name, "index": index, "device": device, "mac": mac, "mtu": mtu, "queues": queues, "pid": pid });
                 outln!("{object}");
             } else {
-                outln!("{name} is {device} ({mac}), driven by process {pid}; set it up with: ip link set {name} up");
+                outln!(
+                    "{name} is {device} ({mac}), driven by process {pid}; set it up with: ip link \
+                    set {name} up"
+                );
             }
         }
         if let Some(shared) = self.board.as_ref().and_then(Board::shared) {
@@ -163,9 +190,18 @@ impl Run {
         }
         for disk in &status.disks {
             if self.json {
-                outln!("{}", serde_json::json!({ "device": disk.path, "bytes": disk.bytes, "pid": status.pid }));
+                outln!(
+                    "{}",
+                    serde_json::json!({ "device": disk.path, "bytes": disk.bytes, "pid": status.pid })
+                );
             } else {
-                outln!("{} is {} ({} MiB), driven by process {}", disk.path, status.device, disk.bytes >> 20, status.pid);
+                outln!(
+                    "{} is {} ({} MiB), driven by process {}",
+                    disk.path,
+                    status.device,
+                    disk.bytes >> 20,
+                    status.pid
+                );
             }
         }
     }

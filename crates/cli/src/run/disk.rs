@@ -32,8 +32,7 @@ pub(super) const FORCED: u8 = 3;
 pub(super) const LOST: u8 = 4;
 
 /// What `--help` says below the options.
-const EXIT_CODES: &str =
-    "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 taken away from its users, 4 the driver has lost its device.";
+const EXIT_CODES: &str = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 taken away from its users, 4 the driver has lost its device.";
 
 /// How the disks are exported and the process is run.
 #[derive(clap::Args)]
@@ -41,18 +40,20 @@ pub struct ExportArgs {
     /// What the disks become.
     #[arg(long, value_enum, default_value = "ublk")]
     export: Export,
-    /// With --export vduse: the device's name, below /dev/vduse; r3disk0 and so on if it is not given. One of that name whose process was killed is gone on with.
+    /// With --export vduse: the device's name, below /dev/vduse; r3disk0 and so on if it is not
+    /// given. One of that name whose process was killed is gone on with.
     #[arg(long, value_name = "NAME", value_parser = vduse_name)]
     name: Option<String>,
     /// N in /dev/ublkbN, for the first disk; the kernel chooses if it is not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
     id: Option<u32>,
-    /// The disks outlive this process if it dies: their users wait until another one recovers them. KIND says what becomes of requests that it had, and
-    /// of those that come meanwhile.
+    /// The disks outlive this process if it dies: their users wait until another one recovers them.
+    /// KIND says what becomes of requests that it had, and of those that come meanwhile.
     #[arg(long, value_name = "KIND", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "reissue")]
     recoverable: Option<Recoverable>,
-    /// Go on with /dev/ublkbN (and those that follow, if there are several disks), whose process was killed. It was started with --recoverable, for the same
-    /// disk; it keeps its queues, depth and longest request. With --share it was started with the same --share.
+    /// Go on with /dev/ublkbN (and those that follow, if there are several disks), whose process
+    /// was killed. It was started with --recoverable, for the same disk; it keeps its queues, depth
+    /// and longest request. With --share it was started with the same --share.
     #[arg(long, value_name = "N", conflicts_with_all = ["id", "recoverable"], value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
     recover: Option<u32>,
     /// Queues of each disk: one thread and one hardware queue each.
@@ -67,25 +68,32 @@ pub struct ExportArgs {
     /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
     #[arg(long, value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
     poll: u64,
-    /// Microseconds for which a queue looks for the next request before it sleeps, as long as they come that soon. It takes a processor meanwhile: without a spare one
-    /// it is left out, with a warning.
+    /// Microseconds for which a queue looks for the next request before it sleeps, as long as they
+    /// come that soon. It takes a processor meanwhile: without a spare one it is left out, with a
+    /// warning.
     #[arg(long, value_name = "US", default_value_t = 0, conflicts_with = "user", value_parser = clap::value_parser!(u64).range(0..=1000))]
     idle_poll: u64,
-    /// Take requests from the kernel and give their ends by commands for many at once, where the kernel has them (Linux 7.2 has): less work where many are in flight, a little more where one is.
+    /// Take requests from the kernel and give their ends by commands for many at once, where the
+    /// kernel has them (Linux 7.2 has): less work where many are in flight, a little more where one
+    /// is.
     #[arg(long, conflicts_with = "user")]
     batch: bool,
-    /// The kernel's I/O scheduler in front of each disk: auto, keep, none, mq-deadline, kyber or bfq. auto is none, but the kernel's
-    /// choice (keep) for a disk that turns.
+    /// The kernel's I/O scheduler in front of each disk: auto, keep, none, mq-deadline, kyber or
+    /// bfq. auto is none, but the kernel's choice (keep) for a disk that turns.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     scheduler: ublk::Scheduler,
-    /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's rights are mode=600. With --user, all clients together hand over memory=64 MiB at most.
+    /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests
+    /// need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's
+    /// rights are mode=600. With --user, all clients together hand over memory=64 MiB at most.
     #[arg(long, value_name = "PATH[,mode=OCTAL][,memory=MIB]", value_parser = shared_by)]
     share: Option<SharedBy>,
-    /// Serve the disk at this socket to other programs as well, on terms behind its path as `ring3 serve disk` takes them (docs/share.md). May be there several times.
+    /// Serve the disk at this socket to other programs as well, on terms behind its path as
+    /// `ring3 serve disk` takes them (docs/share.md). May be there several times.
     #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...", conflicts_with_all = ["user", "recoverable", "recover"])]
     sockets: Vec<String>,
-    /// Start the driver in a process of this user's, in a sandbox, which gets the device from this one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes
-    /// its disks with it.
+    /// Start the driver in a process of this user's, in a sandbox, which gets the device from this
+    /// one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes its disks
+    /// with it.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["recoverable", "recover", "scheduler", "ready_fd", "stats"])]
     user: Option<User>,
     /// Say what is exported as JSON, one line for each disk.
@@ -103,7 +111,8 @@ pub struct ExportArgs {
 enum Export {
     /// A block device /dev/ublkbN.
     Ublk,
-    /// A virtio disk /dev/vdX, by VDUSE; it outlives this process, if that dies, without being asked to.
+    /// A virtio disk /dev/vdX, by VDUSE; it outlives this process, if that dies, without being
+    /// asked to.
     Vduse,
 }
 
@@ -156,10 +165,15 @@ fn shared_by(text: &str) -> Result<SharedBy, String> {
     for word in words {
         match word.split_once('=') {
             Some(("mode", octal)) => {
-                by.mode = u32::from_str_radix(octal, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(wrong)?
+                by.mode = u32::from_str_radix(octal, 8)
+                    .ok()
+                    .filter(|mode| *mode <= 0o777)
+                    .ok_or_else(wrong)?
             }
             Some(("memory", mib)) => {
-                by.memory = Some(mib.parse().ok().filter(|mib| (1..=65_536).contains(mib)).ok_or_else(wrong)?)
+                by.memory = Some(
+                    mib.parse().ok().filter(|mib| (1..=65_536).contains(mib)).ok_or_else(wrong)?,
+                )
             }
             _ => return Err(wrong()),
         }
@@ -169,7 +183,10 @@ fn shared_by(text: &str) -> Result<SharedBy, String> {
 
 /// A block size that the kernel knows on every machine.
 fn block_size(text: &str) -> Result<u32, String> {
-    let size = text.parse().ok().filter(|size: &u32| size.is_power_of_two() && (512..=4096).contains(size));
+    let size = text
+        .parse()
+        .ok()
+        .filter(|size: &u32| size.is_power_of_two() && (512..=4096).contains(size));
     size.ok_or_else(|| "512, 1024, 2048 or 4096".into())
 }
 
@@ -191,10 +208,12 @@ pub struct NullArgs {
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct RemoteArgs {
-    /// The disk: remote:PATH, which another process drives and serves there (ring3 serve disk, ring3 dde run); with --driver, its controller: vfio:0000:01:00.0, qtest:nvme.
+    /// The disk: remote:PATH, which another process drives and serves there (ring3 serve disk,
+    /// ring3 dde run); with --driver, its controller: vfio:0000:01:00.0, qtest:nvme.
     #[arg(long, value_name = "URI")]
     device: Uri,
-    /// Who drives the controller: dde:nvme, a driver of Linux in a process of its own, which is built if need be and ends with this one.
+    /// Who drives the controller: dde:nvme, a driver of Linux in a process of its own, which is
+    /// built if need be and ends with this one.
     #[arg(long, value_name = "dde:NAME")]
     driver: Option<Name>,
     #[command(flatten)]
@@ -242,7 +261,8 @@ pub struct VirtioArgs {
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct AtaArgs {
-    /// The controller: vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, vfio-user:PATH, sim:ahci or sim:ide.
+    /// The controller: vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide,
+    /// vfio-user:PATH, sim:ahci or sim:ide.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -265,7 +285,12 @@ pub fn run_ata(args: AtaArgs) -> anyhow::Result<ExitCode> {
     let claim = Claim {
         unprotected: args.protection.unprotected,
         family: Some(ata::AHCI.family),
-        settings: Settings { part: args.drive, interrupts: args.irq.into(), level: args.transfer.into(), ..Settings::default() },
+        settings: Settings {
+            part: args.drive,
+            interrupts: args.irq.into(),
+            level: args.transfer.into(),
+            ..Settings::default()
+        },
         ..Claim::new(args.device)
     };
     run(&Source::Device(claim), args.export)
@@ -276,7 +301,11 @@ pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
     let claim = Claim {
         unprotected: args.protection.unprotected,
         family: Some(nvme::DRIVER.family),
-        settings: Settings { part: args.namespace, interrupts: args.irq.into(), ..Settings::default() },
+        settings: Settings {
+            part: args.namespace,
+            interrupts: args.irq.into(),
+            ..Settings::default()
+        },
         ..Claim::new(args.device)
     };
     run(&Source::Device(claim), args.export)
@@ -296,15 +325,19 @@ pub fn run_virtio(args: VirtioArgs) -> anyhow::Result<ExitCode> {
 /// Serves a disk that another process drives.
 pub fn run_remote(args: RemoteArgs) -> anyhow::Result<ExitCode> {
     if args.export.user.is_some() {
-        anyhow::bail!("--user: the disk's driver is a process already, which serves it: leave --user out");
+        anyhow::bail!(
+            "--user: the disk's driver is a process already, which serves it: leave --user out"
+        );
     }
-    let hosted = |name| Hosted::start(name, Class::Block, &args.device, args.protection.unprotected);
+    let hosted =
+        |name| Hosted::start(name, Class::Block, &args.device, args.protection.unprotected);
     // Ends after the export.
     let hosted = args.driver.as_ref().map(hosted).transpose()?;
     let device = hosted.as_ref().map_or(&args.device, Hosted::device).clone();
     if device.scheme != "remote" {
         anyhow::bail!(
-            "{device}: ring3 run disk is for remote:PATH, or for a driver of Linux (--driver dde:nvme); ring3's own are ring3 run nvme, ata and virtio"
+            "{device}: ring3 run disk is for remote:PATH, or for a driver of Linux (--driver \
+            dde:nvme); ring3's own are ring3 run nvme, ata and virtio"
         );
     }
     run(&Source::Device(Claim::new(device)), args.export)
@@ -329,11 +362,16 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
         ("--batch", args.batch),
     ];
     match args.export {
-        Export::Ublk if args.name.is_some() => anyhow::bail!("--name is of --export vduse: a ublk device has a number, --id"),
+        Export::Ublk if args.name.is_some() => {
+            anyhow::bail!("--name is of --export vduse: a ublk device has a number, --id")
+        }
         Export::Ublk => Ok(Way::Ublk),
         Export::Vduse => match of_ublk.into_iter().find(|(_, given)| *given) {
             Some((option, _)) => {
-                anyhow::bail!("{option} is of --export ublk: a VDUSE device has a --name, and is gone on with by that")
+                anyhow::bail!(
+                    "{option} is of --export ublk: a VDUSE device has a --name, and is gone on \
+                    with by that"
+                )
             }
             None => Ok(Way::Vduse(args.name.clone())),
         },
@@ -342,8 +380,13 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
 
 /// The same as a supervisor has it, which may run elsewhere than where it was started.
 fn confined_share(SharedBy { path, mode, memory }: SharedBy) -> anyhow::Result<confined::Share> {
-    let socket = std::path::absolute(&path).with_context(|| format!("--share {}", path.display()))?;
-    Ok(confined::Share { socket, mode: format!("{mode:o}"), memory_mib: memory.unwrap_or(SHARED_MIB) })
+    let socket =
+        std::path::absolute(&path).with_context(|| format!("--share {}", path.display()))?;
+    Ok(confined::Share {
+        socket,
+        mode: format!("{mode:o}"),
+        memory_mib: memory.unwrap_or(SHARED_MIB),
+    })
 }
 
 fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
@@ -364,9 +407,13 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
         return confined::run(claim, None, (user, export), args.json);
     }
     if args.share.as_ref().is_some_and(|share| share.memory.is_some()) {
-        anyhow::bail!("--share: memory= is of --user: in one process, clients hand over what is free: leave it out");
+        anyhow::bail!(
+            "--share: memory= is of --user: in one process, clients hand over what is free: leave \
+            it out"
+        );
     }
-    // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
+    // SAFETY: a number of the command line, taken once, and before anything of this process is
+    // opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let sockets = serve::accesses(&args.sockets, |access: &Access| access.clients)?;
     let options = Options {
@@ -411,9 +458,15 @@ mod tests {
         assert_eq!(shared_by("/run/x"), by("/run/x", 0o600, None));
         assert_eq!(shared_by("/run/x,mode=660"), by("/run/x", 0o660, None));
         assert_eq!(shared_by("/run/x,memory=256,mode=666"), by("/run/x", 0o666, Some(256)));
-        for wrong in
-            ["", ",mode=660", "/run/x,mode=888", "/run/x,mode=1777", "/run/x,memory=0", "/run/x,memory=64M", "/run/x,user=1"]
-        {
+        for wrong in [
+            "",
+            ",mode=660",
+            "/run/x,mode=888",
+            "/run/x,mode=1777",
+            "/run/x,memory=0",
+            "/run/x,memory=64M",
+            "/run/x,user=1",
+        ] {
             assert!(shared_by(wrong).is_err(), "{wrong}");
         }
     }

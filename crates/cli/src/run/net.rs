@@ -24,7 +24,8 @@ use crate::driving::{Protection, Signals};
     after_help = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the card back, 4 the card or its interface is gone."
 )]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net, or remote:PATH, a part of one that ring3 serve shares.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net,
+    /// or remote:PATH, a part of one that ring3 serve shares.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -36,10 +37,13 @@ pub struct Args {
     /// What the card becomes.
     #[arg(long, value_enum, default_value = "tap")]
     export: Export,
-    /// What moves packets between the card's memory and the kernel: calls, which is cheapest for few, or vhost-net, which pays for many. auto takes what pays now; without /dev/vhost-net, calls.
+    /// What moves packets between the card's memory and the kernel: calls, which is cheapest for
+    /// few, or vhost-net, which pays for many. auto takes what pays now; without /dev/vhost-net,
+    /// calls.
     #[arg(long, value_enum, default_value = "auto")]
     engine: Engine,
-    /// Hand each packet of TCP on as the card has received it, and put none together: for measurements.
+    /// Hand each packet of TCP on as the card has received it, and put none together: for
+    /// measurements.
     #[arg(long)]
     no_coalescing: bool,
     /// How soon the threads that move packets run beside programs that send or compute without end:
@@ -48,20 +52,25 @@ pub struct Args {
     /// packets wait, and the more each costs, as fewer come together.
     #[arg(long, value_enum, default_value = "high")]
     priority: Priority,
-    /// With --export vduse, the device's name: one whose process was killed is gone on with. Otherwise the interface's name; r3net0 and so on if it is not given. One of that name that root has made for this user (ip tuntap add) is used.
+    /// With --export vduse, the device's name: one whose process was killed is gone on with.
+    /// Otherwise the interface's name; r3net0 and so on if it is not given. One of that name that
+    /// root has made for this user (ip tuntap add) is used.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Who may use the interface later, beside root. Of use with --persist.
     #[arg(long, value_name = "USER")]
     owner: Option<User>,
-    /// Start the driver in a process of this user's, in a sandbox, which gets the card from this one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that
-    /// dies takes its interface with it.
+    /// Start the driver in a process of this user's, in a sandbox, which gets the card from this
+    /// one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes its
+    /// interface with it.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing", "priority"])]
     user: Option<User>,
-    /// The interface stays at the end, with its addresses and without a link: who runs this again with its --name goes on with it.
+    /// The interface stays at the end, with its addresses and without a link: who runs this again
+    /// with its --name goes on with it.
     #[arg(long)]
     persist: bool,
-    /// Most bytes of a packet without its Ethernet header; 1500 if it is not given. It may be set later, as of any interface.
+    /// Most bytes of a packet without its Ethernet header; 1500 if it is not given. It may be set
+    /// later, as of any interface.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65535))]
     mtu: Option<u32>,
     /// Queues at most, each of which has a thread; fewer if the card has fewer.
@@ -76,7 +85,8 @@ pub struct Args {
     /// Write the same JSON to this descriptor once the interface is there, then close it.
     #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(3..))]
     ready_fd: Option<RawFd>,
-    /// Write figures (start-up time, packets, bytes, losses) to this file at the end, and on SIGUSR1.
+    /// Write figures (start-up time, packets, bytes, losses) to this file at the end, and on
+    /// SIGUSR1.
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 }
@@ -85,7 +95,9 @@ impl Args {
     /// The same by a driver of Linux.
     pub fn by(self, name: Name) -> anyhow::Result<Self> {
         match self.choice.hosted() {
-            Some(other) if *other != name => anyhow::bail!("--driver {other}: the driver is {name} already"),
+            Some(other) if *other != name => {
+                anyhow::bail!("--driver {other}: the driver is {name} already")
+            }
             _ => Ok(Self { choice: Choice::of(name), ..self }),
         }
     }
@@ -154,7 +166,10 @@ fn way(args: &Args) -> anyhow::Result<Way> {
         (Export::Tap, _) => Ok(Way::Tap),
         (Export::Vduse, None) => Ok(Way::Vduse(args.name.clone())),
         (Export::Vduse, Some((option, _))) => {
-            anyhow::bail!("{option} is of --export tap: a VDUSE card has one pair of virtqueues, and stays when its process dies")
+            anyhow::bail!(
+                "{option} is of --export tap: a VDUSE card has one pair of virtqueues, and stays \
+                when its process dies"
+            )
         }
     }
 }
@@ -165,9 +180,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(user) = args.user {
         return run_as(user, args);
     }
-    // SAFETY: a number of the command line, taken once, and before anything of this process is opened that is kept.
+    // SAFETY: a number of the command line, taken once, and before anything of this process is
+    // opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
-    let place = args.choice.place(&args.device, args.protection.unprotected, args.signals.chosen())?;
+    let place =
+        args.choice.place(&args.device, args.protection.unprotected, args.signals.chosen())?;
     let claim = claim(place.device().clone(), args.protection, args.signals);
     let tap = tap::Options {
         name: args.name,
@@ -193,13 +210,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn claim(device: Uri, protection: Protection, signals: Signals) -> Claim {
-    Claim { unprotected: protection.unprotected, settings: signals.apply(Settings::default()), ..Claim::new(device) }
+    Claim {
+        unprotected: protection.unprotected,
+        settings: signals.apply(Settings::default()),
+        ..Claim::new(device)
+    }
 }
 
 /// The same by a driver of its own, confined.
 fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
     if args.device.scheme == "remote" {
-        anyhow::bail!("--user: the card's driver is a process already, which serves it: leave --user out");
+        anyhow::bail!(
+            "--user: the card's driver is a process already, which serves it: leave --user out"
+        );
     }
     if matches!(args.engine, Engine::Vhost) {
         // Its driver would say so, too, but nobody would be told.
@@ -218,5 +241,10 @@ fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
         mtu: args.mtu,
         ..confined::Export::default()
     };
-    confined::run(&claim(args.device, args.protection, args.signals), driver, (user, export), args.json)
+    confined::run(
+        &claim(args.device, args.protection, args.signals),
+        driver,
+        (user, export),
+        args.json,
+    )
 }

@@ -1,4 +1,5 @@
-//! What clients share of a device whose driver is a confined process: the sockets are this one's, and who comes to them is the driver's.
+//! What clients share of a device whose driver is a confined process: the sockets are this one's,
+//! and who comes to them is the driver's.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,15 +48,32 @@ impl Board {
 
 impl Share {
     /// Listens at the sockets of `shares`, which are `texts` as users write them.
-    pub fn bind(shares: &Shares, texts: &[String], (poll_us, copy): (u64, bool)) -> Result<Self, ring3_class::Error> {
-        let disk = |access: &Access| (access.clients.into(), access.memory, Listener::bind(&access.path, access.mode));
-        let port = |access: &card::Access| (access.places().into(), access.memory, Listener::bind(&access.path, access.mode));
+    pub fn bind(
+        shares: &Shares,
+        texts: &[String],
+        (poll_us, copy): (u64, bool),
+    ) -> Result<Self, ring3_class::Error> {
+        let disk = |access: &Access| {
+            (access.clients.into(), access.memory, Listener::bind(&access.path, access.mode))
+        };
+        let port = |access: &card::Access| {
+            (access.places().into(), access.memory, Listener::bind(&access.path, access.mode))
+        };
         let (all, depth, card): (Vec<(usize, u64, _)>, u16, bool) = match shares {
-            Shares::Disk { accesses, depth } => (accesses.iter().map(disk).collect(), *depth, false),
+            Shares::Disk { accesses, depth } => {
+                (accesses.iter().map(disk).collect(), *depth, false)
+            }
             Shares::Card { accesses } => (accesses.iter().map(port).collect(), 0, true),
         };
         let wanted = drive::Share { card, sockets: texts.to_vec(), depth, copy };
-        let mut share = Self { wanted, places: Vec::new(), memory: 0, poll_us, listeners: Vec::new(), board: Board::default() };
+        let mut share = Self {
+            wanted,
+            places: Vec::new(),
+            memory: 0,
+            poll_us,
+            listeners: Vec::new(),
+            board: Board::default(),
+        };
         for (places, memory, listener) in all {
             share.places.push(places);
             share.memory += places as u64 * memory;
@@ -95,14 +113,23 @@ impl Look for Served {
 
 impl Export for Share {
     fn create(&mut self, offered: &Offered, _: &Vain) -> Result<(), Refusal> {
-        let sockets = self.listeners.iter().map(|listener| listener.path().display().to_string()).collect();
+        let sockets =
+            self.listeners.iter().map(|listener| listener.path().display().to_string()).collect();
         match (&offered.disks[..], &offered.nics[..]) {
             ([disk], _) if !self.wanted.card => {
                 let bytes = disk.blocks * u64::from(disk.block_size);
-                self.board.show(&disk.name, Shared::disk(&disk.name, bytes, disk.block_size), sockets);
+                self.board.show(
+                    &disk.name,
+                    Shared::disk(&disk.name, bytes, disk.block_size),
+                    sockets,
+                );
             }
             (_, [card]) if self.wanted.card => {
-                self.board.show(&card.name, Shared::card(&card.name, &card.model, Mac(card.mac), &[]), sockets);
+                self.board.show(
+                    &card.name,
+                    Shared::card(&card.name, &card.model, Mac(card.mac), &[]),
+                    sockets,
+                );
             }
             // The driver says by which option one of them is chosen.
             _ => {}
@@ -115,7 +142,8 @@ impl Export for Share {
     }
 
     fn serve(&mut self, _: &Offered) -> Result<Vec<Given>, String> {
-        let sockets: Result<Vec<OwnedFd>, _> = self.listeners.iter().map(Listener::try_clone).collect();
+        let sockets: Result<Vec<OwnedFd>, _> =
+            self.listeners.iter().map(Listener::try_clone).collect();
         let fds = sockets.map_err(|error| error.to_string())?;
         Ok(vec![Given { place: 0, order: Order::Share(self.wanted.clone()), fds }])
     }
@@ -126,7 +154,8 @@ impl Export for Share {
 
     fn hear_shared(&mut self, mapped: bool, addresses: Vec<[u8; 6]>) {
         let mut addresses = addresses.into_iter().map(Mac);
-        let of_sockets: Vec<Vec<Mac>> = self.places.iter().map(|&places| addresses.by_ref().take(places).collect()).collect();
+        let of_sockets: Vec<Vec<Mac>> =
+            self.places.iter().map(|&places| addresses.by_ref().take(places).collect()).collect();
         self.board.change(|shared| {
             shared.ways.mapped = mapped;
             if let Some(known) = shared.facts.get_mut("addresses") {

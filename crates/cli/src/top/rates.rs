@@ -26,10 +26,13 @@ pub struct Rates {
     pub outage_ms: Option<f64>,
 }
 
-/// What `after` has done since `before`, which was `since` ago. A device that was not there then has done nothing.
+/// What `after` has done since `before`, which was `since` ago. A device that was not there then
+/// has done nothing.
 pub fn rates(before: Option<&DeviceStatus>, after: &DeviceStatus, since: Duration) -> Rates {
     let per_second = |count: u64| count as f64 / since.as_secs_f64().max(1e-3);
-    let of_device = |count: fn(&DeviceStatus) -> u64| before.map_or(0, |before| grown(count(before), count(after)));
+    let of_device = |count: fn(&DeviceStatus) -> u64| {
+        before.map_or(0, |before| grown(count(before), count(after)))
+    };
     let of_disks = |count: fn(&DiskStatus) -> u64| {
         let of_disk = |disk: &DiskStatus| {
             let old = before?.disks.iter().find(|old| old.path == disk.path)?;
@@ -44,8 +47,10 @@ pub fn rates(before: Option<&DeviceStatus>, after: &DeviceStatus, since: Duratio
         };
         after.interfaces.iter().filter_map(of_interface).sum::<u64>()
     };
-    let packets = of_interfaces(|interface| interface.rx_packets.saturating_add(interface.tx_packets));
-    let packet_bytes = of_interfaces(|interface| interface.rx_bytes.saturating_add(interface.tx_bytes));
+    let packets =
+        of_interfaces(|interface| interface.rx_packets.saturating_add(interface.tx_packets));
+    let packet_bytes =
+        of_interfaces(|interface| interface.rx_bytes.saturating_add(interface.tx_bytes));
     let disk_bytes = of_disks(|disk| disk.bytes_read.saturating_add(disk.bytes_written));
     let ended = of_disks(|disk| disk.reads.saturating_add(disk.writes));
     let io_ms = of_disks(|disk| disk.io_ms);

@@ -21,7 +21,12 @@ struct Column {
     number: Option<fn(&Rates) -> f64>,
 }
 
-const fn number(head: &'static str, width: u16, text: fn(&Rates) -> String, number: fn(&Rates) -> f64) -> Column {
+const fn number(
+    head: &'static str,
+    width: u16,
+    text: fn(&Rates) -> String,
+    number: fn(&Rates) -> f64,
+) -> Column {
     Column { head, width, text, number: Some(number) }
 }
 
@@ -64,7 +69,11 @@ fn color(state: State) -> Color {
         State::Running => Color::Green,
         State::Failed => Color::Red,
         State::Absent | State::Stopped | State::Sleeping => Color::DarkGray,
-        State::Starting | State::Recovering | State::BackingOff | State::Upgrading | State::Stopping => Color::Yellow,
+        State::Starting
+        | State::Recovering
+        | State::BackingOff
+        | State::Upgrading
+        | State::Stopping => Color::Yellow,
     }
 }
 
@@ -119,7 +128,11 @@ impl Screen {
             return Wish::Quit;
         }
         if let Some(name) = self.asked.take() {
-            return if matches!(key.code, KeyCode::Char('y' | 'Y')) { Wish::Restart(name) } else { Wish::Nothing };
+            return if matches!(key.code, KeyCode::Char('y' | 'Y')) {
+                Wish::Restart(name)
+            } else {
+                Wish::Nothing
+            };
         }
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return Wish::Quit,
@@ -128,7 +141,9 @@ impl Screen {
                 self.sort = (self.sort + 1) % COLUMNS.len();
                 self.arrange(selected.as_deref());
             }
-            KeyCode::Char('r') if self.lost.is_none() => self.asked = self.selected().map(str::to_owned),
+            KeyCode::Char('r') if self.lost.is_none() => {
+                self.asked = self.selected().map(str::to_owned)
+            }
             KeyCode::Down | KeyCode::Char('j') => self.table.select_next(),
             KeyCode::Up | KeyCode::Char('k') => self.table.select_previous(),
             KeyCode::PageDown => self.table.scroll_down_by(10),
@@ -150,10 +165,13 @@ impl Screen {
         let column = &COLUMNS[self.sort];
         self.rows.sort_by(|one, other| match column.number {
             // The busiest first.
-            Some(number) => {
-                number(other).partial_cmp(&number(one)).unwrap_or(Ordering::Equal).then_with(|| one.name.cmp(&other.name))
-            }
-            None => (column.text)(one).cmp(&(column.text)(other)).then_with(|| one.name.cmp(&other.name)),
+            Some(number) => number(other)
+                .partial_cmp(&number(one))
+                .unwrap_or(Ordering::Equal)
+                .then_with(|| one.name.cmp(&other.name)),
+            None => (column.text)(one)
+                .cmp(&(column.text)(other))
+                .then_with(|| one.name.cmp(&other.name)),
         });
         let at = selected.and_then(|name| self.rows.iter().position(|row| row.name == name));
         self.table.select(at.or((!self.rows.is_empty()).then_some(0)));
@@ -162,7 +180,8 @@ impl Screen {
     /// Draws all of it.
     pub fn draw(&mut self, frame: &mut Frame<'_>) {
         let [title, table, foot] =
-            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
+                .areas(frame.area());
         let running = self.rows.iter().filter(|row| row.state == State::Running).count();
         let iops: f64 = self.rows.iter().map(|row| row.iops).sum();
         let sum = format!(
@@ -170,7 +189,10 @@ impl Screen {
             self.rows.len(),
             COLUMNS[self.sort].head
         );
-        frame.render_widget(Paragraph::new(sum).style(Style::new().add_modifier(Modifier::BOLD)), title);
+        frame.render_widget(
+            Paragraph::new(sum).style(Style::new().add_modifier(Modifier::BOLD)),
+            title,
+        );
         let columns = &COLUMNS[..fitting(table.width)];
         let (old, plain) = (Style::new().fg(Color::DarkGray), Style::new());
         let rows = self.rows.iter().map(|row| {
@@ -195,9 +217,12 @@ impl Screen {
 
     fn foot(&self) -> Paragraph<'_> {
         match (&self.lost, &self.asked) {
-            (Some(why), _) => Paragraph::new(format!("old figures: {why}")).style(Style::new().fg(Color::Red)),
+            (Some(why), _) => {
+                Paragraph::new(format!("old figures: {why}")).style(Style::new().fg(Color::Red))
+            }
             (None, Some(name)) => {
-                Paragraph::new(format!("restart {name}? its I/O waits meanwhile (y/n)")).style(Style::new().fg(Color::Yellow))
+                Paragraph::new(format!("restart {name}? its I/O waits meanwhile (y/n)"))
+                    .style(Style::new().fg(Color::Yellow))
             }
             (None, None) if !self.said.is_empty() => Paragraph::new(self.said.as_str()),
             (None, None) => Paragraph::new("q quit  s sort  r restart  up/down select"),
@@ -225,7 +250,11 @@ pub fn lines(rows: &[Rates]) -> Vec<String> {
     let line = |text: &dyn Fn(&Column) -> String| {
         let pad = |column: &Column| {
             let (text, width) = (text(column), column.width.into());
-            if column.number.is_some() { format!("{text:>width$}") } else { format!("{text:<width$}") }
+            if column.number.is_some() {
+                format!("{text:>width$}")
+            } else {
+                format!("{text:<width$}")
+            }
         };
         COLUMNS.iter().map(pad).collect::<Vec<_>>().join(" ")
     };

@@ -8,7 +8,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ring3_control::admin::VERSION;
 use ring3_control::status::{DiskStatus, InterfaceStatus, Outage, State};
 use ring3_lease::Channel;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
+};
 
 use super::*;
 
@@ -108,7 +110,8 @@ fn picture(screen: &mut Screen, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| screen.draw(frame)).unwrap();
     let buffer = terminal.backend().buffer();
-    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    let line =
+        |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
     (0..height).map(line).collect()
 }
 
@@ -133,8 +136,10 @@ fn a_screen_has_a_line_for_each_device() {
     screen.update(rows());
     let expected = [
         "ring3 top: 1 of 3 devices running, 1500 IOPS, by DEVICE",
-        " DEVICE           STATE            IOPS     MIB/S   LAT MS  CPU %    IRQ/S RESTARTS OUTAGE MS  FAULTS    LOST",
-        ">archive          failed              0       0.0        -    0.0        0        6      41.2       3       9",
+        " DEVICE           STATE            IOPS     MIB/S   LAT MS  CPU %    IRQ/S RESTARTS \
+        OUTAGE MS  FAULTS    LOST",
+        ">archive          failed              0       0.0        -    0.0        0        6      \
+        41.2       3       9",
         " new              backing off         0       0.0        -    0.0        0        0         -       0       0",
         " scratch          running          1500       6.0    0.100   25.0      700        0         -       0       0",
         "q quit  s sort  r restart  up/down select",
@@ -159,7 +164,11 @@ fn a_small_terminal_shows_what_matters_most_and_none_is_too_small() {
 fn a_selected_device_stays_selected_and_in_sight_among_a_hundred() {
     let many = |work: fn(u64) -> u64| {
         (0..100).map(move |n| {
-            rates(Some(&device(&format!("d{n:03}"), 0)), &device(&format!("d{n:03}"), work(n)), Duration::from_secs(1))
+            rates(
+                Some(&device(&format!("d{n:03}"), 0)),
+                &device(&format!("d{n:03}"), work(n)),
+                Duration::from_secs(1),
+            )
         })
     };
     let mut screen = Screen::default();
@@ -208,10 +217,13 @@ fn figures_of_a_ring3d_that_is_gone_are_said_to_be_old_and_nothing_is_restarted_
     assert!(picture(&mut screen, 80, 6)[5].starts_with("q quit"));
 }
 
-/// A ring3d whose devices do something between any two looks; it serves as many connections as `lives` says, one look or command each after the first.
+/// A ring3d whose devices do something between any two looks; it serves as many connections as
+/// `lives` says, one look or command each after the first.
 fn play(folder: &Path, connections: u32, looks: u32) -> (PathBuf, Arc<Mutex<Vec<Command>>>) {
     let path = folder.join("control");
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .unwrap();
     bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     listen(&socket, 8).unwrap();
     let asked = Arc::new(Mutex::new(Vec::new()));
@@ -245,7 +257,8 @@ fn a_ring3d_that_dies_is_asked_anew_when_it_is_back() {
     let (path, _) = play(folder.path(), 2, 2);
     let mut looks = Looks::new(&path).unwrap();
     assert!(looks.next().unwrap()[0].iops > 0.0);
-    // It has closed the connection; the next look fails, and the one after it meets the next ring3d.
+    // It has closed the connection; the next look fails, and the one after it meets the next
+    // ring3d.
     assert!(looks.next().is_err());
     assert!(looks.next().unwrap()[0].iops > 0.0);
 }

@@ -1,6 +1,8 @@
-//! A guest that boots once for all tests of a file, each of which looks at what one of its steps has said.
+//! A guest that boots once for all tests of a file, each of which looks at what one of its steps
+//! has said.
 //!
-//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2, unless a test is of one kernel; `RING3_TEST_SHOW` prints what each step has said.
+//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2, unless a test
+//! is of one kernel; `RING3_TEST_SHOW` prints what each step has said.
 #![allow(dead_code, reason = "each file has its own use of it")]
 
 use std::sync::OnceLock;
@@ -22,7 +24,11 @@ pub struct Booted {
 
 impl Booted {
     /// `guest`, which does `steps`, each behind `prelude` and in a shell of its own.
-    pub const fn new(guest: fn(&Cache) -> Result<Guest, Error>, prelude: &'static str, steps: &'static [Step]) -> Self {
+    pub const fn new(
+        guest: fn(&Cache) -> Result<Guest, Error>,
+        prelude: &'static str,
+        steps: &'static [Step],
+    ) -> Self {
         Self { kernel: None, guest, prelude, steps, outcome: OnceLock::new() }
     }
 
@@ -52,9 +58,15 @@ impl Booted {
             }
             let outcome = guest.run(&cache, &mut |_| {}).map_err(|error| error.to_string())?;
             if std::env::var_os("RING3_TEST_SHOW").is_some() {
-                outcome.steps.iter().for_each(|step| println!("=== {} {}\n{}", guest.kernel, step.name, step.output));
+                outcome.steps.iter().for_each(|step| {
+                    println!("=== {} {}\n{}", guest.kernel, step.name, step.output)
+                });
             }
-            if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
+            if outcome.succeeded() {
+                Ok(outcome)
+            } else {
+                Err(format!("{}{}", outcome.messages, outcome.output()))
+            }
         });
         outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
     }
@@ -69,7 +81,9 @@ impl Booted {
     #[track_caller]
     pub fn says(&self, step: &str, wanted: &[&str]) {
         let said = self.said(step);
-        wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
+        wanted
+            .iter()
+            .for_each(|wanted| assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}"));
     }
 
     /// What a step has said after this, which it has said once.

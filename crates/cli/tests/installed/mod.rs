@@ -9,13 +9,23 @@ pub fn installed(folder: &Path) -> PathBuf {
     let programs = Path::new(env!("CARGO_BIN_EXE_ring3")).parent().unwrap();
     let (to, archive) = (folder.join("root"), folder.join("install.tar"));
     let mut make = Command::new("make");
-    make.arg("-C").arg(root).arg("install").arg(format!("BIN={}", programs.display())).arg(format!("DESTDIR={}", to.display()));
+    make.arg("-C")
+        .arg(root)
+        .arg("install")
+        .arg(format!("BIN={}", programs.display()))
+        .arg(format!("DESTDIR={}", to.display()));
     let made = make.env_remove("MAKEFLAGS").output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
     let mut tar = Command::new("tar");
     tar.arg("-C")
         .arg(&to)
-        .args(["--exclude=./usr/local/bin/*", "--exclude=./usr/local/lib/libring3.so*", "--owner=0", "--group=0", "-cf"])
+        .args([
+            "--exclude=./usr/local/bin/*",
+            "--exclude=./usr/local/lib/libring3.so*",
+            "--owner=0",
+            "--group=0",
+            "-cf",
+        ])
         .arg(&archive)
         .arg(".");
     assert!(tar.status().unwrap().success());

@@ -12,11 +12,22 @@ pub fn with_programs(guest: Guest) -> Guest {
     guest.program(Path::new(env!("CARGO_BIN_EXE_ring3"))).program(&ring3d).program(&driver)
 }
 
-/// Where `ring3d` and `ring3-driver` are, which are of other packages: they are built as this test was.
+/// Where `ring3d` and `ring3-driver` are, which are of other packages: they are built as this test
+/// was.
 pub fn programs() -> [PathBuf; 2] {
     let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--offline", "-p", "ring3-supervisor", "-p", "ring3-host", "-p", "ring3-capi"]);
+    build.args([
+        "build",
+        "--quiet",
+        "--offline",
+        "-p",
+        "ring3-supervisor",
+        "-p",
+        "ring3-host",
+        "-p",
+        "ring3-capi",
+    ]);
     build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
     // So that nothing is built twice.
     let release = ring3.components().any(|part| part.as_os_str() == "release");

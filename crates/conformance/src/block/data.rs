@@ -8,13 +8,19 @@ use super::subject::{Step, Subject, ensure, skip};
 use ring3_class::block::{Data, IoError, Operation, Queue, Request};
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "what was written is read back, from one block to the longest transfer", run: every_size },
+    Check {
+        name: "what was written is read back, from one block to the longest transfer",
+        run: every_size,
+    },
     Check { name: "the first and the last block are written and read", run: ends },
     Check { name: "a write changes no block beside its own", run: neighbours },
     Check { name: "data may start within a page", run: within_a_page },
     Check { name: "data may lie in scattered pages", run: scattered },
     Check { name: "a flush completes, with and without something to flush", run: flush },
-    Check { name: "a write with FUA is read back, or refused by a disk that cannot write through", run: fua },
+    Check {
+        name: "a write with FUA is read back, or refused by a disk that cannot write through",
+        run: fua,
+    },
     Check { name: "blocks read as zeroes after write zeroes, and no others", run: write_zeroes },
     Check { name: "discard is accepted and changes no other block", run: discard },
 ];
@@ -22,8 +28,10 @@ pub(super) const CHECKS: &[Check] = &[
 fn every_size(subject: &Subject<'_>) -> Step {
     let (mut queue, max) = (subject.queue(4)?, subject.max_blocks());
     let powers = (0..32).map(|log| 1u64 << log).take_while(|&size| size <= max.into());
-    let around = powers.flat_map(|size| [size.saturating_sub(1), size, size + 1]).chain([max.into()]);
-    let mut sizes: Vec<u32> = around.filter(|&size| size > 0 && size <= max.into()).map(|size| size as u32).collect();
+    let around =
+        powers.flat_map(|size| [size.saturating_sub(1), size, size + 1]).chain([max.into()]);
+    let mut sizes: Vec<u32> =
+        around.filter(|&size| size > 0 && size <= max.into()).map(|size| size as u32).collect();
     sizes.sort();
     sizes.dedup();
     for (index, &blocks) in sizes.iter().enumerate() {
@@ -37,7 +45,8 @@ fn every_size(subject: &Subject<'_>) -> Step {
 fn ends(subject: &Subject<'_>) -> Step {
     let mut queue = subject.queue(1)?;
     let last = subject.info().blocks - 1;
-    let (first_write, last_write) = (subject.write(&mut *queue, 0, 1)?, subject.write(&mut *queue, last, 1)?);
+    let (first_write, last_write) =
+        (subject.write(&mut *queue, 0, 1)?, subject.write(&mut *queue, last, 1)?);
     if last > 0 {
         subject.verify(&mut *queue, 0, 1, first_write)?;
     }
@@ -52,13 +61,18 @@ struct Among {
 }
 
 impl Among {
-    /// As many as fit: a block or two between others, and on a disk of two blocks one beside the other.
+    /// As many as fit: a block or two between others, and on a disk of two blocks one beside the
+    /// other.
     fn of(subject: &Subject<'_>) -> Step<Self> {
         subject.needs(2)?;
         match subject.max_blocks() {
             0 | 1 => skip("its transfers have one block"),
             blocks @ 2..4 => Ok(Self { blocks, inner: 1, changed: 1 }),
-            blocks => Ok(Self { blocks: blocks.min(16), inner: u64::from(blocks.min(16)) / 2 - 1, changed: 2 }),
+            blocks => Ok(Self {
+                blocks: blocks.min(16),
+                inner: u64::from(blocks.min(16)) / 2 - 1,
+                changed: 2,
+            }),
         }
     }
 
@@ -83,11 +97,18 @@ fn neighbours(subject: &Subject<'_>) -> Step {
 }
 
 /// Writes from the segments of one buffer and reads into those of another.
-fn by_segments(subject: &Subject<'_>, buffer: DmaBuffer, list: &[(usize, usize)], blocks: u32) -> Step {
+fn by_segments(
+    subject: &Subject<'_>,
+    buffer: DmaBuffer,
+    list: &[(usize, usize)],
+    blocks: u32,
+) -> Step {
     let segments = |buffer: &DmaBuffer| -> Step<Data> {
-        let spans: Option<Vec<_>> = list.iter().map(|&(at, len)| buffer.span().part(at as u32, len as u32)).collect();
+        let spans: Option<Vec<_>> =
+            list.iter().map(|&(at, len)| buffer.span().part(at as u32, len as u32)).collect();
         let list = spans.and_then(|spans| subject.disk.dma().arena().list(&spans));
-        list.map(Data::from).ok_or_else(|| String::from("a buffer of the disk's arena does not lie there").into())
+        list.map(Data::from)
+            .ok_or_else(|| String::from("a buffer of the disk's arena does not lie there").into())
     };
     let (mut queue, generation, lba) =
         (subject.queue(1)?, subject.generation(), 5.min(subject.info().blocks - u64::from(blocks)));
@@ -117,9 +138,16 @@ fn within_a_page(subject: &Subject<'_>) -> Step {
     let align = subject.info().segments.align.max(1) as usize;
     for offset in [align, 512, 4096 - align] {
         // A page less than the longest transfer, because the data touches one page more.
-        for blocks in [1, (subject.max_blocks().saturating_sub(4096 / subject.info().block_size)).max(1)] {
+        for blocks in
+            [1, (subject.max_blocks().saturating_sub(4096 / subject.info().block_size)).max(1)]
+        {
             let len = blocks as usize * subject.block_size();
-            by_segments(subject, subject.buffer(len + 2 * 4096)?, &[(offset.next_multiple_of(align), len)], blocks)?;
+            by_segments(
+                subject,
+                subject.buffer(len + 2 * 4096)?,
+                &[(offset.next_multiple_of(align), len)],
+                blocks,
+            )?;
         }
     }
     Ok(())
@@ -127,8 +155,12 @@ fn within_a_page(subject: &Subject<'_>) -> Step {
 
 fn scattered(subject: &Subject<'_>) -> Step {
     let page = subject.info().segments.boundary.max(512) as usize;
-    let pages = (subject.max_blocks() as usize * subject.block_size() / page).min(subject.info().segments.max as usize).min(64);
-    if pages < 2 || !page.is_multiple_of(subject.block_size()) && !subject.block_size().is_multiple_of(page) {
+    let pages = (subject.max_blocks() as usize * subject.block_size() / page)
+        .min(subject.info().segments.max as usize)
+        .min(64);
+    if pages < 2
+        || !page.is_multiple_of(subject.block_size()) && !subject.block_size().is_multiple_of(page)
+    {
         subject.needs((2 * page).div_ceil(subject.block_size()) as u64)?;
         return skip("it takes one piece only");
     }
@@ -152,7 +184,10 @@ fn fua(subject: &Subject<'_>) -> Step {
     let write = Request::write(1, lba, 1, subject.filled(lba, 1, generation)?).with_fua();
     if subject.info().volatile_cache && !subject.info().fua {
         let error = subject.fail(&mut *queue, write)?;
-        ensure!(error == IoError::Unsupported, "a disk that cannot write through ended such a write with: {error}");
+        ensure!(
+            error == IoError::Unsupported,
+            "a disk that cannot write through ended such a write with: {error}"
+        );
         return subject.silent(&mut *queue);
     }
     subject.succeed(&mut *queue, write)?;

@@ -9,13 +9,20 @@ use ring3_class::block::{BlockQueue, Data, ForeignAccess, Operation, Queue, Requ
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "a request longer than the device takes is cut and ends once", run: long },
     Check { name: "a long write-zeroes is cut to the limit of the device", run: long_zeroes },
-    Check { name: "foreign pages are reached without a copy, where the backend can map", run: mapped },
+    Check {
+        name: "foreign pages are reached without a copy, where the backend can map",
+        run: mapped,
+    },
     Check { name: "foreign bytes that the device cannot reach are copied", run: copied },
     Check { name: "foreign pieces are gathered and scattered", run: pieces },
 ];
 
 fn queue(subject: &Subject<'_>, mode: Mode) -> Step<BlockQueue> {
-    Ok(open(subject.disk, subject.options.depth, ForeignAccess { mode, ..ForeignAccess::default() })?)
+    Ok(open(
+        subject.disk,
+        subject.options.depth,
+        ForeignAccess { mode, ..ForeignAccess::default() },
+    )?)
 }
 
 fn foreign(bytes: &[u8]) -> Step<Foreign> {
@@ -25,7 +32,8 @@ fn foreign(bytes: &[u8]) -> Step<Foreign> {
 }
 
 fn long(subject: &Subject<'_>) -> Step {
-    let (mut queue, most) = (queue(subject, Mode::ZeroCopy)?, subject.info().max_blocks(Operation::Read));
+    let (mut queue, most) =
+        (queue(subject, Mode::ZeroCopy)?, subject.info().max_blocks(Operation::Read));
     let blocks = most.saturating_mul(3).saturating_add(most / 2 + 1);
     subject.needs(blocks.into())?;
     if blocks as usize * subject.block_size() > subject.disk.dma().arena().free_bytes() / 3 {
@@ -45,17 +53,25 @@ fn long_zeroes(subject: &Subject<'_>) -> Step {
     }
     subject.needs(u64::from(blocks) + 1)?;
     let mut queue = queue(subject, Mode::ZeroCopy)?;
-    let (first, last) = (subject.write(&mut queue, 0, 1)?, subject.write(&mut queue, u64::from(blocks), 1)?);
+    let (first, last) =
+        (subject.write(&mut queue, 0, 1)?, subject.write(&mut queue, u64::from(blocks), 1)?);
     ensure!(first != last, "two writes have one number");
     subject.succeed(&mut queue, Request::write_zeroes(1, 0, blocks))?;
     for lba in [0, u64::from(blocks) - 1] {
-        ensure!(subject.read(&mut queue, lba, 1)?.iter().all(|&byte| byte == 0), "block {lba} is not zero");
+        ensure!(
+            subject.read(&mut queue, lba, 1)?.iter().all(|&byte| byte == 0),
+            "block {lba} is not zero"
+        );
     }
     subject.verify(&mut queue, u64::from(blocks), 1, last)
 }
 
 /// Writes from foreign memory and reads into it.
-fn round_trip(subject: &Subject<'_>, queue: &mut BlockQueue, make: impl Fn(Vec<u8>) -> Step<Foreign>) -> Step {
+fn round_trip(
+    subject: &Subject<'_>,
+    queue: &mut BlockQueue,
+    make: impl Fn(Vec<u8>) -> Step<Foreign>,
+) -> Step {
     let (blocks, generation) = (subject.max_blocks().min(64), subject.generation());
     let bytes = pattern::blocks(0, blocks, generation, subject.block_size());
     let mut found = vec![0; bytes.len()];

@@ -10,7 +10,10 @@ pub(super) const CHECKS: &[Check] = &[
         name: "a queue that is detached under load is resumed with all that was in flight, and nothing is done twice",
         run: resumed,
     },
-    Check { name: "a queue that was detached takes nothing more, and is resumed once", run: detached },
+    Check {
+        name: "a queue that was detached takes nothing more, and is resumed once",
+        run: detached,
+    },
 ];
 
 /// Rounds: enough for the rings to begin several laps.
@@ -38,7 +41,9 @@ fn resumed(subject: &Subject<'_>) -> Step {
                 queue.ring();
             }
             let request = match written[lba as usize] {
-                Some(_) if (lba + round) % 3 == 0 => Request::read(lba, lba, 1, subject.buffer(subject.block_size())?),
+                Some(_) if (lba + round) % 3 == 0 => {
+                    Request::read(lba, lba, 1, subject.buffer(subject.block_size())?)
+                }
                 _ => {
                     let generation = subject.generation();
                     written[lba as usize] = Some(generation);
@@ -53,7 +58,11 @@ fn resumed(subject: &Subject<'_>) -> Step {
         drop(queue);
         queue = subject.disk.resume_queue(&saved)?;
         let left = places as usize - ended.len();
-        ensure!(usize::from(queue.in_flight()) == left, "{left} requests were left, and {} are in flight", queue.in_flight());
+        ensure!(
+            usize::from(queue.in_flight()) == left,
+            "{left} requests were left, and {} are in flight",
+            queue.in_flight()
+        );
         queue.ring();
         while !waiting.is_empty() {
             let done = match ended.pop() {
@@ -70,14 +79,22 @@ fn resumed(subject: &Subject<'_>) -> Step {
     Ok(())
 }
 
-/// Takes the end of a request that is `waiting`, and whose bytes must be those that were written last.
-fn check(subject: &Subject<'_>, done: Completion, waiting: &mut Vec<u64>, written: &[Option<u64>]) -> Step {
+/// Takes the end of a request that is `waiting`, and whose bytes must be those that were written
+/// last.
+fn check(
+    subject: &Subject<'_>,
+    done: Completion,
+    waiting: &mut Vec<u64>,
+    written: &[Option<u64>],
+) -> Step {
     let lba = done.token;
     let Some(at) = waiting.iter().position(|&token| token == lba) else {
         return Err(format!("request {lba:#x} ended, but was not in flight").into());
     };
     waiting.swap_remove(at);
-    let Some(buffer) = done.data.into_buffer() else { return Err(format!("request {lba} came back without its buffer").into()) };
+    let Some(buffer) = done.data.into_buffer() else {
+        return Err(format!("request {lba} came back without its buffer").into());
+    };
     let mut bytes = vec![0; buffer.len()];
     buffer.read(0, &mut bytes)?;
     Ok(pattern::verify(&bytes, lba, written[lba as usize].unwrap_or(0), subject.block_size())?)
@@ -88,7 +105,10 @@ fn detached(subject: &Subject<'_>) -> Step {
     let generation = subject.write(&mut *queue, 0, 1)?;
     let saved = leave(subject, &mut *queue, &mut Vec::new())?;
     let rejected = queue.submit(Request::read(1, 0, 1, subject.buffer(subject.block_size())?));
-    ensure!(rejected.is_err_and(|rejected| rejected.error.is_some()), "a queue that was detached took a request");
+    ensure!(
+        rejected.is_err_and(|rejected| rejected.error.is_some()),
+        "a queue that was detached took a request"
+    );
     queue.ring();
     ensure!(queue.detach().is_err(), "a queue was detached twice");
     let mut resumed = subject.disk.resume_queue(&saved)?;

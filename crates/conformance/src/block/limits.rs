@@ -8,7 +8,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "blocks beyond the end are refused", run: beyond_the_end },
     Check { name: "a request for no blocks is refused", run: no_blocks },
     Check { name: "data shorter than its blocks is refused", run: short_data },
-    Check { name: "a transfer longer than the longest is refused or done, not cut short", run: too_long },
+    Check {
+        name: "a transfer longer than the longest is refused or done, not cut short",
+        run: too_long,
+    },
     Check { name: "a write-protected disk refuses to change", run: read_only },
 ];
 
@@ -24,12 +27,19 @@ fn beyond_the_end(subject: &Subject<'_>) -> Step {
     for (lba, blocks) in [(end, 1), (end - 1, 2), (u64::MAX, 1), (u64::MAX - 1, 2)] {
         let len = blocks as usize * subject.block_size();
         for operation in [Operation::Read, Operation::Write] {
-            let request = Request { operation, ..Request::read(1, lba, blocks, subject.buffer(len)?) };
+            let request =
+                Request { operation, ..Request::read(1, lba, blocks, subject.buffer(len)?) };
             let error = subject.fail(&mut *queue, request)?;
-            ensure!(error == IoError::OutOfRange, "{operation:?} of {blocks} blocks at {lba} failed with {error:?}");
+            ensure!(
+                error == IoError::OutOfRange,
+                "{operation:?} of {blocks} blocks at {lba} failed with {error:?}"
+            );
         }
     }
-    ensure!(subject.read(&mut *queue, end - 1, 1)? == last, "a write beyond the end changed the last block");
+    ensure!(
+        subject.read(&mut *queue, end - 1, 1)? == last,
+        "a write beyond the end changed the last block"
+    );
     still_works(subject, &mut *queue)
 }
 
@@ -55,11 +65,18 @@ fn short_data(subject: &Subject<'_>) -> Step {
 }
 
 fn too_long(subject: &Subject<'_>) -> Step {
-    let (mut queue, blocks) = (subject.queue(4)?, subject.info().max_transfer / subject.info().block_size + 1);
+    let (mut queue, blocks) =
+        (subject.queue(4)?, subject.info().max_transfer / subject.info().block_size + 1);
     subject.needs(blocks.into())?;
     let generation = subject.generation();
-    let Ok(data) = subject.filled(0, blocks, generation) else { return skip("the arena is smaller") };
-    let done = ring3_class::block::execute(&mut *queue, Request::write(1, 0, blocks, data), subject.deadline())?;
+    let Ok(data) = subject.filled(0, blocks, generation) else {
+        return skip("the arena is smaller");
+    };
+    let done = ring3_class::block::execute(
+        &mut *queue,
+        Request::write(1, 0, blocks, data),
+        subject.deadline(),
+    )?;
     if done.result.is_ok() {
         subject.verify(&mut *queue, u64::from(blocks) - 1, 1, generation)?;
     }

@@ -1,9 +1,10 @@
-//! What every disk must do, whoever drives it: the same suite on a model, on QEMU's device, in a guest and on hardware.
+//! What every disk must do, whoever drives it: the same suite on a model, on QEMU's device, in a
+//! guest and on hardware.
 //!
 //! **It destroys the content of the disk.**
 //!
-//! Each [`Check`] is one sentence. [`run`] opens its own queues, so nobody else may use the disk meanwhile; it never waits longer than
-//! [`Options::patience`] for one answer.
+//! Each [`Check`] is one sentence. [`run`] opens its own queues, so nobody else may use the disk
+//! meanwhile; it never waits longer than [`Options::patience`] for one answer.
 
 mod data;
 mod front;
@@ -48,7 +49,9 @@ pub struct Check {
 
 /// All checks, in the order in which they run.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
-    [data::CHECKS, limits::CHECKS, queue::CHECKS, several::CHECKS, handover::CHECKS, front::CHECKS].into_iter().flatten()
+    [data::CHECKS, limits::CHECKS, queue::CHECKS, several::CHECKS, handover::CHECKS, front::CHECKS]
+        .into_iter()
+        .flatten()
 }
 
 /// Runs all checks on `disk`, whose content is lost.

@@ -23,11 +23,19 @@ pub(super) fn blocks(lba: u64, blocks: u32, generation: u64, block_size: usize) 
 }
 
 /// Fails with a description if `bytes` are not the blocks from `lba` on after write `generation`.
-pub(super) fn verify(bytes: &[u8], lba: u64, generation: u64, block_size: usize) -> Result<(), String> {
+pub(super) fn verify(
+    bytes: &[u8],
+    lba: u64,
+    generation: u64,
+    block_size: usize,
+) -> Result<(), String> {
     for (index, found) in bytes.chunks(block_size).enumerate() {
         let lba = lba + index as u64;
         if found != block(lba, generation, block_size) {
-            return Err(format!("block {lba} should hold write {generation}, but holds {}", describe(found)));
+            return Err(format!(
+                "block {lba} should hold write {generation}, but holds {}",
+                describe(found)
+            ));
         }
     }
     Ok(())
@@ -37,10 +45,15 @@ fn describe(block: &[u8]) -> String {
     if block.iter().all(|&byte| byte == block[0]) {
         return format!("{:#04x} in every byte", block[0]);
     }
-    let words: Vec<_> =
-        block.chunks_exact(8).take(STAMP).map(|word| u64::from_le_bytes(word.try_into().unwrap_or([0; 8]))).collect();
+    let words: Vec<_> = block
+        .chunks_exact(8)
+        .take(STAMP)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap_or([0; 8])))
+        .collect();
     match words[..] {
-        [lba, generation] if block == self::block(lba, generation, block.len()) => format!("block {lba} of write {generation}"),
+        [lba, generation] if block == self::block(lba, generation, block.len()) => {
+            format!("block {lba} of write {generation}")
+        }
         [first, second] => format!("other bytes ({first:#x} {second:#x} ...)"),
         _ => "too little".into(),
     }
@@ -60,6 +73,10 @@ mod tests {
     fn a_changed_byte_is_found() {
         let mut bytes = blocks(1, 2, 9, 512);
         bytes[1023] ^= 1;
-        assert!(verify(&bytes, 1, 9, 512).unwrap_err().starts_with("block 2 should hold write 9, but holds other bytes"));
+        assert!(
+            verify(&bytes, 1, 9, 512)
+                .unwrap_err()
+                .starts_with("block 2 should hold write 9, but holds other bytes")
+        );
     }
 }

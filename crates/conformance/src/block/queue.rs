@@ -14,7 +14,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a wait for nothing ends at its deadline", run: wait_for_nothing },
     Check { name: "an idle queue costs no CPU", run: idle },
     Check { name: "sleeping is safe only while nothing is pending", run: arming },
-    Check { name: "a queue sleeps by interrupt though the one before it was dropped while it polled", run: arming_anew },
+    Check {
+        name: "a queue sleeps by interrupt though the one before it was dropped while it polled",
+        run: arming_anew,
+    },
     Check { name: "a queue that is dropped under load gives no memory back early", run: dropped },
     Check { name: "queues can be opened and dropped again and again without loss", run: reopened },
 ];
@@ -24,10 +27,21 @@ fn fill(subject: &Subject<'_>, queue: &mut dyn Queue) -> Step<u16> {
     let depth = queue.depth();
     for token in 0..u64::from(depth) + 1 {
         let buffer = subject.buffer(subject.block_size())?;
-        let Err(rejected) = queue.submit(Request::read(token, token % subject.info().blocks, 1, buffer)) else { continue };
+        let Err(rejected) =
+            queue.submit(Request::read(token, token % subject.info().blocks, 1, buffer))
+        else {
+            continue;
+        };
         ensure!(rejected.error.is_none(), "a full queue said {:?}", rejected.error);
-        ensure!(rejected.request.token == token, "request {token} came back as {}", rejected.request.token);
-        ensure!(rejected.request.data.len() == subject.block_size(), "a rejected request came back without its data");
+        ensure!(
+            rejected.request.token == token,
+            "request {token} came back as {}",
+            rejected.request.token
+        );
+        ensure!(
+            rejected.request.data.len() == subject.block_size(),
+            "a rejected request came back without its data"
+        );
         return Ok(token as u16);
     }
     Err(format!("a queue of depth {depth} took more than that").into())
@@ -37,7 +51,11 @@ fn full(subject: &Subject<'_>) -> Step {
     let mut queue = subject.queue(8)?;
     let took = fill(subject, &mut *queue)?;
     ensure!(took == queue.depth(), "a queue of depth {} took {took}", queue.depth());
-    ensure!(queue.in_flight() == took, "{took} requests were taken, {} are in flight", queue.in_flight());
+    ensure!(
+        queue.in_flight() == took,
+        "{took} requests were taken, {} are in flight",
+        queue.in_flight()
+    );
     queue.ring();
     let first = subject.take(&mut *queue)?;
     let again = Request::read(1000, 0, 1, first.data);
@@ -98,7 +116,8 @@ fn idle(subject: &Subject<'_>) -> Step {
 
 /// CPU time of this thread.
 fn cpu() -> Duration {
-    Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap_or_default()
+    Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+        .unwrap_or_default()
 }
 
 fn arming(subject: &Subject<'_>) -> Step {
@@ -130,7 +149,10 @@ fn arming_anew(subject: &Subject<'_>) -> Step {
 /// Reads a block, sleeping until it is there, and holds the interrupt back.
 fn read_asleep(subject: &Subject<'_>, queue: &mut dyn Queue, token: u64) -> Step {
     let data = subject.buffer(subject.block_size())?;
-    ensure!(queue.submit(Request::read(token, 0, 1, data)).is_ok(), "an empty queue rejected a read");
+    ensure!(
+        queue.submit(Request::read(token, 0, 1, data)).is_ok(),
+        "an empty queue rejected a read"
+    );
     queue.ring();
     if queue.arm()? {
         let raised = queue.irq().map(|irq| sleep(irq, subject.options.patience)).transpose()?;
@@ -147,7 +169,9 @@ fn sleep(irq: &ring3_device::irq::Irq, limit: Duration) -> Step<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let timeout = Timespec::try_from(limit).ok();
     let ready = poll(&mut [PollFd::new(irq, PollFlags::IN)], timeout.as_ref());
-    ready.map(|count| count > 0).map_err(|error| format!("sleeping on an interrupt: {error}").into())
+    ready
+        .map(|count| count > 0)
+        .map_err(|error| format!("sleeping on an interrupt: {error}").into())
 }
 
 fn dropped(subject: &Subject<'_>) -> Step {
@@ -158,7 +182,10 @@ fn dropped(subject: &Subject<'_>) -> Step {
     let count = queue.depth().min(8);
     for token in 0..u64::from(count) {
         let lba = token * u64::from(blocks) % (subject.info().blocks - u64::from(blocks) + 1);
-        ensure!(queue.submit(Request::read(token, lba, blocks, subject.buffer(len)?)).is_ok(), "an empty queue rejected a read");
+        ensure!(
+            queue.submit(Request::read(token, lba, blocks, subject.buffer(len)?)).is_ok(),
+            "an empty queue rejected a read"
+        );
     }
     queue.ring();
     drop(queue);
@@ -169,7 +196,10 @@ fn dropped(subject: &Subject<'_>) -> Step {
     let mut bytes = vec![0; len];
     for buffer in &buffers {
         buffer.read(0, &mut bytes)?;
-        ensure!(bytes.iter().all(|&byte| byte == MARK), "the device wrote to memory that it was not lent any more");
+        ensure!(
+            bytes.iter().all(|&byte| byte == MARK),
+            "the device wrote to memory that it was not lent any more"
+        );
     }
     drop(buffers);
     let mut queue = subject.queue(4)?;
@@ -187,6 +217,9 @@ fn reopened(subject: &Subject<'_>) -> Step {
         free.push(subject.disk.dma().arena().free_bytes());
     }
     // The first rounds may keep something for later ones.
-    ensure!(free[2..].iter().all(|&bytes| bytes >= free[2]), "free memory of the arena after each round: {free:?}");
+    ensure!(
+        free[2..].iter().all(|&bytes| bytes >= free[2]),
+        "free memory of the arena after each round: {free:?}"
+    );
     Ok(())
 }

@@ -9,7 +9,10 @@ use ring3_class::block::{Queue, Request};
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "many requests in flight end exactly once, each with its own data", run: many },
     Check { name: "several queues at once do not disturb each other", run: several_queues },
-    Check { name: "a queue more than there are is refused and changes nothing", run: too_many_queues },
+    Check {
+        name: "a queue more than there are is refused and changes nothing",
+        run: too_many_queues,
+    },
     Check { name: "a tick while requests are in flight ends none of them early", run: ticking },
     Check {
         name: "a queue wants to be ticked at a later time while requests are in flight, and not at all while none are",
@@ -49,7 +52,9 @@ fn churn(subject: &Subject<'_>, queue: &mut dyn Queue, first: u64, room: u64) ->
         ended += 1;
         let index = done.token & 0xffff;
         let place = places.get_mut(index as usize).filter(|place| place.token == Some(done.token));
-        let Some(place) = place else { return Err(format!("request {:#x} ended, but was not in flight", done.token).into()) };
+        let Some(place) = place else {
+            return Err(format!("request {:#x} ended, but was not in flight", done.token).into());
+        };
         place.token = None;
         if place.reading {
             let Some(buffer) = done.data.into_buffer() else {
@@ -76,12 +81,20 @@ fn start(subject: &Subject<'_>, queue: &mut dyn Queue, place: &mut Place, token:
         Request::read(token, place.lba, place.blocks, buffer)
     } else {
         place.generation = subject.generation();
-        Request::write(token, place.lba, place.blocks, subject.filled(place.lba, place.blocks, place.generation)?)
+        Request::write(
+            token,
+            place.lba,
+            place.blocks,
+            subject.filled(place.lba, place.blocks, place.generation)?,
+        )
     };
     place.token = Some(token);
     match queue.submit(request) {
         Ok(()) => Ok(()),
-        Err(rejected) => Err(format!("a queue with room rejected request {token:#x}: {:?}", rejected.error).into()),
+        Err(rejected) => {
+            Err(format!("a queue with room rejected request {token:#x}: {:?}", rejected.error)
+                .into())
+        }
     }
 }
 
@@ -98,10 +111,14 @@ fn several_queues(subject: &Subject<'_>) -> Step {
     subject.needs(2)?;
     let count = queues.min(subject.info().blocks);
     let room = subject.info().blocks / count;
-    let work = |index: u64| churn(subject, &mut *subject.queue(subject.options.depth)?, index * room, room);
+    let work = |index: u64| {
+        churn(subject, &mut *subject.queue(subject.options.depth)?, index * room, room)
+    };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || work(index))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("the driver panicked".to_owned().into())))
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err("the driver panicked".to_owned().into()))
+        })
     })
 }
 
@@ -142,9 +159,15 @@ fn ticking(subject: &Subject<'_>) -> Step {
 fn ticks(subject: &Subject<'_>) -> Step {
     let mut queue = subject.queue(2)?;
     for token in 0..4 {
-        ensure!(queue.tick(Instant::now())?.is_none(), "a queue with nothing in flight wants to be ticked");
+        ensure!(
+            queue.tick(Instant::now())?.is_none(),
+            "a queue with nothing in flight wants to be ticked"
+        );
         let data = subject.buffer(subject.block_size())?;
-        ensure!(queue.submit(Request::read(token, 0, 1, data)).is_ok(), "an empty queue rejected a read");
+        ensure!(
+            queue.submit(Request::read(token, 0, 1, data)).is_ok(),
+            "an empty queue rejected a read"
+        );
         queue.ring();
         let now = Instant::now();
         let next = queue.tick(now)?;

@@ -1,4 +1,5 @@
-//! The suite on disks from one block on: what fits is run, what does not says that it was skipped for lack of room.
+//! The suite on disks from one block on: what fits is run, what does not says that it was skipped
+//! for lack of room.
 
 use super::*;
 use ring3_class::block::{Info, Ram};
@@ -47,7 +48,10 @@ fn every_disk_from_one_block_on_runs_what_fits_and_says_what_does_not() {
                     let report = report(block_size, blocks);
                     assert!(report.passed(), "{blocks} blocks of {block_size} bytes: {report}");
                     for (name, why) in skipped(&report) {
-                        assert!(is_known(name, why, block_size, blocks), "{blocks} blocks of {block_size} bytes: {name}: {why}");
+                        assert!(
+                            is_known(name, why, block_size, blocks),
+                            "{blocks} blocks of {block_size} bytes: {name}: {why}"
+                        );
                     }
                 });
             }
@@ -58,14 +62,23 @@ fn every_disk_from_one_block_on_runs_what_fits_and_says_what_does_not() {
 /// Whether `name` cannot be run on such a disk, and `why` says so.
 fn is_known(name: &str, why: &str, block_size: u32, blocks: u64) -> bool {
     let room = why.contains(&format!("the disk has {blocks} block"));
-    let needs = |&(check, small): &(&str, u64)| check == name && blocks < if block_size == 512 { small } else { small.min(229) };
+    let needs = |&(check, small): &(&str, u64)| {
+        check == name && blocks < if block_size == 512 { small } else { small.min(229) }
+    };
     match name {
         "sleeping is safe only while nothing is pending"
-        | "a queue sleeps by interrupt though the one before it was dropped while it polled" => why == "it has no interrupt",
+        | "a queue sleeps by interrupt though the one before it was dropped while it polled" => {
+            why == "it has no interrupt"
+        }
         "a write-protected disk refuses to change" => why == "it is not write-protected",
-        "a queue more than there are is refused and changes nothing" => why == "it has more queues than anyone opens",
-        "a queue that is detached under load is resumed with all that was in flight, and nothing is done twice"
-        | "a queue that was detached takes nothing more, and is resumed once" => why.contains("cannot be left"),
+        "a queue more than there are is refused and changes nothing" => {
+            why == "it has more queues than anyone opens"
+        }
+        "a queue that is detached under load is resumed with all that was in flight, and nothing \
+        is done twice"
+        | "a queue that was detached takes nothing more, and is resumed once" => {
+            why.contains("cannot be left")
+        }
         "a long write-zeroes is cut to the limit of the device" => room,
         _ => room && NEEDS.iter().any(needs),
     }
@@ -93,5 +106,9 @@ fn a_disk_that_cannot_write_through_is_seen_to_refuse() {
     let report = run_on(512, 64, |info| (info.volatile_cache, info.fua) = (true, false));
     let name = "a write with FUA is read back, or refused by a disk that cannot write through";
     let finding = report.findings.iter().find(|finding| finding.name == name).unwrap();
-    assert_eq!(finding.verdict, Verdict::Failed("Write of 1 blocks at 9 succeeded".into()), "a Ram disk writes through");
+    assert_eq!(
+        finding.verdict,
+        Verdict::Failed("Write of 1 blocks at 9 succeeded".into()),
+        "a Ram disk writes through"
+    );
 }

@@ -29,10 +29,12 @@ impl<'a> Subject<'a> {
         self.info().block_size as usize
     }
 
-    /// Most blocks of one transfer here: what the device takes, what the disk has, what the arena holds several of.
+    /// Most blocks of one transfer here: what the device takes, what the disk has, what the arena
+    /// holds several of.
     pub(super) fn max_blocks(&self) -> u32 {
         let memory = self.disk.dma().arena().len() / 16 / self.block_size();
-        let blocks = (self.info().max_transfer / self.info().block_size).min(memory.min(1 << 20) as u32);
+        let blocks =
+            (self.info().max_transfer / self.info().block_size).min(memory.min(1 << 20) as u32);
         blocks.min(self.info().blocks.min(1 << 20) as u32).max(1)
     }
 
@@ -45,7 +47,9 @@ impl<'a> Subject<'a> {
     pub(super) fn needs(&self, blocks: u64) -> Step {
         match self.info().blocks {
             1 if blocks > 1 => skip(format!("the disk has 1 block, and this takes {blocks}")),
-            room if room < blocks => skip(format!("the disk has {room} blocks, and this takes {blocks}")),
+            room if room < blocks => {
+                skip(format!("the disk has {room} blocks, and this takes {blocks}"))
+            }
             _ => Ok(()),
         }
     }
@@ -61,7 +65,11 @@ impl<'a> Subject<'a> {
 
     pub(super) fn queue(&self, depth: u16) -> Step<Box<dyn Queue>> {
         let queue = self.disk.open_queue(depth)?;
-        ensure!(queue.depth() >= 1, "a queue of depth {depth} was opened and holds {}", queue.depth());
+        ensure!(
+            queue.depth() >= 1,
+            "a queue of depth {depth} was opened and holds {}",
+            queue.depth()
+        );
         Ok(queue)
     }
 
@@ -79,7 +87,8 @@ impl<'a> Subject<'a> {
 
     /// Does `request`, which must succeed.
     pub(super) fn succeed(&self, queue: &mut dyn Queue, request: Request) -> Step<Data> {
-        let what = format!("{:?} of {} blocks at {}", request.operation, request.blocks, request.lba);
+        let what =
+            format!("{:?} of {} blocks at {}", request.operation, request.blocks, request.lba);
         let (token, len) = (request.token, request.data.len());
         let done = execute(queue, request, self.deadline())?;
         ensure!(done.token == token, "{what} with token {token} ended with token {}", done.token);
@@ -92,7 +101,8 @@ impl<'a> Subject<'a> {
 
     /// Does `request`, which must fail and leave the queue usable.
     pub(super) fn fail(&self, queue: &mut dyn Queue, request: Request) -> Step<IoError> {
-        let what = format!("{:?} of {} blocks at {}", request.operation, request.blocks, request.lba);
+        let what =
+            format!("{:?} of {} blocks at {}", request.operation, request.blocks, request.lba);
         let len = request.data.len();
         let Completion { result, data, .. } = execute(queue, request, self.deadline())?;
         ensure!(data.len() == len, "{what} lent {len} bytes and got {} back", data.len());
@@ -117,16 +127,27 @@ impl<'a> Subject<'a> {
         let buffer = self.buffer(len + 64)?;
         buffer.fill(GUARD);
         let data = self.succeed(queue, Request::read(lba, lba, blocks, buffer))?;
-        let Some(buffer) = data.into_buffer() else { return Err("a buffer was lent and none came back".to_owned().into()) };
+        let Some(buffer) = data.into_buffer() else {
+            return Err("a buffer was lent and none came back".to_owned().into());
+        };
         let mut bytes = vec![0; len + 64];
         buffer.read(0, &mut bytes)?;
-        ensure!(bytes[len..].iter().all(|&byte| byte == GUARD), "a read of {len} bytes wrote beyond them");
+        ensure!(
+            bytes[len..].iter().all(|&byte| byte == GUARD),
+            "a read of {len} bytes wrote beyond them"
+        );
         bytes.truncate(len);
         Ok(bytes)
     }
 
     /// Reads blocks, which must be as write `generation` left them.
-    pub(super) fn verify(&self, queue: &mut dyn Queue, lba: u64, blocks: u32, generation: u64) -> Step {
+    pub(super) fn verify(
+        &self,
+        queue: &mut dyn Queue,
+        lba: u64,
+        blocks: u32,
+        generation: u64,
+    ) -> Step {
         let bytes = self.read(queue, lba, blocks)?;
         Ok(pattern::verify(&bytes, lba, generation, self.block_size())?)
     }
@@ -142,11 +163,17 @@ impl<'a> Subject<'a> {
 
     /// Nothing may come out of a queue that has nothing in flight.
     pub(super) fn silent(&self, queue: &mut dyn Queue) -> Step {
-        ensure!(queue.in_flight() == 0, "{} requests are in flight after all have ended", queue.in_flight());
+        ensure!(
+            queue.in_flight() == 0,
+            "{} requests are in flight after all have ended",
+            queue.in_flight()
+        );
         queue.wait(Deadline::after(Duration::from_millis(5)))?;
         match queue.reap_one()? {
             None => Ok(()),
-            Some(done) => Err(format!("request {} ended, but was not in flight", done.token).into()),
+            Some(done) => {
+                Err(format!("request {} ended, but was not in flight", done.token).into())
+            }
         }
     }
 }

@@ -8,7 +8,9 @@ use ring3_device::{Deadline, Error};
 use std::time::Instant;
 
 use super::*;
-use ring3_class::block::{Completion, Data, Info, Operation, Queue, Ram, Rejected, Request, reap_single};
+use ring3_class::block::{
+    Completion, Data, Info, Operation, Queue, Ram, Rejected, Request, reap_single,
+};
 
 fn quick() -> Options {
     Options { requests: 300, depth: 8, patience: Duration::from_millis(300) }
@@ -94,7 +96,8 @@ impl FaultyQueue {
         match self.fault {
             Fault::ReadsTooMuch if completion.token == 1 << 40 => return self.next(),
             Fault::EndsTwice if self.seen == 50 => {
-                self.again = Some(Completion { token: completion.token, result: Ok(()), data: Data::None });
+                self.again =
+                    Some(Completion { token: completion.token, result: Ok(()), data: Data::None });
             }
             Fault::LosesACompletion if self.seen == 50 => return Ok(None),
             Fault::SwapsTokens if self.seen == 50 => completion.token ^= 1,
@@ -121,7 +124,9 @@ impl Queue for FaultyQueue {
     fn submit(&mut self, mut request: Request) -> Result<(), Rejected> {
         match (self.fault, request.operation) {
             (Fault::ReadsNextBlock, Operation::Read) if request.lba == 7 => request.lba += 1,
-            (Fault::LosesLongWrites, Operation::Write) if request.blocks > 100 => request.blocks -= 1,
+            (Fault::LosesLongWrites, Operation::Write) if request.blocks > 100 => {
+                request.blocks -= 1
+            }
             (Fault::ReadsTooMuch, Operation::Read) if request.blocks == 3 => {
                 // The device is told of more memory than the request has.
                 if let Data::Buffer(buffer) = &request.data {
@@ -131,10 +136,14 @@ impl Queue for FaultyQueue {
                     }
                 }
             }
-            (Fault::AcceptsNoBlocks, _) if request.blocks == 0 => request = Request::flush(request.token),
+            (Fault::AcceptsNoBlocks, _) if request.blocks == 0 => {
+                request = Request::flush(request.token)
+            }
             (Fault::ZeroesTooMuch, Operation::WriteZeroes) => request.blocks += 1,
             (Fault::IgnoresFlush, Operation::Flush) => return Ok(()),
-            (Fault::KeepsData, _) => request.data = request.data.into_buffer().map_or(Data::None, Data::from),
+            (Fault::KeepsData, _) => {
+                request.data = request.data.into_buffer().map_or(Data::None, Data::from)
+            }
             _ => {}
         }
         self.inner.submit(request)?;

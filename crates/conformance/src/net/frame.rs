@@ -18,7 +18,9 @@ pub(super) fn numbered(to: Mac, number: u32, len: usize) -> Vec<u8> {
 /// The same from somebody else than the wire's end.
 pub(super) fn between(to: Mac, from: Mac, number: u32, len: usize) -> Vec<u8> {
     let mut frame = [&to.0[..], &from.0, &EXPERIMENT, &number.to_be_bytes()].concat();
-    frame.extend((frame.len()..len).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8));
+    frame.extend(
+        (frame.len()..len).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8),
+    );
     frame
 }
 
@@ -32,7 +34,8 @@ pub(super) fn tagged(frame: &[u8], tag: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0x00], &tag.to_be_bytes(), &frame[12..]].concat()
 }
 
-/// A UDP datagram of `payload` bytes in IPv4, with the field of its checksum as the pseudo header sums to. [RFC 768, RFC 791]
+/// A UDP datagram of `payload` bytes in IPv4, with the field of its checksum as the pseudo header
+/// sums to. [RFC 768, RFC 791]
 pub(super) fn udp(to: Mac, from: Mac, payload: usize) -> Vec<u8> {
     let bytes: Vec<u8> = (0..payload).map(|at| at as u8).collect();
     let len = (8 + payload) as u16;
@@ -42,11 +45,14 @@ pub(super) fn udp(to: Mac, from: Mac, payload: usize) -> Vec<u8> {
     ip((to, from), 17, &datagram)
 }
 
-/// A TCP segment of `payload` bytes in IPv4, with the field of its checksum as the pseudo header sums to. [RFC 9293 3.1]
+/// A TCP segment of `payload` bytes in IPv4, with the field of its checksum as the pseudo header
+/// sums to. [RFC 9293 3.1]
 pub(super) fn tcp(to: Mac, from: Mac, payload: usize) -> Vec<u8> {
     let bytes: Vec<u8> = (0..payload).map(|at| (at / 7) as u8).collect();
     let len = (20 + payload) as u16;
-    let mut segment = [&[0, 7, 0, 7, 0, 0, 0, 100, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0][..], &bytes].concat();
+    let mut segment =
+        [&[0, 7, 0, 7, 0, 0, 0, 100, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0][..], &bytes]
+            .concat();
     segment[16..18].copy_from_slice(&pseudo(6, len).to_be_bytes());
     ip((to, from), 6, &segment)
 }
@@ -59,17 +65,22 @@ fn pseudo(protocol: u8, len: u16) -> u16 {
 
 fn ip((to, from): (Mac, Mac), protocol: u8, payload: &[u8]) -> Vec<u8> {
     let total = (20 + payload.len()) as u16;
-    let mut header = [&[0x45, 0][..], &total.to_be_bytes(), &[0, 1, 0, 0, 64, protocol, 0, 0], &ADDRESSES].concat();
+    let mut header =
+        [&[0x45, 0][..], &total.to_be_bytes(), &[0, 1, 0, 0, 64, protocol, 0, 0], &ADDRESSES]
+            .concat();
     let sum = !sum(&header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
     [&to.0[..], &from.0, &[8, 0], &header, payload].concat()
 }
 
-/// Whether the transport's checksum of a frame of [`udp`] or [`tcp`] is right, with the header checksum of IPv4.
+/// Whether the transport's checksum of a frame of [`udp`] or [`tcp`] is right, with the header
+/// checksum of IPv4.
 pub(super) fn is_right(frame: &[u8]) -> bool {
     let (Some(header), Some(rest)) = (frame.get(14..34), frame.get(34..)) else { return false };
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let Some(transport) = total.checked_sub(20).and_then(|len| rest.get(..len)) else { return false };
+    let Some(transport) = total.checked_sub(20).and_then(|len| rest.get(..len)) else {
+        return false;
+    };
     let sums = u32::from(sum(transport)) + u32::from(pseudo(header[9], transport.len() as u16));
     sum(header) == 0xffff && (sums & 0xffff) + (sums >> 16) == 0xffff
 }

@@ -11,19 +11,34 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "a packet shorter than 60 bytes arrives with its bytes first", run: short },
     Check { name: "a packet in pieces is one frame on the wire", run: pieces },
     Check { name: "a frame longer than a buffer is received in pieces", run: received_in_pieces },
-    Check { name: "a frame longer than the MTU is not received, and the next one is", run: too_long },
+    Check {
+        name: "a frame longer than the MTU is not received, and the next one is",
+        run: too_long,
+    },
 ];
 
-fn both_ways(subject: &Subject<'_>, port: &mut Port<'_, '_>, lengths: impl Iterator<Item = usize>) -> Step {
+fn both_ways(
+    subject: &Subject<'_>,
+    port: &mut Port<'_, '_>,
+    lengths: impl Iterator<Item = usize>,
+) -> Step {
     for (number, len) in (0..).zip(lengths) {
         let out = subject.out(number, len);
         port.send(&out, Meta::default())?;
         let came = subject.sent()?;
-        ensure!(came == out, "a frame of {len} bytes was sent, and {} came out, which differ", came.len());
+        ensure!(
+            came == out,
+            "a frame of {len} bytes was sent, and {} came out, which differ",
+            came.len()
+        );
         let frame = numbered(subject.mac(), number, len);
         subject.send(&frame)?;
         let (bytes, _) = port.receive()?;
-        ensure!(bytes == frame, "a frame of {len} bytes came, and {} were received, which differ", bytes.len());
+        ensure!(
+            bytes == frame,
+            "a frame of {len} bytes came, and {} were received, which differ",
+            bytes.len()
+        );
     }
     port.silent()?;
     subject.silent()
@@ -44,7 +59,10 @@ fn jumbo(subject: &Subject<'_>) -> Step {
     both_ways(
         subject,
         &mut port,
-        [60, 1514, 1518, 2047, 2048, 2049, 4096, 4097, 8192].into_iter().filter(|&len| len < most).chain([most - 1, most]),
+        [60, 1514, 1518, 2047, 2048, 2049, 4096, 4097, 8192]
+            .into_iter()
+            .filter(|&len| len < most)
+            .chain([most - 1, most]),
     )
 }
 
@@ -55,7 +73,10 @@ fn short(subject: &Subject<'_>) -> Step {
         port.send(&out, Meta::default())?;
         let came = subject.sent()?;
         let rest = came.get(len..).unwrap_or_default();
-        ensure!(came.starts_with(&out) && rest.iter().all(|&byte| byte == 0), "{len} bytes were sent, and {came:02x?} came out");
+        ensure!(
+            came.starts_with(&out) && rest.iter().all(|&byte| byte == 0),
+            "{len} bytes were sent, and {came:02x?} came out"
+        );
     }
     Ok(())
 }
@@ -87,7 +108,10 @@ fn received_in_pieces(subject: &Subject<'_>) -> Step {
     for (number, len) in (0..).zip([60, 500, 512, 513, 1000, 1024, 1514]) {
         let frame = numbered(subject.mac(), number, len);
         subject.send(&frame)?;
-        ensure!(port.receive()?.0 == frame, "a frame of {len} bytes was received otherwise in buffers of 512");
+        ensure!(
+            port.receive()?.0 == frame,
+            "a frame of {len} bytes was received otherwise in buffers of 512"
+        );
     }
     port.silent()
 }
@@ -100,6 +124,10 @@ fn too_long(subject: &Subject<'_>) -> Step {
     let next = numbered(subject.mac(), 2, 60);
     subject.send(&next)?;
     let (bytes, _) = port.receive()?;
-    ensure!(bytes == next, "a frame of 3,000 bytes was received as {} at an MTU of 1,500", bytes.len());
+    ensure!(
+        bytes == next,
+        "a frame of 3,000 bytes was received as {} at an MTU of 1,500",
+        bytes.len()
+    );
     Ok(())
 }

@@ -11,7 +11,10 @@ pub(super) const CHECKS: &[Check] = &[
         name: "a queue that is detached under traffic is resumed with all that came and went, and nothing twice",
         run: resumed,
     },
-    Check { name: "a queue that was detached takes nothing more, and is resumed once", run: detached },
+    Check {
+        name: "a queue that was detached takes nothing more, and is resumed once",
+        run: detached,
+    },
 ];
 
 fn leave(queue: &mut dyn ring3_class::net::Queue) -> Step<Saved> {
@@ -32,7 +35,10 @@ fn resumed(subject: &Subject<'_>) -> Step {
             let packet = port.packet(bytes, Meta::default())?;
             batch.push(Packet { token: 2 * round + part, ..packet });
         }
-        ensure!(port.queue.tx_provide(&mut batch).count == 2, "a queue with room did not take two packets");
+        ensure!(
+            port.queue.tx_provide(&mut batch).count == 2,
+            "a queue with room did not take two packets"
+        );
         let frames = [0, 1, 2].map(|part| numbered(subject.mac(), 3 * round + part, 600));
         subject.send(&frames[0])?;
         let held = port.queue.held();
@@ -40,7 +46,11 @@ fn resumed(subject: &Subject<'_>) -> Step {
         subject.send(&frames[1])?;
         let resumed = subject.nic.resume_queues(&[saved])?.pop();
         port.queue = resumed.ok_or_else(|| "no queue was resumed".to_owned())?;
-        ensure!(port.queue.held() == held, "{held:?} buffers were left, and {:?} are held", port.queue.held());
+        ensure!(
+            port.queue.held() == held,
+            "{held:?} buffers were left, and {:?} are held",
+            port.queue.held()
+        );
         subject.send(&frames[2])?;
         for frame in &frames {
             ensure!(port.receive()?.0 == *frame, "after a hand-over something else was received");
@@ -58,7 +68,10 @@ fn detached(subject: &Subject<'_>) -> Step {
     let mut port = subject.open(SETTINGS)?;
     let saved = leave(&mut *port.queue)?;
     let packet = port.packet(&subject.out(1, 60), Meta::default())?;
-    ensure!(port.queue.tx_provide(&mut [packet]).count == 0, "a queue that was detached took a packet");
+    ensure!(
+        port.queue.tx_provide(&mut [packet]).count == 0,
+        "a queue that was detached took a packet"
+    );
     ensure!(
         port.queue.rx_provide(&mut [subject.buffer(SETTINGS.rx_room)?]).count == 0,
         "a queue that was detached took a buffer"

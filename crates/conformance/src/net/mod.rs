@@ -1,6 +1,8 @@
-//! What every network card must do, whoever drives it: the same suite on a cable in memory, on a model, and on two cards that are cabled together.
+//! What every network card must do, whoever drives it: the same suite on a cable in memory, on a
+//! model, and on two cards that are cabled together.
 //!
-//! The suite needs the [`Wire`] at the card's port, and has it for itself. It opens and drops the card's queues.
+//! The suite needs the [`Wire`] at the card's port, and has it for itself. It opens and drops the
+//! card's queues.
 
 mod filters;
 mod frame;
@@ -26,7 +28,8 @@ pub use wire::{Peer, Quirks, Wire};
 pub struct Options {
     /// Packets of the checks that send many.
     pub packets: u32,
-    /// Packets of those checks that are under way at once: fewer than the wire and the card's rings have room for.
+    /// Packets of those checks that are under way at once: fewer than the wire and the card's rings
+    /// have room for.
     pub burst: u32,
     /// The longest wait for a packet; then the check has failed.
     pub patience: Duration,
@@ -36,7 +39,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { packets: 2000, burst: 16, patience: Duration::from_secs(20), silence: Duration::from_millis(20) }
+        Self {
+            packets: 2000,
+            burst: 16,
+            patience: Duration::from_secs(20),
+            silence: Duration::from_millis(20),
+        }
     }
 }
 
@@ -49,7 +57,16 @@ pub struct Check {
 
 /// All checks, in the order in which they run.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
-    [framing::CHECKS, order::CHECKS, offloads::CHECKS, filters::CHECKS, ownership::CHECKS, handover::CHECKS].into_iter().flatten()
+    [
+        framing::CHECKS,
+        order::CHECKS,
+        offloads::CHECKS,
+        filters::CHECKS,
+        ownership::CHECKS,
+        handover::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Runs all checks on `nic`, at whose port is `wire`.
@@ -58,7 +75,12 @@ pub fn run(nic: &dyn Nic, wire: &mut dyn Wire, options: &Options) -> Report {
 }
 
 /// The same, and shows each finding at once.
-pub fn run_with(nic: &dyn Nic, wire: &mut dyn Wire, options: &Options, mut show: impl FnMut(&Finding)) -> Report {
+pub fn run_with(
+    nic: &dyn Nic,
+    wire: &mut dyn Wire,
+    options: &Options,
+    mut show: impl FnMut(&Finding),
+) -> Report {
     let subject = Subject::new(nic, wire, options);
     let findings = checks().map(|check| {
         let finding = Finding::of(check.name, || {

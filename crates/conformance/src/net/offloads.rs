@@ -7,10 +7,16 @@ use ring3_class::net::{Checksum, Kind, Meta, Segmentation};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "a checksum that is left to the card is right on the wire", run: tx_checksum },
-    Check { name: "a checksum that is right is said to be, and one that is wrong never", run: rx_checksum },
+    Check {
+        name: "a checksum that is right is said to be, and one that is wrong never",
+        run: rx_checksum,
+    },
     Check { name: "TCP that is left to the card to cut is frames of the asked size", run: tso },
     Check { name: "a tag beside the bytes is in the frame on the wire", run: vlan_insert },
-    Check { name: "a tag on the wire is received beside the bytes, or in them where the card says so", run: vlan_strip },
+    Check {
+        name: "a tag on the wire is received beside the bytes, or in them where the card says so",
+        run: vlan_strip,
+    },
 ];
 
 /// Where the transport's header is in a frame of the suite's, and its checksum from there.
@@ -27,9 +33,18 @@ fn tx_checksum(subject: &Subject<'_>) -> Step {
         port.send(&out, Meta::default().with_checksum(UDP).with_network(14))?;
         let came = subject.sent()?;
         ensure!(is_right(&came), "the checksum of {payload} bytes in UDP is wrong on the wire");
-        ensure!(came.len() == out.len() && came[42..] == out[42..], "{payload} bytes in UDP came out otherwise");
-        port.send(&tcp(frame::PEER, subject.mac(), payload.min(1460)), Meta::default().with_checksum(TCP).with_network(14))?;
-        ensure!(is_right(&subject.sent()?), "the checksum of {payload} bytes in TCP is wrong on the wire");
+        ensure!(
+            came.len() == out.len() && came[42..] == out[42..],
+            "{payload} bytes in UDP came out otherwise"
+        );
+        port.send(
+            &tcp(frame::PEER, subject.mac(), payload.min(1460)),
+            Meta::default().with_checksum(TCP).with_network(14),
+        )?;
+        ensure!(
+            is_right(&subject.sent()?),
+            "the checksum of {payload} bytes in TCP is wrong on the wire"
+        );
     }
     Ok(())
 }
@@ -45,7 +60,11 @@ fn rx_checksum(subject: &Subject<'_>) -> Step {
     ensure!(bytes == right, "a datagram was received otherwise");
     subject.send(&wrong)?;
     let (_, of_wrong) = port.receive()?;
-    ensure!(of_wrong.checksum() == Checksum::Unknown, "of a wrong checksum the card said {:?}", of_wrong.checksum());
+    ensure!(
+        of_wrong.checksum() == Checksum::Unknown,
+        "of a wrong checksum the card said {:?}",
+        of_wrong.checksum()
+    );
     let said = matches!(of_right.checksum(), Checksum::Valid | Checksum::Unknown);
     ensure!(said, "of a right checksum the card said {:?}", of_right.checksum());
     Ok(())
@@ -64,24 +83,41 @@ fn tso(subject: &Subject<'_>) -> Step {
         }
         let out = tcp(frame::PEER, subject.mac(), payload);
         let segmentation = Some(Segmentation { kind: Kind::Tcp4, size, headers: 54 });
-        port.send(&out, Meta::default().with_checksum(TCP).with_network(14).with_segmentation(segmentation))?;
+        port.send(
+            &out,
+            Meta::default().with_checksum(TCP).with_network(14).with_segmentation(segmentation),
+        )?;
         let mut seen = 0;
         while seen < payload {
             let came = subject.sent()?;
             let expected = (payload - seen).min(size.into());
-            ensure!(is_right(&came), "a frame that was cut of {payload} bytes has a wrong checksum or length");
+            ensure!(
+                is_right(&came),
+                "a frame that was cut of {payload} bytes has a wrong checksum or length"
+            );
             let total = usize::from(u16::from_be_bytes([came[16], came[17]]));
-            ensure!(total == 40 + expected, "a frame of {total} bytes in IP came out where {} were due", 40 + expected);
+            ensure!(
+                total == 40 + expected,
+                "a frame of {total} bytes in IP came out where {} were due",
+                40 + expected
+            );
             let sequence = u32::from_be_bytes([came[38], came[39], came[40], came[41]]);
-            ensure!(sequence == 100 + seen as u32, "sequence number {sequence} after {seen} bytes from 100 on");
-            ensure!(came[54..54 + expected] == out[54 + seen..54 + seen + expected], "other bytes came out after {seen}");
+            ensure!(
+                sequence == 100 + seen as u32,
+                "sequence number {sequence} after {seen} bytes from 100 on"
+            );
+            ensure!(
+                came[54..54 + expected] == out[54 + seen..54 + seen + expected],
+                "other bytes came out after {seen}"
+            );
             seen += expected;
         }
     }
     subject.silent()?;
     if alone {
         return skip(
-            "not shown here: this model sends headers alone after a packet that ends with a whole segment; others are right",
+            "not shown here: this model sends headers alone after a packet that ends with a whole \
+            segment; others are right",
         );
     }
     Ok(())
@@ -96,7 +132,11 @@ fn vlan_insert(subject: &Subject<'_>) -> Step {
     for tag in [1, 0x2fff, 0xe064] {
         port.send(&out, Meta::default().with_vlan(Some(tag)))?;
         let came = subject.sent()?;
-        ensure!(came == tagged(&out, tag), "a packet with tag {tag:#x} came out as {:02x?}", &came[12..18]);
+        ensure!(
+            came == tagged(&out, tag),
+            "a packet with tag {tag:#x} came out as {:02x?}",
+            &came[12..18]
+        );
     }
     port.send(&out, Meta::default())?;
     ensure!(subject.sent()? == out, "a packet without a tag came out otherwise");
@@ -120,9 +160,18 @@ fn vlan_strip(subject: &Subject<'_>) -> Step {
         true => meta.vlan() == Some(0x2064) && bytes == frame,
         false => meta.vlan().is_none() && bytes == on_wire,
     };
-    ensure!(right, "a tagged frame was received with {:?} beside its {} bytes", meta.vlan(), bytes.len());
+    ensure!(
+        right,
+        "a tagged frame was received with {:?} beside its {} bytes",
+        meta.vlan(),
+        bytes.len()
+    );
     subject.send(&frame)?;
     let (bytes, meta) = port.receive()?;
-    ensure!(bytes == frame && meta.vlan().is_none(), "a frame without a tag was received with {:?}", meta.vlan());
+    ensure!(
+        bytes == frame && meta.vlan().is_none(),
+        "a frame without a tag was received with {:?}",
+        meta.vlan()
+    );
     Ok(())
 }

@@ -9,12 +9,21 @@ use ring3_class::net::{Checksum, Kind, Meta, Packet, QueueSettings, Refused, Seg
 use ring3_device::{Deadline, Error};
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "every buffer comes back when a queue is dropped, however often it is opened", run: restart },
+    Check {
+        name: "every buffer comes back when a queue is dropped, however often it is opened",
+        run: restart,
+    },
     Check { name: "what is returned goes over whatever is in a batch", run: written_over },
-    Check { name: "packets and buffers that make no sense are refused, and the queue lives", run: hostile },
+    Check {
+        name: "packets and buffers that make no sense are refused, and the queue lives",
+        run: hostile,
+    },
     Check { name: "settings that the card does not have are refused", run: settings },
     Check { name: "queues are opened once", run: busy },
-    Check { name: "a wait ends when a packet comes, and at its deadline when none does", run: waits },
+    Check {
+        name: "a wait ends when a packet comes, and at its deadline when none does",
+        run: waits,
+    },
 ];
 
 fn restart(subject: &Subject<'_>) -> Step {
@@ -36,9 +45,14 @@ fn restart(subject: &Subject<'_>) -> Step {
         subject.sent()?;
         drop(port);
         let after = subject.nic.dma().arena().free_bytes();
-        ensure!(after == before, "{} bytes of the arena did not come back", before.saturating_sub(after));
+        ensure!(
+            after == before,
+            "{} bytes of the arena did not come back",
+            before.saturating_sub(after)
+        );
     }
-    // What was on the wire when the last queue was dropped comes before what is sent now, and not to the next check.
+    // What was on the wire when the last queue was dropped comes before what is sent now, and not
+    // to the next check.
     let (mut port, last) = (subject.open(SETTINGS)?, numbered(subject.mac(), 8, 334));
     subject.send(&last)?;
     while port.receive()?.0 != last {}
@@ -55,13 +69,20 @@ fn written_over(subject: &Subject<'_>) -> Step {
         subject.send(&numbered(subject.mac(), token, 100))?;
         packets.push(Packet { token, ..port.packet(&subject.out(token, 100), Meta::default())? });
     }
-    ensure!(port.queue.tx_provide(&mut packets).count == 2, "a queue with room did not take two packets");
+    ensure!(
+        port.queue.tx_provide(&mut packets).count == 2,
+        "a queue with room did not take two packets"
+    );
     let (deadline, mut came, mut back) = (subject.deadline(), 0, 0);
     while came + back < 4 {
         let mut batch = full()?;
         let count = port.queue.rx_return(&mut batch)?;
         for packet in &batch[..count] {
-            ensure!(packet.len == 100, "a packet of {} bytes was received for one of 100", packet.len);
+            ensure!(
+                packet.len == 100,
+                "a packet of {} bytes was received for one of 100",
+                packet.len
+            );
             came += 1;
         }
         let mut batch = full()?;
@@ -70,17 +91,27 @@ fn written_over(subject: &Subject<'_>) -> Step {
             ensure!(packet.token == back, "buffer {} came back for {back}", packet.token);
             back += 1;
         }
-        ensure!(!deadline.expired(), "{came} of 2 packets were received, and {back} of 2 buffers came back");
+        ensure!(
+            !deadline.expired(),
+            "{came} of 2 packets were received, and {back} of 2 buffers came back"
+        );
         port.queue.wait(Deadline::after(Duration::from_millis(1)))?;
         port.queue.tick(std::time::Instant::now())?;
     }
     // They are off the wire before the next check, which may want it silent.
     for token in 0..2 {
-        ensure!(subject.sent()? == subject.out(token, 100), "packet {token} came out of the card as something else");
+        ensure!(
+            subject.sent()? == subject.out(token, 100),
+            "packet {token} came out of the card as something else"
+        );
     }
     drop((port, packets));
     let after = subject.nic.dma().arena().free_bytes();
-    ensure!(after == before, "{} bytes of the arena did not come back", before.saturating_sub(after));
+    ensure!(
+        after == before,
+        "{} bytes of the arena did not come back",
+        before.saturating_sub(after)
+    );
     Ok(())
 }
 
@@ -94,22 +125,42 @@ fn hostile(subject: &Subject<'_>) -> Step {
         Meta::default().with_checksum(partial(99, 0)),
         Meta::default().with_checksum(partial(0, 16)),
         Meta::default().with_segmentation(Some(cut(1460, 54))),
-        Meta::default().with_segmentation(Some(cut(0, 54))).with_checksum(partial(34, 16)).with_network(14),
-        Meta::default().with_segmentation(Some(cut(1460, u16::MAX))).with_checksum(partial(34, 16)).with_network(14),
-        Meta::default().with_segmentation(Some(cut(u16::MAX, 54))).with_checksum(partial(34, 16)).with_network(255),
+        Meta::default()
+            .with_segmentation(Some(cut(0, 54)))
+            .with_checksum(partial(34, 16))
+            .with_network(14),
+        Meta::default()
+            .with_segmentation(Some(cut(1460, u16::MAX)))
+            .with_checksum(partial(34, 16))
+            .with_network(14),
+        Meta::default()
+            .with_segmentation(Some(cut(u16::MAX, 54)))
+            .with_checksum(partial(34, 16))
+            .with_network(255),
     ];
     for meta in wrong {
         let packet = port.packet(&subject.out(1, 100), meta)?;
         refused(port.queue.tx_provide(&mut [packet]), &format!("{meta:?}"))?;
     }
     let bytes = subject.out(1, 100);
-    for (len, start) in [(13, None), (0, None), (u32::MAX, None), (1519, None), (100, Some(u32::MAX)), (100, Some(1 << 20))] {
+    for (len, start) in [
+        (13, None),
+        (0, None),
+        (u32::MAX, None),
+        (1519, None),
+        (100, Some(u32::MAX)),
+        (100, Some(1 << 20)),
+    ] {
         let packet = port.packet(&bytes, Meta::default())?;
         let start = start.unwrap_or(packet.start);
-        refused(port.queue.tx_provide(&mut [Packet { len, start, ..packet }]), &format!("{len} bytes at {start}"))?;
+        refused(
+            port.queue.tx_provide(&mut [Packet { len, start, ..packet }]),
+            &format!("{len} bytes at {start}"),
+        )?;
     }
     refused(port.queue.tx_provide(&mut [Packet { len: 100, ..Packet::default() }]), "no buffer")?;
-    let pieces = (0..=subject.info().max_pieces).map(|_| port.packet(&[0; 1], Meta::default().with_more(true)));
+    let pieces = (0..=subject.info().max_pieces)
+        .map(|_| port.packet(&[0; 1], Meta::default().with_more(true)));
     let mut pieces = pieces.collect::<Step<Vec<_>>>()?;
     pieces.push(port.packet(&bytes, Meta::default())?);
     refused(port.queue.tx_provide(&mut pieces), "too many pieces")?;
@@ -125,7 +176,10 @@ fn hostile(subject: &Subject<'_>) -> Step {
 }
 
 /// A buffer that is one byte too small, in a queue with room for it.
-fn small_buffer(subject: &Subject<'_>, port: &mut super::subject::Port<'_, '_>) -> Step<[Packet; 1]> {
+fn small_buffer(
+    subject: &Subject<'_>,
+    port: &mut super::subject::Port<'_, '_>,
+) -> Step<[Packet; 1]> {
     subject.send(&numbered(subject.mac(), 1, 60))?;
     let mut batch = [Packet::default()];
     let deadline = subject.deadline();
@@ -136,7 +190,8 @@ fn small_buffer(subject: &Subject<'_>, port: &mut super::subject::Port<'_, '_>) 
 }
 
 fn refused(provided: ring3_class::net::Provided, what: &str) -> Step {
-    let sensible = provided.count == 0 && provided.refused.is_some_and(|why: Refused| !why.to_string().is_empty());
+    let sensible = provided.count == 0
+        && provided.refused.is_some_and(|why: Refused| !why.to_string().is_empty());
     ensure!(sensible, "{what} was not refused: {provided:?}");
     Ok(())
 }
@@ -154,7 +209,10 @@ fn settings(subject: &Subject<'_>) -> Step {
     ];
     for (count, settings) in wrong {
         let opened = subject.nic.open_queues(count, &settings);
-        ensure!(matches!(opened, Err(Error::Invalid(_))), "{count} queues with {settings:?} were not refused");
+        ensure!(
+            matches!(opened, Err(Error::Invalid(_))),
+            "{count} queues with {settings:?} were not refused"
+        );
     }
     subject.open(SETTINGS).map(drop)
 }

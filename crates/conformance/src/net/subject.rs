@@ -40,7 +40,9 @@ impl<'a> Subject<'a> {
     /// What holds before each check: the card's own filter, and nothing on the wire.
     pub(super) fn prepare(&self) -> Step {
         self.nic.set_filter(&Filter::own(self.mac()))?;
-        while self.wire.borrow_mut().receive(Deadline::after(std::time::Duration::ZERO))?.is_some() {}
+        while self.wire.borrow_mut().receive(Deadline::after(std::time::Duration::ZERO))?.is_some()
+        {
+        }
         Ok(())
     }
 
@@ -56,19 +58,29 @@ impl<'a> Subject<'a> {
     /// The next frame that the card has sent.
     pub(super) fn sent(&self) -> Step<Vec<u8>> {
         let frame = self.wire.borrow_mut().receive(self.deadline())?;
-        frame.ok_or_else(|| format!("nothing came out of the card in {:?}", self.options.patience).into())
+        frame.ok_or_else(|| {
+            format!("nothing came out of the card in {:?}", self.options.patience).into()
+        })
     }
 
     /// Nothing more may come out of the card.
     pub(super) fn silent(&self) -> Step {
         match self.wire.borrow_mut().receive(Deadline::after(self.options.silence))? {
             None => Ok(()),
-            Some(frame) => Err(format!("a frame of {} bytes came out of the card that nobody sent", frame.len()).into()),
+            Some(frame) => Err(format!(
+                "a frame of {} bytes came out of the card that nobody sent",
+                frame.len()
+            )
+            .into()),
         }
     }
 
     pub(super) fn plug(&self, plugged: bool) -> Step {
-        if self.wire.borrow_mut().plug(plugged) { Ok(()) } else { skip("the link cannot be taken away here") }
+        if self.wire.borrow_mut().plug(plugged) {
+            Ok(())
+        } else {
+            skip("the link cannot be taken away here")
+        }
     }
 
     /// One queue, with as many buffers to receive into as it holds.
@@ -82,7 +94,13 @@ impl<'a> Subject<'a> {
     pub(super) fn open_empty(&self, settings: QueueSettings) -> Step<Port<'_, 'a>> {
         let mut queues = self.nic.open_queues(1, &settings)?;
         ensure!(queues.len() == 1, "one queue was asked for, and {} were opened", queues.len());
-        let port = Port { subject: self, queue: queues.remove(0), settings, free: Vec::new(), taken: Vec::new() };
+        let port = Port {
+            subject: self,
+            queue: queues.remove(0),
+            settings,
+            free: Vec::new(),
+            taken: Vec::new(),
+        };
         let (rx, tx) = port.queue.depth();
         ensure!(rx >= 1 && tx >= 1, "queues of {rx} and {tx} buffers were opened");
         Ok(port)
@@ -124,10 +142,11 @@ impl Port<'_, '_> {
 
     /// A buffer that holds `bytes`.
     pub(super) fn packet(&mut self, bytes: &[u8], meta: Meta) -> Step<Packet> {
-        let mut packet = match self.free.pop().filter(|packet| packet.room() as usize >= bytes.len()) {
-            Some(packet) => packet,
-            None => self.subject.buffer((bytes.len() as u32).max(2048))?,
-        };
+        let mut packet =
+            match self.free.pop().filter(|packet| packet.room() as usize >= bytes.len()) {
+                Some(packet) => packet,
+                None => self.subject.buffer((bytes.len() as u32).max(2048))?,
+            };
         packet.fill(bytes)?;
         packet.meta = meta;
         Ok(packet)
@@ -142,7 +161,10 @@ impl Port<'_, '_> {
     /// The same with a packet in pieces.
     pub(super) fn send_pieces(&mut self, pieces: &mut [Packet]) -> Step {
         let provided = self.queue.tx_provide(pieces);
-        ensure!(provided.count == pieces.len(), "a queue with room did not take a packet: {provided:?}");
+        ensure!(
+            provided.count == pieces.len(),
+            "a queue with room did not take a packet: {provided:?}"
+        );
         self.drain()
     }
 
@@ -155,7 +177,11 @@ impl Port<'_, '_> {
             let count = self.queue.tx_return(&mut batch)?;
             self.free.extend(batch.into_iter().take(count));
             if count == 0 {
-                ensure!(!deadline.expired(), "{} buffers have not come back from being sent", self.queue.held().1);
+                ensure!(
+                    !deadline.expired(),
+                    "{} buffers have not come back from being sent",
+                    self.queue.held().1
+                );
                 // Something may be pending all the time: what was received.
                 self.queue.wait(Deadline::after(std::time::Duration::from_millis(1)))?;
                 self.tick()?;
@@ -172,14 +198,20 @@ impl Port<'_, '_> {
     /// The next packet that the card has received, whole.
     pub(super) fn receive(&mut self) -> Step<(Vec<u8>, Meta)> {
         let received = self.receive_until(self.subject.deadline())?;
-        received.ok_or_else(|| format!("the card has received nothing in {:?}", self.subject.options.patience).into())
+        received.ok_or_else(|| {
+            format!("the card has received nothing in {:?}", self.subject.options.patience).into()
+        })
     }
 
     /// Nothing more may be received.
     pub(super) fn silent(&mut self) -> Step {
         match self.receive_until(Deadline::after(self.subject.options.silence))? {
             None => Ok(()),
-            Some((bytes, _)) => Err(format!("a packet of {} bytes was received that was not for the card", bytes.len()).into()),
+            Some((bytes, _)) => Err(format!(
+                "a packet of {} bytes was received that was not for the card",
+                bytes.len()
+            )
+            .into()),
         }
     }
 
@@ -190,13 +222,20 @@ impl Port<'_, '_> {
             let mut batch = [Packet::default()];
             if self.queue.rx_return(&mut batch)? == 0 {
                 if !self.queue.wait(deadline)? {
-                    ensure!(bytes.is_empty(), "the rest of a packet is missing after {} bytes", bytes.len());
+                    ensure!(
+                        bytes.is_empty(),
+                        "the rest of a packet is missing after {} bytes",
+                        bytes.len()
+                    );
                     return Ok(None);
                 }
                 continue;
             }
             let packet = mem::take(&mut batch[0]);
-            ensure!(packet.buffer.is_some() && packet.len <= packet.room(), "a packet is not within its buffer");
+            ensure!(
+                packet.buffer.is_some() && packet.len <= packet.room(),
+                "a packet is not within its buffer"
+            );
             let (start, meta) = (bytes.len(), packet.meta);
             bytes.resize(start + packet.len as usize, 0);
             packet.read(0, &mut bytes[start..])?;
@@ -204,7 +243,10 @@ impl Port<'_, '_> {
             self.taken.push(Packet { start: self.subject.start(), ..packet });
             if !meta.more() {
                 let provided = self.queue.rx_provide(&mut self.taken);
-                ensure!(provided.count == self.taken.len(), "buffers that came back were not taken again: {provided:?}");
+                ensure!(
+                    provided.count == self.taken.len(),
+                    "buffers that came back were not taken again: {provided:?}"
+                );
                 self.taken.clear();
                 return Ok(first.map(|meta| (bytes, meta)));
             }
@@ -213,4 +255,5 @@ impl Port<'_, '_> {
 }
 
 /// Queues for packets of 1,500 bytes.
-pub(super) const SETTINGS: QueueSettings = QueueSettings { rx_depth: 32, tx_depth: 32, mtu: 1500, rx_room: 2048 };
+pub(super) const SETTINGS: QueueSettings =
+    QueueSettings { rx_depth: 32, tx_depth: 32, mtu: 1500, rx_room: 2048 };

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::*;
-use ring3_class::net::{Cable, Checksum, Counters, End, Filter, Info, Link, Packet, Provided, Queue, QueueSettings};
+use ring3_class::net::{
+    Cable, Checksum, Counters, End, Filter, Info, Link, Packet, Provided, Queue, QueueSettings,
+};
 use ring3_class::{Error, Saved};
 use ring3_device::Deadline;
 use ring3_device::dma::Dma;
@@ -78,9 +80,17 @@ impl Nic for Faulty {
     }
     fn counters(&self) -> Result<Counters, Error> {
         let counters = self.card.counters()?;
-        Ok(if self.fault == Fault::NeverCountsMissed { Counters { rx_missed: 0, ..counters } } else { counters })
+        Ok(if self.fault == Fault::NeverCountsMissed {
+            Counters { rx_missed: 0, ..counters }
+        } else {
+            counters
+        })
     }
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error> {
         match self.card.open_queues(count, settings) {
             Err(Error::Busy(_)) if self.fault == Fault::OpensTwice => Ok(Vec::new()),
             opened => self.around(opened?),
@@ -96,12 +106,14 @@ impl Nic for Faulty {
 
 impl Faulty {
     fn around(&self, queues: Vec<Box<dyn Queue>>) -> Result<Vec<Box<dyn Queue>>, Error> {
-        let around = |inner| Box::new(FaultyQueue { inner, fault: self.fault, seen: 0 }) as Box<dyn Queue>;
+        let around =
+            |inner| Box::new(FaultyQueue { inner, fault: self.fault, seen: 0 }) as Box<dyn Queue>;
         Ok(queues.into_iter().map(around).collect())
     }
 }
 
-/// A card in memory that counts late: what a check with long buffers has lost is seen in a later one.
+/// A card in memory that counts late: what a check with long buffers has lost is seen in a later
+/// one.
 struct Late {
     card: End,
     /// Looks at the counters since there were long buffers, and the first of them.
@@ -136,7 +148,11 @@ impl Nic for Late {
         let counted = looks >= 2 || first.elapsed() >= Duration::from_millis(200);
         Ok(Counters { rx_missed: counters.rx_missed + u64::from(counted), ..counters })
     }
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error> {
         let mut state = self.looks.lock().unwrap();
         if settings.rx_room == 4096 && state.is_none() {
             *state = Some((0, Instant::now()));
@@ -182,7 +198,9 @@ impl Queue for FaultyQueue {
         for packet in &mut batch[..count] {
             self.seen += 1;
             match self.fault {
-                Fault::SaysEveryChecksumIsRight => packet.meta = packet.meta.with_checksum(Checksum::Valid),
+                Fault::SaysEveryChecksumIsRight => {
+                    packet.meta = packet.meta.with_checksum(Checksum::Valid)
+                }
                 Fault::ForgetsTags => packet.meta = packet.meta.with_vlan(None),
                 Fault::CutsABuffer if packet.len > 1000 => packet.len -= 1,
                 _ => {}
@@ -196,7 +214,9 @@ impl Queue for FaultyQueue {
             batch.swap(0, 1);
         }
         if self.fault == Fault::LosesAPacket && self.seen.is_multiple_of(7) {
-            batch.iter().for_each(|packet| packet.write(0, &[2, 0, 0, 0, 0, 7]).unwrap_or_default());
+            batch
+                .iter()
+                .for_each(|packet| packet.write(0, &[2, 0, 0, 0, 0, 7]).unwrap_or_default());
         }
         if self.fault == Fault::SendsAsItself {
             batch
@@ -205,7 +225,9 @@ impl Queue for FaultyQueue {
                 .for_each(|packet| packet.write(6, &[2, 0, 0, 0, 0, 1]).unwrap_or_default());
         }
         match self.inner.tx_provide(batch) {
-            Provided { count: 0, refused: Some(_) } if self.fault == Fault::TakesNonsense => Provided { count: 1, refused: None },
+            Provided { count: 0, refused: Some(_) } if self.fault == Fault::TakesNonsense => {
+                Provided { count: 1, refused: None }
+            }
             provided => provided,
         }
     }
@@ -272,11 +294,19 @@ fn a_card_with_a_fault_is_found_out() {
         (Fault::ResumesAnything, "is resumed once"),
         (Fault::SendsAsItself, "what is sent from another address"),
     ];
-    let options =
-        Options { packets: 64, patience: Duration::from_millis(20), silence: Duration::from_millis(2), ..Options::default() };
+    let options = Options {
+        packets: 64,
+        patience: Duration::from_millis(20),
+        silence: Duration::from_millis(2),
+        ..Options::default()
+    };
     for (fault, sentence) in faults {
         let (cable, card, other) = Cable::new(4 << 20).unwrap();
-        let report = run(&Faulty { card, fault }, &mut Peer::new(&other, Some(&cable)).unwrap(), &options);
-        assert!(report.failures().any(|finding| finding.name.contains(sentence)), "{fault:?}\n{report}");
+        let report =
+            run(&Faulty { card, fault }, &mut Peer::new(&other, Some(&cable)).unwrap(), &options);
+        assert!(
+            report.failures().any(|finding| finding.name.contains(sentence)),
+            "{fault:?}\n{report}"
+        );
     }
 }

@@ -39,7 +39,11 @@ impl Quirks {
     /// Of QEMU's `model` of a card, at a socket of its.
     pub fn of_qemu(model: &str) -> Self {
         // Its 8254x: e1000, e1000-82544gc, e1000-82545em.
-        Self { holds_back: true, sends_headers_alone: model == "e1000" || model.starts_with("e1000-"), ..Self::default() }
+        Self {
+            holds_back: true,
+            sends_headers_alone: model == "e1000" || model.starts_with("e1000-"),
+            ..Self::default()
+        }
     }
 }
 
@@ -62,10 +66,23 @@ impl<'a> Peer<'a> {
     pub fn new(nic: &dyn Nic, cable: Option<&'a Cable>) -> Result<Self, Error> {
         let info = nic.info();
         nic.set_filter(&Filter { promiscuous: true, ..Filter::own(info.mac) })?;
-        let settings = QueueSettings { rx_depth: DEPTH, tx_depth: DEPTH, mtu: info.mtu.1.min(9000), rx_room: ROOM };
-        let mut queue = nic.open_queues(1, &settings)?.pop().ok_or_else(|| Error::Protocol("no queue was opened".into()))?;
+        let settings = QueueSettings {
+            rx_depth: DEPTH,
+            tx_depth: DEPTH,
+            mtu: info.mtu.1.min(9000),
+            rx_room: ROOM,
+        };
+        let mut queue = nic
+            .open_queues(1, &settings)?
+            .pop()
+            .ok_or_else(|| Error::Protocol("no queue was opened".into()))?;
         let start = info.headroom.next_multiple_of(64);
-        let buffer = || nic.dma().arena().alloc((start + ROOM) as usize, 64).map(|buffer| Packet::new(buffer, start));
+        let buffer = || {
+            nic.dma()
+                .arena()
+                .alloc((start + ROOM) as usize, 64)
+                .map(|buffer| Packet::new(buffer, start))
+        };
         let mut provided = (0..queue.depth().0).map(|_| buffer()).collect::<Result<Vec<_>, _>>()?;
         let taken = queue.rx_provide(&mut provided);
         if taken.count != provided.len() {
@@ -86,11 +103,18 @@ impl<'a> Peer<'a> {
 impl Wire for Peer<'_> {
     fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
         self.reclaim()?;
-        let mut packet = self.free.pop().ok_or_else(|| Error::Busy("the peer has sent nothing for long".into()))?;
+        let mut packet = self
+            .free
+            .pop()
+            .ok_or_else(|| Error::Busy("the peer has sent nothing for long".into()))?;
         packet.fill(frame)?;
         let mut batch = [packet];
         let taken = self.queue.tx_provide(&mut batch);
-        if taken.count == 1 { Ok(()) } else { Err(Error::Invalid(format!("the peer did not take a frame: {taken:?}"))) }
+        if taken.count == 1 {
+            Ok(())
+        } else {
+            Err(Error::Invalid(format!("the peer did not take a frame: {taken:?}")))
+        }
     }
 
     fn receive(&mut self, deadline: Deadline) -> Result<Option<Vec<u8>>, Error> {

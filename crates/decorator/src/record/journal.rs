@@ -1,4 +1,5 @@
-//! What a recorded device has for a driver that can be repeated: one thread, which nothing reaches but when it asks.
+//! What a recorded device has for a driver that can be repeated: one thread, which nothing reaches
+//! but when it asks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -18,7 +19,8 @@ use crate::recording::Event;
 #[derive(Default)]
 pub(super) struct Lines {
     lines: Vec<Line>,
-    /// The last sleep has ended with an interrupt: somebody else is heard first, so that neither keeps the other out.
+    /// The last sleep has ended with an interrupt: somebody else is heard first, so that neither
+    /// keeps the other out.
     interrupted: bool,
 }
 
@@ -50,10 +52,12 @@ impl Lines {
     fn add(&mut self, irq: Irq) -> Result<Irq, Error> {
         let signal = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let signal = signal.map_err(|error| Error::os("creating an eventfd", error))?;
-        let taken = signal.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
+        let taken =
+            signal.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
         // How fast interrupts come by a clock is nothing that can be repeated.
         let irq = Arc::new(irq.with_storm_limit(StormLimit::NONE));
-        let control: Option<Arc<dyn IrqControl>> = irq.can_mask().then(|| Arc::new(Mask(Arc::clone(&irq))) as _);
+        let control: Option<Arc<dyn IrqControl>> =
+            irq.can_mask().then(|| Arc::new(Mask(Arc::clone(&irq))) as _);
         let (kind, vector): (IrqKind, u16) = (irq.kind(), irq.vector());
         self.lines.push(Line { irq, signal });
         Ok(Irq::new(taken, kind, vector, control).with_storm_limit(StormLimit::NONE))
@@ -74,8 +78,10 @@ impl Lines {
     /// Sleeps until one fires, `other` is readable or `deadline` is over; whether `other` is.
     fn sleep(&self, other: BorrowedFd<'_>, deadline: Option<Deadline>) -> Result<bool, Error> {
         let timeout = deadline.map(|deadline| deadline.remaining().try_into().unwrap_or_default());
-        let lines = self.lines.iter().map(|line| PollFd::from_borrowed_fd(line.irq.as_fd(), PollFlags::IN));
-        let mut fds: Vec<PollFd<'_>> = lines.chain([PollFd::from_borrowed_fd(other, PollFlags::IN)]).collect();
+        let lines =
+            self.lines.iter().map(|line| PollFd::from_borrowed_fd(line.irq.as_fd(), PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> =
+            lines.chain([PollFd::from_borrowed_fd(other, PollFlags::IN)]).collect();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(fds.last().is_some_and(|fd| !fd.revents().is_empty())),
             Err(error) => Err(Error::os("waiting for a recorded device", error)),
@@ -84,7 +90,8 @@ impl Lines {
 }
 
 impl Session {
-    /// Driver and device have what the other one has written, before `event` is noted. Not if `event` is for what the driver has written and that is nothing.
+    /// Driver and device have what the other one has written, before `event` is noted. Not if
+    /// `event` is for what the driver has written and that is nothing.
     fn sync(&self, event: Event, if_written: bool) -> Result<(), Error> {
         let mut mirror = self.mirror();
         let written = mirror.publish()?;
@@ -121,7 +128,8 @@ impl Journal for Record {
         let deadline = limit.map(Deadline::after);
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         self.session.sync(Event::Synced, true)?;
-        let mut wanted = std::mem::take(&mut lines.interrupted) && lines.sleep(other, Some(Deadline::after(Duration::ZERO)))?;
+        let mut wanted = std::mem::take(&mut lines.interrupted)
+            && lines.sleep(other, Some(Deadline::after(Duration::ZERO)))?;
         loop {
             if wanted {
                 return self.session.sync(Event::Woken, false).map(|()| Wake::Other);

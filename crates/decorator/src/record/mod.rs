@@ -22,24 +22,29 @@ use crate::threads::Threads;
 const PAGE: usize = 4096;
 /// The arena of a recorded driver, at most.
 const LARGEST_ARENA: usize = 1 << 30;
-/// Where a driver finds its memory, recorded and replayed: a pointer to it that it leaves in memory that the device has is the same again.
+/// Where a driver finds its memory, recorded and replayed: a pointer to it that it leaves in memory
+/// that the device has is the same again.
 const NEAR: usize = 0x2000_0000_0000;
-/// How long a driver may run before an interrupt comes that waits for it to sleep; its polling is far shorter.
+/// How long a driver may run before an interrupt comes that waits for it to sleep; its polling is
+/// far shorter.
 pub(crate) const BUSY: Duration = Duration::from_millis(20);
 /// How often memory is looked at for a driver with interrupts, in case that one is lost.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// The same without interrupts: nothing else tells.
 pub(crate) const POLL: Duration = Duration::from_micros(200);
 
-/// A device that records every register access, access to configuration space, change of interrupts, bus master switch, reset and interrupt, and what driver
-/// and device write to memory.
+/// A device that records every register access, access to configuration space, change of
+/// interrupts, bus master switch, reset and interrupt, and what driver and device write to memory.
 ///
-/// The driver has an arena of its own: what it writes there reaches the device with its next call, and what the device writes reaches the driver before the answer of the next
-/// read of a register, with an interrupt, or else some milliseconds later; with an interrupt only once the driver's threads sleep. So a replay can give
-/// it back at the same place. Foreign memory is not mapped, but copied.
+/// The driver has an arena of its own: what it writes there reaches the device with its next call,
+/// and what the device writes reaches the driver before the answer of the next read of a register,
+/// with an interrupt, or else some milliseconds later; with an interrupt only once the driver's
+/// threads sleep. So a replay can give it back at the same place. Foreign memory is not mapped, but
+/// copied.
 ///
-/// The driver waits for the file while it takes anything. One that takes nothing for two seconds, or has no room, ends the recording, not the driver;
-/// [`take_failure`](crate::take_failure) says so.
+/// The driver waits for the file while it takes anything. One that takes nothing for two seconds,
+/// or has no room, ends the recording, not the driver; [`take_failure`](crate::take_failure) says
+/// so.
 ///
 /// The file is complete when the device, its BARs and its interrupts are dropped.
 pub struct Record {
@@ -69,19 +74,41 @@ struct Session {
 }
 
 impl Record {
-    /// Records `inner` into `file` from now on, for a driver that has not started yet. `command` are the words that a user of the recording needs to drive it again.
-    pub fn new(inner: Arc<dyn Device>, file: impl Write + Send + 'static, command: Vec<String>) -> Result<Self, Error> {
+    /// Records `inner` into `file` from now on, for a driver that has not started yet. `command`
+    /// are the words that a user of the recording needs to drive it again.
+    pub fn new(
+        inner: Arc<dyn Device>,
+        file: impl Write + Send + 'static,
+        command: Vec<String>,
+    ) -> Result<Self, Error> {
         let memory = all_of(inner.dma().arena())?;
         let place = (memory.iova(), memory.len() as u64);
         let dma = arena_at(place, inner.dma().iommu().is_bypassable())?;
         let tape = Tape::start(Header::of(&*inner, place, command), file)?;
         let mirror = Mutex::new(Mirror::new(dma.clone(), Some(memory)));
         let [has_irqs, is_journaled, over] = [false; 3].map(AtomicBool::new);
-        let session = Arc::new(Session { threads: Threads::default(), mirror, tape, has_irqs, is_journaled, over });
+        let session = Arc::new(Session {
+            threads: Threads::default(),
+            mirror,
+            tape,
+            has_irqs,
+            is_journaled,
+            over,
+        });
         let for_looks = Arc::clone(&session);
-        let looks = std::thread::Builder::new().name("ring3-record".into()).spawn(move || for_looks.look());
-        let looks = looks.map_err(|error| Error::os("starting the thread that looks at a recorded device's memory", error))?;
-        Ok(Self { irqs: Mutex::default(), lines: Mutex::default(), looks: Some(looks), dma, session, inner })
+        let looks =
+            std::thread::Builder::new().name("ring3-record".into()).spawn(move || for_looks.look());
+        let looks = looks.map_err(|error| {
+            Error::os("starting the thread that looks at a recorded device's memory", error)
+        })?;
+        Ok(Self {
+            irqs: Mutex::default(),
+            lines: Mutex::default(),
+            looks: Some(looks),
+            dma,
+            session,
+            inner,
+        })
     }
 
     /// Events that could not be written.
@@ -100,7 +127,8 @@ impl Drop for Record {
     }
 }
 
-/// Memory for a driver at the device addresses of `place`: where the first address is, and bytes. `bypassable`: see [`Iommu::is_bypassable`](ring3_device::dma::Iommu::is_bypassable).
+/// Memory for a driver at the device addresses of `place`: where the first address is, and bytes.
+/// `bypassable`: see [`Iommu::is_bypassable`](ring3_device::dma::Iommu::is_bypassable).
 pub(crate) fn arena_at((iova, len): (u64, u64), bypassable: bool) -> Result<Dma, Error> {
     let arena = Arena::with_range(Region::new_near(len as usize, NEAR)?, iova, 0, len as usize);
     Ok(Dma::new(arena, Arc::new(StaticIommu { range: iova..=iova + (len - 1), bypassable })))
@@ -174,7 +202,8 @@ impl Session {
             if !has_irqs {
                 self.threads.wait_until_quiet(POLL);
             }
-            // One that polls registers gets what was written with their answers. It sleeps for moments between them, of which none lasts.
+            // One that polls registers gets what was written with their answers. It sleeps for
+            // moments between them, of which none lasts.
             let calls = std::mem::replace(&mut seen, self.threads.calls());
             if calls == seen && (!has_irqs || self.threads.are_quiet()) {
                 let mut mirror = self.mirror();
@@ -191,7 +220,8 @@ impl Access for RecordBar {
         self.inner.len()
     }
     fn read(&self, offset: u64, width: usize) -> u64 {
-        self.session.read(Register(self.index, offset, width as u8), || self.inner.read(offset, width))
+        self.session
+            .read(Register(self.index, offset, width as u8), || self.inner.read(offset, width))
     }
     fn write(&self, offset: u64, width: usize, value: u64) {
         let event = Event::Write(Register(self.index, offset, width as u8), value);

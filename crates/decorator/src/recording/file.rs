@@ -49,7 +49,8 @@ impl<W: Write> Writer<W> {
     }
 
     pub(crate) fn add(&mut self, event: &Stamped) -> io::Result<()> {
-        self.events = postcard::to_extend(event, std::mem::take(&mut self.events)).map_err(io::Error::other)?;
+        self.events = postcard::to_extend(event, std::mem::take(&mut self.events))
+            .map_err(io::Error::other)?;
         if self.events.len() >= FULL { self.flush() } else { Ok(()) }
     }
 
@@ -123,7 +124,9 @@ impl Block {
         }
         let [kind, len @ .., c0, c1, c2, c3] = head;
         let (len, crc) = (u32::from_le_bytes(len) as usize, u32::from_le_bytes([c0, c1, c2, c3]));
-        let kind = Kind::of(kind).filter(|_| len <= LARGEST).ok_or_else(|| damaged(*at, "no block begins here"))?;
+        let kind = Kind::of(kind)
+            .filter(|_| len <= LARGEST)
+            .ok_or_else(|| damaged(*at, "no block begins here"))?;
         let mut packed = vec![0; len];
         if fill(file, &mut packed)? < len {
             return Err(damaged(*at, "it is cut off in the block that begins here"));
@@ -138,10 +141,15 @@ impl Block {
 
     /// Its content.
     pub(super) fn unpack(&self) -> Result<Vec<u8>, Error> {
-        let wrong = |what: &dyn std::fmt::Display| damaged(self.at, &format!("its block cannot be unpacked: {what}"));
+        let wrong = |what: &dyn std::fmt::Display| {
+            damaged(self.at, &format!("its block cannot be unpacked: {what}"))
+        };
         let decoder = StreamingDecoder::new(&self.packed[..]).map_err(|error| wrong(&error))?;
         let mut content = Vec::new();
-        decoder.take(LARGEST as u64 + 1).read_to_end(&mut content).map_err(|error| wrong(&error))?;
+        decoder
+            .take(LARGEST as u64 + 1)
+            .read_to_end(&mut content)
+            .map_err(|error| wrong(&error))?;
         if content.len() > LARGEST { Err(wrong(&"it is larger than a block")) } else { Ok(content) }
     }
 

@@ -1,15 +1,21 @@
 //! What a recording is made of, and its file.
 //!
 //! # Format, version 4
-//! Eight bytes `R3RECORD`, the version in four (little endian), then blocks: kind (one byte), bytes of its packed content (four), CRC-32 of these (four), and the
-//! content, packed by zstd. The first block is the [`Header`], the last says how many events there were and how many were lost, and those between hold
-//! events, each with the nanoseconds since the one before; all in postcard's encoding. A register is BAR (7 for configuration space, as VFIO
-//! numbers regions), offset and width in bytes. A later version may add events; a reader refuses versions that it does not know. Of those before, which are read, too, version 3 has nothing of [`Journal`](ring3_device::journal::Journal), and version 2 no [`Event::Look`] either.
+//! Eight bytes `R3RECORD`, the version in four (little endian), then blocks: kind (one byte), bytes
+//! of its packed content (four), CRC-32 of these (four), and the content, packed by zstd. The first
+//! block is the [`Header`], the last says how many events there were and how many were lost, and
+//! those between hold events, each with the nanoseconds since the one before; all in postcard's
+//! encoding. A register is BAR (7 for configuration space, as VFIO numbers regions), offset and
+//! width in bytes. A later version may add events; a reader refuses versions that it does not know.
+//! Of those before, which are read, too, version 3 has nothing of
+//! [`Journal`](ring3_device::journal::Journal), and version 2 no [`Event::Look`] either.
 //!
-//! A recording without its last block is one whose process was killed: it is whole up to its end. Anything else that is cut off or changed is refused when it is opened.
+//! A recording without its last block is one whose process was killed: it is whole up to its end.
+//! Anything else that is cut off or changed is refused when it is opened.
 //!
 //! # Trust
-//! A file is input: its blocks, its events, what is kept of it in memory at a time and the arena that it asks for are bounded.
+//! A file is input: its blocks, its events, what is kept of it in memory at a time and the arena
+//! that it asks for are bounded.
 
 mod file;
 mod reader;
@@ -65,7 +71,8 @@ pub enum Event {
     Driver(Bytes),
     /// The device wrote this to memory.
     Device(Bytes),
-    /// What the device wrote before this came to a driver that did not ask, and not with the read behind it.
+    /// What the device wrote before this came to a driver that did not ask, and not with the read
+    /// behind it.
     Look,
     /// Driver and device have had what the other one has written.
     Synced,
@@ -82,7 +89,13 @@ impl Event {
     pub(crate) fn is_call(&self) -> bool {
         matches!(
             self,
-            Self::Write(..) | Self::Irqs(..) | Self::BusMaster(_) | Self::Reset | Self::Synced | Self::Elapsed | Self::Woken
+            Self::Write(..)
+                | Self::Irqs(..)
+                | Self::BusMaster(_)
+                | Self::Reset
+                | Self::Synced
+                | Self::Elapsed
+                | Self::Woken
         )
     }
 
@@ -118,7 +131,8 @@ pub struct Header {
     pub bars: [Option<BarInfo>; pci::BAR_COUNT as usize],
     /// Its interrupts.
     pub irqs: IrqLimits,
-    /// Device address and bytes of the driver's arena, so that a driver writes the same addresses again.
+    /// Device address and bytes of the driver's arena, so that a driver writes the same addresses
+    /// again.
     pub arena: (u64, u64),
     /// The words of the command that drove it, for who replays it; empty if it was none.
     pub command: Vec<String>,
@@ -142,6 +156,8 @@ impl Header {
         if whole_pages && (PAGE..=LARGEST_ARENA).contains(&len) && iova <= HIGHEST_ARENA {
             return Ok(());
         }
-        Err(Error::Claim("the recording's arena is not of whole pages, larger than 1 GiB or too high".into()))
+        Err(Error::Claim(
+            "the recording's arena is not of whole pages, larger than 1 GiB or too high".into(),
+        ))
     }
 }

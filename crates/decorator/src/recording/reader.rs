@@ -43,13 +43,18 @@ impl Recording {
                 return Err(damaged(at, "there is something behind its end"));
             }
             if block.kind == Kind::End {
-                end = Some(postcard::from_bytes(&block.unpack()?).map_err(|error| block.wrong(&error))?);
+                end = Some(
+                    postcard::from_bytes(&block.unpack()?).map_err(|error| block.wrong(&error))?,
+                );
             }
         }
         if let Some(End { lost: lost @ 1.., .. }) = end {
-            return Err(Error::Invalid(format!("{lost} events are missing in the recording: record it again, to a faster file")));
+            return Err(Error::Invalid(format!(
+                "{lost} events are missing in the recording: record it again, to a faster file"
+            )));
         }
-        file.seek(std::io::SeekFrom::Start(first)).map_err(|error| Error::os("reading the recording", error))?;
+        file.seek(std::io::SeekFrom::Start(first))
+            .map_err(|error| Error::os("reading the recording", error))?;
         Ok(Self { header, end, file, at: first, block: Vec::new(), used: 0 })
     }
 
@@ -61,7 +66,9 @@ impl Recording {
     /// The next event; `None` at its end.
     pub fn next_event(&mut self) -> Result<Option<Event>, Error> {
         while self.used == self.block.len() {
-            let Some(block) = Block::read(&mut self.file, &mut self.at)?.filter(|block| block.kind == Kind::Events) else {
+            let Some(block) = Block::read(&mut self.file, &mut self.at)?
+                .filter(|block| block.kind == Kind::Events)
+            else {
                 return Ok(None);
             };
             (self.block, self.used) = (block.unpack()?, 0);
@@ -72,7 +79,9 @@ impl Recording {
                 self.used = self.block.len() - left.len();
                 Ok(Some(event))
             }
-            Err(error) => Err(damaged(self.at, &format!("the block before holds no event: {error}"))),
+            Err(error) => {
+                Err(damaged(self.at, &format!("the block before holds no event: {error}")))
+            }
         }
     }
 }
@@ -84,11 +93,17 @@ fn begin(file: &mut impl Read) -> Result<(Header, u64), Error> {
     let refuse = |what: String| Err(Error::Claim(what));
     let [magic @ .., v0, v1, v2, v3] = head;
     match (got, u32::from_le_bytes([v0, v1, v2, v3])) {
-        (0, _) => return refuse("the recording is empty: whoever recorded it had no room, or was killed at once".into()),
+        (0, _) => {
+            return refuse(
+                "the recording is empty: whoever recorded it had no room, or was killed at once"
+                    .into(),
+            );
+        }
         (12, OLDEST..=VERSION) if magic == MAGIC => {}
         (12, version) if magic == MAGIC => {
             return refuse(format!(
-                "the recording has version {version}; this program reads versions {OLDEST} to {VERSION}: record it again"
+                "the recording has version {version}; this program reads versions {OLDEST} to \
+                {VERSION}: record it again"
             ));
         }
         _ => return refuse("this is no recording: ring3 record makes one".into()),
@@ -96,6 +111,7 @@ fn begin(file: &mut impl Read) -> Result<(Header, u64), Error> {
     let mut at = 12;
     let block = Block::read(file, &mut at)?.filter(|block| block.kind == Kind::Header);
     let block = block.ok_or_else(|| damaged(12, "it is cut off before its header"))?;
-    let header: Header = postcard::from_bytes(&block.unpack()?).map_err(|error| block.wrong(&error))?;
+    let header: Header =
+        postcard::from_bytes(&block.unpack()?).map_err(|error| block.wrong(&error))?;
     header.check().map(|()| (header, at))
 }

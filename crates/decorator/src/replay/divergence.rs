@@ -58,23 +58,36 @@ fn first_difference(one: &Bytes, other: &Bytes) -> usize {
     if one.iova == other.iova { same } else { 0 }
 }
 
-fn memory_text(memory: &Bytes, skip: usize, place: &impl Fn(u64) -> Option<(String, u64)>) -> String {
+fn memory_text(
+    memory: &Bytes,
+    skip: usize,
+    place: &impl Fn(u64) -> Option<(String, u64)>,
+) -> String {
     let iova = memory.iova + skip as u64;
     let of = match place(iova) {
         Some((tag, offset)) if !tag.is_empty() => format!(" ({tag} + {offset:#x})"),
         _ => String::new(),
     };
-    let bytes: Vec<String> = memory.bytes.iter().skip(skip).take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
+    let bytes: Vec<String> =
+        memory.bytes.iter().skip(skip).take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
     let more = if memory.bytes.len() > skip + SHOWN { " ..." } else { "" };
-    format!("{} in memory at {iova:#x}{of}{more}", if bytes.is_empty() { "nothing".into() } else { bytes.join(" ") })
+    format!(
+        "{} in memory at {iova:#x}{of}{more}",
+        if bytes.is_empty() { "nothing".into() } else { bytes.join(" ") }
+    )
 }
 
 impl Event {
     /// It in words, without what a read said; `class` says which registers the device has.
     pub fn text(&self, class: u32) -> String {
         let place = |Register(bar, offset, width): &Register| {
-            let space = if *bar == CONFIG { "configuration space".into() } else { format!("BAR {bar}") };
-            let name = if *bar == CONFIG { names::config(*offset) } else { names::register(class, *bar, *offset) };
+            let space =
+                if *bar == CONFIG { "configuration space".into() } else { format!("BAR {bar}") };
+            let name = if *bar == CONFIG {
+                names::config(*offset)
+            } else {
+                names::register(class, *bar, *offset)
+            };
             let name = name.map_or(String::new(), |name| format!("{name}, "));
             format!("{name}{space} + {offset:#x}, {width} bytes")
         };
@@ -89,10 +102,16 @@ impl Event {
             Event::Synced => "a barrier".into(),
             Event::Elapsed => "the end of a sleep".into(),
             Event::Woken => "a sleep that somebody outside ends".into(),
-            Event::Answer(bytes) => format!("{} bytes of what the driver was answered from outside", bytes.len()),
+            Event::Answer(bytes) => {
+                format!("{} bytes of what the driver was answered from outside", bytes.len())
+            }
             Event::Look => "a look at what the device has written".into(),
-            Event::Driver(memory) => format!("the driver writes {}", memory_text(memory, 0, &|_| None)),
-            Event::Device(memory) => format!("the device writes {}", memory_text(memory, 0, &|_| None)),
+            Event::Driver(memory) => {
+                format!("the driver writes {}", memory_text(memory, 0, &|_| None))
+            }
+            Event::Device(memory) => {
+                format!("the device writes {}", memory_text(memory, 0, &|_| None))
+            }
         }
     }
 }

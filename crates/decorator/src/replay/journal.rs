@@ -1,4 +1,5 @@
-//! What a replayed device has for a driver that can be repeated: all that happens is in the recording, and comes when the driver asks.
+//! What a replayed device has for a driver that can be repeated: all that happens is in the
+//! recording, and comes when the driver asks.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;

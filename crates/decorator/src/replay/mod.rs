@@ -25,21 +25,28 @@ use crate::verdict;
 pub use divergence::Divergence;
 use script::{Next, Script};
 
-/// After this time without a call a driver is taken for one that has polled less often than it did when it was recorded.
+/// After this time without a call a driver is taken for one that has polled less often than it did
+/// when it was recorded.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A device that does what a [`Recording`] says, for as long as its driver does what the driver did that was recorded.
+/// A device that does what a [`Recording`] says, for as long as its driver does what the driver did
+/// that was recorded.
 ///
-/// What the driver chooses is checked in the recorded order: writes, with what it has written to memory before; interrupts that it enables, bus master, resets. A read says what the
-/// register said next since the last of these, and when there is nothing more before the next of them, the same again; so a driver may
-/// poll more or less often than it did. What the device wrote to memory, and its interrupts, come before the answer of the read that they came before, or when the driver's
-/// threads sleep, as they did when it was recorded.
+/// What the driver chooses is checked in the recorded order: writes, with what it has written to
+/// memory before; interrupts that it enables, bus master, resets. A read says what the register
+/// said next since the last of these, and when there is nothing more before the next of them, the
+/// same again; so a driver may poll more or less often than it did. What the device wrote to
+/// memory, and its interrupts, come before the answer of the read that they came before, or when
+/// the driver's threads sleep, as they did when it was recorded.
 ///
-/// At the first difference the device is gone, as if it had been pulled out; [`divergence`](Self::divergence) says what it was, and so does
-/// [`take_failure`](crate::take_failure), which also says it of a driver that has done less than was recorded when the device is dropped.
+/// At the first difference the device is gone, as if it had been pulled out;
+/// [`divergence`](Self::divergence) says what it was, and so does
+/// [`take_failure`](crate::take_failure), which also says it of a driver that has done less than
+/// was recorded when the device is dropped.
 ///
 /// # What it is for
-/// Drivers that one thread uses. A recording of several threads is one order of many, and its replay is too strict.
+/// Drivers that one thread uses. A recording of several threads is one order of many, and its
+/// replay is too strict.
 pub struct Replay {
     name: String,
     header: Header,
@@ -75,20 +82,26 @@ impl Replay {
         let dma = arena_at(header.arena, false)?;
         let script = Mutex::new(Script::new(recording, Mirror::new(dma.clone(), None))?);
         let [has_irqs, is_journaled, over] = [false; 3].map(AtomicBool::new);
-        let shared = Arc::new(Shared { threads: Threads::default(), script, has_irqs, is_journaled, over });
+        let shared =
+            Arc::new(Shared { threads: Threads::default(), script, has_irqs, is_journaled, over });
         let for_deliverer = Arc::clone(&shared);
-        let deliverer = std::thread::Builder::new().name("ring3-replay".into()).spawn(move || for_deliverer.deliver());
-        let deliverer = deliverer.map_err(|error| Error::os("starting the thread that stands for a device", error))?;
+        let deliverer = std::thread::Builder::new()
+            .name("ring3-replay".into())
+            .spawn(move || for_deliverer.deliver());
+        let deliverer = deliverer
+            .map_err(|error| Error::os("starting the thread that stands for a device", error))?;
         let name = format!("replay:{}", header.device);
         Ok(Self { name, header, dma, shared, deliverer: Some(deliverer) })
     }
 
-    /// The first difference between the driver and its recording. While there is none and the recording goes on, `None`.
+    /// The first difference between the driver and its recording. While there is none and the
+    /// recording goes on, `None`.
     pub fn divergence(&self) -> Option<Divergence> {
         self.shared.script().divergence()
     }
 
-    /// Whether the driver has done all that is recorded, and nothing else; if not, the first difference.
+    /// Whether the driver has done all that is recorded, and nothing else; if not, the first
+    /// difference.
     pub fn check_end(&self) -> Result<(), Divergence> {
         self.shared.script().check_end()
     }
@@ -132,7 +145,11 @@ impl Shared {
                 (seen, since) = (calls, Instant::now());
             }
             if next == Next::Now || (next == Next::BehindReads && since.elapsed() >= PATIENCE) {
-                self.threads.wait_until_quiet(if self.has_irqs.load(Ordering::Acquire) { BUSY } else { POLL });
+                self.threads.wait_until_quiet(if self.has_irqs.load(Ordering::Acquire) {
+                    BUSY
+                } else {
+                    POLL
+                });
                 let mut script = self.script();
                 if !self.is_journaled.load(Ordering::Acquire) && script.next() == next {
                     script.deliver_next();
@@ -169,7 +186,9 @@ impl Device for Replay {
         self.header.bars.get(usize::from(index)).copied().flatten()
     }
     fn bar(&self, index: u8) -> Result<Bar, Error> {
-        let info = self.bar_info(index).ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", self.name)))?;
+        let info = self
+            .bar_info(index)
+            .ok_or_else(|| Error::Unsupported(format!("{} has no BAR {index}", self.name)))?;
         Ok(Bar::new(Arc::new(ReplayBar { info, index, shared: Arc::clone(&self.shared) })))
     }
     fn dma(&self) -> &Dma {
@@ -183,7 +202,8 @@ impl Device for Replay {
         let signals = (0..count).map(signal).collect::<Result<Vec<_>, _>>();
         let signals = signals.map_err(|error| Error::os("creating eventfds", error))?;
         let irq = |(vector, signal): (u16, &OwnedFd)| {
-            let seen = signal.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
+            let seen =
+                signal.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
             Ok(Irq::new(seen, kind, vector, None))
         };
         let irqs = (0..).zip(&signals).map(irq).collect();

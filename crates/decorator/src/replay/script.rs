@@ -17,7 +17,8 @@ const MOST_BYTES: usize = 256 << 20;
 
 /// A recording, and how far its driver is in it.
 ///
-/// It is read from one call of the driver to the next. What is between them, a window, is what the device did meanwhile.
+/// It is read from one call of the driver to the next. What is between them, a window, is what the
+/// device did meanwhile.
 pub(super) struct Script {
     recording: Recording,
     pub(super) mirror: Mirror,
@@ -34,7 +35,8 @@ pub(super) struct Script {
     memory: Vec<Bytes>,
     call: Option<Event>,
     divergence: Option<Divergence>,
-    /// Interrupts and answers come when the driver asks for them, so that it must have asked for all of a window before its next call.
+    /// Interrupts and answers come when the driver asks for them, so that it must have asked for
+    /// all of a window before its next call.
     is_journaled: bool,
 }
 
@@ -43,7 +45,8 @@ pub(super) struct Script {
 pub(super) enum Next {
     Nothing,
     Now,
-    /// Its driver read something before it, and gets with that what was written then. One that polls will do so again; only one that polls no more is not waited for.
+    /// Its driver read something before it, and gets with that what was written then. One that
+    /// polls will do so again; only one that polls no more is not waited for.
     BehindReads,
 }
 
@@ -89,7 +92,8 @@ impl Script {
             bytes += event.bytes();
             if self.window.len() + self.memory.len() >= MOST_EVENTS || bytes > MOST_BYTES {
                 return Err(Error::Protocol(
-                    "the recording has more between two calls of its driver than can be replayed".into(),
+                    "the recording has more between two calls of its driver than can be replayed"
+                        .into(),
                 ));
             }
             match event {
@@ -114,7 +118,9 @@ impl Script {
             return u64::MAX;
         }
         let rest = &self.window[self.delivered..];
-        if let Some(next) = rest.iter().position(|event| matches!(event, Event::Read(at, _) if *at == register)) {
+        if let Some(next) =
+            rest.iter().position(|event| matches!(event, Event::Read(at, _) if *at == register))
+        {
             self.deliver_until(self.delivered + next + 1);
         }
         if let Some(&value) = self.last.get(&register) {
@@ -193,7 +199,8 @@ impl Script {
         }
     }
 
-    /// What comes next in the window that is neither the device's answer nor its memory, and where it stands.
+    /// What comes next in the window that is neither the device's answer nor its memory, and where
+    /// it stands.
     fn next_outside(&self) -> Option<(usize, &Event)> {
         let rest = self.window.iter().enumerate().skip(self.delivered);
         rest.into_iter().find(|(_, event)| matches!(event, Event::Interrupt(_) | Event::Answer(_)))
@@ -202,11 +209,17 @@ impl Script {
     /// Compares what the driver has written to memory since its last call with what it wrote then.
     fn check_memory(&mut self) -> Result<(), Error> {
         let written = self.mirror.publish()?;
-        let same = self.memory.iter().zip(&written).take_while(|(expected, found)| expected == found).count();
+        let same = self
+            .memory
+            .iter()
+            .zip(&written)
+            .take_while(|(expected, found)| expected == found)
+            .count();
         if same == self.memory.len() && same == written.len() {
             return Ok(());
         }
-        let expected = self.memory.get(same).cloned().map(Event::Driver).or_else(|| self.call.clone());
+        let expected =
+            self.memory.get(same).cloned().map(Event::Driver).or_else(|| self.call.clone());
         let at = self.first + (self.window.len() + same) as u64;
         self.diverge(at, expected, written.get(same).cloned().map(Event::Driver));
         Ok(())
@@ -238,14 +251,16 @@ impl Script {
         }
     }
 
-    /// What the device wrote up to its next interrupt or [`Event::Look`], and that; all that it wrote if there is neither.
+    /// What the device wrote up to its next interrupt or [`Event::Look`], and that; all that it
+    /// wrote if there is neither.
     pub(super) fn deliver_next(&mut self) {
         if self.next() != Next::Nothing {
             self.deliver_until(self.delivered + self.next_own().1);
         }
     }
 
-    /// What is left of the window, and how much of it ends with something that the device did by itself.
+    /// What is left of the window, and how much of it ends with something that the device did by
+    /// itself.
     fn next_own(&self) -> (&[Event], usize) {
         let rest = &self.window[self.delivered..];
         let end = rest.iter().position(|event| matches!(event, Event::Interrupt(_) | Event::Look));

@@ -40,7 +40,10 @@ fn what_is_mapped_is_reached_without_a_call() {
     let (calls, bar, _) = half_mapped();
     bar.write32(4, 0x1234_5678);
     bar.write16(14, 0xabcd);
-    assert_eq!((bar.read32(4), bar.read8(7), bar.read64(0), bar.read16(14)), (0x1234_5678, 0x12, 0x1234_5678 << 32, 0xabcd));
+    assert_eq!(
+        (bar.read32(4), bar.read8(7), bar.read64(0), bar.read16(14)),
+        (0x1234_5678, 0x12, 0x1234_5678 << 32, 0xabcd)
+    );
     assert_eq!(calls.take(), []);
 }
 
@@ -51,7 +54,10 @@ fn what_ends_behind_the_window_or_is_not_aligned_is_a_call() {
     bar.write64(12, 2);
     bar.write16(15, 3);
     bar.write32(2, 4);
-    assert_eq!(calls.take(), [(16, 4, Some(1)), (12, 8, Some(2)), (15, 2, Some(3)), (2, 4, Some(4))]);
+    assert_eq!(
+        calls.take(),
+        [(16, 4, Some(1)), (12, 8, Some(2)), (15, 2, Some(3)), (2, 4, Some(4))]
+    );
     assert_eq!((bar.read8(16), bar.read16(1)), (0x11, 0x2211));
 }
 

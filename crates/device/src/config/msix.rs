@@ -26,7 +26,8 @@ impl Msix {
         self.offset + pci::MSIX_ENTRY * u64::from(vector)
     }
 
-    /// What masks its vectors, by writes to `bar`, in which it lies: one posted write. The device remembers what comes meanwhile.
+    /// What masks its vectors, by writes to `bar`, in which it lies: one posted write. The device
+    /// remembers what comes meanwhile.
     pub fn control(&self, bar: Bar) -> Arc<dyn IrqControl> {
         Arc::new(Masks { bar, table: *self })
     }

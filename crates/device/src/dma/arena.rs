@@ -10,12 +10,13 @@ use crate::Error;
 /// Most regions of one arena.
 pub const MAX_REGIONS: usize = 32;
 
-/// Memory that the device reaches at all times: regions, in each of which device address = `iova` + offset. Cloning makes another handle.
-/// Whoever makes one says where the device has the regions, and has mapped them there: a backend does, or the owner of a device for a
-/// client, with the client's regions alone.
+/// Memory that the device reaches at all times: regions, in each of which device address = `iova` +
+/// offset. Cloning makes another handle. Whoever makes one says where the device has the regions,
+/// and has mapped them there: a backend does, or the owner of a device for a client, with the
+/// client's regions alone.
 ///
-/// Allocation takes a lock and is for start-up; what a request needs is allocated before the first request. Finding a [`Span`] or an
-/// address takes none.
+/// Allocation takes a lock and is for start-up; what a request needs is allocated before the first
+/// request. Finding a [`Span`] or an address takes none.
 #[derive(Clone)]
 pub struct Arena {
     inner: Arc<Inner>,
@@ -48,7 +49,8 @@ impl Arena {
         Self::with_range(region, iova, 0, len)
     }
 
-    /// As [`new`](Arena::new), but only `region[start..end]` is given out. `iova` is still that of offset 0.
+    /// As [`new`](Arena::new), but only `region[start..end]` is given out. `iova` is still that of
+    /// offset 0.
     pub fn with_range(region: impl Into<Arc<Region>>, iova: u64, start: usize, end: usize) -> Self {
         let arena = Self::empty();
         arena.add(Placed { region: region.into(), iova }, start, end);
@@ -69,7 +71,8 @@ impl Arena {
         self.inner.keeps.get().is_some()
     }
 
-    /// Gives out `region[start..end]`, too, once the regions before it are full. The region's number; `None` if there are as many as there can be.
+    /// Gives out `region[start..end]`, too, once the regions before it are full. The region's
+    /// number; `None` if there are as many as there can be.
     pub(super) fn add(&self, placed: Placed, start: usize, end: usize) -> Option<u32> {
         let mut ledgers = self.ledgers();
         let number = ledgers.len();
@@ -79,8 +82,9 @@ impl Arena {
         place.set(placed).ok().map(|()| number as u32)
     }
 
-    /// Takes in memory of somebody else's, which the device reaches already and of which nothing is given out: users name bytes of it by [`Span`]s, and [`Streams`](super::Streams) find pieces of it. Its
-    /// number; `None` if there are as many regions as there can be.
+    /// Takes in memory of somebody else's, which the device reaches already and of which nothing is
+    /// given out: users name bytes of it by [`Span`]s, and [`Streams`](super::Streams) find pieces
+    /// of it. Its number; `None` if there are as many regions as there can be.
     pub fn lend(&self, placed: Placed) -> Option<u32> {
         self.add(placed, 0, 0)
     }
@@ -116,7 +120,8 @@ impl Arena {
         self.regions().all(|placed| placed.end() <= limit)
     }
 
-    /// A zeroed buffer of `len` bytes (1 to 4 GiB - 1) whose device address is a multiple of `align`, a power of two.
+    /// A zeroed buffer of `len` bytes (1 to 4 GiB - 1) whose device address is a multiple of
+    /// `align`, a power of two.
     pub fn alloc(&self, len: usize, align: usize) -> Result<DmaBuffer, Error> {
         if len == 0 || len > u32::MAX as usize || !align.is_power_of_two() {
             return Err(Error::Invalid(format!("DMA buffer of {len} bytes aligned to {align}")));
@@ -131,8 +136,9 @@ impl Arena {
         self.alloc(len, 4096)
     }
 
-    /// As [`alloc_pages`](Self::alloc_pages), with the bytes that whoever had the range before has left: no page of it is touched, which takes the most of
-    /// the time. For memory that is filled before anybody reads it.
+    /// As [`alloc_pages`](Self::alloc_pages), with the bytes that whoever had the range before has
+    /// left: no page of it is touched, which takes the most of the time. For memory that is filled
+    /// before anybody reads it.
     pub fn alloc_stale(&self, len: usize) -> Result<DmaBuffer, Error> {
         if len == 0 || len > u32::MAX as usize {
             return Err(Error::Invalid(format!("DMA buffer of {len} bytes")));
@@ -145,14 +151,14 @@ impl Arena {
         self.ledgers().iter().map(|ledger| ledger.free_bytes() as usize).sum()
     }
 
-    /// What buffers have of region 0 now: where each range starts behind the region's first byte, its bytes, and a number that no other buffer at this place
-    /// has had. Ascending.
+    /// What buffers have of region 0 now: where each range starts behind the region's first byte,
+    /// its bytes, and a number that no other buffer at this place has had. Ascending.
     pub fn taken(&self) -> Vec<(u64, u64, u64)> {
         self.ledgers().first().map_or_else(Vec::new, |ledger| ledger.taken().collect())
     }
 
-    /// Where the device finds `span`; `None` unless all of it lies in one of the arena's regions. A few instructions, for spans of clients
-    /// that are not trusted.
+    /// Where the device finds `span`; `None` unless all of it lies in one of the arena's regions. A
+    /// few instructions, for spans of clients that are not trusted.
     #[inline]
     pub fn segment(&self, span: Span) -> Option<Segment> {
         let placed = self.inner.regions.get(span.region as usize)?.get()?;
@@ -162,7 +168,10 @@ impl Arena {
     /// The name of `len` bytes at `iova`, if they lie in one region.
     pub fn span(&self, iova: u64, len: usize) -> Option<Span> {
         let holds = |placed: &Placed| placed.offset(iova, len);
-        let (region, offset) = self.regions().enumerate().find_map(|(region, placed)| Some((region, holds(placed)?)))?;
+        let (region, offset) = self
+            .regions()
+            .enumerate()
+            .find_map(|(region, placed)| Some((region, holds(placed)?)))?;
         Some(Span { region: region as u32, len: u32::try_from(len).ok()?, offset: offset as u64 })
     }
 
@@ -172,7 +181,9 @@ impl Arena {
     }
 
     fn buffer(&self, iova: u64, len: usize) -> Result<DmaBuffer, Error> {
-        let base = self.at(iova, len).ok_or_else(|| Error::Invalid(format!("{iova:#x}+{len:#x} is not in the arena")))?;
+        let base = self
+            .at(iova, len)
+            .ok_or_else(|| Error::Invalid(format!("{iova:#x}+{len:#x} is not in the arena")))?;
         // SAFETY: `at` proved the range, and the caller has taken it out of what is free.
         Ok(unsafe { DmaBuffer::new(self.clone(), base, iova, len) })
     }
@@ -202,44 +213,57 @@ impl Arena {
 
     pub(super) fn change(&self, iova: u64, step: impl FnOnce(&mut Ledger, u64)) {
         let mut ledgers = self.ledgers();
-        let found = ledgers.iter_mut().zip(self.regions()).find_map(|(ledger, placed)| Some((ledger, placed.offset(iova, 1)?)));
+        let found = ledgers
+            .iter_mut()
+            .zip(self.regions())
+            .find_map(|(ledger, placed)| Some((ledger, placed.offset(iova, 1)?)));
         if let Some((ledger, offset)) = found {
             step(ledger, offset as u64);
         }
     }
 
-    /// What was taken when the arena was [adopted](Self::adopt), or [left](DmaBuffer::leave) since, and nobody has claimed, with its tags.
+    /// What was taken when the arena was [adopted](Self::adopt), or [left](DmaBuffer::leave) since,
+    /// and nobody has claimed, with its tags.
     pub fn unclaimed(&self) -> Vec<(Span, String)> {
         let span = |region, offset, len| Span { region, len, offset };
         let of = |(region, ledger): (u32, &Ledger)| {
-            let ranges = ledger.unclaimed().map(|(offset, len, tag)| (span(region, offset, len as u32), tag.to_owned()));
+            let ranges = ledger
+                .unclaimed()
+                .map(|(offset, len, tag)| (span(region, offset, len as u32), tag.to_owned()));
             ranges.collect::<Vec<_>>()
         };
         (0..).zip(self.ledgers().iter()).flat_map(of).collect()
     }
 
-    /// The buffer that `span` was when the arena was saved, or when it was left, with its bytes. Each range is given once; anything else is
-    /// [`Error::Invalid`].
+    /// The buffer that `span` was when the arena was saved, or when it was left, with its bytes.
+    /// Each range is given once; anything else is [`Error::Invalid`].
     pub fn claim(&self, span: Span) -> Result<DmaBuffer, Error> {
         self.claim_on_trial(span).inspect(|buffer| self.change(buffer.iova(), Ledger::commit))
     }
 
-    /// The same; a buffer that is dropped before it is settled leaves the range to be claimed again.
+    /// The same; a buffer that is dropped before it is settled leaves the range to be claimed
+    /// again.
     pub(super) fn claim_on_trial(&self, span: Span) -> Result<DmaBuffer, Error> {
-        let refused = || Error::Invalid(format!("{span:?} is no range that was saved, or it is claimed already"));
+        let refused = || {
+            Error::Invalid(format!("{span:?} is no range that was saved, or it is claimed already"))
+        };
         let segment = self.segment(span).ok_or_else(refused)?;
-        let claimed =
-            self.ledgers().get_mut(span.region as usize).is_some_and(|ledger| ledger.claim(span.offset, span.len.into()));
+        let claimed = self
+            .ledgers()
+            .get_mut(span.region as usize)
+            .is_some_and(|ledger| ledger.claim(span.offset, span.len.into()));
         if claimed { self.buffer(segment.iova, span.len as usize) } else { Err(refused()) }
     }
 
-    /// Frees what was taken when the arena was adopted and nobody has claimed: the device must not know of it any more.
+    /// Frees what was taken when the arena was adopted and nobody has claimed: the device must not
+    /// know of it any more.
     pub fn release(&self) {
         self.ledgers().iter_mut().for_each(Ledger::release);
     }
 
     pub(super) fn ledgers(&self) -> MutexGuard<'_, Vec<Ledger>> {
-        // They are consistent between any two statements that can panic, so a poisoned lock is still good.
+        // They are consistent between any two statements that can panic, so a poisoned lock is
+        // still good.
         self.inner.ledgers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -294,13 +318,18 @@ mod tests {
     fn an_arena_that_is_full_says_how_much_was_wanted() {
         let arena = arena(4096);
         let total = arena.len();
-        assert!(matches!(arena.alloc(total + 1, 1), Err(Error::NoMemory { wanted, .. }) if wanted == total + 1));
+        assert!(
+            matches!(arena.alloc(total + 1, 1), Err(Error::NoMemory { wanted, .. }) if wanted == total + 1)
+        );
     }
 
     #[test]
     fn of_memory_that_was_lent_nothing_is_given_out_and_all_has_names() {
         let (arena, lent) = (arena(4096), Arc::new(Region::new(8192).unwrap()));
-        let (free, number) = (arena.free_bytes(), arena.lend(Placed { region: lent.clone(), iova: 0x20_0000 }).unwrap());
+        let (free, number) = (
+            arena.free_bytes(),
+            arena.lend(Placed { region: lent.clone(), iova: 0x20_0000 }).unwrap(),
+        );
         assert_eq!((arena.free_bytes(), arena.address(&lent)), (free, Some(0x20_0000)));
         let span = Span { region: number, len: 512, offset: 7680 };
         assert_eq!(arena.segment(span).map(|segment| segment.iova), Some(0x20_1e00));

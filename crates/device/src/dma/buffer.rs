@@ -9,8 +9,8 @@ use crate::Error;
 
 /// Bytes that the device can reach, owned by one holder, given back to the arena when dropped.
 ///
-/// Who lends it to a device gives the value away and gets it back with the completion, so that nobody reads bytes that are
-/// still being written.
+/// Who lends it to a device gives the value away and gets it back with the completion, so that
+/// nobody reads bytes that are still being written.
 ///
 /// One word long: a request and its completion carry it by value through every layer.
 pub struct DmaBuffer(Box<Range>);
@@ -40,17 +40,19 @@ const PAGE: usize = 4096;
 
 // SAFETY: the buffer is an exclusive range of the arena's memory and is only accessed by atomics.
 unsafe impl Send for DmaBuffer {}
-// SAFETY: as above; `&self` methods copy by relaxed atomics, so that threads that race, with each other or with the device, tear bytes
-// apart at most.
+// SAFETY: as above; `&self` methods copy by relaxed atomics, so that threads that race, with each
+// other or with the device, tear bytes apart at most.
 unsafe impl Sync for DmaBuffer {}
 
 impl DmaBuffer {
     /// # Safety
-    /// The `len` bytes at `base` lie in a region of `arena`, where they have the device address `iova`, and belong to nobody else.
+    /// The `len` bytes at `base` lie in a region of `arena`, where they have the device address
+    /// `iova`, and belong to nobody else.
     pub(super) unsafe fn new(arena: Arena, base: NonNull<u8>, iova: u64, len: usize) -> Self {
         let in_page = if iova.is_multiple_of(4) { len.min(PAGE - iova as usize % PAGE) } else { 0 };
         let reach = if base.cast::<u64>().is_aligned() { len.min(u32::MAX as usize) } else { 0 };
-        let (within, pairs) = (reach.saturating_sub(HEADER as usize), (reach / size_of::<u64>()).saturating_sub(1));
+        let (within, pairs) =
+            (reach.saturating_sub(HEADER as usize), (reach / size_of::<u64>()).saturating_sub(1));
         Self(Box::new(Range { arena, base, iova, len, in_page, reach, within, pairs }))
     }
 
@@ -66,8 +68,8 @@ impl DmaBuffer {
         self.0.len
     }
 
-    /// How many of them lie in the page of 4 KiB where it begins, if that is at a multiple of 4; none otherwise. Such bytes are one piece for
-    /// every device.
+    /// How many of them lie in the page of 4 KiB where it begins, if that is at a multiple of 4;
+    /// none otherwise. Such bytes are one piece for every device.
     #[inline]
     pub fn in_page(&self) -> usize {
         self.0.in_page
@@ -78,7 +80,8 @@ impl DmaBuffer {
         self.0.len == 0
     }
 
-    /// Where it lies in this process, for a kernel interface that takes an address. Never make a reference of it.
+    /// Where it lies in this process, for a kernel interface that takes an address. Never make a
+    /// reference of it.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.base.as_ptr()
@@ -120,7 +123,8 @@ impl DmaBuffer {
         Ok(())
     }
 
-    /// The `N` words from byte `at` on; `None` where they are not aligned as words are, or not within the buffer.
+    /// The `N` words from byte `at` on; `None` where they are not aligned as words are, or not
+    /// within the buffer.
     #[inline]
     pub fn words_at<const N: usize>(&self, at: usize) -> Option<[u64; N]> {
         let from = self.words_within::<N>(at)?;
@@ -128,7 +132,8 @@ impl DmaBuffer {
         Some(unsafe { bytes::load_words(from) })
     }
 
-    /// Writes `words` from byte `at` on. False, and nothing is written, where they would not be aligned as words are, or not within the buffer.
+    /// Writes `words` from byte `at` on. False, and nothing is written, where they would not be
+    /// aligned as words are, or not within the buffer.
     #[inline]
     #[must_use]
     pub fn set_words_at<const N: usize>(&self, at: usize, words: [u64; N]) -> bool {
@@ -145,7 +150,8 @@ impl DmaBuffer {
         (at <= last && first.is_aligned()).then_some(first)
     }
 
-    /// The 16 bytes right before byte `start`; `None` where they are not aligned as words are, or not within the buffer.
+    /// The 16 bytes right before byte `start`; `None` where they are not aligned as words are, or
+    /// not within the buffer.
     #[inline]
     pub fn pair_before(&self, start: u32) -> Option<Pair<'_>> {
         // What is not aligned, and what begins before the buffer, has a number beyond all words.
@@ -156,7 +162,8 @@ impl DmaBuffer {
         Some(Pair { at: self.as_ptr().cast::<u64>().wrapping_add(first), buffer: PhantomData })
     }
 
-    /// The device address of byte `start`, if `before` bytes before it and `len` from it on are within the buffer; `None` otherwise, and of a buffer that does not begin as words do.
+    /// The device address of byte `start`, if `before` bytes before it and `len` from it on are
+    /// within the buffer; `None` otherwise, and of a buffer that does not begin as words do.
     #[inline]
     pub fn address_within(&self, start: u32, before: u32, len: u32) -> Option<u64> {
         // Where there is less before it, this is beyond all that offsets of 32 bits reach.
@@ -164,19 +171,27 @@ impl DmaBuffer {
         (end <= self.0.reach).then(|| self.iova() + u64::from(start))
     }
 
-    /// Writes the two words right before byte `start`, from which on `len` bytes follow. Returns the device address of the last 12 bytes of the words, a header; `None`, and nothing is
-    /// written, where the words are not aligned as words are, or words or bytes are not within the buffer.
+    /// Writes the two words right before byte `start`, from which on `len` bytes follow. Returns
+    /// the device address of the last 12 bytes of the words, a header; `None`, and nothing is
+    /// written, where the words are not aligned as words are, or words or bytes are not within the
+    /// buffer.
     #[inline]
     pub fn set_header_before(&self, start: u32, len: u32, words: [u64; 2]) -> Option<u64> {
-        // As everything is counted from here, each sum is one addition. An aligned place before the pair's end is before the header's end, too.
+        // As everything is counted from here, each sum is one addition. An aligned place before the
+        // pair's end is before the header's end, too.
         let first = start.wrapping_sub(HEADER);
         // Where it begins before the buffer, this is beyond all that offsets of 32 bits reach.
         let behind = first as usize + len as usize;
         if !start.is_multiple_of(8) || behind > self.0.within {
             return None;
         }
-        let to = self.as_ptr().wrapping_add(first as usize).wrapping_sub((PAIR - HEADER) as usize).cast::<u64>();
-        // SAFETY: both words are within the buffer, as its end is not before theirs, and aligned as its begin is; they are only accessed by raw pointers.
+        let to = self
+            .as_ptr()
+            .wrapping_add(first as usize)
+            .wrapping_sub((PAIR - HEADER) as usize)
+            .cast::<u64>();
+        // SAFETY: both words are within the buffer, as its end is not before theirs, and aligned as
+        // its begin is; they are only accessed by raw pointers.
         unsafe { bytes::store_words(words, to) };
         Some(self.iova() + u64::from(first))
     }
@@ -187,8 +202,8 @@ impl DmaBuffer {
         unsafe { bytes::fill(self.as_ptr(), byte, self.len()) };
     }
 
-    /// Gives the range up for good: it never returns to the arena, because a device that nobody could stop may still write there.
-    /// The buffer is empty afterwards.
+    /// Gives the range up for good: it never returns to the arena, because a device that nobody
+    /// could stop may still write there. The buffer is empty afterwards.
     pub fn abandon(&mut self) {
         self.lose();
     }
@@ -207,8 +222,9 @@ impl DmaBuffer {
         (self.0.within, self.0.pairs) = (0, 0);
     }
 
-    /// Gives the range up for whoever [claims](Arena::claim) it, here or in the process that adopts the arena: it stays taken, with its bytes,
-    /// because the device still has it. The buffer is empty afterwards.
+    /// Gives the range up for whoever [claims](Arena::claim) it, here or in the process that adopts
+    /// the arena: it stays taken, with its bytes, because the device still has it. The buffer is
+    /// empty afterwards.
     pub fn leave(&mut self) -> Span {
         let span = self.span();
         if span.len > 0 {
@@ -220,14 +236,18 @@ impl DmaBuffer {
 
     pub(super) fn checked(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
         if offset.checked_add(len).is_none_or(|end| end > self.len()) {
-            return Err(Error::Invalid(format!("bytes {offset}+{len} of a DMA buffer of {}", self.len())));
+            return Err(Error::Invalid(format!(
+                "bytes {offset}+{len} of a DMA buffer of {}",
+                self.len()
+            )));
         }
         // SAFETY: offset is within the buffer.
         Ok(unsafe { self.as_ptr().add(offset) })
     }
 }
 
-/// Two aligned words of a buffer, which are read where they are needed: each look is one load, and may find other bytes than the last.
+/// Two aligned words of a buffer, which are read where they are needed: each look is one load, and
+/// may find other bytes than the last.
 #[derive(Clone, Copy)]
 pub struct Pair<'a> {
     at: *mut u64,
@@ -239,7 +259,8 @@ impl Pair<'_> {
     #[inline]
     pub fn half<const N: usize>(self) -> u32 {
         const { assert!(N < 4, "a pair has four halves of words") };
-        // SAFETY: both words are within the buffer and aligned, as `pair_before` has seen, and they are only accessed by raw pointers.
+        // SAFETY: both words are within the buffer and aligned, as `pair_before` has seen, and they
+        // are only accessed by raw pointers.
         unsafe { bytes::load_half(self.at.cast::<u32>().wrapping_add(N)) }
     }
 
@@ -302,9 +323,17 @@ mod tests {
         assert_eq!(set(24, 40), Some(buffer.iova() + 12));
         assert_eq!((read(&buffer, 24), read(&buffer, 40)), (Some([3, 0, 4, 0]), Some([0; 4])));
         assert_eq!(set(64, 0), Some(buffer.iova() + 52));
-        for (start, len) in
-            [(24, 41), (0, 8), (15, 1), (8, 1), (17, 1), (72, 0), (16, u32::MAX), (u32::MAX, 1), (u32::MAX - 7, 16)]
-        {
+        for (start, len) in [
+            (24, 41),
+            (0, 8),
+            (15, 1),
+            (8, 1),
+            (17, 1),
+            (72, 0),
+            (16, u32::MAX),
+            (u32::MAX, 1),
+            (u32::MAX - 7, 16),
+        ] {
             assert_eq!(set(start, len), None, "{start} {len}");
         }
     }
@@ -330,8 +359,14 @@ mod tests {
         let buffer = arena().alloc(64, 64).unwrap();
         assert_eq!(buffer.address_within(16, 16, 48), Some(buffer.iova() + 16));
         assert_eq!(buffer.address_within(17, 16, 47), Some(buffer.iova() + 17));
-        for (start, before, len) in [(15, 16, 1), (16, 16, 49), (64, 0, 1), (u32::MAX, 0, 2), (0, 1, 1), (0, u32::MAX, u32::MAX)]
-        {
+        for (start, before, len) in [
+            (15, 16, 1),
+            (16, 16, 49),
+            (64, 0, 1),
+            (u32::MAX, 0, 2),
+            (0, 1, 1),
+            (0, u32::MAX, u32::MAX),
+        ] {
             assert_eq!(buffer.address_within(start, before, len), None, "{start} {before} {len}");
         }
     }
@@ -342,13 +377,21 @@ mod tests {
         let (_odd, buffer) = (arena.alloc(4, 1).unwrap(), arena.alloc(64, 4).unwrap());
         assert!(!buffer.iova().is_multiple_of(8));
         assert_eq!(
-            (read(&buffer, 20), buffer.set_header_before(20, 1, [0; 2]), buffer.address_within(16, 16, 1)),
+            (
+                read(&buffer, 20),
+                buffer.set_header_before(20, 1, [0; 2]),
+                buffer.address_within(16, 16, 1)
+            ),
             (None, None, None)
         );
         let mut buffer = arena.alloc(64, 64).unwrap();
         buffer.leave();
         assert_eq!(
-            (read(&buffer, 32), buffer.set_header_before(32, 1, [0; 2]), buffer.address_within(16, 16, 1)),
+            (
+                read(&buffer, 32),
+                buffer.set_header_before(32, 1, [0; 2]),
+                buffer.address_within(16, 16, 1)
+            ),
             (None, None, None)
         );
     }

@@ -1,8 +1,9 @@
 //! Copies of bytes that a device, another process or another thread may write at the same time.
 //!
 //! # Ordering
-//! Each access is a relaxed atomic of a byte or of an aligned word, so that a race is no undefined behaviour: it gives old bytes or new
-//! ones, and the compiler reads none of them twice. What the bytes mean is ordered by the [rings](crate::ring).
+//! Each access is a relaxed atomic of a byte or of an aligned word, so that a race is no undefined
+//! behaviour: it gives old bytes or new ones, and the compiler reads none of them twice. What the
+//! bytes mean is ordered by the [rings](crate::ring).
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -18,7 +19,8 @@ fn split(at: *const u8, len: usize) -> (usize, usize) {
 /// Copies `to.len()` shared bytes out.
 ///
 /// # Safety
-/// `from` is good for reads of that many bytes, which live and are accessed by nobody but by raw pointers.
+/// `from` is good for reads of that many bytes, which live and are accessed by nobody but by raw
+/// pointers.
 #[inline]
 pub(super) unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
     let (before, words) = split(from, to.len());
@@ -31,7 +33,10 @@ pub(super) unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
     debug_assert_eq!(middle.len(), words);
     for (i, chunk) in middle.iter_mut().enumerate() {
         // SAFETY: the caller vouches for the range; the word is aligned by `split`.
-        *chunk = unsafe { AtomicU64::from_ptr(from.add(before + i * WORD).cast_mut().cast()).load(Relaxed) }.to_ne_bytes();
+        *chunk = unsafe {
+            AtomicU64::from_ptr(from.add(before + i * WORD).cast_mut().cast()).load(Relaxed)
+        }
+        .to_ne_bytes();
     }
     for (i, byte) in tail.iter_mut().enumerate() {
         // SAFETY: the caller vouches for the range.
@@ -42,7 +47,8 @@ pub(super) unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
 /// Copies `from` in.
 ///
 /// # Safety
-/// `to` is good for writes of that many bytes, which live and are accessed by nobody but by raw pointers.
+/// `to` is good for writes of that many bytes, which live and are accessed by nobody but by raw
+/// pointers.
 #[inline]
 pub(super) unsafe fn copy_in(from: &[u8], to: *mut u8) {
     let (before, words) = split(to, from.len());
@@ -54,7 +60,8 @@ pub(super) unsafe fn copy_in(from: &[u8], to: *mut u8) {
     }
     for (i, chunk) in middle.iter().enumerate() {
         // SAFETY: the caller vouches for the range; the word is aligned by `split`.
-        unsafe { AtomicU64::from_ptr(to.add(before + i * WORD).cast()) }.store(u64::from_ne_bytes(*chunk), Relaxed);
+        unsafe { AtomicU64::from_ptr(to.add(before + i * WORD).cast()) }
+            .store(u64::from_ne_bytes(*chunk), Relaxed);
     }
     for (i, &byte) in tail.iter().enumerate() {
         // SAFETY: the caller vouches for the range.
@@ -68,8 +75,10 @@ pub(super) unsafe fn copy_in(from: &[u8], to: *mut u8) {
 /// As of [`copy_out`], for `N` aligned words.
 #[inline]
 pub(super) unsafe fn load_words<const N: usize>(from: *mut u64) -> [u64; N] {
-    // SAFETY: the caller vouches for the words.
-    std::array::from_fn(|index| unsafe { AtomicU64::from_ptr(from.wrapping_add(index)) }.load(Relaxed))
+    std::array::from_fn(|index| {
+        // SAFETY: the caller vouches for the words.
+        unsafe { AtomicU64::from_ptr(from.wrapping_add(index)) }.load(Relaxed)
+    })
 }
 
 /// Writes `N` shared words.
@@ -112,7 +121,8 @@ pub(super) unsafe fn fill(to: *mut u8, byte: u8, len: usize) {
     }
     for i in 0..words {
         // SAFETY: the caller vouches for the range; the word is aligned by `split`.
-        unsafe { AtomicU64::from_ptr(to.add(before + i * WORD).cast()) }.store(u64::from_ne_bytes([byte; WORD]), Relaxed);
+        unsafe { AtomicU64::from_ptr(to.add(before + i * WORD).cast()) }
+            .store(u64::from_ne_bytes([byte; WORD]), Relaxed);
     }
 }
 
@@ -173,8 +183,9 @@ mod tests {
         }
     }
 
-    /// Only a tool that knows the memory model sees the difference to a plain copy, which is undefined behaviour here:
-    /// `RUSTFLAGS=-Zsanitizer=thread` on a nightly compiler reports a data race for it.
+    /// Only a tool that knows the memory model sees the difference to a plain copy, which is
+    /// undefined behaviour here: `RUSTFLAGS=-Zsanitizer=thread` on a nightly compiler reports a
+    /// data race for it.
     #[test]
     fn words_that_two_threads_write_at_the_same_time_are_never_torn() {
         let memory = crate::dma::Foreign::new(4096).unwrap();

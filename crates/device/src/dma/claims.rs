@@ -6,7 +6,8 @@ use crate::Error;
 
 /// What somebody claims who may fail on the way, while the device may still write there.
 ///
-/// Until [`commit`](Self::commit) says that it has succeeded, a buffer that is dropped leaves its range as it was: taken, and to be claimed.
+/// Until [`commit`](Self::commit) says that it has succeeded, a buffer that is dropped leaves its
+/// range as it was: taken, and to be claimed.
 pub struct Claims {
     arena: Arena,
     spans: Vec<Span>,

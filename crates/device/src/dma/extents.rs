@@ -16,7 +16,8 @@ impl Extents {
         extents
     }
 
-    /// Takes `len` addresses, as low as there are, whose first is a multiple of `align`, a power of two, when `base` is added.
+    /// Takes `len` addresses, as low as there are, whose first is a multiple of `align`, a power of
+    /// two, when `base` is added.
     pub(super) fn carve(&mut self, len: u64, align: u64, base: u64) -> Option<u64> {
         let (start, size, at) = self.free.iter().find_map(|(&start, &size)| {
             let at = base.checked_add(start)?.checked_next_multiple_of(align)? - base;
@@ -39,7 +40,8 @@ impl Extents {
     /// Takes out whatever is free between `start` and `start + len`.
     pub(super) fn exclude(&mut self, start: u64, len: u64) {
         let end = start.saturating_add(len);
-        let hit: Vec<_> = self.free.range(..end).map(|(&s, &n)| (s, n)).filter(|&(s, n)| s + n > start).collect();
+        let hit: Vec<_> =
+            self.free.range(..end).map(|(&s, &n)| (s, n)).filter(|&(s, n)| s + n > start).collect();
         for (s, n) in hit {
             let from = s.max(start);
             self.cut(s, n, from, end.min(s + n) - from);
@@ -95,7 +97,10 @@ mod tests {
     fn what_is_excluded_is_never_carved() {
         let mut extents = Extents::new(0, 100);
         extents.exclude(10, 80);
-        assert_eq!((extents.carve(20, 1, 0), extents.carve(10, 1, 0), extents.carve(10, 1, 0)), (None, Some(0), Some(90)));
+        assert_eq!(
+            (extents.carve(20, 1, 0), extents.carve(10, 1, 0), extents.carve(10, 1, 0)),
+            (None, Some(0), Some(90))
+        );
     }
 
     #[test]

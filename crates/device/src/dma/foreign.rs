@@ -5,11 +5,13 @@ use std::sync::{Arc, Weak};
 use super::{DmaBuffer, Region, bytes};
 use crate::Error;
 
-/// An allocation outside of the arena that a device may be pointed at. A clone is another handle on the same bytes.
+/// An allocation outside of the arena that a device may be pointed at. A clone is another handle on
+/// the same bytes.
 ///
-/// An owned allocation *becomes* foreign memory: nobody holds a reference to its bytes from then on, because a device may write
-/// them. Whole pages ([`Foreign::new`], any mapped [`Region`]) can be mapped for the device; a `Vec` or a boxed slice shares its
-/// pages with others, so its bytes are copied through the arena instead.
+/// An owned allocation *becomes* foreign memory: nobody holds a reference to its bytes from then
+/// on, because a device may write them. Whole pages ([`Foreign::new`], any mapped [`Region`]) can
+/// be mapped for the device; a `Vec` or a boxed slice shares its pages with others, so its bytes
+/// are copied through the arena instead.
 #[derive(Clone, Debug)]
 pub struct Foreign {
     handle: Arc<Handle>,
@@ -42,7 +44,8 @@ impl Foreign {
         self.region().is_empty()
     }
 
-    /// Where it lies in this process, for a kernel interface that takes an address. Never make a reference of it.
+    /// Where it lies in this process, for a kernel interface that takes an address. Never make a
+    /// reference of it.
     pub fn as_ptr(&self) -> *mut u8 {
         self.region().as_ptr()
     }
@@ -68,7 +71,13 @@ impl Foreign {
     }
 
     /// Copies `len` bytes from `offset` on to `buffer[at..]`.
-    pub(super) fn copy_to(&self, offset: usize, buffer: &DmaBuffer, at: usize, len: usize) -> Result<(), Error> {
+    pub(super) fn copy_to(
+        &self,
+        offset: usize,
+        buffer: &DmaBuffer,
+        at: usize,
+        len: usize,
+    ) -> Result<(), Error> {
         let (from, to) = (self.region().at(offset, len)?, buffer.checked(at, len)?);
         // SAFETY: both ranges were checked.
         unsafe { bytes::copy(from, to, len) };
@@ -76,7 +85,13 @@ impl Foreign {
     }
 
     /// Copies `len` bytes from `buffer[at..]` to `offset`.
-    pub(super) fn copy_from(&self, offset: usize, buffer: &DmaBuffer, at: usize, len: usize) -> Result<(), Error> {
+    pub(super) fn copy_from(
+        &self,
+        offset: usize,
+        buffer: &DmaBuffer,
+        at: usize,
+        len: usize,
+    ) -> Result<(), Error> {
         let (to, from) = (self.region().at(offset, len)?, buffer.checked(at, len)?);
         // SAFETY: both ranges were checked.
         unsafe { bytes::copy(from, to, len) };

@@ -45,15 +45,20 @@ impl Ledger {
         Self { usable, free, taken: BTreeMap::new(), count: 0 }
     }
 
-    /// Takes `len` bytes for a buffer whose device address is a multiple of `align`, a power of two; the region begins at `iova`.
+    /// Takes `len` bytes for a buffer whose device address is a multiple of `align`, a power of
+    /// two; the region begins at `iova`.
     pub(super) fn carve(&mut self, len: u64, align: u64, iova: u64) -> Option<u64> {
         let at = self.free.carve(len, align, iova)?;
         self.count += 1;
-        self.taken.insert(at, Taken { len, number: self.count, tag: Cow::Borrowed(""), holder: Holder::Buffer });
+        self.taken.insert(
+            at,
+            Taken { len, number: self.count, tag: Cow::Borrowed(""), holder: Holder::Buffer },
+        );
         Some(at)
     }
 
-    /// Makes free what a buffer had at `at`. What it had on trial is to be claimed again, and what was left stays.
+    /// Makes free what a buffer had at `at`. What it had on trial is to be claimed again, and what
+    /// was left stays.
     pub(super) fn give_back(&mut self, at: u64) {
         match self.taken.get_mut(&at) {
             Some(taken) if taken.holder != Holder::Buffer => taken.holder = Holder::Nobody,
@@ -67,7 +72,12 @@ impl Ledger {
 
     /// Leaves the range that `at` lies in to whoever claims it.
     pub(super) fn leave(&mut self, at: u64) {
-        if let Some((_, taken)) = self.taken.range_mut(..=at).next_back().filter(|(start, taken)| at - **start < taken.len) {
+        if let Some((_, taken)) = self
+            .taken
+            .range_mut(..=at)
+            .next_back()
+            .filter(|(start, taken)| at - **start < taken.len)
+        {
             taken.holder = Holder::Nobody;
         }
     }
@@ -97,7 +107,11 @@ impl Ledger {
 
     /// What is taken, in ascending order, with what for.
     pub(super) fn saved(&self) -> Vec<SavedRange> {
-        let range = |(&offset, taken): (&u64, &Taken)| SavedRange { offset, len: taken.len, tag: taken.tag.to_string() };
+        let range = |(&offset, taken): (&u64, &Taken)| SavedRange {
+            offset,
+            len: taken.len,
+            tag: taken.tag.to_string(),
+        };
         self.taken.iter().map(range).collect()
     }
 
@@ -113,12 +127,19 @@ impl Ledger {
 
     /// What nobody has claimed: offset, length and tag.
     pub(super) fn unclaimed(&self) -> impl Iterator<Item = (u64, u64, &str)> {
-        self.taken.iter().filter(|(_, taken)| taken.holder == Holder::Nobody).map(|(&at, taken)| (at, taken.len, &*taken.tag))
+        self.taken
+            .iter()
+            .filter(|(_, taken)| taken.holder == Holder::Nobody)
+            .map(|(&at, taken)| (at, taken.len, &*taken.tag))
     }
 
-    /// Gives the range at `at` to a buffer, on trial at first; false unless it has that length and nobody has claimed it.
+    /// Gives the range at `at` to a buffer, on trial at first; false unless it has that length and
+    /// nobody has claimed it.
     pub(super) fn claim(&mut self, at: u64, len: u64) -> bool {
-        let found = self.taken.get_mut(&at).filter(|taken| taken.len == len && taken.holder == Holder::Nobody);
+        let found = self
+            .taken
+            .get_mut(&at)
+            .filter(|taken| taken.len == len && taken.holder == Holder::Nobody);
         found.map(|taken| taken.holder = Holder::Trial).is_some()
     }
 

@@ -9,13 +9,15 @@ use crate::Error;
 
 /// Device addresses of the bytes of one transfer, in order, and what keeps the bytes there.
 ///
-/// A driver believes it, because nobody else can make one: not of numbers, but of [`Span`]s that an arena has checked, of a buffer, or of
-/// mappings ([`Streams`](super::Streams)). Who submits for a client asks an arena that has the client's regions and no others.
+/// A driver believes it, because nobody else can make one: not of numbers, but of [`Span`]s that an
+/// arena has checked, of a buffer, or of mappings ([`Streams`](super::Streams)). Who submits for a
+/// client asks an arena that has the client's regions and no others.
 /// ```
 /// # use ring3_device::dma::{Arena, Region, Span};
 /// # fn main() -> Result<(), ring3_device::Error> {
 /// let arena = Arena::new(Region::new(1 << 16)?, 0x10_0000);
-/// let list = arena.list(&[Span { region: 0, len: 512, offset: 0x2000 }]).expect("within its region");
+/// let span = Span { region: 0, len: 512, offset: 0x2000 };
+/// let list = arena.list(&[span]).expect("within its region");
 /// assert_eq!(list[0].iova, 0x10_2000);
 /// assert!(arena.list(&[Span { region: 0, len: 512, offset: 1 << 16 }]).is_none());
 /// # Ok(())
@@ -23,7 +25,8 @@ use crate::Error;
 /// ```
 /// ```compile_fail
 /// # use ring3_device::dma::{Segment, SegmentList};
-/// let aimed = SegmentList { segments: vec![Segment { iova: 0x1000, len: 4096 }], arena: None, owners: Vec::new() };
+/// let segments = vec![Segment { iova: 0x1000, len: 4096 }];
+/// let aimed = SegmentList { segments, arena: None, owners: Vec::new() };
 /// ```
 #[derive(Default)]
 pub struct SegmentList {
@@ -41,8 +44,9 @@ impl SegmentList {
         self
     }
 
-    /// Becomes the bytes of `spans`, in order, as by [`Arena::list`] of the arena that it was made of, in the memory that it has: for who has one list for each request that may be in flight. False,
-    /// and of no bytes, if a span is none of that arena's.
+    /// Becomes the bytes of `spans`, in order, as by [`Arena::list`] of the arena that it was made
+    /// of, in the memory that it has: for who has one list for each request that may be in flight.
+    /// False, and of no bytes, if a span is none of that arena's.
     pub fn aim(&mut self, spans: &[Span]) -> bool {
         self.segments.clear();
         let Some(arena) = &self.arena else { return false };
@@ -74,13 +78,15 @@ impl SegmentList {
         self.segments.iter().map(|segment| segment.len as usize).sum()
     }
 
-    /// The names of its segments in their arena; `None` of memory beside an arena, which no other process can find.
+    /// The names of its segments in their arena; `None` of memory beside an arena, which no other
+    /// process can find.
     pub fn spans(&self) -> Option<Vec<Span>> {
         let arena = self.arena.as_ref()?;
         self.segments.iter().map(|segment| arena.span(segment.iova, segment.len as usize)).collect()
     }
 
-    /// Copies its first `len` bytes to `buffer`, from its start, in this process: for a device that does not reach them. Fails of memory beside an arena, and where either is shorter.
+    /// Copies its first `len` bytes to `buffer`, from its start, in this process: for a device that
+    /// does not reach them. Fails of memory beside an arena, and where either is shorter.
     pub fn copy_to(&self, buffer: &DmaBuffer, len: usize) -> Result<(), Error> {
         self.copy(buffer, len, |bytes, place, len| {
             // SAFETY: `copy` proved both ranges, which are only accessed by raw pointers.
@@ -88,7 +94,8 @@ impl SegmentList {
         })
     }
 
-    /// Copies the first `len` bytes of `buffer` to its own, from its start. Fails as [`copy_to`](Self::copy_to).
+    /// Copies the first `len` bytes of `buffer` to its own, from its start. Fails as
+    /// [`copy_to`](Self::copy_to).
     pub fn copy_from(&self, buffer: &DmaBuffer, len: usize) -> Result<(), Error> {
         self.copy(buffer, len, |bytes, place, len| {
             // SAFETY: `copy` proved both ranges, which are only accessed by raw pointers.
@@ -97,8 +104,14 @@ impl SegmentList {
     }
 
     /// Runs `step` on each piece of its first `len` bytes, with its place in `buffer`.
-    fn copy(&self, buffer: &DmaBuffer, len: usize, step: impl Fn(*mut u8, *mut u8, usize)) -> Result<(), Error> {
-        let none = || Error::Invalid("bytes that are in no arena, or fewer than are to be copied".into());
+    fn copy(
+        &self,
+        buffer: &DmaBuffer,
+        len: usize,
+        step: impl Fn(*mut u8, *mut u8, usize),
+    ) -> Result<(), Error> {
+        let none =
+            || Error::Invalid("bytes that are in no arena, or fewer than are to be copied".into());
         let arena = self.arena.as_ref().ok_or_else(none)?;
         let mut done = 0;
         for segment in &self.segments {
@@ -110,7 +123,8 @@ impl SegmentList {
         if done == len { Ok(()) } else { Err(none()) }
     }
 
-    /// Leaves the buffers that its segments lie in to whoever [claims](Arena::claim) them: they stay taken, whoever drops them.
+    /// Leaves the buffers that its segments lie in to whoever [claims](Arena::claim) them: they
+    /// stay taken, whoever drops them.
     pub fn leave(self) {
         if let Some(arena) = &self.arena {
             self.segments.iter().for_each(|segment| arena.change(segment.iova, Ledger::leave));
@@ -128,8 +142,9 @@ impl SegmentList {
 }
 
 impl Arena {
-    /// The bytes of `spans`, in order; `None` unless each lies in one of the arena's regions. The caller sees to it that they are lent, by
-    /// [`SegmentList::keeping`] what owns them: a range that was given back is somebody else's soon.
+    /// The bytes of `spans`, in order; `None` unless each lies in one of the arena's regions. The
+    /// caller sees to it that they are lent, by [`SegmentList::keeping`] what owns them: a range
+    /// that was given back is somebody else's soon.
     pub fn list(&self, spans: &[Span]) -> Option<SegmentList> {
         let segments = spans.iter().map(|&span| self.segment(span)).collect::<Option<_>>()?;
         Some(SegmentList { segments, arena: Some(self.clone()), owners: Vec::new() })
@@ -139,8 +154,11 @@ impl Arena {
 impl DmaBuffer {
     /// Bytes `skip..skip + len` of it, or as many of these as it has. Lent as by [`Arena::list`].
     pub fn list(&self, skip: usize, len: usize) -> SegmentList {
-        let whole =
-            SegmentList { segments: vec![self.segment(usize::MAX)], arena: Some(self.arena().clone()), owners: Vec::new() };
+        let whole = SegmentList {
+            segments: vec![self.segment(usize::MAX)],
+            arena: Some(self.arena().clone()),
+            owners: Vec::new(),
+        };
         whole.window(skip, len)
     }
 }
@@ -167,9 +185,11 @@ mod tests {
         Span { region, len, offset }
     }
 
-    /// A device's arena of a region for the driver and one for a client, and the client's view of it.
+    /// A device's arena of a region for the driver and one for a client, and the client's view of
+    /// it.
     fn driver_and_client() -> (Arena, Arena) {
-        let (arena, client) = (Arena::new(Region::new(8192).unwrap(), 0x1000), Arc::new(Region::new(8192).unwrap()));
+        let (arena, client) =
+            (Arena::new(Region::new(8192).unwrap(), 0x1000), Arc::new(Region::new(8192).unwrap()));
         let placed = super::super::Placed { region: client.clone(), iova: 0x3000 };
         assert!(arena.add(placed, 0, 8192).is_some());
         (arena, Arena::new(client, 0x3000))
@@ -178,10 +198,18 @@ mod tests {
     #[test]
     fn a_client_names_bytes_of_its_own_regions_and_no_others() {
         let (device, client) = driver_and_client();
-        assert_eq!(client.list(&[span(0, 4096, 512)]).unwrap()[..], device.list(&[span(1, 4096, 512)]).unwrap()[..]);
+        assert_eq!(
+            client.list(&[span(0, 4096, 512)]).unwrap()[..],
+            device.list(&[span(1, 4096, 512)]).unwrap()[..]
+        );
         // What the device has beside it, before and behind, has no name in the client's arena.
-        for wrong in [span(1, 0, 512), span(0, 8192, 1), span(0, 8191, 2), span(0, 0u64.wrapping_sub(0x2000), 512), span(0, 0, 0)]
-        {
+        for wrong in [
+            span(1, 0, 512),
+            span(0, 8192, 1),
+            span(0, 8191, 2),
+            span(0, 0u64.wrapping_sub(0x2000), 512),
+            span(0, 0, 0),
+        ] {
             assert!(client.list(&[span(0, 0, 512), wrong]).is_none(), "{wrong:?}");
         }
     }
@@ -209,7 +237,9 @@ mod tests {
         let mut found = [0; 6];
         to.read(0, &mut found).unwrap();
         assert_eq!(found, [1, 2, 3, 4, 0, 0]);
-        assert!(list.copy_to(&to, 7).is_err() && list.copy_from(&own.alloc(5, 1).unwrap(), 6).is_err());
+        assert!(
+            list.copy_to(&to, 7).is_err() && list.copy_from(&own.alloc(5, 1).unwrap(), 6).is_err()
+        );
         assert!(SegmentList::default().copy_to(&to, 0).is_err());
     }
 
@@ -227,7 +257,10 @@ mod tests {
     fn a_list_of_a_buffer_ends_with_the_buffer() {
         let (arena, _) = driver_and_client();
         let buffer = arena.alloc(1024, 1).unwrap();
-        assert_eq!(buffer.list(512, usize::MAX).spans(), Some(vec![buffer.span().part(512, 512).unwrap()]));
+        assert_eq!(
+            buffer.list(512, usize::MAX).spans(),
+            Some(vec![buffer.span().part(512, 512).unwrap()])
+        );
         assert!(buffer.list(1024, 1).is_empty());
     }
 
@@ -247,6 +280,10 @@ mod tests {
     fn no_list_reaches_beyond_the_last_device_address() {
         let arena = Arena::new(Region::new(8192).unwrap(), u64::MAX - 4095);
         assert!(arena.list(&[span(0, 0, 4095)]).is_some());
-        assert!([span(0, 0, 8192), span(0, 4096, 1)].iter().all(|&wraps| arena.list(&[wraps]).is_none()));
+        assert!(
+            [span(0, 0, 8192), span(0, 4096, 1)]
+                .iter()
+                .all(|&wraps| arena.list(&[wraps]).is_none())
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Memory by its device address, for drivers whose processor moves the data in the device's place (programmed I/O).
+//! Memory by its device address, for drivers whose processor moves the data in the device's place
+//! (programmed I/O).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,7 +35,8 @@ impl Mapped {
 }
 
 impl Dma {
-    /// Copies out what the device would read at `iova`. Fails where it would reach nothing; takes a lock outside of the arena.
+    /// Copies out what the device would read at `iova`. Fails where it would reach nothing; takes a
+    /// lock outside of the arena.
     pub fn read(&self, iova: u64, bytes: &mut [u8]) -> Result<(), Error> {
         if self.arena.read_at(iova, bytes) {
             return Ok(());
@@ -43,7 +45,8 @@ impl Dma {
         pages.read(offset, bytes)
     }
 
-    /// Copies in what the device would write at `iova`. Fails where it would reach nothing; takes a lock outside of the arena.
+    /// Copies in what the device would write at `iova`. Fails where it would reach nothing; takes a
+    /// lock outside of the arena.
     pub fn write(&self, iova: u64, bytes: &[u8]) -> Result<(), Error> {
         if self.arena.write_at(iova, bytes) {
             return Ok(());

@@ -3,7 +3,8 @@
 use super::{Dma, Pages};
 use crate::Error;
 
-/// Pages, mapped at a device address until this is dropped. It keeps the bytes, so it is never stale.
+/// Pages, mapped at a device address until this is dropped. It keeps the bytes, so it is never
+/// stale.
 pub struct Mapping {
     dma: Dma,
     pages: Pages,
@@ -34,7 +35,8 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Takes the pages from the device: after `Ok` it reaches them no more. After an error it may, and neither they nor the addresses are used again.
+    /// Takes the pages from the device: after `Ok` it reaches them no more. After an error it may,
+    /// and neither they nor the addresses are used again.
     pub fn unmap(mut self) -> Result<(), Error> {
         self.end()
     }
@@ -45,7 +47,10 @@ impl Mapping {
         }
         let len = self.pages.len();
         self.dma.mapped.remove(self.iova);
-        self.dma.iommu.unmap(self.iova, len).inspect_err(|_| std::mem::forget(self.pages.clone()))?;
+        self.dma
+            .iommu
+            .unmap(self.iova, len)
+            .inspect_err(|_| std::mem::forget(self.pages.clone()))?;
         self.dma.space().give_back(self.iova, len as u64);
         Ok(())
     }
@@ -54,7 +59,11 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            tracing::error!("{} bytes at device address {:#x} stay mapped and are lost: {error}", self.len(), self.iova);
+            tracing::error!(
+                "{} bytes at device address {:#x} stay mapped and are lost: {error}",
+                self.len(),
+                self.iova
+            );
         }
     }
 }

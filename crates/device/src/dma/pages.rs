@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::Region;
 use crate::Error;
 
-/// A range of a region that starts and ends on page boundaries. A clone is another handle on the same bytes.
+/// A range of a region that starts and ends on page boundaries. A clone is another handle on the
+/// same bytes.
 ///
-/// The bytes stay mapped here for as long as any handle lives, so that a backend that keeps one until `unmap` never reaches
-/// memory that is gone.
+/// The bytes stay mapped here for as long as any handle lives, so that a backend that keeps one
+/// until `unmap` never reaches memory that is gone.
 #[derive(Clone, Debug)]
 pub struct Pages {
     region: Arc<Region>,
@@ -19,12 +20,17 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// `region[offset..offset + len]`, whole pages: what shares its pages would be open to the device, too.
+    /// `region[offset..offset + len]`, whole pages: what shares its pages would be open to the
+    /// device, too.
     pub fn new(region: &Arc<Region>, offset: usize, len: usize) -> Result<Self, Error> {
         let page = rustix::param::page_size();
-        let aligned = (region.as_ptr() as usize).wrapping_add(offset).is_multiple_of(page) && len.is_multiple_of(page);
+        let aligned = (region.as_ptr() as usize).wrapping_add(offset).is_multiple_of(page)
+            && len.is_multiple_of(page);
         if len == 0 || !aligned || offset.checked_add(len).is_none_or(|end| end > region.len()) {
-            return Err(Error::Invalid(format!("mapping bytes {offset}+{len} of {}: not whole pages of it", region.len())));
+            return Err(Error::Invalid(format!(
+                "mapping bytes {offset}+{len} of {}: not whole pages of it",
+                region.len()
+            )));
         }
         Ok(Self { region: region.clone(), offset, len })
     }
@@ -44,10 +50,11 @@ impl Pages {
         self.region.is_huge()
     }
 
-    /// The first byte, for a kernel interface that takes an address and for a model that plays the device. Never make a
-    /// reference of it.
+    /// The first byte, for a kernel interface that takes an address and for a model that plays the
+    /// device. Never make a reference of it.
     pub fn as_ptr(&self) -> NonNull<u8> {
-        // SAFETY: `new` proved that the offset is within the region, which does not start at address 0.
+        // SAFETY: `new` proved that the offset is within the region, which does not start at
+        // address 0.
         unsafe { NonNull::new_unchecked(self.region.as_ptr().add(self.offset)) }
     }
 
@@ -69,8 +76,8 @@ impl Pages {
         }
     }
 
-    /// The file and the offset in it, for who must see the same bytes in another process; `None` for private memory and for pages that
-    /// do not lie in the order of their file.
+    /// The file and the offset in it, for who must see the same bytes in another process; `None`
+    /// for private memory and for pages that do not lie in the order of their file.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         self.region.file().map(|(fd, start)| (fd, start + self.offset as u64))
     }

@@ -15,9 +15,11 @@ use crate::Error;
 /// The size of a huge page on x86-64, in bytes.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// A shared file, a part of one, or memory of this process alone, mapped read and write for as long as this value lives.
+/// A shared file, a part of one, or memory of this process alone, mapped read and write for as long
+/// as this value lives.
 ///
-/// Any number of devices may map it, each at an address of its own, and any number of processes if it is a file. What maps it holds it.
+/// Any number of devices may map it, each at an address of its own, and any number of processes if
+/// it is a file. What maps it holds it.
 pub struct Region {
     id: u64,
     base: NonNull<u8>,
@@ -38,18 +40,21 @@ enum Backing {
     Boxed,
 }
 
-// SAFETY: the bytes are only accessed by atomics through raw pointers, as a device does; the value itself is immutable after
-// construction.
+// SAFETY: the bytes are only accessed by atomics through raw pointers, as a device does; the value
+// itself is immutable after construction.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A memfd of `len` bytes (rounded up to a page), zeroed, of huge pages if the system has that many free and of small ones if not. Of
-    /// these [`admit`](super::admit) decides how many may be taken; huge pages were set aside by somebody.
+    /// A memfd of `len` bytes (rounded up to a page), zeroed, of huge pages if the system has that
+    /// many free and of small ones if not. Of these [`admit`](super::admit) decides how many may be
+    /// taken; huge pages were set aside by somebody.
     pub fn new(len: usize) -> Result<Self, Error> {
-        let round =
-            |page: usize| len.checked_next_multiple_of(page).ok_or_else(|| Error::Invalid(format!("{len} bytes of DMA memory")));
+        let round = |page: usize| {
+            len.checked_next_multiple_of(page)
+                .ok_or_else(|| Error::Invalid(format!("{len} bytes of DMA memory")))
+        };
         Self::create(round(HUGE_PAGE)?, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).or_else(|_| {
             let len = round(rustix::param::page_size())?;
             admit(len)?;
@@ -57,19 +62,24 @@ impl Region {
         })
     }
 
-    /// As [`new`](Self::new), of small pages, and at the address `near` of this process if nothing is there: for a process whose memory shall hold the same pointers each time.
+    /// As [`new`](Self::new), of small pages, and at the address `near` of this process if nothing
+    /// is there: for a process whose memory shall hold the same pointers each time.
     pub fn new_near(len: usize, near: usize) -> Result<Self, Error> {
         let len = len.checked_next_multiple_of(rustix::param::page_size());
-        let len = len.ok_or_else(|| Error::Invalid("more DMA memory than there are addresses".into()))?;
+        let len =
+            len.ok_or_else(|| Error::Invalid("more DMA memory than there are addresses".into()))?;
         admit(len)?;
         Self::map_near(memfd(len, MemfdFlags::empty())?.into(), 0, len, near)
     }
 
-    /// As [`new`](Self::new), for memory that a device has as a whole and for long, and that one process after the other maps: of huge pages, too, where nobody has set such aside, if the
-    /// machine has free memory in such pieces and this process may mount. Each saves 511 faults and as many entries to take down, for which the users of a driver that dies wait.
+    /// As [`new`](Self::new), for memory that a device has as a whole and for long, and that one
+    /// process after the other maps: of huge pages, too, where nobody has set such aside, if the
+    /// machine has free memory in such pieces and this process may mount. Each saves 511 faults and
+    /// as many entries to take down, for which the users of a driver that dies wait.
     pub fn pinned(len: usize) -> Result<Self, Error> {
-        let whole =
-            len.checked_next_multiple_of(HUGE_PAGE).ok_or_else(|| Error::Invalid(format!("{len} bytes of DMA memory")))?;
+        let whole = len
+            .checked_next_multiple_of(HUGE_PAGE)
+            .ok_or_else(|| Error::Invalid(format!("{len} bytes of DMA memory")))?;
         if let Ok(region) = Self::create(whole, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB) {
             return Ok(region);
         }
@@ -79,16 +89,22 @@ impl Region {
         }
     }
 
-    /// `len` zeroed bytes without a file, rounded up to whole pages; shared rather than private, because a fork must not move them away
-    /// from the device.
+    /// `len` zeroed bytes without a file, rounded up to whole pages; shared rather than private,
+    /// because a fork must not move them away from the device.
     pub fn anonymous(len: usize) -> Result<Self, Error> {
         let len = len.max(1).next_multiple_of(rustix::param::page_size());
         admit(len)?;
         // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+            )
         };
-        let base = base.map_err(|error| Error::os(format!("allocating {len} bytes of memory"), error))?;
+        let base =
+            base.map_err(|error| Error::os(format!("allocating {len} bytes of memory"), error))?;
         Ok(Self::own(not_null(base)?, len, Backing::Anonymous))
     }
 
@@ -96,16 +112,24 @@ impl Region {
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> {
         match look(&fd)? {
             Some(size) if size > 0 => Self::map(fd.into(), 0, size as usize),
-            Some(_) => Err(Error::Invalid("mapping a file of 0 bytes as DMA memory: give it its size first (ftruncate)".into())),
-            None => Err(Error::Invalid("mapping a character device as DMA memory: it has no size, so say how many bytes".into())),
+            Some(_) => Err(Error::Invalid(
+                "mapping a file of 0 bytes as DMA memory: give it its size first (ftruncate)"
+                    .into(),
+            )),
+            None => Err(Error::Invalid(
+                "mapping a character device as DMA memory: it has no size, so say how many bytes"
+                    .into(),
+            )),
         }
     }
 
-    /// Maps `len` bytes of a file that somebody else made, from `offset` on: of a memfd, of a file in hugetlbfs, or of a character device,
-    /// which has no size, so that only the caller knows how much of it there is.
+    /// Maps `len` bytes of a file that somebody else made, from `offset` on: of a memfd, of a file
+    /// in hugetlbfs, or of a character device, which has no size, so that only the caller knows how
+    /// much of it there is.
     ///
-    /// What lies beyond the end of a file is refused now. Whoever shrinks it later kills this process at its next access (SIGBUS), which a
-    /// memfd's owner can rule out by the seal F_SEAL_SHRINK.
+    /// What lies beyond the end of a file is refused now. Whoever shrinks it later kills this
+    /// process at its next access (SIGBUS), which a memfd's owner can rule out by the seal
+    /// F_SEAL_SHRINK.
     pub fn part_of(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
         Self::part_of_shared(fd.into(), offset, len)
     }
@@ -115,22 +139,31 @@ impl Region {
         let page = rustix::param::page_size();
         let end = offset.checked_add(len as u64);
         let size = look(&fd)?;
-        if len == 0 || !len.is_multiple_of(page) || !offset.is_multiple_of(page as u64) || end.is_none() || end > size.or(end) {
+        if len == 0
+            || !len.is_multiple_of(page)
+            || !offset.is_multiple_of(page as u64)
+            || end.is_none()
+            || end > size.or(end)
+        {
             let of = size.map_or("a device".into(), |size| format!("a file of {size}"));
-            return Err(Error::Invalid(format!("mapping bytes {offset}+{len} of {of} as DMA memory: not whole pages of it")));
+            return Err(Error::Invalid(format!(
+                "mapping bytes {offset}+{len} of {of} as DMA memory: not whole pages of it"
+            )));
         }
         Self::map(fd, offset, len)
     }
 
-    /// As [`part_of`](Self::part_of), without the file: who has this memory, and is not trusted, cannot shrink it or give it away.
+    /// As [`part_of`](Self::part_of), without the file: who has this memory, and is not trusted,
+    /// cannot shrink it or give it away.
     pub fn lent(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
         let mut region = Self::part_of(fd, offset, len)?;
         region.backing = Backing::Lent { huge: region.is_huge() };
         Ok(region)
     }
 
-    /// Maps the huge pages of `fd` that `pages` numbers, one behind the other in that order: memory that is in one piece for a device
-    /// which sees physical addresses. The file must hold these pages already.
+    /// Maps the huge pages of `fd` that `pages` numbers, one behind the other in that order: memory
+    /// that is in one piece for a device which sees physical addresses. The file must hold these
+    /// pages already.
     pub fn from_huge_pages(fd: OwnedFd, pages: &[u64]) -> Result<Self, Error> {
         let len = pages.len().max(1) * HUGE_PAGE;
         let failed = |error| Error::os(format!("mapping {len} bytes of huge pages"), error);
@@ -142,20 +175,31 @@ impl Region {
             let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
             let (at, offset) = (base.wrapping_add(place * HUGE_PAGE), page * HUGE_PAGE as u64);
             // SAFETY: the range lies in `room`, which is ours and which nobody has seen yet.
-            unsafe { rustix::mm::mmap(at.cast(), HUGE_PAGE, ProtFlags::READ | ProtFlags::WRITE, flags, fd, offset) }
-                .map_err(failed)?;
+            unsafe {
+                rustix::mm::mmap(
+                    at.cast(),
+                    HUGE_PAGE,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    flags,
+                    fd,
+                    offset,
+                )
+            }
+            .map_err(failed)?;
         }
         Ok(region)
     }
 
-    /// Takes the pages of a file out of this process's memory, where they count as its own and stay locked if it locks what it has. They are the file's, and whatever maps them
-    /// for a device holds them; who looks again finds them.
+    /// Takes the pages of a file out of this process's memory, where they count as its own and stay
+    /// locked if it locks what it has. They are the file's, and whatever maps them for a device
+    /// holds them; who looks again finds them.
     pub fn release_pages(&self) {
         if !matches!(self.backing, Backing::File { .. } | Backing::Shuffled(_)) {
             return;
         }
         let base = self.base.as_ptr().cast();
-        // SAFETY: the range is this value's mapping of a shared file, whose bytes stay what they are.
+        // SAFETY: the range is this value's mapping of a shared file, whose bytes stay what they
+        // are.
         let _ = unsafe { rustix::mm::munlock(base, self.len) };
         // SAFETY: as above.
         let _ = unsafe { rustix::mm::madvise(base, self.len, rustix::mm::Advice::LinuxDontNeed) };
@@ -171,22 +215,39 @@ impl Region {
 
     /// Where the kernel chooses if `near` is 0.
     fn map_near(fd: Arc<OwnedFd>, offset: u64, len: usize, near: usize) -> Result<Self, Error> {
-        // Huge pages are reserved by populating: without it a missing one would be a SIGBUS at first touch.
+        // Huge pages are reserved by populating: without it a missing one would be a SIGBUS at
+        // first touch.
         let huge = is_huge(&fd);
         let populate = if huge { MapFlags::POPULATE } else { MapFlags::empty() };
         // Where a huge page of the file, if it has such, is one entry of the page table.
         let fits = !huge && len >= HUGE_PAGE && offset.is_multiple_of(HUGE_PAGE as u64);
-        let at = if fits { room(len, near).unwrap_or(std::ptr::null_mut()) } else { std::ptr::null_mut() };
+        let at = if fits {
+            room(len, near).unwrap_or(std::ptr::null_mut())
+        } else {
+            std::ptr::null_mut()
+        };
         let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED };
-        // SAFETY: a fresh mapping aliases nothing: at an address that the kernel chooses, or in `room`, which is ours and which nobody has seen yet.
+        // SAFETY: a fresh mapping aliases nothing: at an address that the kernel chooses, or in
+        // `room`, which is ours and which nobody has seen yet.
         let base = unsafe {
-            rustix::mm::mmap(at.cast(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | populate | fixed, &fd, offset)
+            rustix::mm::mmap(
+                at.cast(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | populate | fixed,
+                &fd,
+                offset,
+            )
         }
         .map_err(|error| {
             // SAFETY: as above.
             (!at.is_null()).then(|| unsafe { rustix::mm::munmap(at.cast(), len) });
             // What a process maps that locks all its memory is locked at once. [mmap(2)]
-            let limit = if error == Errno::AGAIN { " (more than may be locked: raise `ulimit -l`)" } else { "" };
+            let limit = if error == Errno::AGAIN {
+                " (more than may be locked: raise `ulimit -l`)"
+            } else {
+                ""
+            };
             Error::os(format!("mapping {len} bytes of DMA memory{limit}"), error)
         })?;
         Ok(Self::own(not_null(base)?, len, Backing::File { fd, offset, huge }))
@@ -214,7 +275,10 @@ impl Region {
 
     /// Whether it lies in huge pages.
     pub fn is_huge(&self) -> bool {
-        matches!(self.backing, Backing::File { huge: true, .. } | Backing::Lent { huge: true } | Backing::Shuffled(_))
+        matches!(
+            self.backing,
+            Backing::File { huge: true, .. } | Backing::Lent { huge: true } | Backing::Shuffled(_)
+        )
     }
 
     /// The file that holds its pages, in whichever order; `None` if no other process can have them.
@@ -239,7 +303,8 @@ impl Region {
         Pages::new(self, 0, self.len)
     }
 
-    /// Where it is mapped in this process, for a kernel interface that takes an address. Never make a reference of it.
+    /// Where it is mapped in this process, for a kernel interface that takes an address. Never make
+    /// a reference of it.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -263,7 +328,10 @@ impl Region {
     /// The first of `len` bytes at `offset`, if they lie within.
     pub(super) fn at(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(Error::Invalid(format!("bytes {offset}+{len} of a region of {}", self.len)));
+            return Err(Error::Invalid(format!(
+                "bytes {offset}+{len} of a region of {}",
+                self.len
+            )));
         }
         // SAFETY: offset is within the mapping.
         Ok(unsafe { self.as_ptr().add(offset) })
@@ -281,21 +349,34 @@ impl From<Box<[u8]>> for Region {
 
 /// A file in memory whose pages stay where they are.
 fn memfd(len: usize, flags: MemfdFlags) -> Result<OwnedFd, Error> {
-    let fd = rustix::fs::memfd_create("ring3-dma", flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-        .map_err(|error| Error::os("creating DMA memory (memfd)", error))?;
-    rustix::fs::ftruncate(&fd, len as u64).map_err(|error| Error::os(format!("sizing DMA memory to {len} bytes"), error))?;
+    let fd = rustix::fs::memfd_create(
+        "ring3-dma",
+        flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )
+    .map_err(|error| Error::os("creating DMA memory (memfd)", error))?;
+    rustix::fs::ftruncate(&fd, len as u64)
+        .map_err(|error| Error::os(format!("sizing DMA memory to {len} bytes"), error))?;
     // Whoever gets the descriptor knows by this that the pages stay where they are.
-    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(|error| Error::os("sealing DMA memory", error))?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK)
+        .map_err(|error| Error::os("sealing DMA memory", error))?;
     Ok(fd)
 }
 
-/// Addresses for `len` bytes, from a multiple of [`HUGE_PAGE`] on, at which there is nothing: from `near` on if it is so there.
+/// Addresses for `len` bytes, from a multiple of [`HUGE_PAGE`] on, at which there is nothing: from
+/// `near` on if it is so there.
 fn room(len: usize, near: usize) -> Result<*mut u8, Errno> {
     let whole = len.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
-    let room = unsafe { rustix::mm::mmap_anonymous(std::ptr::without_provenance_mut(near), whole, ProtFlags::empty(), flags) }?
-        .cast::<u8>();
+    let room = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::without_provenance_mut(near),
+            whole,
+            ProtFlags::empty(),
+            flags,
+        )
+    }?
+    .cast::<u8>();
     let before = room.align_offset(HUGE_PAGE);
     let base = room.wrapping_add(before);
     let give_back = |start: *mut u8, len: usize| {
@@ -305,7 +386,10 @@ fn room(len: usize, near: usize) -> Result<*mut u8, Errno> {
     give_back(room, before);
     // As the kernel counts: whole pages.
     let end = len.next_multiple_of(rustix::param::page_size());
-    give_back(base.wrapping_add(end), whole.next_multiple_of(rustix::param::page_size()) - before - end);
+    give_back(
+        base.wrapping_add(end),
+        whole.next_multiple_of(rustix::param::page_size()) - before - end,
+    );
     Ok(base)
 }
 
@@ -315,11 +399,14 @@ fn not_null(base: *mut std::ffi::c_void) -> Result<NonNull<u8>, Error> {
 
 /// The size of a file; `None` for a character device. Other things are refused.
 fn look(fd: &OwnedFd) -> Result<Option<u64>, Error> {
-    let stat = rustix::fs::fstat(fd).map_err(|error| Error::os("looking at a file that shall be DMA memory", error))?;
+    let stat = rustix::fs::fstat(fd)
+        .map_err(|error| Error::os("looking at a file that shall be DMA memory", error))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(Some(stat.st_size as u64)),
         FileType::CharacterDevice => Ok(None),
-        other => Err(Error::Invalid(format!("mapping a {other:?} as DMA memory: a file or a character device is needed"))),
+        other => Err(Error::Invalid(format!(
+            "mapping a {other:?} as DMA memory: a file or a character device is needed"
+        ))),
     }
 }
 
@@ -332,7 +419,8 @@ impl Drop for Region {
     fn drop(&mut self) {
         if matches!(self.backing, Backing::Boxed) {
             let bytes = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.len);
-            // SAFETY: pointer and length are those of the box that `from` took apart, and every user of the bytes held this value.
+            // SAFETY: pointer and length are those of the box that `from` took apart, and every
+            // user of the bytes held this value.
             return drop(unsafe { Box::from_raw(bytes) });
         }
         // SAFETY: a constructor mapped the range, and every user of it held this value.
@@ -381,7 +469,10 @@ mod tests {
         one.write(HUGE_PAGE, &[0x5a]).unwrap();
         let mut seen = [0];
         two.read(HUGE_PAGE, &mut seen).unwrap();
-        assert_eq!((seen, one.as_ptr().align_offset(HUGE_PAGE), two.as_ptr().align_offset(HUGE_PAGE)), ([0x5a], 0, 0));
+        assert_eq!(
+            (seen, one.as_ptr().align_offset(HUGE_PAGE), two.as_ptr().align_offset(HUGE_PAGE)),
+            ([0x5a], 0, 0)
+        );
     }
 
     #[test]
@@ -398,14 +489,20 @@ mod tests {
     fn a_part_beyond_the_end_of_its_file_or_within_a_page_is_refused() {
         let one = Region::new(8192).unwrap();
         let len = one.len();
-        for (offset, len) in [(0, len + 4096), (len as u64, 4096), (!4095, 4096), (100, 4096), (0, 100), (0, 0)] {
-            assert!(matches!(Region::part_of(share(&one), offset, len), Err(Error::Invalid(_))), "{offset}+{len}");
+        for (offset, len) in
+            [(0, len + 4096), (len as u64, 4096), (!4095, 4096), (100, 4096), (0, 100), (0, 0)]
+        {
+            assert!(
+                matches!(Region::part_of(share(&one), offset, len), Err(Error::Invalid(_))),
+                "{offset}+{len}"
+            );
         }
     }
 
     #[test]
     fn a_character_device_is_mapped_by_the_length_that_the_caller_knows() {
-        let zero = || std::fs::File::options().read(true).write(true).open("/dev/zero").unwrap().into();
+        let zero =
+            || std::fs::File::options().read(true).write(true).open("/dev/zero").unwrap().into();
         let error = Region::from_fd(zero()).unwrap_err().to_string();
         assert!(error.contains("say how many bytes"), "{error}");
         let region = Region::part_of(zero(), 0, 8192).unwrap();

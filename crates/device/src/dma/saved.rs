@@ -11,7 +11,8 @@ use crate::Error;
 /// The version that [`Arena::save`] writes. Fields are only ever added, each with a default.
 const VERSION: u32 = 1;
 
-/// The state of an arena's allocator, without the bytes: these are in the regions, whose descriptors go beside it.
+/// The state of an arena's allocator, without the bytes: these are in the regions, whose
+/// descriptors go beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedArena {
     /// Of this form.
@@ -58,7 +59,8 @@ impl SavedArena {
 }
 
 impl Arena {
-    /// Which ranges are taken, and what for. Buffers that come or go afterwards are not in it, so their owners stop first.
+    /// Which ranges are taken, and what for. Buffers that come or go afterwards are not in it, so
+    /// their owners stop first.
     pub fn save(&self) -> SavedArena {
         let ledgers = self.ledgers();
         let region = |(placed, ledger): (&Placed, &super::ledger::Ledger)| SavedRegion {
@@ -68,19 +70,32 @@ impl Arena {
             end: ledger.usable.end,
             taken: ledger.saved(),
         };
-        SavedArena { version: VERSION, regions: self.regions().zip(ledgers.iter()).map(region).collect(), kept: self.keeps() }
+        SavedArena {
+            version: VERSION,
+            regions: self.regions().zip(ledgers.iter()).map(region).collect(),
+            kept: self.keeps(),
+        }
     }
 
-    /// The arena that was `saved`, over the same regions in the same order, which the device has where it had them. What was taken is
-    /// taken: [`claim`](Self::claim) gives each range once, [`release`](Self::release) frees what is left.
+    /// The arena that was `saved`, over the same regions in the same order, which the device has
+    /// where it had them. What was taken is taken: [`claim`](Self::claim) gives each range once,
+    /// [`release`](Self::release) frees what is left.
     ///
-    /// What was saved is input: [`Error::Invalid`] if it cannot be the state of an arena over these regions.
+    /// What was saved is input: [`Error::Invalid`] if it cannot be the state of an arena over these
+    /// regions.
     pub fn adopt(regions: Vec<Arc<Region>>, saved: &SavedArena) -> Result<Self, Error> {
         if saved.version != VERSION {
-            return Err(refused(format!("its version is {}, and {VERSION} is known", saved.version)));
+            return Err(refused(format!(
+                "its version is {}, and {VERSION} is known",
+                saved.version
+            )));
         }
         if regions.len() != saved.regions.len() || regions.len() > MAX_REGIONS {
-            return Err(refused(format!("it has {} regions, and {} were given", saved.regions.len(), regions.len())));
+            return Err(refused(format!(
+                "it has {} regions, and {} were given",
+                saved.regions.len(),
+                regions.len()
+            )));
         }
         let arena = Self::empty();
         for (region, saved) in regions.into_iter().zip(&saved.regions) {
@@ -97,7 +112,9 @@ impl Arena {
         for (ledger, saved) in arena.ledgers().iter_mut().zip(&saved.regions) {
             let twice = saved.taken.iter().find(|range| !ledger.restore(range));
             if let Some(SavedRange { offset, len, .. }) = twice {
-                return Err(refused(format!("{offset:#x}+{len:#x} is outside of its region or taken twice")));
+                return Err(refused(format!(
+                    "{offset:#x}+{len:#x} is outside of its region or taken twice"
+                )));
             }
         }
         Ok(arena)
@@ -108,11 +125,17 @@ impl Arena {
 fn check(arena: &Arena, region: &Region, saved: &SavedRegion) -> Result<(), Error> {
     let SavedRegion { iova, len, start, end, ref taken } = *saved;
     if len != region.len() as u64 || start > end || end > len {
-        return Err(refused(format!("{start:#x} to {end:#x} of {len:#x} bytes is no part of a region of {:#x}", region.len())));
+        return Err(refused(format!(
+            "{start:#x} to {end:#x} of {len:#x} bytes is no part of a region of {:#x}",
+            region.len()
+        )));
     }
     let last = iova.checked_add(len);
-    if last.is_none_or(|last| arena.regions().any(|other| iova < other.end() && other.iova < last)) {
-        return Err(refused(format!("the device addresses {iova:#x}+{len:#x} are no range, or another region's, too")));
+    if last.is_none_or(|last| arena.regions().any(|other| iova < other.end() && other.iova < last))
+    {
+        return Err(refused(format!(
+            "the device addresses {iova:#x}+{len:#x} are no range, or another region's, too"
+        )));
     }
     match taken.iter().find(|range| range.len > u64::from(u32::MAX)) {
         Some(range) => Err(refused(format!("no buffer has {} bytes", range.len))),

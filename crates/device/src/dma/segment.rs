@@ -14,14 +14,16 @@ pub struct Segment {
 pub struct SegmentRules {
     /// The first address is a multiple of this power of two.
     pub align: u32,
-    /// Every segment but the first starts, and every one but the last ends, at a multiple of this power of two; 1 means anywhere.
+    /// Every segment but the first starts, and every one but the last ends, at a multiple of this
+    /// power of two; 1 means anywhere.
     pub boundary: u32,
     /// Most segments.
     pub max: u32,
 }
 
 impl SegmentRules {
-    /// Whole pages between the first and the last byte, which NVMe's PRP lists ask for. [NVMe 4.3.1]
+    /// Whole pages between the first and the last byte, which NVMe's PRP lists ask for. [NVMe
+    /// 4.3.1]
     pub const PAGES: Self = Self { align: 4, boundary: 4096, max: u32::MAX };
 
     /// Whether a device with these rules takes `segments`.
@@ -48,7 +50,11 @@ mod tests {
 
     #[test]
     fn a_page_list_may_start_and_end_within_a_page() {
-        assert!(SegmentRules::PAGES.allow(&[segment(0x1200, 0xe00), segment(0x9000, 0x1000), segment(0x5000, 0x200)]));
+        assert!(SegmentRules::PAGES.allow(&[
+            segment(0x1200, 0xe00),
+            segment(0x9000, 0x1000),
+            segment(0x5000, 0x200)
+        ]));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! How much of the machine's memory may be taken.
 //!
-//! What a user asks for (queues, requests, bytes) multiplies quickly, the kernel promises memory that it does not have, and who
-//! is killed then need not be who asked. So memory is compared with what is free before it is mapped.
+//! What a user asks for (queues, requests, bytes) multiplies quickly, the kernel promises memory
+//! that it does not have, and who is killed then need not be who asked. So memory is compared with
+//! what is free before it is mapped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,19 +17,23 @@ pub const SHARE: u64 = 2;
 /// Bytes that need no look at what is free.
 const SMALL: u64 = 1 << 20;
 
-/// Fails if `bytes` are more than half of the memory that is free: MemAvailable, or less where a control group allows less.
+/// Fails if `bytes` are more than half of the memory that is free: MemAvailable, or less where a
+/// control group allows less.
 pub fn admit(bytes: usize) -> Result<(), Error> {
     admit_in(Path::new("/"), bytes as u64)
 }
 
-/// Looks now, for a process that will not be able to: from here on [`admit`] counts down from what is free at this moment.
+/// Looks now, for a process that will not be able to: from here on [`admit`] counts down from what
+/// is free at this moment.
 pub fn budget() {
     let root = Path::new("/");
-    let free = available(root).map(|free| groups(root).into_iter().filter_map(|group| group.left()).fold(free, u64::min));
+    let free = available(root)
+        .map(|free| groups(root).into_iter().filter_map(|group| group.left()).fold(free, u64::min));
     let _ = BUDGET.set(AtomicU64::new(free.unwrap_or(0)));
 }
 
-/// Memory that is admitted for a while. Dropping it gives that back to who only counts down; whoever looks sees it anyway.
+/// Memory that is admitted for a while. Dropping it gives that back to who only counts down;
+/// whoever looks sees it anyway.
 #[derive(Debug)]
 pub struct Admitted(u64);
 
@@ -99,15 +104,19 @@ struct Group {
 impl Group {
     /// Bytes until its limit, if it has one. Page cache counts as free, as in MemAvailable.
     fn left(&self) -> Option<u64> {
-        let number = |name| fs::read_to_string(self.folder.join(name)).ok()?.trim().parse::<u64>().ok();
+        let number =
+            |name| fs::read_to_string(self.folder.join(name)).ok()?.trim().parse::<u64>().ok();
         let limit = number(self.limit)?;
         let statistics = fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
-        let cache = statistics.lines().find_map(|line| line.strip_prefix(self.cache)?.trim().parse::<u64>().ok());
+        let cache = statistics
+            .lines()
+            .find_map(|line| line.strip_prefix(self.cache)?.trim().parse::<u64>().ok());
         Some(limit.saturating_sub(number(self.usage)?.saturating_sub(cache.unwrap_or(0))))
     }
 }
 
-/// The groups of this process and all above them, of either version. In a container they may be hidden, or be those of the machine.
+/// The groups of this process and all above them, of either version. In a container they may be
+/// hidden, or be those of the machine.
 fn groups(root: &Path) -> Vec<Group> {
     let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mut groups = Vec::new();
@@ -117,11 +126,21 @@ fn groups(root: &Path) -> Vec<Group> {
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
         let (mount, limit, usage, cache) = match controllers {
             "" => ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "),
-            "memory" => ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+            "memory" => (
+                "sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file ",
+            ),
             _ => continue,
         };
         let path = Path::new(path.trim_start_matches('/'));
-        groups.extend(path.ancestors().map(|path| Group { folder: root.join(mount).join(path), limit, usage, cache }));
+        groups.extend(path.ancestors().map(|path| Group {
+            folder: root.join(mount).join(path),
+            limit,
+            usage,
+            cache,
+        }));
     }
     groups
 }
@@ -135,7 +154,10 @@ mod tests {
     /// A machine with 1000 MiB free, and these files.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        let meminfo = ("proc/meminfo", "MemTotal:  4096000 kB\nMemFree:  1000 kB\nMemAvailable:  1024000 kB\n");
+        let meminfo = (
+            "proc/meminfo",
+            "MemTotal:  4096000 kB\nMemFree:  1000 kB\nMemAvailable:  1024000 kB\n",
+        );
         for (path, text) in [meminfo].iter().chain(files) {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -149,7 +171,10 @@ mod tests {
         let machine = machine(&[]);
         assert!(admit_in(machine.path(), 500 * MIB).is_ok());
         let error = admit_in(machine.path(), 501 * MIB).unwrap_err().to_string();
-        assert!(error.contains("501 MiB") && error.contains("1000 MiB") && error.contains("arena="), "{error}");
+        assert!(
+            error.contains("501 MiB") && error.contains("1000 MiB") && error.contains("arena="),
+            "{error}"
+        );
     }
 
     #[test]

@@ -4,8 +4,9 @@ use super::Segment;
 
 /// Bytes of one region of an [`Arena`](super::Arena), by the region's number there.
 ///
-/// Unlike a device address it says nothing that could not be checked: [`Arena::segment`](super::Arena::segment) makes device addresses of
-/// it, of the regions of whoever submits it and of no others.
+/// Unlike a device address it says nothing that could not be checked:
+/// [`Arena::segment`](super::Arena::segment) makes device addresses of it, of the regions of
+/// whoever submits it and of no others.
 ///
 /// A packet in its buffer, with room before it for headers that are added on its way:
 /// ```
@@ -21,7 +22,8 @@ use super::Segment;
 /// # }
 /// ```
 ///
-/// The memory of a hosted kernel, for which a device address is a base and an offset, whatever lies there:
+/// The memory of a hosted kernel, for which a device address is a base and an offset, whatever lies
+/// there:
 /// ```
 /// # use ring3_device::dma::{Arena, Region, Span};
 /// # fn main() -> Result<(), ring3_device::Error> {
@@ -46,7 +48,11 @@ pub struct Span {
 impl Span {
     /// `len` of its bytes, from `skip` on, if it has them.
     pub fn part(self, skip: u32, len: u32) -> Option<Self> {
-        (skip.checked_add(len)? <= self.len).then(|| Self { len, offset: self.offset.wrapping_add(skip.into()), ..self })
+        (skip.checked_add(len)? <= self.len).then(|| Self {
+            len,
+            offset: self.offset.wrapping_add(skip.into()),
+            ..self
+        })
     }
 
     /// Whether all of `other` is in it.
@@ -55,11 +61,14 @@ impl Span {
         self.region == other.region && self.offset <= other.offset && end(other) <= end(self)
     }
 
-    /// Where it is for a device that has the region of `bytes` bytes at `iova`; `None` if it is empty or reaches beyond the region or the last address.
+    /// Where it is for a device that has the region of `bytes` bytes at `iova`; `None` if it is
+    /// empty or reaches beyond the region or the last address.
     #[inline]
     pub(super) fn within(self, bytes: u64, iova: u64) -> Option<Segment> {
-        let inside = self.len > 0 && self.offset <= bytes && u64::from(self.len) <= bytes - self.offset;
+        let inside =
+            self.len > 0 && self.offset <= bytes && u64::from(self.len) <= bytes - self.offset;
         let iova = iova.checked_add(self.offset)?;
-        (inside && iova.checked_add(self.len.into()).is_some()).then_some(Segment { iova, len: self.len })
+        (inside && iova.checked_add(self.len.into()).is_some())
+            .then_some(Segment { iova, len: self.len })
     }
 }

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use super::{Iommu, Pages};
 use crate::Error;
 
-/// The absence of an IOMMU: the device reaches its arena, at addresses of this range, and nothing is ever added. Foreign memory goes
-/// through bounce buffers.
+/// The absence of an IOMMU: the device reaches its arena, at addresses of this range, and nothing
+/// is ever added. Foreign memory goes through bounce buffers.
 pub struct StaticIommu {
     /// The device addresses that it reaches.
     pub range: RangeInclusive<u64>,
@@ -15,7 +15,8 @@ pub struct StaticIommu {
 }
 
 impl StaticIommu {
-    /// That of a device whose addresses of `range` are the machine's, so that there is nothing to go around.
+    /// That of a device whose addresses of `range` are the machine's, so that there is nothing to
+    /// go around.
     pub fn identity(range: RangeInclusive<u64>) -> Self {
         Self { range, bypassable: false }
     }

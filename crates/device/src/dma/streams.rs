@@ -1,13 +1,16 @@
-//! Transfers to and from foreign memory: mapped where that is possible, copied through the arena where it is not.
+//! Transfers to and from foreign memory: mapped where that is possible, copied through the arena
+//! where it is not.
 //!
 //! # Shape
-//! [`Streams`] belongs to one queue and so to one thread; nothing in it locks. A registration cache keeps mappings from one
-//! request to the next, because mapping costs two system calls and more than a copy of many kilobytes. What does not fit the
-//! device (misaligned, fragmented beyond its rules, in pages that it shares with others, not mappable later) is copied through
-//! buffers that were allocated at the start.
+//! [`Streams`] belongs to one queue and so to one thread; nothing in it locks. A registration cache
+//! keeps mappings from one request to the next, because mapping costs two system calls and more
+//! than a copy of many kilobytes. What does not fit the device (misaligned, fragmented beyond its
+//! rules, in pages that it shares with others, not mappable later) is copied through buffers that
+//! were allocated at the start.
 //!
 //! # Trust
-//! A mapping owns the bytes that it maps, so the device never reaches memory that is gone. A mapping in use is never evicted.
+//! A mapping owns the bytes that it maps, so the device never reaches memory that is gone. A
+//! mapping in use is never evicted.
 
 mod cache;
 
@@ -77,7 +80,10 @@ impl<'a> Transfer<'a> {
             total += len;
         }
         if total != self.len || self.len == 0 || self.len > u32::MAX as usize {
-            return Err(Error::Invalid(format!("a transfer of {} bytes from pieces of {total}", self.len)));
+            return Err(Error::Invalid(format!(
+                "a transfer of {} bytes from pieces of {total}",
+                self.len
+            )));
         }
         Ok(())
     }
@@ -102,7 +108,8 @@ pub struct StreamLimits {
     pub rules: SegmentRules,
     /// What may stay mapped.
     pub cache: CacheLimits,
-    /// How many copy buffers to set aside. With one or more, a transfer of up to `copy_size` bytes can always go on.
+    /// How many copy buffers to set aside. With one or more, a transfer of up to `copy_size` bytes
+    /// can always go on.
     pub copies: usize,
     /// Bytes of each copy buffer.
     pub copy_size: usize,
@@ -125,9 +132,11 @@ pub struct StreamStats {
     pub segments: u64,
     /// Transfers that were copied.
     pub copied: u64,
-    /// Of these, the ones that were mapped, but not as the device takes them: misaligned, or in too many segments.
+    /// Of these, the ones that were mapped, but not as the device takes them: misaligned, or in too
+    /// many segments.
     pub misfits: u64,
-    /// Of these, the ones whose memory cannot be mapped: it shares its pages with others, or the backend maps nothing later.
+    /// Of these, the ones whose memory cannot be mapped: it shares its pages with others, or the
+    /// backend maps nothing later.
     pub unmappable: u64,
     /// Bytes of these.
     pub copied_bytes: u64,
@@ -136,7 +145,8 @@ pub struct StreamStats {
 /// A transfer in the device's hands: lend its segments, then call [`Streams::end`].
 #[derive(Debug)]
 pub enum Stream {
-    /// The device reaches the memory itself, which the list keeps mapped; the cache does not evict it meanwhile.
+    /// The device reaches the memory itself, which the list keeps mapped; the cache does not evict
+    /// it meanwhile.
     Mapped(SegmentList),
     /// The bytes are copied through this buffer, from its start.
     Copied(DmaBuffer),
@@ -155,12 +165,21 @@ pub struct Streams {
 impl Streams {
     /// Sets the copy buffers aside.
     pub fn new(dma: &Dma, limits: StreamLimits) -> Result<Self, Error> {
-        let copies = (0..limits.copies).map(|_| dma.arena().alloc_pages(limits.copy_size.max(1))).collect::<Result<_, _>>()?;
-        Ok(Self { dma: dma.clone(), limits, cache: Cache::new(limits.cache), copies, stats: StreamStats::default() })
+        let copies = (0..limits.copies)
+            .map(|_| dma.arena().alloc_pages(limits.copy_size.max(1)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            dma: dma.clone(),
+            limits,
+            cache: Cache::new(limits.cache),
+            copies,
+            stats: StreamStats::default(),
+        })
     }
 
-    /// Prepares `transfer` for the device; copies the bytes in if they go there by copy. [`Error::NoMemory`] means that all
-    /// copy buffers are taken and the arena is full: end another stream first.
+    /// Prepares `transfer` for the device; copies the bytes in if they go there by copy.
+    /// [`Error::NoMemory`] means that all copy buffers are taken and the arena is full: end another
+    /// stream first.
     pub fn begin(&mut self, transfer: Transfer<'_>) -> Result<Stream, Error> {
         transfer.check()?;
         if self.limits.mode == Mode::ZeroCopy
@@ -168,7 +187,8 @@ impl Streams {
         {
             return Ok(stream);
         }
-        let set_aside = if transfer.len <= self.limits.copy_size { self.copies.pop() } else { None };
+        let set_aside =
+            if transfer.len <= self.limits.copy_size { self.copies.pop() } else { None };
         let buffer = match set_aside {
             Some(buffer) => buffer,
             None => self.dma.arena().alloc_pages(transfer.len)?,
@@ -176,26 +196,35 @@ impl Streams {
         if transfer.direction == Direction::ToDevice {
             copy(transfer, |at, memory, offset, len| memory.copy_to(offset, &buffer, at, len))?;
         }
-        (self.stats.copied, self.stats.copied_bytes) = (self.stats.copied + 1, self.stats.copied_bytes + transfer.len as u64);
+        (self.stats.copied, self.stats.copied_bytes) =
+            (self.stats.copied + 1, self.stats.copied_bytes + transfer.len as u64);
         Ok(Stream::Copied(buffer))
     }
 
-    /// The device is done with `stream`, which `begin` made of the same `transfer`: copies the bytes out if it has `filled` them.
-    pub fn end(&mut self, stream: Stream, transfer: Transfer<'_>, filled: bool) -> Result<(), Error> {
+    /// The device is done with `stream`, which `begin` made of the same `transfer`: copies the
+    /// bytes out if it has `filled` them.
+    pub fn end(
+        &mut self,
+        stream: Stream,
+        transfer: Transfer<'_>,
+        filled: bool,
+    ) -> Result<(), Error> {
         let Stream::Copied(buffer) = stream else { return Ok(()) };
         let result = if filled && transfer.direction == Direction::FromDevice {
             copy(transfer, |at, memory, offset, len| memory.copy_from(offset, &buffer, at, len))
         } else {
             Ok(())
         };
-        // One that was made for a longer transfer, or beside those that were set aside, goes back to the arena.
+        // One that was made for a longer transfer, or beside those that were set aside, goes back
+        // to the arena.
         if buffer.len() == self.limits.copy_size.max(1) && self.copies.len() < self.limits.copies {
             self.copies.push(buffer);
         }
         result
     }
 
-    /// Unmaps what nobody uses any more, and all of it with `everything`, mappings in flight excepted.
+    /// Unmaps what nobody uses any more, and all of it with `everything`, mappings in flight
+    /// excepted.
     pub fn purge(&mut self, everything: bool) {
         self.cache.purge(everything);
     }
@@ -212,7 +241,8 @@ impl Streams {
         }
     }
 
-    /// The transfer in the device's addresses, or `None` if it must be copied; counts which, and why.
+    /// The transfer in the device's addresses, or `None` if it must be copied; counts which, and
+    /// why.
     fn map(&mut self, transfer: Transfer<'_>) -> Option<Stream> {
         let mut list = SegmentList::default();
         for (memory, offset, len) in transfer.parts() {
@@ -231,13 +261,17 @@ impl Streams {
             self.stats.misfits += 1;
             return None;
         }
-        (self.stats.mapped, self.stats.segments) = (self.stats.mapped + 1, self.stats.segments + list.len() as u64);
+        (self.stats.mapped, self.stats.segments) =
+            (self.stats.mapped + 1, self.stats.segments + list.len() as u64);
         Some(Stream::Mapped(list))
     }
 }
 
 /// Runs `step` on each part of the transfer: position in the buffer, memory, offset in it, bytes.
-fn copy(transfer: Transfer<'_>, mut step: impl FnMut(usize, &Foreign, usize, usize) -> Result<(), Error>) -> Result<(), Error> {
+fn copy(
+    transfer: Transfer<'_>,
+    mut step: impl FnMut(usize, &Foreign, usize, usize) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut at = 0;
     for (memory, offset, len) in transfer.parts() {
         step(at, memory, offset, len)?;

@@ -94,7 +94,9 @@ fn a_span_is_found_only_within_one_region() {
     for (region, len) in (0..).zip(lens) {
         let base = dma.arena().regions().nth(region as usize).unwrap().iova;
         assert_eq!(found(region, len - 1, 1), Some(Segment { iova: base + len - 1, len: 1 }));
-        for (offset, len) in [(len - 1, 2), (len, 1), (len + 1, 1), (u64::MAX, 1), (0, 0), (0, u32::MAX)] {
+        for (offset, len) in
+            [(len - 1, 2), (len, 1), (len + 1, 1), (u64::MAX, 1), (0, 0), (0, u32::MAX)]
+        {
             assert_eq!(found(region, offset, len), None, "{region}: {offset}+{len}");
         }
     }
@@ -105,10 +107,14 @@ fn a_span_is_found_only_within_one_region() {
 fn a_second_device_has_a_region_where_the_first_has_it_or_elsewhere() {
     let ((first, _), (second, table)) = (dma(9), dma(9));
     first.grow(1 << 16).unwrap();
-    let (placed, buffer) = (first.arena().regions().nth(1).unwrap(), first.arena().alloc(64 << 10, 1).unwrap());
+    let (placed, buffer) =
+        (first.arena().regions().nth(1).unwrap(), first.arena().alloc(64 << 10, 1).unwrap());
     buffer.write(0, b"shared").unwrap();
     let same = second.map_at(placed.region.pages().unwrap(), placed.iova).unwrap();
-    assert!(matches!(second.map_at(placed.region.pages().unwrap(), placed.iova), Err(Error::Busy(_))));
+    assert!(matches!(
+        second.map_at(placed.region.pages().unwrap(), placed.iova),
+        Err(Error::Busy(_))
+    ));
     assert!(second.map_at(placed.region.pages().unwrap(), placed.iova + 1).is_err());
     let other = second.map(placed.region.pages().unwrap()).unwrap();
     let mut bytes = [0; 6];

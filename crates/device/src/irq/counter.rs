@@ -9,7 +9,8 @@ use rustix::io::Errno;
 pub(super) enum Counter {
     /// An eventfd: 8 bytes, how often since the last read.
     Eventfd,
-    /// A uio file: 4 bytes, how often ever, modulo 2^32; here is what it said last. [Linux, Documentation/driver-api/uio-howto.rst]
+    /// A uio file: 4 bytes, how often ever, modulo 2^32; here is what it said last. [Linux,
+    /// Documentation/driver-api/uio-howto.rst]
     Uio(AtomicU32),
 }
 

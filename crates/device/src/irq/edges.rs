@@ -1,7 +1,8 @@
 //! Sleeping for a message with one system call.
 //!
-//! A message is an edge: nothing has to be acknowledged, and the count of an eventfd can grow unread. An epoll that watches the eventfd for
-//! edges ends a sleep once for what was signalled since the last one, whatever the count says.
+//! A message is an edge: nothing has to be acknowledged, and the count of an eventfd can grow
+//! unread. An epoll that watches the eventfd for edges ends a sleep once for what was signalled
+//! since the last one, whatever the count says.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +20,8 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
-    /// `None` for a pin, which must be read and opened again after each time, and where the kernel has no room for the watch.
+    /// `None` for a pin, which must be read and opened again after each time, and where the kernel
+    /// has no room for the watch.
     pub(crate) fn of(irq: &Irq) -> Option<Self> {
         if irq.kind() == IrqKind::Intx || !matches!(irq.counter, Counter::Eventfd) {
             return None;
@@ -30,7 +32,8 @@ impl Edges {
         Some(Self { epoll })
     }
 
-    /// Sleeps until `irq` is signalled, a storm's pause is over, or `left` has passed; true if it was signalled since the last sleep.
+    /// Sleeps until `irq` is signalled, a storm's pause is over, or `left` has passed; true if it
+    /// was signalled since the last sleep.
     pub(crate) fn sleep(&self, irq: &Irq, left: Duration) -> Result<bool, Error> {
         let mut room = [MaybeUninit::<epoll::Event>::uninit()];
         let fired = match epoll::wait(&self.epoll, &mut room[..], irq.patience(left).as_ref()) {

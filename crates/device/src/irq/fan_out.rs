@@ -1,12 +1,14 @@
 //! One vector for several owners: the pin of a function with several queues, or its single message.
 //!
 //! # Shape
-//! A thread sleeps on the vector. When it fires, every [outlet](FanOut::outlet) that is open is signalled; each owner looks at its own
-//! queue. An outlet is an [`Irq`] like any other, of the vector's kind, with its own mask.
+//! A thread sleeps on the vector. When it fires, every [outlet](FanOut::outlet) that is open is
+//! signalled; each owner looks at its own queue. An outlet is an [`Irq`] like any other, of the
+//! vector's kind, with its own mask.
 //!
 //! # Masking
-//! The pin is masked when it fires and opened when the first owner opens its outlet again. If another owner has not served its queue
-//! by then, it fires at once; the [`StormLimit`](super::StormLimit) of the vector bounds how often. A message that comes while an
+//! The pin is masked when it fires and opened when the first owner opens its outlet again. If
+//! another owner has not served its queue by then, it fires at once; the
+//! [`StormLimit`](super::StormLimit) of the vector bounds how often. A message that comes while an
 //! outlet is masked is delivered when it is unmasked.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,7 +54,12 @@ struct State {
 impl FanOut {
     /// Shares `line`. `fired` is called whenever it fires, before the outlets are signalled.
     pub fn new(line: Irq, mut fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
-        let shared = Arc::new(Shared { line, stop: AtomicBool::new(false), wake: new_fd()?, outlets: Mutex::default() });
+        let shared = Arc::new(Shared {
+            line,
+            stop: AtomicBool::new(false),
+            wake: new_fd()?,
+            outlets: Mutex::default(),
+        });
         let for_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("ring3-irq".into())
@@ -66,8 +73,8 @@ impl FanOut {
         self.shared.line.kind()
     }
 
-    /// Signals the owners that sleep as if it had fired: for one who has served the device for another, and has taken the signal with
-    /// that.
+    /// Signals the owners that sleep as if it had fired: for one who has served the device for
+    /// another, and has taken the signal with that.
     pub fn wake(&self) {
         self.shared.deliver();
     }
@@ -76,7 +83,8 @@ impl FanOut {
     pub fn outlet(&self) -> Result<Irq, Error> {
         let line = &self.shared.line;
         let fd = new_fd()?;
-        let for_owner = fd.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
+        let for_owner =
+            fd.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
         let state = Mutex::new(State { open: line.kind() != IrqKind::Intx, pending: false });
         let outlet = Arc::new(Outlet { fd, state, shared: self.shared.clone() });
         let mut outlets = lock(&self.shared.outlets);
@@ -108,7 +116,9 @@ impl Shared {
                     self.deliver();
                 }
                 Err(error) => {
-                    tracing::error!("an interrupt that queues share cannot be waited for any more: {error}");
+                    tracing::error!(
+                        "an interrupt that queues share cannot be waited for any more: {error}"
+                    );
                     return;
                 }
             }
@@ -127,7 +137,8 @@ impl Shared {
         for outlet in lock(&self.outlets).iter().filter_map(Weak::upgrade) {
             let mut state = lock(&outlet.state);
             if state.open {
-                // A pin is masked when it fires; the owner opens it again when it has served its queue.
+                // A pin is masked when it fires; the owner opens it again when it has served its
+                // queue.
                 state.open = self.line.kind() != IrqKind::Intx;
                 signal(&outlet.fd);
             } else {
@@ -155,7 +166,8 @@ impl IrqControl for Outlet {
 }
 
 fn new_fd() -> Result<OwnedFd, Error> {
-    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| Error::os("creating an eventfd", error))
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+        .map_err(|error| Error::os("creating an eventfd", error))
 }
 
 /// A full counter is a signal, too, so the result does not matter.

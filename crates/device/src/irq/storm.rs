@@ -20,13 +20,15 @@ impl StormLimit {
 }
 
 impl Default for StormLimit {
-    /// 250,000 a second, about twice what a vector reaches that is served by sleeping and waking; then 10 ms of silence.
+    /// 250,000 a second, about twice what a vector reaches that is served by sleeping and waking;
+    /// then 10 ms of silence.
     fn default() -> Self {
         Self { count: 5_000, window: Duration::from_millis(20), hold: Duration::from_millis(10) }
     }
 }
 
-/// Counts interrupts in windows. Lock-free; two threads that race can count one window twice, which only shifts the limit.
+/// Counts interrupts in windows. Lock-free; two threads that race can count one window twice, which
+/// only shifts the limit.
 pub(super) struct Storm {
     limit: StormLimit,
     origin: Instant,
@@ -41,7 +43,14 @@ pub(super) struct Storm {
 impl Storm {
     pub(super) fn new(limit: StormLimit) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { limit, origin: Instant::now(), window_start: zero(), in_window: zero(), held_until: zero(), storms: zero() }
+        Self {
+            limit,
+            origin: Instant::now(),
+            window_start: zero(),
+            in_window: zero(),
+            held_until: zero(),
+            storms: zero(),
+        }
     }
 
     fn now(&self) -> u64 {
@@ -51,14 +60,18 @@ impl Storm {
     /// Notes `count` interrupts; true if they make a storm, which starts the hold.
     pub(super) fn note(&self, count: u64) -> bool {
         let now = self.now();
-        let before = if now - self.window_start.load(Ordering::Relaxed).min(now) > self.limit.window.as_nanos() as u64 {
+        let before = if now - self.window_start.load(Ordering::Relaxed).min(now)
+            > self.limit.window.as_nanos() as u64
+        {
             self.window_start.store(now, Ordering::Relaxed);
             self.in_window.store(count, Ordering::Relaxed);
             0
         } else {
             self.in_window.fetch_add(count, Ordering::Relaxed)
         };
-        if before.saturating_add(count) <= self.limit.count || self.held_until.load(Ordering::Relaxed) != 0 {
+        if before.saturating_add(count) <= self.limit.count
+            || self.held_until.load(Ordering::Relaxed) != 0
+        {
             return false;
         }
         self.in_window.store(0, Ordering::Relaxed);

@@ -22,7 +22,8 @@ fn vector(kind: IrqKind) -> (Irq, OwnedFd, Arc<Journal>) {
     let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
     let device = fd.try_clone().unwrap();
     let journal = Arc::new(Journal::default());
-    let limit = StormLimit { count: 10, window: Duration::from_secs(5), hold: Duration::from_millis(20) };
+    let limit =
+        StormLimit { count: 10, window: Duration::from_secs(5), hold: Duration::from_millis(20) };
     (Irq::new(fd, kind, 3, Some(journal.clone())).with_storm_limit(limit), device, journal)
 }
 
@@ -69,7 +70,10 @@ fn a_storm_masks_the_vector_once() {
         raise(&device, 11);
         irq.take().unwrap();
     }
-    assert_eq!((irq.stats().storms, journal.0.lock().unwrap().as_slice()), (1, ["mask"].as_slice()));
+    assert_eq!(
+        (irq.stats().storms, journal.0.lock().unwrap().as_slice()),
+        (1, ["mask"].as_slice())
+    );
 }
 
 #[test]

@@ -11,11 +11,13 @@ use loom::sync::atomic::fence;
 use super::{DescriptorState, Words, check_size};
 use crate::Error;
 
-/// A ring whose entries of `N` words go to the device and come back in their places and in their order, as the descriptors of network cards
-/// do: one bit of word `WORD` is clear when the entry goes, and set when it is back. Which bit that is, cards of one family do not agree on.
+/// A ring whose entries of `N` words go to the device and come back in their places and in their
+/// order, as the descriptors of network cards do: one bit of word `WORD` is clear when the entry
+/// goes, and set when it is back. Which bit that is, cards of one family do not agree on.
 ///
 /// # Ordering
-/// As of the other rings: [`publish`](Self::publish) releases, and the load of the word that says that an entry is back is followed by an acquire fence.
+/// As of the other rings: [`publish`](Self::publish) releases, and the load of the word that says
+/// that an entry is back is followed by an acquire fence.
 pub struct DescriptorRing<W, const N: usize, const WORD: usize> {
     words: W,
     /// The bit of an entry that is back.
@@ -31,15 +33,19 @@ pub struct DescriptorRing<W, const N: usize, const WORD: usize> {
 }
 
 impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
-    /// A ring of `size` slots (a power of two of at least 2) over `words`; holds at most `size - 1` entries. Bit `bit`, 0 to 63, says that one is back.
+    /// A ring of `size` slots (a power of two of at least 2) over `words`; holds at most `size - 1`
+    /// entries. Bit `bit`, 0 to 63, says that one is back.
     pub fn new(words: W, size: u32, bit: u32) -> Result<Self, Error> {
         const { assert!(WORD < N, "the word lies within an entry") };
         check_size(&words, size, N)?;
-        let back = 1u64.checked_shl(bit).ok_or_else(|| Error::Invalid(format!("a word has no bit {bit}")))?;
+        let back = 1u64
+            .checked_shl(bit)
+            .ok_or_else(|| Error::Invalid(format!("a word has no bit {bit}")))?;
         Ok(Self { words, back, mask: size - 1, head: 0, tail: 0, committed: 0 })
     }
 
-    /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
+    /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring
+    /// can be so.
     pub fn resume(words: W, state: DescriptorState, bit: u32) -> Result<Self, Error> {
         let DescriptorState { size, head, tail, committed } = state;
         let ring = Self::new(words, size, bit)?;
@@ -52,7 +58,12 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
 
     /// How far it is.
     pub fn state(&self) -> DescriptorState {
-        DescriptorState { size: self.size(), head: self.head, tail: self.tail, committed: self.committed }
+        DescriptorState {
+            size: self.size(),
+            head: self.head,
+            tail: self.tail,
+            committed: self.committed,
+        }
     }
 
     /// The slots of the entries that are not back, oldest first.
@@ -97,8 +108,10 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         Some(slot)
     }
 
-    /// Writes an entry for each of `items`, up to the first of which `give` makes none, or as many as fit, and none from behind the end of the memory; its bit must be clear. `slots`, one for each
-    /// of the ring's, keep what is with the device: `give` gets that of the entry. Returns how many.
+    /// Writes an entry for each of `items`, up to the first of which `give` makes none, or as many
+    /// as fit, and none from behind the end of the memory; its bit must be clear. `slots`, one for
+    /// each of the ring's, keep what is with the device: `give` gets that of the entry. Returns how
+    /// many.
     #[inline(always)]
     pub fn push_from<T, S>(
         &mut self,
@@ -116,7 +129,8 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         given
     }
 
-    /// Makes everything pushed visible; returns the tail slot for the doorbell, or `None` if nothing was pushed since.
+    /// Makes everything pushed visible; returns the tail slot for the doorbell, or `None` if
+    /// nothing was pushed since.
     #[inline]
     pub fn publish(&mut self) -> Option<u32> {
         if self.committed == self.tail {
@@ -127,11 +141,13 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         Some(self.tail & self.mask)
     }
 
-    /// The same, but only once `batch` entries have been pushed since, or the device has fewer than `enough`: a doorbell is for many entries
-    /// where the device is in no need of them. What stays unpublished is so until the next call at the latest that finds either.
+    /// The same, but only once `batch` entries have been pushed since, or the device has fewer than
+    /// `enough`: a doorbell is for many entries where the device is in no need of them. What stays
+    /// unpublished is so until the next call at the latest that finds either.
     #[inline]
     pub fn publish_batch(&mut self, batch: u32, enough: u32) -> Option<u32> {
-        let (pushed, published) = (self.tail.wrapping_sub(self.committed), self.committed.wrapping_sub(self.head));
+        let (pushed, published) =
+            (self.tail.wrapping_sub(self.committed), self.committed.wrapping_sub(self.head));
         if pushed < batch && published >= enough { None } else { self.publish() }
     }
 
@@ -141,7 +157,8 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         self.is_back(0)
     }
 
-    /// Whether the entry `ahead` places behind the oldest is back. Devices that say nothing of some entries have done with them when a later one is back.
+    /// Whether the entry `ahead` places behind the oldest is back. Devices that say nothing of some
+    /// entries have done with them when a later one is back.
     #[inline]
     pub fn is_back(&self, ahead: u32) -> bool {
         let slot = self.head.wrapping_add(ahead) & self.mask;
@@ -150,8 +167,9 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         self.committed.wrapping_sub(self.head) > ahead && word & self.back != 0
     }
 
-    /// Takes entries that are back, oldest first, for as long as `take` takes them by word and slot, which is one of `slots`, one for each of the ring's; one for each of `places` at most, and none
-    /// from behind the end of the memory. Returns how many.
+    /// Takes entries that are back, oldest first, for as long as `take` takes them by word and
+    /// slot, which is one of `slots`, one for each of the ring's; one for each of `places` at most,
+    /// and none from behind the end of the memory. Returns how many.
     #[inline(always)]
     pub fn pop_into<T, S>(
         &mut self,
@@ -192,7 +210,8 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         Some((slot, word))
     }
 
-    /// Takes the oldest entry, back or not: its slot. For a device that was stopped, or that is known to have done with it.
+    /// Takes the oldest entry, back or not: its slot. For a device that was stopped, or that is
+    /// known to have done with it.
     pub fn withdraw(&mut self) -> Option<u32> {
         let slot = self.oldest();
         (self.held() > 0).then(|| self.head = self.head.wrapping_add(1))?;
@@ -243,7 +262,10 @@ mod tests {
     #[test]
     fn entries_come_back_in_order_and_only_what_was_published() {
         let mut ring = ring();
-        assert_eq!((ring.push(&[7, 0]), ring.push(&[8, 0]), ring.publish(), ring.publish()), (Some(0), Some(1), Some(2), None));
+        assert_eq!(
+            (ring.push(&[7, 0]), ring.push(&[8, 0]), ring.publish(), ring.publish()),
+            (Some(0), Some(1), Some(2), None)
+        );
         give_back(&ring, 1);
         assert!(!ring.ready() && ring.pop().is_none());
         give_back(&ring, 0);
@@ -305,7 +327,8 @@ mod tests {
     }
 
     #[test]
-    fn many_are_pushed_up_to_the_first_that_is_refused_or_does_not_fit_or_lies_behind_the_end_of_the_memory() {
+    fn many_are_pushed_up_to_the_first_that_is_refused_or_does_not_fit_or_lies_behind_the_end_of_the_memory()
+     {
         let (mut ring, mut slots) = (ring(), [0; 8]);
         let give = |item: &mut u64, slot: &mut u64| {
             *slot = *item;
@@ -316,8 +339,17 @@ mod tests {
         (0..5).for_each(|slot| give_back(&ring, slot));
         assert_eq!(std::iter::from_fn(|| ring.pop()).count(), 5);
         let mut items = [10, 11, 12, 13, 14, 15, 16, 17, 18];
-        assert_eq!((ring.push_from(&mut items, &mut slots, give), ring.push_from(&mut items[3..], &mut slots, give)), (3, 4));
-        assert_eq!((slots, ring.space(), ring.push_from(&mut [19], &mut slots, give)), ([13, 14, 15, 16, 5, 10, 11, 12], 0, 0));
+        assert_eq!(
+            (
+                ring.push_from(&mut items, &mut slots, give),
+                ring.push_from(&mut items[3..], &mut slots, give)
+            ),
+            (3, 4)
+        );
+        assert_eq!(
+            (slots, ring.space(), ring.push_from(&mut [19], &mut slots, give)),
+            ([13, 14, 15, 16, 5, 10, 11, 12], 0, 0)
+        );
         assert_eq!([5, 6, 7, 0, 3].map(|slot| ring.words().load(2 * slot)), [10, 11, 12, 13, 16]);
         assert_eq!(ring.push_from(&mut [], &mut slots, give), 0);
     }
@@ -325,7 +357,9 @@ mod tests {
     #[test]
     fn a_run_of_any_length_ends_with_the_first_that_is_refused_wherever_that_is() {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
-        for (count, refused) in (0..14).flat_map(|count| (0..=count).map(move |refused| (count, refused))) {
+        for (count, refused) in
+            (0..14).flat_map(|count| (0..=count).map(move |refused| (count, refused)))
+        {
             let mut ring = Ring::new(arena.alloc(16 * 16, 128).unwrap(), 16, 0).unwrap();
             let (mut slots, mut items) = ([0; 16], (0..count as u64).collect::<Vec<_>>());
             let give = |item: &mut u64, slot: &mut u64| {
@@ -333,7 +367,10 @@ mod tests {
                 Some([*item, 0])
             };
             assert_eq!(ring.push_from(&mut items, &mut slots, give), refused);
-            assert!((0..refused).all(|at| (ring.words().load(2 * at), slots[at]) == (at as u64, at as u64 + 1)));
+            assert!(
+                (0..refused)
+                    .all(|at| (ring.words().load(2 * at), slots[at]) == (at as u64, at as u64 + 1))
+            );
             ring.publish();
             (0..refused).for_each(|slot| give_back(&ring, slot));
             for stop in 0..=refused {
@@ -343,7 +380,11 @@ mod tests {
                     *place = *slot;
                     *slot <= stop as u64
                 });
-                assert_eq!((taken, &places[..stop]), (stop, &(1..=stop as u64).collect::<Vec<_>>()[..]), "{count} {refused}");
+                assert_eq!(
+                    (taken, &places[..stop]),
+                    (stop, &(1..=stop as u64).collect::<Vec<_>>()[..]),
+                    "{count} {refused}"
+                );
             }
         }
     }
@@ -362,7 +403,8 @@ mod tests {
 
     #[test]
     fn a_ring_goes_on_where_it_was_and_one_that_cannot_be_is_refused() {
-        let memory = || Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000).alloc(8 * 16, 128).unwrap();
+        let memory =
+            || Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000).alloc(8 * 16, 128).unwrap();
         let mut before = ring();
         assert!((0..3).all(|number| before.push(&[number, 0]).is_some()));
         before.publish();
@@ -371,7 +413,10 @@ mod tests {
         before.push(&[3, 0]);
         assert_eq!(before.held_slots().collect::<Vec<_>>(), [1, 2, 3]);
         let mut after = Ring::resume(memory(), before.state(), 0).unwrap();
-        assert_eq!((after.held(), after.oldest(), after.publish(), after.push(&[4, 0])), (3, 1, Some(4), Some(4)));
+        assert_eq!(
+            (after.held(), after.oldest(), after.publish(), after.push(&[4, 0])),
+            (3, 1, Some(4), Some(4))
+        );
         let DescriptorState { head, .. } = before.state();
         for wrong in [
             DescriptorState { tail: head.wrapping_add(8), ..before.state() },

@@ -1,8 +1,10 @@
-//! The rings under every interleaving and every stale read that the memory model allows; the search is exhaustive.
+//! The rings under every interleaving and every stale read that the memory model allows; the search
+//! is exhaustive.
 //!
-//! A driver thread runs the real rings; a device thread does what a device does: it reads the doorbell, takes entries, writes data,
-//! then an entry whose phase word comes last. Doorbells are relaxed atomics, as device registers order nothing by themselves.
-//! Run by `make test` as `RUSTFLAGS="--cfg loom" cargo test -p ring3-device --release loom`.
+//! A driver thread runs the real rings; a device thread does what a device does: it reads the
+//! doorbell, takes entries, writes data, then an entry whose phase word comes last. Doorbells are
+//! relaxed atomics, as device registers order nothing by themselves. Run by `make test` as
+//! `RUSTFLAGS="--cfg loom" cargo test -p ring3-device --release loom`.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -46,7 +48,8 @@ fn wait_for(doorbell: &AtomicU32, value: u32) {
     fence(Ordering::Acquire);
 }
 
-/// Writes the doorbell for entry `index`. The device gets the whole index and not the slot, so that no value is ambiguous.
+/// Writes the doorbell for entry `index`. The device gets the whole index and not the slot, so that
+/// no value is ambiguous.
 fn ring_doorbell(doorbell: &AtomicU32, slot: Option<u32>, index: u64) {
     assert_eq!(slot, Some((index as u32 + 1) % SIZE));
     doorbell.store(index as u32 + 1, Ordering::Relaxed);
@@ -64,14 +67,18 @@ fn post(words: &Shared, index: u64, payload: u64) {
 #[test]
 fn the_device_never_reads_an_entry_older_than_its_doorbell() {
     loom::model(|| {
-        let (words, doorbell, taken) = (Shared::new(4), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (words, doorbell, taken) =
+            (Shared::new(4), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let device = thread::spawn({
             let (words, doorbell, taken) = (words.clone(), doorbell.clone(), taken.clone());
             move || {
                 for index in 0..ENTRIES {
                     wait_for(&doorbell, index as u32 + 1);
                     let first = (index % u64::from(SIZE)) as usize * 2;
-                    assert_eq!((words.load(first), words.load(first + 1)), (index + 10, index + 20));
+                    assert_eq!(
+                        (words.load(first), words.load(first + 1)),
+                        (index + 10, index + 20)
+                    );
                     taken.store(index as u32 + 1, Ordering::Release);
                 }
             }
@@ -92,7 +99,8 @@ fn the_device_never_reads_an_entry_older_than_its_doorbell() {
 #[test]
 fn the_driver_never_sees_half_an_entry_nor_data_older_than_it() {
     loom::model(|| {
-        let (words, data, doorbell) = (Shared::new(4), Shared::new(ENTRIES as usize), Arc::new(AtomicU32::new(0)));
+        let (words, data, doorbell) =
+            (Shared::new(4), Shared::new(ENTRIES as usize), Arc::new(AtomicU32::new(0)));
         let device = thread::spawn({
             let (words, data, doorbell) = (words.clone(), data.clone(), doorbell.clone());
             move || {
@@ -193,7 +201,8 @@ fn an_entry_between_processes_comes_whole_and_its_place_is_given_back_after_it_w
     });
 }
 
-/// The consumer sleeps only if it has seen nothing after it asked to be woken, and nothing but the producer ends its sleep.
+/// The consumer sleeps only if it has seen nothing after it asked to be woken, and nothing but the
+/// producer ends its sleep.
 #[test]
 fn nobody_sleeps_through_an_entry() {
     loom::model(|| {

@@ -3,17 +3,21 @@
 use super::{Halves, Ordering, Words, fence};
 use crate::Error;
 
-/// The driver's side of a packed virtqueue: one ring of descriptors, which the device gives back where they lie, and for each side a word that says whether it wants to be
-/// told. `ring3_spec::virtio::ring` has their layout.
+/// The driver's side of a packed virtqueue: one ring of descriptors, which the device gives back
+/// where they lie, and for each side a word that says whether it wants to be told.
+/// `ring3_spec::virtio::ring` has their layout.
 ///
 /// # Ordering
-/// - [`publish`](Self::publish): the device looks at descriptors one after the other, so the flags of the first one of a batch are withheld until all others are there
-///   (release); they come before the look at the device's wish (sequentially consistent).
-/// - [`take`](Self::take): id and flags come before the length and before the data that they announce (acquire).
+/// - [`publish`](Self::publish): the device looks at descriptors one after the other, so the flags
+///   of the first one of a batch are withheld until all others are there (release); they come
+///   before the look at the device's wish (sequentially consistent).
+/// - [`take`](Self::take): id and flags come before the length and before the data that they
+///   announce (acquire).
 /// - [`want_interrupts`](Self::want_interrupts): the wish comes before the look that follows it.
 ///
 /// # Trust
-/// Which descriptors come back is what was [offered](Self::offer) by the id that the device names. An id of nothing passes one descriptor over.
+/// Which descriptors come back is what was [offered](Self::offer) by the id that the device names.
+/// An id of nothing passes one descriptor over.
 pub struct PackedRing<W> {
     pub(super) ring: W,
     pub(super) driver: W,
@@ -57,15 +61,30 @@ const DISABLED: u64 = 1 << 16;
 const WISH: u64 = 3 << 16;
 
 impl<W: Words> PackedRing<W> {
-    /// A queue of `size` descriptors, 1 to 32768, over zeroed words: descriptors, the driver's wish, the device's wish.
+    /// A queue of `size` descriptors, 1 to 32768, over zeroed words: descriptors, the driver's
+    /// wish, the device's wish.
     pub fn new(ring: W, driver: W, device: W, size: u16) -> Result<Self, Error> {
-        let fits = ring.count() >= 2 * usize::from(size) && driver.count() >= 1 && device.count() >= 1;
+        let fits =
+            ring.count() >= 2 * usize::from(size) && driver.count() >= 1 && device.count() >= 1;
         if size == 0 || size > 1 << 15 || !fits {
-            return Err(Error::Invalid(format!("a packed virtqueue of {size} descriptors in memory that does not hold it")));
+            return Err(Error::Invalid(format!(
+                "a packed virtqueue of {size} descriptors in memory that does not hold it"
+            )));
         }
         let start = Place { at: 0, wrap: true };
         let chains = vec![0; size.into()].into();
-        Ok(Self { ring, driver, device, size, next: start, seen: start, withheld: None, begun: 0, held: 0, chains })
+        Ok(Self {
+            ring,
+            driver,
+            device,
+            size,
+            next: start,
+            seen: start,
+            withheld: None,
+            begun: 0,
+            held: 0,
+            chains,
+        })
     }
 
     /// Descriptors.
@@ -73,8 +92,9 @@ impl<W: Words> PackedRing<W> {
         self.size
     }
 
-    /// Writes the next descriptor of chain `id`: its address, its bytes, and its flags without the marks of the lap. The device sees it after
-    /// [`publish`](Self::publish). Who has more under way than the queue has descriptors writes over the oldest.
+    /// Writes the next descriptor of chain `id`: its address, its bytes, and its flags without the
+    /// marks of the lap. The device sees it after [`publish`](Self::publish). Who has more under
+    /// way than the queue has descriptors writes over the oldest.
     #[inline]
     pub fn describe(&mut self, id: u16, address: u64, len: u32, flags: u16) {
         let mark = if self.next.wrap { AVAILABLE } else { USED };
@@ -100,8 +120,10 @@ impl<W: Words> PackedRing<W> {
         }
     }
 
-    /// Offers a chain of one descriptor for each of `items`, as [`describe`](Self::describe) and [`offer`](Self::offer) do, up to the first for which `give` makes no address and
-    /// bytes, or up to the end of the memory. The first has the id `first`, each has that after the one before. `slots`, one for each id, keep what is with the device: `give` gets that of the id.
+    /// Offers a chain of one descriptor for each of `items`, as [`describe`](Self::describe) and
+    /// [`offer`](Self::offer) do, up to the first for which `give` makes no address and bytes, or
+    /// up to the end of the memory. The first has the id `first`, each has that after the one
+    /// before. `slots`, one for each id, keep what is with the device: `give` gets that of the id.
     /// Returns how many.
     #[inline(always)]
     pub fn offer_run<T, S>(
@@ -113,13 +135,16 @@ impl<W: Words> PackedRing<W> {
         mut give: impl FnMut(&mut T, &mut S) -> Option<(u64, u32)>,
     ) -> usize {
         let run = items.len().min(usize::from(self.size - self.next.at));
-        let (mut items, mut slots) = (&mut items[..run], slots.get_mut(usize::from(first)..).unwrap_or_default());
+        let (mut items, mut slots) =
+            (&mut items[..run], slots.get_mut(usize::from(first)..).unwrap_or_default());
         let mark = if self.next.wrap { AVAILABLE } else { USED };
         // Flags and id. The id is never carried, as the last is below 32768.
         let start = u32::from(flags) << 16 | (mark >> 32) as u32 | u32::from(first);
         let (mut at, mut upper) = (usize::from(self.next.at) * 2, start);
         if self.withheld.is_none() {
-            let (Some((item, behind)), Some((slot, others))) = (items.split_first_mut(), slots.split_first_mut()) else {
+            let (Some((item, behind)), Some((slot, others))) =
+                (items.split_first_mut(), slots.split_first_mut())
+            else {
                 return 0;
             };
             let Some((address, len)) = give(item, slot) else { return 0 };
@@ -128,7 +153,8 @@ impl<W: Words> PackedRing<W> {
             self.withheld = Some((at + 1, u64::from(upper) << 32 | u64::from(len)));
             (items, slots, at, upper) = (behind, others, at + 2, upper.wrapping_add(1));
         }
-        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
+        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with
+        // the last.
         upper = unsafe { self.ring.give_numbered_unchecked(at, upper, (items, slots), give) };
         let given = upper.wrapping_sub(start) as u16;
         self.next.skip(given, self.size);
@@ -136,8 +162,11 @@ impl<W: Words> PackedRing<W> {
         given.into()
     }
 
-    /// Takes what the device has used, as [`take`](Self::take) does, for as long as each chain was of one descriptor and has the id after the one before, `first` to begin with, and as `take` takes it
-    /// by its bytes (zero without `LEN`) and its slot; one for each of `places` at most, and none from behind the end of the memory. Returns how many. The caller knows that all are of one descriptor.
+    /// Takes what the device has used, as [`take`](Self::take) does, for as long as each chain was
+    /// of one descriptor and has the id after the one before, `first` to begin with, and as `take`
+    /// takes it by its bytes (zero without `LEN`) and its slot; one for each of `places` at most,
+    /// and none from behind the end of the memory. Returns how many. The caller knows that all are
+    /// of one descriptor.
     #[inline(always)]
     pub fn take_run<const LEN: bool, T, S>(
         &mut self,
@@ -148,7 +177,8 @@ impl<W: Words> PackedRing<W> {
     ) -> usize {
         let run = places.len().min(usize::from(self.held.min(self.size - self.seen.at)));
         let at = usize::from(self.seen.at) * 2 + 1;
-        // What else its flags say, that something was written to it, is the same for a whole run; where it is not, that is another one.
+        // What else its flags say, that something was written to it, is the same for a whole run;
+        // where it is not, that is another one.
         let others = self.ring.load(at) >> 32 & !((AVAILABLE | USED) >> 32 | 0xffff);
         let marks = if self.seen.wrap { AVAILABLE | USED } else { 0 };
         let mut expected = (marks >> 32 | others) as u32 | u32::from(first);
@@ -161,8 +191,10 @@ impl<W: Words> PackedRing<W> {
         };
         let pairs = (slots.get_mut(usize::from(first)..).unwrap_or_default(), &mut places[..run]);
         let halves = Halves { key: 2 * at + 1, step: 4, other: 2 * at };
-        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
-        let taken = unsafe { self.ring.take_halves_unchecked::<LEN, _, _>(halves, pairs, accept) } as u16;
+        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with
+        // the last.
+        let taken =
+            unsafe { self.ring.take_halves_unchecked::<LEN, _, _>(halves, pairs, accept) } as u16;
         self.seen.skip(taken, self.size);
         self.held -= taken;
         taken.into()
@@ -195,7 +227,8 @@ impl<W: Words> PackedRing<W> {
         self.back().is_some()
     }
 
-    /// What the device has used next: the id that it says, and the bytes that it says it has written. Both are input.
+    /// What the device has used next: the id that it says, and the bytes that it says it has
+    /// written. Both are input.
     #[inline]
     pub fn take(&mut self) -> Option<(u16, u32)> {
         let word = self.back()?;
@@ -237,7 +270,8 @@ mod tests {
         bytes
     }
 
-    /// What a device does: the descriptor where its next chain began, with `id` and `len`, marked as used in that lap.
+    /// What a device does: the descriptor where its next chain began, with `id` and `len`, marked
+    /// as used in that lap.
     fn use_at(ring: &PackedRing<DmaBuffer>, at: u16, wrap: bool, id: u16, len: u32) {
         let flags = if wrap { AVAILABLE | USED } else { 0 };
         ring.ring.store(usize::from(at) * 2 + 1, u64::from(len) | u64::from(id) << 32 | flags);
@@ -274,7 +308,11 @@ mod tests {
             (0..pieces).for_each(|_| ring.describe(id, 0, 0, 0));
             ring.offer(id);
         }
-        assert!(!is_available(&ring, 0, true) && is_available(&ring, 1, true) && is_available(&ring, 2, true));
+        assert!(
+            !is_available(&ring, 0, true)
+                && is_available(&ring, 1, true)
+                && is_available(&ring, 2, true)
+        );
         ring.publish();
         assert!(is_available(&ring, 0, true));
     }
@@ -293,7 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_nothing_passes_one_descriptor_over_and_nothing_is_pending_where_nothing_was_offered() {
+    fn an_id_of_nothing_passes_one_descriptor_over_and_nothing_is_pending_where_nothing_was_offered()
+     {
         let mut ring = ring(4);
         use_at(&ring, 0, true, 0, 0);
         assert!(!ring.pending() && ring.take().is_none());
@@ -305,7 +344,10 @@ mod tests {
         ring.publish();
         use_at(&ring, 0, true, 0x7777, 0);
         use_at(&ring, 1, true, 1, 5);
-        assert_eq!([ring.take(), ring.take(), ring.take()], [Some((0x7777, 0)), Some((1, 5)), None]);
+        assert_eq!(
+            [ring.take(), ring.take(), ring.take()],
+            [Some((0x7777, 0)), Some((1, 5)), None]
+        );
     }
 
     #[test]
@@ -321,11 +363,16 @@ mod tests {
                 };
                 let at = usize::from(ring.next.at);
                 let run = ring.offer_run(first, 2, &mut items[given..], &mut slots, give);
-                assert_eq!((run, ring.ring.load(2 * at)), ((3 - given).min(4 - at), (lap + 1 + given as u64) << 12));
+                assert_eq!(
+                    (run, ring.ring.load(2 * at)),
+                    ((3 - given).min(4 - at), (lap + 1 + given as u64) << 12)
+                );
                 (given, first) = (given + run, (first + run as u16) % 4);
             }
             assert!(
-                !is_available(&ring, device.at, device.wrap) && ring.publish() && is_available(&ring, device.at, device.wrap)
+                !is_available(&ring, device.at, device.wrap)
+                    && ring.publish()
+                    && is_available(&ring, device.at, device.wrap)
             );
             (0..3).for_each(|ahead| {
                 assert_eq!(
@@ -340,7 +387,10 @@ mod tests {
             }
             if lap == 19 {
                 use_at(&ring, begin.at, begin.wrap, (oldest + 1) % 4, 0);
-                assert_eq!(ring.take_run::<false, _, _>(oldest, &mut [(); 3], &mut slots, |_, _, ()| true), 0);
+                assert_eq!(
+                    ring.take_run::<false, _, _>(oldest, &mut [(); 3], &mut slots, |_, _, ()| true),
+                    0
+                );
                 assert_eq!(ring.take(), Some(((oldest + 1) % 4, 0)));
                 return;
             }

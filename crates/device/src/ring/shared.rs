@@ -1,18 +1,25 @@
 //! Rings between two processes, neither of which believes the other.
 //!
 //! # Shape
-//! One direction, one producer, one consumer. Of its words, the producer writes the entries and the tail, the consumer the head and whether it wants to be woken; each stands in a line of the
-//! cache of its own. [`Producer`] and [`Consumer`] keep their own index to themselves, so that nobody else can change it.
+//! One direction, one producer, one consumer. Of its words, the producer writes the entries and the
+//! tail, the consumer the head and whether it wants to be woken; each stands in a line of the cache
+//! of its own. [`Producer`] and [`Consumer`] keep their own index to themselves, so that nobody
+//! else can change it.
 //!
 //! # Ordering
-//! - [`Producer::publish`]: all entries come before the tail (release), and the tail before the look whether the consumer wants to be woken (sequentially consistent).
+//! - [`Producer::publish`]: all entries come before the tail (release), and the tail before the
+//!   look whether the consumer wants to be woken (sequentially consistent).
 //! - [`Consumer::want`]: the wish comes before the look that follows it (sequentially consistent).
-//!   Waking is a system call, which orders what is on either side of it: a wish that is taken back by the one before it is made again by who was woken.
-//! - [`Consumer::pop`]: the tail comes before the entry, and before whatever it announces (acquire).
-//! - [`Consumer::release`]: all loads of entries come before the head that gives their places back (release); [`Producer::room`] reads it (acquire).
+//!   Waking is a system call, which orders what is on either side of it: a wish that is taken back
+//!   by the one before it is made again by who was woken.
+//! - [`Consumer::pop`]: the tail comes before the entry, and before whatever it announces
+//!   (acquire).
+//! - [`Consumer::release`]: all loads of entries come before the head that gives their places back
+//!   (release); [`Producer::room`] reads it (acquire).
 //!
 //! # Trust
-//! The other side's index is input: one that cannot be is [`Error::Protocol`], and nothing is taken. The words of an entry are read once.
+//! The other side's index is input: one that cannot be is [`Error::Protocol`], and nothing is
+//! taken. The words of an entry are read once.
 
 use super::{Ordering, Words, fence};
 use crate::Error;
@@ -33,7 +40,10 @@ pub const fn shared_words<const N: usize>(entries: u16) -> usize {
 /// Fails unless a ring of `entries` of `N` words is one and fits `words`.
 fn check<const N: usize>(words: &impl Words, entries: u16) -> Result<u32, Error> {
     if !entries.is_power_of_two() || words.count() < shared_words::<N>(entries) {
-        return Err(Error::Invalid(format!("a ring of {entries} entries in {} words", words.count())));
+        return Err(Error::Invalid(format!(
+            "a ring of {entries} entries in {} words",
+            words.count()
+        )));
     }
     Ok(u32::from(entries) - 1)
 }
@@ -67,7 +77,8 @@ impl<W: Words, const N: usize> Producer<W, N> {
         Ok(Self { words, mask, tail: 0, published: 0, head: 0 })
     }
 
-    /// Entries that can be pushed now. An error if the consumer says that it has taken what was never there, or takes back what it has taken.
+    /// Entries that can be pushed now. An error if the consumer says that it has taken what was
+    /// never there, or takes back what it has taken.
     #[inline]
     pub fn room(&mut self) -> Result<u32, Error> {
         let head = self.words.load(HEAD) as u32;
@@ -86,7 +97,8 @@ impl<W: Words, const N: usize> Producer<W, N> {
         (self.tail & self.mask) as usize
     }
 
-    /// Writes the next entry, which the consumer sees after [`publish`](Self::publish). Only while there is [`room`](Self::room): otherwise an entry that was not taken is lost.
+    /// Writes the next entry, which the consumer sees after [`publish`](Self::publish). Only while
+    /// there is [`room`](Self::room): otherwise an entry that was not taken is lost.
     #[inline]
     pub fn push(&mut self, entry: &[u64; N]) {
         self.words.store_entry(ENTRIES + N * self.place(), entry);
@@ -168,7 +180,9 @@ impl<W: Words, const N: usize> Consumer<W, N> {
 
 #[cold]
 fn stray(what: &str, said: u32, most: u32) -> Error {
-    Error::Protocol(format!("a ring's index says that {said} entries are {what}, of {most} at most"))
+    Error::Protocol(format!(
+        "a ring's index says that {said} entries are {what}, of {most} at most"
+    ))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -186,7 +200,11 @@ mod tests {
     fn pair() -> (Producer<DmaBuffer, 2>, Consumer<DmaBuffer, 2>, DmaBuffer) {
         let region = Arc::new(Region::new(4096).unwrap());
         let words = || Arena::new(region.clone(), 0).alloc_pages(4096).unwrap();
-        (Producer::new(words(), ENTRIES).unwrap(), Consumer::new(words(), ENTRIES).unwrap(), words())
+        (
+            Producer::new(words(), ENTRIES).unwrap(),
+            Consumer::new(words(), ENTRIES).unwrap(),
+            words(),
+        )
     }
 
     #[test]
@@ -235,7 +253,10 @@ mod tests {
     #[test]
     fn a_ring_that_is_none_is_refused() {
         let words = || Arena::new(Region::new(4096).unwrap(), 0).alloc_pages(4096).unwrap();
-        assert!(Producer::<_, 2>::new(words(), 6).is_err() && Consumer::<_, 2>::new(words(), 0).is_err());
+        assert!(
+            Producer::<_, 2>::new(words(), 6).is_err()
+                && Consumer::<_, 2>::new(words(), 0).is_err()
+        );
         assert!(Consumer::<_, 2>::new(words(), 1 << 15).is_err());
     }
 

@@ -5,12 +5,15 @@ use ring3_spec::virtio::ring::passes;
 use super::{Halves, Ordering, Words, fence};
 use crate::Error;
 
-/// The driver's side of a split virtqueue: a table of descriptors, a ring of what is available, a ring of what was used. Everything is reached as words of 64 bits,
-/// of which a ring's first holds flags, index and the begin of its entries; `ring3_spec::virtio::ring` has their layout.
+/// The driver's side of a split virtqueue: a table of descriptors, a ring of what is available, a
+/// ring of what was used. Everything is reached as words of 64 bits, of which a ring's first holds
+/// flags, index and the begin of its entries; `ring3_spec::virtio::ring` has their layout.
 ///
 /// # Ordering
-/// - [`publish`](Self::publish): all descriptors and entries come before the index (release), and the index before the look at the device's flags (sequentially consistent).
-/// - [`take`](Self::take): the device's index comes before the entry and before the data that it announces (acquire).
+/// - [`publish`](Self::publish): all descriptors and entries come before the index (release), and
+///   the index before the look at the device's flags (sequentially consistent).
+/// - [`take`](Self::take): the device's index comes before the entry and before the data that it
+///   announces (acquire).
 /// - [`want_interrupts`](Self::want_interrupts): the flag comes before the look that follows it.
 pub struct SplitRing<W> {
     pub(super) table: W,
@@ -31,18 +34,33 @@ pub struct SplitRing<W> {
 const FLAG: u64 = 1;
 
 impl<W: Words> SplitRing<W> {
-    /// A queue of `size` entries, a power of two up to 32768, over zeroed words: descriptors, what is available, what was used.
+    /// A queue of `size` entries, a power of two up to 32768, over zeroed words: descriptors, what
+    /// is available, what was used.
     pub fn new(table: W, available: W, used: W, size: u16) -> Result<Self, Error> {
         let entries = usize::from(size);
         // The used ring is read in whole words, the last of which lies half behind the last entry.
-        let fits = table.count() >= 2 * entries && available.count() * 8 >= 6 + 2 * entries && used.count() > entries;
+        let fits = table.count() >= 2 * entries
+            && available.count() * 8 >= 6 + 2 * entries
+            && used.count() > entries;
         if !size.is_power_of_two() || size > 1 << 15 || !fits {
-            return Err(Error::Invalid(format!("a virtqueue of {size} entries in memory that does not hold it")));
+            return Err(Error::Invalid(format!(
+                "a virtqueue of {size} entries in memory that does not hold it"
+            )));
         }
-        Ok(Self { table, available, used, mask: size - 1, first: 0, offered: 0, events: false, seen: 0 })
+        Ok(Self {
+            table,
+            available,
+            used,
+            mask: size - 1,
+            first: 0,
+            offered: 0,
+            events: false,
+            seen: 0,
+        })
     }
 
-    /// The same, of which `events` says that each side says by a position when it wants to be told. [virtio 2.7.7.1, 2.7.10]
+    /// The same, of which `events` says that each side says by a position when it wants to be told.
+    /// [virtio 2.7.7.1, 2.7.10]
     pub fn with_events(self, events: bool) -> Self {
         Self { events, ..self }
     }
@@ -60,15 +78,17 @@ impl<W: Words> SplitRing<W> {
         unsafe { self.table.store_entry_unchecked(first, &[address, rest]) };
     }
 
-    /// Offers the chain that begins at `descriptor`; the device sees it after [`publish`](Self::publish). Who has more chains under way than the queue has entries
-    /// writes over the oldest.
+    /// Offers the chain that begins at `descriptor`; the device sees it after
+    /// [`publish`](Self::publish). Who has more chains under way than the queue has entries writes
+    /// over the oldest.
     #[inline]
     pub fn offer(&mut self, descriptor: u16) {
         self.put(self.offered & self.mask, descriptor);
         self.offered = self.offered.wrapping_add(1);
     }
 
-    /// Puts `value` into entry `entry` of what is available, or behind the last one. In the first word, the device sees it when that is stored.
+    /// Puts `value` into entry `entry` of what is available, or behind the last one. In the first
+    /// word, the device sees it when that is stored.
     #[inline]
     fn put(&mut self, entry: u16, value: u16) {
         // Entries of 16 bits, behind two others in the first word.
@@ -83,8 +103,10 @@ impl<W: Words> SplitRing<W> {
         }
     }
 
-    /// Offers a chain of one descriptor for each of `items`, as [`describe`](Self::describe) and [`offer`](Self::offer) do, up to the first for which `give` makes no address and bytes, or up to the end of
-    /// the table. Descriptor `first` is the first, and `slots`, one for each, keep what is with the device: `give` gets that of the descriptor. Returns how many.
+    /// Offers a chain of one descriptor for each of `items`, as [`describe`](Self::describe) and
+    /// [`offer`](Self::offer) do, up to the first for which `give` makes no address and bytes, or
+    /// up to the end of the table. Descriptor `first` is the first, and `slots`, one for each, keep
+    /// what is with the device: `give` gets that of the descriptor. Returns how many.
     #[inline(always)]
     pub fn offer_run<T, S>(
         &mut self,
@@ -102,13 +124,16 @@ impl<W: Words> SplitRing<W> {
             let (address, len) = give(item, slot)?;
             Some([address, u64::from(len) | flags])
         };
-        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with the last.
-        let given = unsafe { self.table.give_pairs_unchecked(usize::from(first) * 2, pairs, describe) };
+        // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with
+        // the last.
+        let given =
+            unsafe { self.table.give_pairs_unchecked(usize::from(first) * 2, pairs, describe) };
         self.offer_all(first, given as u16);
         given
     }
 
-    /// Offers the chains of one descriptor from `descriptor` on, `count` of them: four at a time where they fill a word.
+    /// Offers the chains of one descriptor from `descriptor` on, `count` of them: four at a time
+    /// where they fill a word.
     #[inline]
     fn offer_all(&mut self, mut descriptor: u16, mut count: u16) {
         const FOUR: u64 = 3 << 48 | 2 << 32 | 1 << 16;
@@ -120,15 +145,19 @@ impl<W: Words> SplitRing<W> {
                 continue;
             }
             // No sum is carried: descriptors have 15 bits.
-            self.available.store(usize::from(at + 2) / 4, u64::from(descriptor) * 0x0001_0001_0001_0001 + FOUR);
+            self.available.store(
+                usize::from(at + 2) / 4,
+                u64::from(descriptor) * 0x0001_0001_0001_0001 + FOUR,
+            );
             self.offered = self.offered.wrapping_add(4);
             (descriptor, count) = (descriptor + 4, count - 4);
         }
     }
 
-    /// Takes what the device has used, as [`take`](Self::take) does, for as long as each number is that after the one before, `first` to begin with, and as `take` takes it by its bytes (zero without `LEN`)
-    /// and its slot; one
-    /// for each of `places` at most, and none from behind the end of a table. Returns how many: none where the device's index is an error.
+    /// Takes what the device has used, as [`take`](Self::take) does, for as long as each number is
+    /// that after the one before, `first` to begin with, and as `take` takes it by its bytes (zero
+    /// without `LEN`) and its slot; one for each of `places` at most, and none from behind the end
+    /// of a table. Returns how many: none where the device's index is an error.
     #[inline(always)]
     pub fn take_run<const LEN: bool, T, S>(
         &mut self,
@@ -156,7 +185,8 @@ impl<W: Words> SplitRing<W> {
         let number = 2 * usize::from(word) + 1;
         let halves = Halves { key: number, step: 2, other: number + 1 };
         // SAFETY: `new` has seen that there is a word behind that of each entry.
-        let taken = unsafe { self.used.take_halves_unchecked::<LEN, _, _>(halves, pairs, accept) } as u16;
+        let taken =
+            unsafe { self.used.take_halves_unchecked::<LEN, _, _>(halves, pairs, accept) } as u16;
         self.seen = self.seen.wrapping_add(taken);
         taken.into()
     }
@@ -185,8 +215,9 @@ impl<W: Words> SplitRing<W> {
         (self.used.load(0) >> 16) as u16 != self.seen
     }
 
-    /// What the device has used next: the number that it says, and the bytes that it says it has written. Both are input, and the number may be of nothing that was offered. An index that
-    /// is further than the queue is long is an error, and nothing is taken.
+    /// What the device has used next: the number that it says, and the bytes that it says it has
+    /// written. Both are input, and the number may be of nothing that was offered. An index that is
+    /// further than the queue is long is an error, and nothing is taken.
     #[inline]
     pub fn take(&mut self) -> Result<Option<(u32, u32)>, Error> {
         let ready = ((self.used.load(0) >> 16) as u16).wrapping_sub(self.seen);
@@ -203,7 +234,8 @@ impl<W: Words> SplitRing<W> {
         Ok(Some(((self.used.load(word) >> 32) as u32, self.used.load(word + 1) as u32)))
     }
 
-    /// Asks for interrupts, or does without them. The device may interrupt nevertheless. With positions it is asked for one, for what it uses next: who has taken that asks again.
+    /// Asks for interrupts, or does without them. The device may interrupt nevertheless. With
+    /// positions it is asked for one, for what it uses next: who has taken that asks again.
     pub fn want_interrupts(&mut self, wanted: bool) {
         if self.events {
             // One that lies behind is reached after all others.
@@ -267,7 +299,10 @@ mod tests {
             ring.offer(lap % 4);
             assert!(ring.publish() && !ring.publish());
             assert_eq!(bytes(&ring.available, 2), (lap + 1).to_le_bytes());
-            assert_eq!(bytes(&ring.available, 4 + 2 * usize::from(lap % 4)), (lap % 4).to_le_bytes());
+            assert_eq!(
+                bytes(&ring.available, 4 + 2 * usize::from(lap % 4)),
+                (lap % 4).to_le_bytes()
+            );
             assert!(!ring.pending() && ring.take().unwrap().is_none());
             used(&ring, lap, u32::from(lap % 4), 7 + u32::from(lap));
             assert!(ring.pending());
@@ -286,8 +321,14 @@ mod tests {
                 ring.offer(0);
                 ring.publish()
             };
-            assert_eq!([offer(0), offer(0), offer(5), offer(3), offer(0xffff)], [true, false, false, true, false], "{size}");
-            let asked = |ring: &SplitRing<DmaBuffer>| u16::from_le_bytes(bytes(&ring.available, 4 + 2 * usize::from(size)));
+            assert_eq!(
+                [offer(0), offer(0), offer(5), offer(3), offer(0xffff)],
+                [true, false, false, true, false],
+                "{size}"
+            );
+            let asked = |ring: &SplitRing<DmaBuffer>| {
+                u16::from_le_bytes(bytes(&ring.available, 4 + 2 * usize::from(size)))
+            };
             for lap in 0..5 {
                 ring.want_interrupts(true);
                 assert_eq!((asked(&ring), bytes::<2>(&ring.available, 0)), (lap, [0, 0]), "{size}");
@@ -296,8 +337,9 @@ mod tests {
                 ring.want_interrupts(false);
                 assert_eq!(asked(&ring), lap);
             }
-            let entries: Vec<u16> =
-                (0..size).map(|at| u16::from_le_bytes(bytes(&ring.available, 4 + 2 * usize::from(at)))).collect();
+            let entries: Vec<u16> = (0..size)
+                .map(|at| u16::from_le_bytes(bytes(&ring.available, 4 + 2 * usize::from(at))))
+                .collect();
             assert!(entries.iter().all(|entry| *entry == 0), "{size}: an entry was written over");
         }
     }
@@ -372,7 +414,12 @@ mod tests {
             for ahead in 0..count as u16 {
                 let entry = 4 + 2 * usize::from(index.wrapping_add(ahead) % 8);
                 assert_eq!(u16::from_le_bytes(bytes(&ring.available, entry)), (oldest + ahead) % 8);
-                used(&ring, index.wrapping_add(ahead), u32::from((oldest + ahead) % 8), ahead.into());
+                used(
+                    &ring,
+                    index.wrapping_add(ahead),
+                    u32::from((oldest + ahead) % 8),
+                    ahead.into(),
+                );
             }
             index += count as u16;
             let mut back = Vec::new();

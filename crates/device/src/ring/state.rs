@@ -1,7 +1,8 @@
 //! How far a ring is, for a process that goes on with it while the device has it.
 //!
-//! What is in the memory stays there and is the device's business, too; this is the driver's half. Neither side notices the change of hands:
-//! nothing is written, and what was pushed and not published is published by the next [`publish`](SubmissionRing::publish).
+//! What is in the memory stays there and is the device's business, too; this is the driver's half.
+//! Neither side notices the change of hands: nothing is written, and what was pushed and not
+//! published is published by the next [`publish`](SubmissionRing::publish).
 
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +76,12 @@ pub struct PackedState {
 impl<W: Words, const N: usize> SubmissionRing<W, N> {
     /// How far it is.
     pub fn state(&self) -> SubmissionState {
-        SubmissionState { size: self.size(), head: self.head(), tail: self.tail, committed: self.committed }
+        SubmissionState {
+            size: self.size(),
+            head: self.head(),
+            tail: self.tail,
+            committed: self.committed,
+        }
     }
 
     /// The memory underneath, to leave it to somebody else.
@@ -83,7 +89,8 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         &mut self.words
     }
 
-    /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
+    /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring
+    /// can be so.
     pub fn resume(words: W, state: SubmissionState) -> Result<Self, Error> {
         let SubmissionState { size, head, tail, committed } = state;
         check_size(&words, size, N)?;
@@ -106,7 +113,8 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
         &mut self.words
     }
 
-    /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
+    /// The ring over `words` that was as `state` says. That is input: [`Error::Invalid`] if no ring
+    /// can be so.
     pub fn resume(words: W, state: CompletionState) -> Result<Self, Error> {
         let CompletionState { size, head, committed } = state;
         check_size(&words, size, N)?;
@@ -135,10 +143,12 @@ impl<W: Words> SplitRing<W> {
         [&mut self.table, &mut self.available, &mut self.used]
     }
 
-    /// The ring over these words that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
+    /// The ring over these words that was as `state` says. That is input: [`Error::Invalid`] if no
+    /// ring can be so.
     pub fn resume([table, available, used]: [W; 3], state: SplitState) -> Result<Self, Error> {
         let SplitState { size, offered, seen, first } = state;
-        // The word is stored as a whole, over the ring's first entries: what differs would be another request to the device.
+        // The word is stored as a whole, over the ring's first entries: what differs would be
+        // another request to the device.
         let ring = Self::new(table, available, used, size)?;
         let same = ring.available.load(0) == first;
         if offered.wrapping_sub(seen) > size || (first >> 16) as u16 != offered || !same {
@@ -154,7 +164,11 @@ impl<W: Words> PackedRing<W> {
         if self.withheld.is_some() || self.begun > 0 {
             return None;
         }
-        let chains = (0..).zip(&self.chains).filter(|(_, count)| **count > 1).map(|(id, count)| (id, *count)).collect();
+        let chains = (0..)
+            .zip(&self.chains)
+            .filter(|(_, count)| **count > 1)
+            .map(|(id, count)| (id, *count))
+            .collect();
         let of = |place: Place| (place.at, place.wrap);
         Some(PackedState { size: self.size, next: of(self.next), seen: of(self.seen), chains })
     }
@@ -169,12 +183,14 @@ impl<W: Words> PackedRing<W> {
         [&mut self.ring, &mut self.driver, &mut self.device]
     }
 
-    /// The ring over these words that was as `state` says. That is input: [`Error::Invalid`] if no ring can be so.
+    /// The ring over these words that was as `state` says. That is input: [`Error::Invalid`] if no
+    /// ring can be so.
     pub fn resume([ring, driver, device]: [W; 3], state: &PackedState) -> Result<Self, Error> {
         let size = state.size;
         let mut ring = Self::new(ring, driver, device, size)?;
         let invalid = || Error::Invalid(format!("no packed virtqueue is like this: {state:?}"));
-        let place = |(at, wrap): (u16, bool)| (at < size).then_some(Place { at, wrap }).ok_or_else(invalid);
+        let place =
+            |(at, wrap): (u16, bool)| (at < size).then_some(Place { at, wrap }).ok_or_else(invalid);
         (ring.next, ring.seen) = (place(state.next)?, place(state.seen)?);
         let (next, seen) = (ring.next, ring.seen);
         let held = match next.wrap == seen.wrap {
@@ -220,13 +236,17 @@ mod tests {
             SplitState { size: 6, ..state },
             SplitState { size: 32, ..state },
         ] {
-            assert!(matches!(SplitRing::resume(offered(), state), Err(Error::Invalid(_))), "{state:?}");
+            assert!(
+                matches!(SplitRing::resume(offered(), state), Err(Error::Invalid(_))),
+                "{state:?}"
+            );
         }
     }
 
     #[test]
     fn a_packed_ring_that_cannot_have_been_is_refused() {
-        let state = PackedState { size: 8, next: (2, false), seen: (5, true), chains: vec![(1, 3)] };
+        let state =
+            PackedState { size: 8, next: (2, false), seen: (5, true), chains: vec![(1, 3)] };
         let ring = PackedRing::resume(words(), &state).unwrap();
         assert_eq!((ring.state(), ring.held), (Some(state.clone()), 5));
         for state in [
@@ -238,13 +258,18 @@ mod tests {
             PackedState { size: 0, ..state.clone() },
             PackedState { size: 17, ..state.clone() },
         ] {
-            assert!(matches!(PackedRing::resume(words(), &state), Err(Error::Invalid(_))), "{state:?}");
+            assert!(
+                matches!(PackedRing::resume(words(), &state), Err(Error::Invalid(_))),
+                "{state:?}"
+            );
         }
     }
 
     #[test]
     fn a_virtqueue_goes_on_over_the_same_memory_where_it_was() {
-        let mut split = SplitRing::resume(words(), SplitState { size: 4, offered: 0, seen: 0, first: 0 }).unwrap();
+        let mut split =
+            SplitRing::resume(words(), SplitState { size: 4, offered: 0, seen: 0, first: 0 })
+                .unwrap();
         split.offer(2);
         assert_eq!(split.state(), None);
         split.publish();
@@ -265,6 +290,9 @@ mod tests {
         let PackedRing { ring, driver, device, .. } = packed;
         ring.store(7, 9 | 1 << 32 | (1 << 7 | 1 << 15) << 48);
         let mut packed = PackedRing::resume([ring, driver, device], &state).unwrap();
-        assert_eq!((packed.take(), packed.take(), packed.state().unwrap().seen), (Some((1, 9)), None, (1, false)));
+        assert_eq!(
+            (packed.take(), packed.take(), packed.state().unwrap().seen),
+            (Some((1, 9)), None, (1, false))
+        );
     }
 }

@@ -33,7 +33,8 @@ fn submission(words: &Plain, size: u32, start: u32) -> SubmissionRing<&Plain, 2>
     ring
 }
 
-/// What a device does with a completion ring: writes at its own index, flips the phase at every lap.
+/// What a device does with a completion ring: writes at its own index, flips the phase at every
+/// lap.
 fn post(words: &Plain, size: u32, index: u64, payload: u64) {
     let first = (index % u64::from(size)) as usize * 2;
     words.0[first].set(payload);
@@ -181,7 +182,9 @@ fn entries_of_another_kind_and_those_that_are_refused_stay_in_the_ring_with_all_
         words.0[index * 2 + 1].set(kind << 4 | 1);
         words.0[index * 2].set(index as u64);
     }
-    let take_two = |ring: &mut CompletionRing<&Plain, 2, 1, 0>| ring.pop_into(&mut [0; 8], 0xf0, 2 << 4, |_, _| true);
+    let take_two = |ring: &mut CompletionRing<&Plain, 2, 1, 0>| {
+        ring.pop_into(&mut [0; 8], 0xf0, 2 << 4, |_, _| true)
+    };
     assert_eq!(ring.pop_into(&mut [0; 8], 0xf0, 2 << 4, |_, _| false), 0);
     assert_eq!((take_two(&mut ring), take_two(&mut ring)), (2, 0));
     assert_eq!(ring.pop().map(|entry| entry[0]), Some(2));
@@ -245,7 +248,10 @@ fn entries_that_must_have_been_read_make_room_and_unpublished_ones_never_do() {
 fn a_state_that_no_ring_can_have_is_refused() {
     let words = Plain::new(16);
     let full = SubmissionState { size: 8, head: u32::MAX, tail: 6, committed: 2 };
-    assert_eq!(SubmissionRing::<_, 2>::resume(&words, full).map(|ring| ring.state()).unwrap(), full);
+    assert_eq!(
+        SubmissionRing::<_, 2>::resume(&words, full).map(|ring| ring.state()).unwrap(),
+        full
+    );
     for state in [
         SubmissionState { size: 16, ..full },
         SubmissionState { size: 6, ..full },
@@ -254,15 +260,24 @@ fn a_state_that_no_ring_can_have_is_refused() {
         SubmissionState { committed: 7, ..full },
         SubmissionState { committed: u32::MAX - 1, ..full },
     ] {
-        assert!(matches!(SubmissionRing::<_, 2>::resume(&words, state), Err(Error::Invalid(_))), "{state:?}");
+        assert!(
+            matches!(SubmissionRing::<_, 2>::resume(&words, state), Err(Error::Invalid(_))),
+            "{state:?}"
+        );
     }
     let untold = CompletionState { size: 8, head: 3, committed: u32::MAX - 4 };
-    assert_eq!(CompletionRing::<_, 2, 1, 0>::resume(&words, untold).map(|ring| ring.state()).unwrap(), untold);
+    assert_eq!(
+        CompletionRing::<_, 2, 1, 0>::resume(&words, untold).map(|ring| ring.state()).unwrap(),
+        untold
+    );
     for state in [
         CompletionState { size: 16, ..untold },
         CompletionState { head: 4, ..untold },
         CompletionState { committed: 4, ..untold },
     ] {
-        assert!(matches!(CompletionRing::<_, 2, 1, 0>::resume(&words, state), Err(Error::Invalid(_))), "{state:?}");
+        assert!(
+            matches!(CompletionRing::<_, 2, 1, 0>::resume(&words, state), Err(Error::Invalid(_))),
+            "{state:?}"
+        );
     }
 }

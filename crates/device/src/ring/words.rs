@@ -1,4 +1,5 @@
-//! Words of memory that a driver and a device share, one by one and in runs: what rings are made of. The rings add the order.
+//! Words of memory that a driver and a device share, one by one and in runs: what rings are made
+//! of. The rings add the order.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -9,8 +10,8 @@ use crate::dma::DmaBuffer;
 
 #[cfg(not(loom))]
 impl DmaBuffer {
-    /// Takes word `index` out and leaves zero, in one step: what a device writes at the same time is either taken or stays. Zero
-    /// beyond the end.
+    /// Takes word `index` out and leaves zero, in one step: what a device writes at the same time
+    /// is either taken or stays. Zero beyond the end.
     #[inline]
     pub fn take_word(&self, index: usize) -> u64 {
         word(self, index).map_or(0, |word| word.swap(0, Ordering::AcqRel))
@@ -21,7 +22,8 @@ impl DmaBuffer {
 #[cfg(not(loom))]
 const BLOCK: usize = 4;
 
-/// Where halves of words lie that belong together: the first key, how far the next is, and what is read after the first key.
+/// Where halves of words lie that belong together: the first key, how far the next is, and what is
+/// read after the first key.
 #[derive(Clone, Copy)]
 pub struct Halves {
     /// The half that says whether there is something.
@@ -32,7 +34,8 @@ pub struct Halves {
     pub other: usize,
 }
 
-/// 64-bit words that a device can read and write at any time. All accesses are relaxed; the rings add the fences.
+/// 64-bit words that a device can read and write at any time. All accesses are relaxed; the rings
+/// add the fences.
 pub trait Words {
     /// How many words there are.
     fn count(&self) -> usize;
@@ -55,16 +58,22 @@ pub trait Words {
     unsafe fn load_unchecked(&self, index: usize) -> u64 {
         self.load(index)
     }
-    /// Writes some words of the entry of `N` that begins at `first`, each with its number in it, without a look at the end.
+    /// Writes some words of the entry of `N` that begins at `first`, each with its number in it,
+    /// without a look at the end.
     ///
     /// # Safety
     /// The indices of the whole entry were below [`count`](Words::count) at some time.
     #[inline]
-    unsafe fn store_some_unchecked<const N: usize, const K: usize>(&self, first: usize, words: [(usize, u64); K]) {
+    unsafe fn store_some_unchecked<const N: usize, const K: usize>(
+        &self,
+        first: usize,
+        words: [(usize, u64); K],
+    ) {
         words.into_iter().for_each(|(word, value)| self.store(first + word % N, value));
     }
-    /// As [`load`](Words::load) of `first` and of every `step`th word after it, without a look at the end: hands one for each of `places` to
-    /// `take`, up to the first that it refuses; returns how many it took.
+    /// As [`load`](Words::load) of `first` and of every `step`th word after it, without a look at
+    /// the end: hands one for each of `places` to `take`, up to the first that it refuses; returns
+    /// how many it took.
     ///
     /// # Safety
     /// All indices were below [`count`](Words::count) at some time.
@@ -93,8 +102,10 @@ pub trait Words {
     unsafe fn load_half_unchecked(&self, index: usize) -> u32 {
         (self.load(index / 2) >> (32 * (index % 2))) as u32
     }
-    /// Reads halves of words without a look at the end: at the places `key`, one for each of `slots` and `places` together, hands each to `take`, up to the first that it refuses. With `OTHER`, what is
-    /// at the place `other` is read after it and handed over, too; otherwise zero is. Returns how many it took.
+    /// Reads halves of words without a look at the end: at the places `key`, one for each of
+    /// `slots` and `places` together, hands each to `take`, up to the first that it refuses. With
+    /// `OTHER`, what is at the place `other` is read after it and handed over, too; otherwise zero
+    /// is. Returns how many it took.
     ///
     /// # Safety
     /// All indices, halved, were below [`count`](Words::count) at some time.
@@ -110,8 +121,12 @@ pub trait Words {
             // SAFETY: the caller's.
             let key = unsafe { self.load_half_unchecked(at.key + index * at.step) };
             fence(Ordering::Acquire);
-            // SAFETY: the caller's.
-            let other = if OTHER { unsafe { self.load_half_unchecked(at.other + index * at.step) } } else { 0 };
+            let other = if OTHER {
+                // SAFETY: the caller's.
+                unsafe { self.load_half_unchecked(at.other + index * at.step) }
+            } else {
+                0
+            };
             if !take(key, other, slot, place) {
                 break;
             }
@@ -119,8 +134,11 @@ pub trait Words {
         }
         taken
     }
-    /// Writes an address and behind it two halves of a word, one entry behind the other and without a look at the end: what `give` makes of each of `items` and its slot, as many as both have, up to the
-    /// first of which it makes none. The word's upper half is `upper`, and with each entry one more. Returns what it would be next, from which the caller knows how many there were.
+    /// Writes an address and behind it two halves of a word, one entry behind the other and without
+    /// a look at the end: what `give` makes of each of `items` and its slot, as many as both have,
+    /// up to the first of which it makes none. The word's upper half is `upper`, and with each
+    /// entry one more. Returns what it would be next, from which the caller knows how many there
+    /// were.
     ///
     /// # Safety
     /// All indices were below [`count`](Words::count) at some time.
@@ -134,7 +152,10 @@ pub trait Words {
     ) -> u32 {
         for (index, (item, slot)) in items.iter_mut().zip(slots).enumerate() {
             let Some((address, lower)) = give(item, slot) else { break };
-            self.store_entry(first + 2 * index, &[address, u64::from(lower) | u64::from(upper) << 32]);
+            self.store_entry(
+                first + 2 * index,
+                &[address, u64::from(lower) | u64::from(upper) << 32],
+            );
             upper = upper.wrapping_add(1);
         }
         upper
@@ -160,8 +181,9 @@ pub trait Words {
         }
         taken
     }
-    /// As [`store_entry`](Words::store_entry) of one entry behind the other, without a look at the end: what `give` makes of each of `items` and its slot, as many as both have, up to the first of which it
-    /// makes none; returns how many.
+    /// As [`store_entry`](Words::store_entry) of one entry behind the other, without a look at the
+    /// end: what `give` makes of each of `items` and its slot, as many as both have, up to the
+    /// first of which it makes none; returns how many.
     ///
     /// # Safety
     /// All indices were below [`count`](Words::count) at some time.
@@ -213,7 +235,10 @@ impl Words for DmaBuffer {
     #[inline]
     fn store_entry<const N: usize>(&self, first: usize, values: &[u64; N]) {
         if let Some(words) = entry::<N>(self, first) {
-            words.iter().zip(values).for_each(|(word, &value)| word.store(value, Ordering::Relaxed));
+            words
+                .iter()
+                .zip(values)
+                .for_each(|(word, &value)| word.store(value, Ordering::Relaxed));
         }
     }
 
@@ -224,7 +249,11 @@ impl Words for DmaBuffer {
     }
 
     #[inline]
-    unsafe fn store_some_unchecked<const N: usize, const K: usize>(&self, first: usize, words: [(usize, u64); K]) {
+    unsafe fn store_some_unchecked<const N: usize, const K: usize>(
+        &self,
+        first: usize,
+        words: [(usize, u64); K],
+    ) {
         // SAFETY: as above.
         let entry = unsafe { entry_at::<N>(self, first) };
         words.into_iter().for_each(|(word, value)| entry[word % N].store(value, Ordering::Relaxed));
@@ -268,7 +297,8 @@ impl Words for DmaBuffer {
             for (ahead, (slot, place)) in slots.iter_mut().zip(places).enumerate() {
                 let word = word.wrapping_add(ahead * step);
                 // SAFETY: as in `word_at`.
-                if !take(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed), slot, place) {
+                if !take(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Relaxed), slot, place)
+                {
                     return taken + ahead;
                 }
             }
@@ -342,7 +372,8 @@ impl Words for DmaBuffer {
             unsafe { AtomicU64::from_ptr(at) }.store(address, Ordering::Relaxed);
             for (half, value) in [(2, lower), (3, upper)] {
                 // SAFETY: as above; a half is aligned where its word is.
-                unsafe { AtomicU32::from_ptr(at.cast::<u32>().wrapping_add(half)) }.store(value, Ordering::Relaxed);
+                unsafe { AtomicU32::from_ptr(at.cast::<u32>().wrapping_add(half)) }
+                    .store(value, Ordering::Relaxed);
             }
         };
         for (items, slots) in items.iter_mut().zip(slots) {
@@ -373,8 +404,10 @@ impl Words for DmaBuffer {
         let count = items.len().min(slots.len());
         let (items, last_items) = items[..count].as_chunks_mut::<BLOCK>();
         let (slots, last_slots) = slots[..count].as_chunks_mut::<BLOCK>();
-        // SAFETY: as in `word_at`.
-        let store = |at: *mut u64, value| unsafe { AtomicU64::from_ptr(at) }.store(value, Ordering::Relaxed);
+        let store = |at: *mut u64, value| {
+            // SAFETY: as in `word_at`.
+            unsafe { AtomicU64::from_ptr(at) }.store(value, Ordering::Relaxed)
+        };
         let mut given = 0;
         for (items, slots) in items.iter_mut().zip(slots) {
             for (ahead, (item, slot)) in items.iter_mut().zip(slots).enumerate() {
@@ -424,7 +457,8 @@ fn entry<const N: usize>(buffer: &DmaBuffer, first: usize) -> Option<&[AtomicU64
 unsafe fn entry_at<const N: usize>(buffer: &DmaBuffer, first: usize) -> &[AtomicU64; N] {
     // SAFETY: the words lie within the buffer.
     let words = unsafe { buffer.as_ptr().cast::<[AtomicU64; N]>().byte_add(first * 8) };
-    // SAFETY: aligned, alive and accessed atomically only, as in `word_at`; `AtomicU64` has the layout of `u64`.
+    // SAFETY: aligned, alive and accessed atomically only, as in `word_at`; `AtomicU64` has the
+    // layout of `u64`.
     unsafe { &*words }
 }
 
@@ -445,7 +479,7 @@ fn word(buffer: &DmaBuffer, index: usize) -> Option<&AtomicU64> {
 unsafe fn word_at(buffer: &DmaBuffer, index: usize) -> &AtomicU64 {
     // SAFETY: the word lies within the buffer.
     let word = unsafe { buffer.as_ptr().cast::<u64>().add(index) };
-    // SAFETY: it is aligned (arena memory is page-aligned, and so is the offset by the device address), lives as long as the buffer, and
-    // is only ever accessed atomically.
+    // SAFETY: it is aligned (arena memory is page-aligned, and so is the offset by the device
+    // address), lives as long as the buffer, and is only ever accessed atomically.
     unsafe { AtomicU64::from_ptr(word) }
 }

@@ -7,10 +7,12 @@ const PROBE: u32 = 64;
 /// Weight of one observation is one in this many.
 const WEIGHT: u64 = 8;
 
-/// Polls twice as long as waits take on average, and not at all once that is more than the limit. Pure: time is handed in.
+/// Polls twice as long as waits take on average, and not at all once that is more than the limit.
+/// Pure: time is handed in.
 ///
-/// Waking up can take longer than the device does. What was measured by sleeping then hides a device that became fast, so
-/// that one wait in 64 polls up to the limit nevertheless; at most one limit in 64 sleeps is spent on that.
+/// Waking up can take longer than the device does. What was measured by sleeping then hides a
+/// device that became fast, so that one wait in 64 polls up to the limit nevertheless; at most one
+/// limit in 64 sleeps is spent on that.
 #[derive(Clone, Debug)]
 pub struct Budget {
     limit: u64,
@@ -40,17 +42,23 @@ impl Budget {
         self.expected <= self.limit
     }
 
-    /// Learns that a wait slept, for a time that nobody measured: it counts as too long for polling.
+    /// Learns that a wait slept, for a time that nobody measured: it counts as too long for
+    /// polling.
     pub fn slept(&mut self) {
         self.observe(Duration::MAX, false);
     }
 
-    /// Learns that a wait took `waited`, from the first look to the completion; `polled` says that polling caught it.
+    /// Learns that a wait took `waited`, from the first look to the completion; `polled` says that
+    /// polling caught it.
     pub fn observe(&mut self, waited: Duration, polled: bool) {
         // One long wait must not outweigh the next dozen.
-        let waited = (waited.as_nanos().min(u128::from(u64::MAX)) as u64).min(self.limit.saturating_mul(4));
-        self.expected =
-            if polled && self.expected > self.limit { waited } else { self.expected - self.expected / WEIGHT + waited / WEIGHT };
+        let waited =
+            (waited.as_nanos().min(u128::from(u64::MAX)) as u64).min(self.limit.saturating_mul(4));
+        self.expected = if polled && self.expected > self.limit {
+            waited
+        } else {
+            self.expected - self.expected / WEIGHT + waited / WEIGHT
+        };
         self.waits = self.waits.wrapping_add(1);
     }
 

@@ -1,24 +1,25 @@
 //! Waiting for a device: by polling while that pays, by interrupt while it does not.
 //!
 //! # Shape
-//! A [`Waiter`] owns the interrupt of one queue. [`Waiter::wait`] is for a thread that waits for this queue alone; [`Waiter::arm`] and
-//! [`Waiter::disarm`] are for an event loop that sleeps on the descriptor together with others. A [`Budget`] says how long polling
-//! pays.
+//! A [`Waiter`] owns the interrupt of one queue. [`Waiter::wait`] is for a thread that waits for
+//! this queue alone; [`Waiter::arm`] and [`Waiter::disarm`] are for an event loop that sleeps on
+//! the descriptor together with others. A [`Budget`] says how long polling pays.
 //!
 //! # Waiting
-//! The interrupt is masked while its owner polls and open while it sleeps. Before a sleep: unmask, look once more, sleep. A
-//! completion that comes after the look raises an interrupt; one that came before it is seen. A queue that has nothing in flight
-//! sleeps and costs no CPU.
+//! The interrupt is masked while its owner polls and open while it sleeps. Before a sleep: unmask,
+//! look once more, sleep. A completion that comes after the look raises an interrupt; one that came
+//! before it is seen. A queue that has nothing in flight sleeps and costs no CPU.
 //!
-//! The clock is read twice in a wait that polling or one interrupt ends: at its begin and at its end. What is found at the first look costs no
-//! reading.
+//! The clock is read twice in a wait that polling or one interrupt ends: at its begin and at its
+//! end. What is found at the first look costs no reading.
 //!
-//! While sleeping is what pays, the interrupt stays open from one wait to the next: no register is written per request, and a message
-//! costs at most one system call, the one that sleeps.
+//! While sleeping is what pays, the interrupt stays open from one wait to the next: no register is
+//! written per request, and a message costs at most one system call, the one that sleeps.
 //!
 //! # Trust
-//! A lost interrupt is found at the deadline, so the caller's deadlines bound it ([`WaitStats::lost`]). A storm is bounded by the
-//! [`StormLimit`](crate::irq::StormLimit) of the interrupt.
+//! A lost interrupt is found at the deadline, so the caller's deadlines bound it
+//! ([`WaitStats::lost`]). A storm is bounded by the [`StormLimit`](crate::irq::StormLimit) of the
+//! interrupt.
 
 mod budget;
 mod source;
@@ -32,7 +33,8 @@ pub use source::{Source, sooner};
 use crate::irq::{Edges, Irq, IrqKind};
 use crate::{Deadline, Error, clock, poll_until};
 
-/// The longest polling in one wait that pays on hardware: a few times the cost of sleeping and waking up.
+/// The longest polling in one wait that pays on hardware: a few times the cost of sleeping and
+/// waking up.
 pub const DEFAULT_POLL: Duration = Duration::from_micros(50);
 
 /// How often the clock is read while polling: once in this many looks.
@@ -57,7 +59,8 @@ pub struct WaitStats {
     pub spurious: u64,
     /// Completions that were found at the deadline without their interrupt.
     pub lost: u64,
-    /// Completions that were found after the deadline, though their interrupt had come by then: nobody was woken in time.
+    /// Completions that were found after the deadline, though their interrupt had come by then:
+    /// nobody was woken in time.
     pub late: u64,
 }
 
@@ -82,11 +85,18 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Waits by `irq`, which must belong to this queue alone, and polls at most `poll_limit` before each sleep. A queue that had it
-    /// before may have held it back.
+    /// Waits by `irq`, which must belong to this queue alone, and polls at most `poll_limit` before
+    /// each sleep. A queue that had it before may have held it back.
     pub fn new(irq: Option<Arc<Irq>>, poll_limit: Duration) -> Self {
         let armed = irq.as_ref().is_some_and(|irq| irq.is_wanted());
-        Self { irq, edges: None, unread: false, armed, budget: Budget::new(poll_limit), stats: WaitStats::default() }
+        Self {
+            irq,
+            edges: None,
+            unread: false,
+            armed,
+            budget: Budget::new(poll_limit),
+            stats: WaitStats::default(),
+        }
     }
 
     /// The interrupt.
@@ -105,19 +115,29 @@ impl Waiter {
         self.stats
     }
 
-    /// Waits until `ready` holds: true, or false at the deadline. `ready` must be a cheap look that takes nothing.
+    /// Waits until `ready` holds: true, or false at the deadline. `ready` must be a cheap look that
+    /// takes nothing.
     #[inline]
-    pub fn wait(&mut self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
+    pub fn wait(
+        &mut self,
+        deadline: Deadline,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
         match self.poll(deadline, &mut ready)? {
             None => Ok(true),
             Some(polled) => self.sleep(polled, deadline, ready),
         }
     }
 
-    /// The first half of [`wait`](Self::wait), for who has something to do between polling and sleeping: polls while that pays. `None` if
-    /// `ready` holds; otherwise what [`sleep`](Self::sleep) goes on with.
+    /// The first half of [`wait`](Self::wait), for who has something to do between polling and
+    /// sleeping: polls while that pays. `None` if `ready` holds; otherwise what
+    /// [`sleep`](Self::sleep) goes on with.
     #[inline]
-    pub fn poll(&mut self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<Option<Polled>, Error> {
+    pub fn poll(
+        &mut self,
+        deadline: Deadline,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<Option<Polled>, Error> {
         if ready() {
             self.stats.immediate += 1;
             // Work comes faster than it is taken: interrupts would only disturb.
@@ -128,7 +148,11 @@ impl Waiter {
     }
 
     #[cold]
-    fn poll_slowly(&mut self, deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<Option<Polled>, Error> {
+    fn poll_slowly(
+        &mut self,
+        deadline: Deadline,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Polled>, Error> {
         let start = clock::now();
         let limit = self.budget.poll_for().min(deadline.remaining_at(start));
         if limit.is_zero() {
@@ -146,7 +170,12 @@ impl Waiter {
     }
 
     /// The second half: sleeps until `ready` holds, or the deadline passes, which is false.
-    pub fn sleep(&mut self, polled: Polled, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
+    pub fn sleep(
+        &mut self,
+        polled: Polled,
+        deadline: Deadline,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
         self.stats.slept += 1;
         let found = match self.irq.clone() {
             Some(irq) => self.sleep_by_interrupt(irq, deadline, polled.end, &mut ready)?,
@@ -161,7 +190,8 @@ impl Waiter {
         Ok(found.is_some())
     }
 
-    /// Whether the interrupt had come when something was found; `None` at the deadline. The clock was last read at `now`.
+    /// Whether the interrupt had come when something was found; `None` at the deadline. The clock
+    /// was last read at `now`.
     fn sleep_by_interrupt(
         &mut self,
         irq: Arc<Irq>,
@@ -176,7 +206,8 @@ impl Waiter {
         let mut left = deadline.remaining_at(now);
         loop {
             if self.armed || !irq.can_mask() {
-                // What has been signalled so far is covered by the look in `arm`; left there, it would end the sleep at once.
+                // What has been signalled so far is covered by the look in `arm`; left there, it
+                // would end the sleep at once.
                 self.drain()?;
             }
             if self.arm(&mut *ready)? {
@@ -217,7 +248,8 @@ impl Waiter {
             if fired {
                 self.stats.spurious += 1;
                 for_nothing += 1;
-                // One may be the message of what was found without sleeping. Of more, the count tells whether it is a storm.
+                // One may be the message of what was found without sleeping. Of more, the count
+                // tells whether it is a storm.
                 if for_nothing > 1 {
                     self.count(irq)?;
                 }
@@ -229,7 +261,8 @@ impl Waiter {
         }
     }
 
-    /// Reads the count. The first time after messages that had something to find, it says nothing of a storm.
+    /// Reads the count. The first time after messages that had something to find, it says nothing
+    /// of a storm.
     fn count(&mut self, irq: &Irq) -> Result<(), Error> {
         match std::mem::take(&mut self.unread) {
             true => irq.take_unnoted().map(drop),
@@ -237,10 +270,12 @@ impl Waiter {
         }
     }
 
-    /// Prepares to sleep on [`irq`](Self::irq): true if the interrupt is open and nothing is `ready`, so that sleeping is safe.
+    /// Prepares to sleep on [`irq`](Self::irq): true if the interrupt is open and nothing is
+    /// `ready`, so that sleeping is safe.
     ///
-    /// Without an interrupt there is nothing to sleep on: false. The count of messages is left unread, which saves a system call where
-    /// the descriptor is watched for edges; who waits for its level calls [`disarm`](Self::disarm) after each sleep.
+    /// Without an interrupt there is nothing to sleep on: false. The count of messages is left
+    /// unread, which saves a system call where the descriptor is watched for edges; who waits for
+    /// its level calls [`disarm`](Self::disarm) after each sleep.
     pub fn arm(&mut self, mut ready: impl FnMut() -> bool) -> Result<bool, Error> {
         let Some(irq) = self.irq.clone() else { return Ok(false) };
         if self.armed && irq.kind() == IrqKind::Intx {
@@ -255,20 +290,23 @@ impl Waiter {
         Ok(!ready())
     }
 
-    /// Back from a sleep after which the owner polls: holds the interrupt back. Who will sleep again at once need not call it.
+    /// Back from a sleep after which the owner polls: holds the interrupt back. Who will sleep
+    /// again at once need not call it.
     pub fn disarm(&mut self) -> Result<(), Error> {
         self.drain()?;
         self.hold_back()
     }
 
-    /// Ends the pause after a storm of interrupts when it has run down; call it from the queue's `tick`. When that is, if there is one.
+    /// Ends the pause after a storm of interrupts when it has run down; call it from the queue's
+    /// `tick`. When that is, if there is one.
     pub fn tick(&self, now: Instant) -> Result<Option<Instant>, Error> {
         let Some(irq) = &self.irq else { return Ok(None) };
         irq.rearm()?;
         Ok(irq.held().map(|left| now + left))
     }
 
-    /// Takes what the interrupt has signalled; true if it fired. The pin is masked by that and must be opened again.
+    /// Takes what the interrupt has signalled; true if it fired. The pin is masked by that and must
+    /// be opened again.
     fn drain(&mut self) -> Result<bool, Error> {
         let Some(irq) = &self.irq else { return Ok(false) };
         let fired = irq.take()? > 0;
@@ -298,8 +336,13 @@ fn look_until(deadline: Deadline, ready: &mut dyn FnMut() -> bool) -> Result<Opt
     }
 }
 
-/// Looks until `ready` holds or `limit` after `start` has passed; whether it holds, and when that was found.
-pub fn poll_for(start: Instant, limit: Duration, ready: &mut dyn FnMut() -> bool) -> (bool, Instant) {
+/// Looks until `ready` holds or `limit` after `start` has passed; whether it holds, and when that
+/// was found.
+pub fn poll_for(
+    start: Instant,
+    limit: Duration,
+    ready: &mut dyn FnMut() -> bool,
+) -> (bool, Instant) {
     loop {
         for _ in 0..LOOKS_PER_CLOCK {
             if ready() {

@@ -115,7 +115,10 @@ fn an_interrupt_ends_the_sleep() {
 fn polling_holds_the_interrupt_back_and_sleeping_opens_it() {
     let (mut waiter, _device, vector) = waiter(IrqKind::MsiX, Duration::from_millis(1));
     waiter.wait(Deadline::after(Duration::from_millis(5)), || false).unwrap();
-    assert_eq!((vector.masks.load(Ordering::SeqCst), vector.unmasks.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!(
+        (vector.masks.load(Ordering::SeqCst), vector.unmasks.load(Ordering::SeqCst)),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -124,7 +127,10 @@ fn a_slow_device_costs_no_mask_per_wait() {
     for _ in 0..10 {
         waiter.wait(Deadline::after(Duration::from_millis(1)), || false).unwrap();
     }
-    assert_eq!((vector.masks.load(Ordering::SeqCst), vector.unmasks.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!(
+        (vector.masks.load(Ordering::SeqCst), vector.unmasks.load(Ordering::SeqCst)),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -201,7 +207,11 @@ fn an_interrupt_that_came_and_woke_nobody_in_time_is_late_and_not_lost() {
 fn a_queue_without_an_interrupt_loses_none() {
     let mut waiter = Waiter::new(None, NO_POLLING);
     let start = Instant::now();
-    waiter.wait(Deadline::after(Duration::from_millis(5)), || start.elapsed() > Duration::from_millis(8)).unwrap();
+    waiter
+        .wait(Deadline::after(Duration::from_millis(5)), || {
+            start.elapsed() > Duration::from_millis(8)
+        })
+        .unwrap();
     assert_eq!((waiter.stats().late, waiter.stats().lost), (0, 0));
 }
 
@@ -220,7 +230,10 @@ fn a_queue_without_an_interrupt_is_polled_and_cannot_be_armed() {
 #[test]
 fn an_idle_queue_costs_no_cpu() {
     let (mut waiter, ..) = waiter(IrqKind::MsiX, DEFAULT_POLL);
-    let clock = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap();
+    let clock = || {
+        Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+            .unwrap()
+    };
     let before = clock();
     waiter.wait(Deadline::after(Duration::from_millis(300)), || false).unwrap();
     let used = clock() - before;

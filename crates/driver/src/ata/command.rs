@@ -60,9 +60,17 @@ impl Command {
     }
 }
 
-/// Parks a drive before its power may go: a disk that turns brings its heads home, and one that does not puts its tables in order.
+/// Parks a drive before its power may go: a disk that turns brings its heads home, and one that
+/// does not puts its tables in order.
 pub(super) const STANDBY: Command = Command {
-    task: TaskFile { command: opcode::STANDBY_IMMEDIATE, features: 0, count: 0, lba: 0, device: device::LBA, ext: false },
+    task: TaskFile {
+        command: opcode::STANDBY_IMMEDIATE,
+        features: 0,
+        count: 0,
+        lba: 0,
+        device: device::LBA,
+        ext: false,
+    },
     protocol: Protocol::NonData,
 };
 
@@ -96,17 +104,23 @@ impl Encoder {
         }
     }
 
-    /// Whether what `request` writes may be in the drive's volatile cache when it has ended, and not on the medium.
+    /// Whether what `request` writes may be in the drive's volatile cache when it has ended, and
+    /// not on the medium.
     #[inline]
     pub(super) fn leaves_in_cache(&self, request: &Request) -> bool {
         self.cache && request.operation == Operation::Write && !request.fua
     }
 
-    /// The command for `request` at `level`; `None` for a flush that a drive without a cache does not need.
+    /// The command for `request` at `level`; `None` for a flush that a drive without a cache does
+    /// not need.
     ///
     /// For a discard, the data are [`trim_ranges`]; for all else the request's.
     #[inline]
-    pub(super) fn encode(&self, request: &Request, level: Level) -> Result<Option<Command>, IoError> {
+    pub(super) fn encode(
+        &self,
+        request: &Request,
+        level: Level,
+    ) -> Result<Option<Command>, IoError> {
         match request.operation {
             Operation::Read | Operation::Write => {
                 self.check(request, self.max_blocks)?;
@@ -129,8 +143,8 @@ impl Encoder {
         }
     }
 
-    /// The frame of a queued read under `tag`, or of a queued write that need not be durable at once; `None` if it is something else or not in
-    /// order.
+    /// The frame of a queued read under `tag`, or of a queued write that need not be durable at
+    /// once; `None` if it is something else or not in order.
     #[inline]
     pub(super) fn queued_words(&self, request: &Request, tag: u8) -> Option<[u64; 2]> {
         let command = match request.operation {
@@ -162,27 +176,45 @@ impl Encoder {
         if durable && !self.fua {
             return Err(IoError::Unsupported);
         }
-        let task =
-            TaskFile { count: request.blocks as u16, lba: request.lba, device: device::LBA, ext: true, ..TaskFile::default() };
+        let task = TaskFile {
+            count: request.blocks as u16,
+            lba: request.lba,
+            device: device::LBA,
+            ext: true,
+            ..TaskFile::default()
+        };
         if level == Level::Queued {
-            let (command, protocol) =
-                if write { (opcode::WRITE_QUEUED, Protocol::QueuedOut) } else { (opcode::READ_QUEUED, Protocol::QueuedIn) };
+            let (command, protocol) = if write {
+                (opcode::WRITE_QUEUED, Protocol::QueuedOut)
+            } else {
+                (opcode::READ_QUEUED, Protocol::QueuedIn)
+            };
             let device = device::LBA | if durable { device::FUA } else { 0 };
-            return Ok(Command { task: TaskFile { command, features: task.count, count: 0, device, ..task }, protocol });
+            return Ok(Command {
+                task: TaskFile { command, features: task.count, count: 0, device, ..task },
+                protocol,
+            });
         }
         // The shorter command where it is enough: half the register writes on an IDE controller.
-        let short = request.lba + u64::from(request.blocks) <= LBA28_SECTORS && request.blocks <= MAX_COUNT_28 && !durable;
+        let short = request.lba + u64::from(request.blocks) <= LBA28_SECTORS
+            && request.blocks <= MAX_COUNT_28
+            && !durable;
         if !short && !self.lba48 {
             return Err(IoError::OutOfRange);
         }
         let (command, protocol) = match (level, write) {
             (Level::Pio, false) => (self.pio_read(short), Protocol::PioIn),
             (Level::Pio, true) => (self.pio_write(short, durable)?, Protocol::PioOut),
-            (_, false) => (if short { opcode::READ_DMA } else { opcode::READ_DMA_EXT }, Protocol::DmaIn),
+            (_, false) => {
+                (if short { opcode::READ_DMA } else { opcode::READ_DMA_EXT }, Protocol::DmaIn)
+            }
             (_, true) if durable => (opcode::WRITE_DMA_FUA_EXT, Protocol::DmaOut),
-            (_, true) => (if short { opcode::WRITE_DMA } else { opcode::WRITE_DMA_EXT }, Protocol::DmaOut),
+            (_, true) => {
+                (if short { opcode::WRITE_DMA } else { opcode::WRITE_DMA_EXT }, Protocol::DmaOut)
+            }
         };
-        // 256 sectors of a short command are written as 0 in its eight bits, 65536 of a long one in its sixteen.
+        // 256 sectors of a short command are written as 0 in its eight bits, 65536 of a long one in
+        // its sixteen.
         let count = if short { task.count & 0xff } else { task.count };
         Ok(Command { task: TaskFile { command, count, ext: !short, ..task }, protocol })
     }
@@ -214,16 +246,24 @@ impl Encoder {
             Flush::Short => (opcode::FLUSH, false),
             Flush::Ext => (opcode::FLUSH_EXT, true),
         };
-        Some(Command { task: TaskFile { command, device: device::LBA, ext, ..TaskFile::default() }, protocol: Protocol::NonData })
+        Some(Command {
+            task: TaskFile { command, device: device::LBA, ext, ..TaskFile::default() },
+            protocol: Protocol::NonData,
+        })
     }
 }
 
-/// What a discard of `blocks` from `lba` tells TRIM: one unit of 512 bytes as 64-bit words, empty entries at the end.
+/// What a discard of `blocks` from `lba` tells TRIM: one unit of 512 bytes as 64-bit words, empty
+/// entries at the end.
 pub(super) fn trim_ranges(lba: u64, blocks: u32) -> impl Iterator<Item = u64> {
     (0..TrimRange::PER_SECTOR as u64).map(move |entry| {
         let skip = entry * u64::from(TrimRange::MAX_BLOCKS);
         let count = u64::from(blocks).saturating_sub(skip).min(TrimRange::MAX_BLOCKS.into());
-        let range = if count == 0 { TrimRange::default() } else { TrimRange { lba: lba + skip, blocks: count as u16 } };
+        let range = if count == 0 {
+            TrimRange::default()
+        } else {
+            TrimRange { lba: lba + skip, blocks: count as u16 }
+        };
         u64::from_le_bytes(range.to_bytes())
     })
 }
@@ -235,7 +275,16 @@ mod tests {
 
     fn encoder() -> Encoder {
         let (blocks, max_blocks, max_discard) = (1 << 40, 65536, 64 * 65535);
-        Encoder { blocks, max_blocks, max_discard, lba48: true, flush: Flush::Ext, cache: true, fua: true, multiple: true }
+        Encoder {
+            blocks,
+            max_blocks,
+            max_discard,
+            lba48: true,
+            flush: Flush::Ext,
+            cache: true,
+            fua: true,
+            multiple: true,
+        }
     }
 
     fn command(encoder: &Encoder, request: Request, level: Level) -> TaskFile {
@@ -250,8 +299,12 @@ mod tests {
     fn the_words_of_a_queued_command_are_those_of_its_frame() {
         let encoder = encoder();
         for (lba, blocks) in [(0, 1), (0x12_3456_789a, 0x1234), ((1 << 40) - 65536, 65536)] {
-            for request in [Request::read(0, lba, blocks, Data::None), Request::write(0, lba, blocks, Data::None)] {
-                let command = encoder.encode(&request, Level::Queued).unwrap().unwrap().with_tag(29);
+            for request in [
+                Request::read(0, lba, blocks, Data::None),
+                Request::write(0, lba, blocks, Data::None),
+            ] {
+                let command =
+                    encoder.encode(&request, Level::Queued).unwrap().unwrap().with_tag(29);
                 let mut frame = [0; 16];
                 frame.copy_from_slice(&RegisterToDevice::of(&command.task).0[..16]);
                 let words = encoder.queued_words(&request, 29).unwrap();
@@ -266,7 +319,10 @@ mod tests {
     #[test]
     fn a_queued_command_keeps_its_count_in_the_features() {
         let queued = encoder().encode(&read(7, 300), Level::Queued).unwrap().unwrap().with_tag(31);
-        assert_eq!((queued.task.command, queued.task.features, queued.task.count), (opcode::READ_QUEUED, 300, 31 << 3));
+        assert_eq!(
+            (queued.task.command, queued.task.features, queued.task.count),
+            (opcode::READ_QUEUED, 300, 31 << 3)
+        );
     }
 
     #[test]
@@ -286,7 +342,10 @@ mod tests {
     #[test]
     fn a_durable_write_is_one_at_every_level() {
         let write = || Request::write(0, 0, 8, Data::None).with_fua();
-        assert_eq!(command(&encoder(), write(), Level::Pio).command, opcode::WRITE_MULTIPLE_FUA_EXT);
+        assert_eq!(
+            command(&encoder(), write(), Level::Pio).command,
+            opcode::WRITE_MULTIPLE_FUA_EXT
+        );
         assert_eq!(command(&encoder(), write(), Level::Dma).command, opcode::WRITE_DMA_FUA_EXT);
         assert_eq!(command(&encoder(), write(), Level::Queued).device, device::LBA | device::FUA);
     }
@@ -301,7 +360,10 @@ mod tests {
     #[test]
     fn a_drive_that_cannot_write_through_says_so() {
         let write = Request::write(0, 0, 8, Data::None).with_fua();
-        assert_eq!(Encoder { fua: false, ..encoder() }.encode(&write, Level::Dma), Err(IoError::Unsupported));
+        assert_eq!(
+            Encoder { fua: false, ..encoder() }.encode(&write, Level::Dma),
+            Err(IoError::Unsupported)
+        );
     }
 
     #[test]
@@ -321,11 +383,16 @@ mod tests {
 
     #[test]
     fn a_long_discard_has_several_ranges() {
-        let ranges: Vec<_> = trim_ranges(100, 65536).map(|word| TrimRange::from_bytes(word.to_le_bytes())).collect();
+        let ranges: Vec<_> =
+            trim_ranges(100, 65536).map(|word| TrimRange::from_bytes(word.to_le_bytes())).collect();
         assert_eq!(ranges.len(), 64);
         assert_eq!(
             ranges[..3],
-            [TrimRange { lba: 100, blocks: 65535 }, TrimRange { lba: 65635, blocks: 1 }, TrimRange::default(),]
+            [
+                TrimRange { lba: 100, blocks: 65535 },
+                TrimRange { lba: 65635, blocks: 1 },
+                TrimRange::default(),
+            ]
         );
     }
 

@@ -21,7 +21,8 @@ pub enum Controller {
 
 /// A drive of a controller.
 pub struct Member<'a> {
-    /// Its number: the port of an AHCI controller; 0 to 3 for primary master, primary slave, secondary master and secondary slave.
+    /// Its number: the port of an AHCI controller; 0 to 3 for primary master, primary slave,
+    /// secondary master and secondary slave.
     pub place: u32,
     /// What it says about itself.
     pub identity: &'a Identity,

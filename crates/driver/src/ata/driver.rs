@@ -64,7 +64,11 @@ fn opened(controller: Controller, settings: &Settings) -> Result<Opened, Error> 
         Some(place) => (vec![Offer::Disk(controller.disk(place)?)], Vec::new()),
         None => (
             controller.members().into_iter().map(|member| Offer::Disk(member.disk)).collect(),
-            controller.refused().iter().map(|(drive, error)| format!("drive {drive} is left out: {error}")).collect(),
+            controller
+                .refused()
+                .iter()
+                .map(|(drive, error)| format!("drive {drive} is left out: {error}"))
+                .collect(),
         ),
     };
     Ok(Opened { offers, refused, controller: Box::new(controller) })
@@ -75,7 +79,9 @@ impl registry::Controller for Controller {
     fn record(&self) -> Result<Saved, Error> {
         match self {
             Self::Ahci(controller) => controller.record(),
-            Self::Ide(_) => Err(Error::Unsupported("the driver ide's device is not adopted: it is fenced".into())),
+            Self::Ide(_) => Err(Error::Unsupported(
+                "the driver ide's device is not adopted: it is fenced".into(),
+            )),
         }
     }
 

@@ -45,7 +45,8 @@ pub struct Identity {
     pub ultra_dma: Option<u8>,
     /// Its best multiword DMA mode.
     pub multiword_dma: Option<u8>,
-    /// Whether it saw a cable of 80 wires, which Ultra DMA above mode 2 needs. Parallel drives only.
+    /// Whether it saw a cable of 80 wires, which Ultra DMA above mode 2 needs. Parallel drives
+    /// only.
     pub wide_cable: bool,
     /// Most sectors of one interrupt of READ MULTIPLE; 0 if it has none.
     pub multiple: u8,
@@ -83,14 +84,20 @@ impl Identity {
             return Err(packet_drive());
         }
         if !data.is_intact() {
-            return Err(Error::Protocol("its identify data are damaged: their sum is wrong".into()));
+            return Err(Error::Protocol(
+                "its identify data are damaged: their sum is wrong".into(),
+            ));
         }
         if !data.has_lba() {
-            return Err(Error::Unsupported("it knows cylinders and heads only, no block addresses".into()));
+            return Err(Error::Unsupported(
+                "it knows cylinders and heads only, no block addresses".into(),
+            ));
         }
         let (blocks, block_size) = (data.blocks(), data.block_size());
         if ![512, 4096].contains(&block_size) {
-            return Err(Error::Unsupported(format!("its blocks have {block_size} bytes; 512 and 4096 are supported")));
+            return Err(Error::Unsupported(format!(
+                "its blocks have {block_size} bytes; 512 and 4096 are supported"
+            )));
         }
         let most = if data.has_lba48() { 1 << 48 } else { LBA28_SECTORS };
         if blocks == 0 || blocks > most {
@@ -118,7 +125,11 @@ impl Identity {
                 (false, false) => Flush::None,
             },
             fua: data.has_fua(),
-            trim_sectors: if data.has_trim() && data.has_lba48() { data.max_trim_sectors().max(1) } else { 0 },
+            trim_sectors: if data.has_trim() && data.has_lba48() {
+                data.max_trim_sectors().max(1)
+            } else {
+                0
+            },
             smart: data.has_smart(),
             rotation: data.rotation(),
         })
@@ -131,7 +142,10 @@ impl Identity {
 
     /// The disk that it is behind a controller with `limits`.
     pub(super) fn info(&self, limits: Limits) -> Info {
-        let max_transfer = limits.max_transfer.min(self.max_blocks().saturating_mul(self.block_size)).max(self.block_size);
+        let max_transfer = limits
+            .max_transfer
+            .min(self.max_blocks().saturating_mul(self.block_size))
+            .max(self.block_size);
         Info {
             model: self.model.clone(),
             serial: self.serial.clone(),
@@ -142,16 +156,19 @@ impl Identity {
             segments: limits.segments,
             optimal_io: self.physical_block_size,
             volatile_cache: self.cache && self.flush != Flush::None,
-            // By PIO it takes WRITE MULTIPLE FUA EXT, and what was promised holds after a slow-down, too.
+            // By PIO it takes WRITE MULTIPLE FUA EXT, and what was promised holds after a
+            // slow-down, too.
             fua: self.fua && (limits.lowest > Level::Pio || self.multiple > 0),
             max_write_zeroes_blocks: 0,
-            // TRIM is a DMA command, and its ranges are one unit of 512 bytes here, which frees 2 GiB of small blocks.
+            // TRIM is a DMA command, and its ranges are one unit of 512 bytes here, which frees 2
+            // GiB of small blocks.
             discard: (self.trim_sectors > 0 && limits.level > Level::Pio).then_some(Discard {
                 max_blocks: TrimRange::PER_SECTOR as u32 * TrimRange::MAX_BLOCKS,
                 granularity: self.physical_block_size,
             }),
             read_only: false,
-            // 1 does not turn; disks that turn and are older than the word say nothing. [ACS-3 7.12.7, word 217]
+            // 1 does not turn; disks that turn and are older than the word say nothing. [ACS-3
+            // 7.12.7, word 217]
             rotates: self.rotation != 1,
         }
     }
@@ -159,19 +176,28 @@ impl Identity {
 
 /// Why a drive with the packet interface is refused.
 pub(super) fn packet_drive() -> Error {
-    Error::Unsupported("it is a packet drive (ATAPI: CD, DVD or tape); disks only are driven".into())
+    Error::Unsupported(
+        "it is a packet drive (ATAPI: CD, DVD or tape); disks only are driven".into(),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { max_transfer: 1 << 20, segments: SEGMENTS, level: Level::Queued, lowest: Level::Dma };
+    const LIMITS: Limits = Limits {
+        max_transfer: 1 << 20,
+        segments: SEGMENTS,
+        level: Level::Queued,
+        lowest: Level::Dma,
+    };
     const SEGMENTS: SegmentRules = SegmentRules { align: 2, boundary: 2, max: 8 };
 
     fn drive(set: impl FnOnce(&mut ata::Identify)) -> ata::Identify {
         let mut data = ata::Identify::zeroed();
-        data.set_capabilities(3 << 8).set_sets83(1 << 14 | 1 << 13 | 1 << 12 | 1 << 10).set_sectors28(LBA28_SECTORS as u32);
+        data.set_capabilities(3 << 8)
+            .set_sets83(1 << 14 | 1 << 13 | 1 << 12 | 1 << 10)
+            .set_sectors28(LBA28_SECTORS as u32);
         data.set_sectors48(1 << 32).set_text(identify::MODEL, "A DRIVE");
         set(&mut data);
         data
@@ -180,7 +206,10 @@ mod tests {
     #[test]
     fn a_large_drive_has_its_48_bit_size() {
         let identity = Identity::new(&drive(|_| ())).unwrap();
-        assert_eq!((identity.blocks, identity.model.as_str(), identity.flush), (1 << 32, "A DRIVE", Flush::Ext));
+        assert_eq!(
+            (identity.blocks, identity.model.as_str(), identity.flush),
+            (1 << 32, "A DRIVE", Flush::Ext)
+        );
     }
 
     #[test]
@@ -198,7 +227,10 @@ mod tests {
         let error = Identity::new(&drive(|data| {
             data.set_general(0x8580);
         }));
-        assert!(matches!(&error, Err(Error::Unsupported(text)) if text.contains("ATAPI")), "{error:?}");
+        assert!(
+            matches!(&error, Err(Error::Unsupported(text)) if text.contains("ATAPI")),
+            "{error:?}"
+        );
     }
 
     #[test]
@@ -232,7 +264,10 @@ mod tests {
         let data = drive(|data| {
             data.set_sets84(1 << 14 | 1 << 6);
         });
-        let (none, some) = (Identity::new(&data).unwrap(), Identity { multiple: 16, ..Identity::new(&data).unwrap() });
+        let (none, some) = (
+            Identity::new(&data).unwrap(),
+            Identity { multiple: 16, ..Identity::new(&data).unwrap() },
+        );
         let by_pio = Limits { lowest: Level::Pio, ..LIMITS };
         assert!(none.info(LIMITS).fua && some.info(by_pio).fua);
         assert!(!none.info(by_pio).fua);

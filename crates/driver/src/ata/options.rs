@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::Interrupts;
 
 /// How data move between drive and memory; each is slower and simpler than the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// The processor moves every word. IDE controllers only: AHCI has no such way and uses DMA.
@@ -34,13 +36,16 @@ pub struct Options {
     pub interrupts: Interrupts,
     /// The best level that may be used, whatever drive and controller can do.
     pub level: Level,
-    /// Most requests that one queue holds, 1 to 1023. AHCI has at most 32 in the device's hands; IDE has one, and others wait.
+    /// Most requests that one queue holds, 1 to 1023. AHCI has at most 32 in the device's hands;
+    /// IDE has one, and others wait.
     pub max_depth: u16,
-    /// Most bytes of one request, if less than the drive's and the controller's own limit is wanted.
+    /// Most bytes of one request, if less than the drive's and the controller's own limit is
+    /// wanted.
     pub max_transfer: Option<u32>,
     /// How long a command may take before its drive is reset.
     pub timeout: Duration,
-    /// How long a flush may take, if that is longer: all of a full cache is written. [ACS-3 7.10: it may take longer than 30 seconds]
+    /// How long a flush may take, if that is longer: all of a full cache is written. [ACS-3 7.10:
+    /// it may take longer than 30 seconds]
     pub flush_timeout: Duration,
     /// How long a drive may take to become ready after a reset. [ATA-6 9.2 gives it 31 seconds]
     pub ready_timeout: Duration,

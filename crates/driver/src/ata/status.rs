@@ -29,8 +29,9 @@ pub(super) enum Verdict {
 
 /// What becomes of a command of `operation` that failed with `status` and `error`.
 ///
-/// A flush that failed is never repeated: what it could not write is dropped by then, and the next one would say that all is well.
-/// [ACS-3 7.10.4: the next flush goes on behind the sector in error]
+/// A flush that failed is never repeated: what it could not write is dropped by then, and the next
+/// one would say that all is well. [ACS-3 7.10.4: the next flush goes on behind the sector in
+/// error]
 pub(super) fn verdict(operation: Operation, status: Status, error: ErrorBits) -> Verdict {
     match operation {
         Operation::Flush => Verdict::Final(io_error(status, error)),
@@ -73,6 +74,9 @@ mod tests {
     fn what_a_broken_drive_could_not_do_may_be_repeated_but_for_a_flush() {
         let fault = ERROR.with_fault(1);
         assert_eq!(verdict(Operation::Write, fault, ErrorBits(0)), Verdict::Faulted);
-        assert_eq!(verdict(Operation::Flush, fault, ErrorBits(0)), Verdict::Final(IoError::Transport));
+        assert_eq!(
+            verdict(Operation::Flush, fault, ErrorBits(0)),
+            Verdict::Final(IoError::Transport)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The card by its registers: reset, and from there to a card that can start its queues. [82574 4.6; 8254x 14]
+//! The card by its registers: reset, and from there to a card that can start its queues. [82574
+//! 4.6; 8254x 14]
 
 use std::time::Duration;
 
@@ -36,7 +37,14 @@ impl Card {
         let registers = Registers::new(device.bar(BAR)?, BAR_BYTES)?;
         registers.read_alive(general::STATUS)?;
         let rings = vec![None; variant.queues.into()];
-        Ok(Self { registers, family: variant.family, filter: Filter::default(), rings, spread: 1, missed: 0 })
+        Ok(Self {
+            registers,
+            family: variant.family,
+            filter: Filter::default(),
+            rings,
+            spread: 1,
+            missed: 0,
+        })
     }
 
     pub(super) fn registers(&self) -> &Registers {
@@ -51,14 +59,20 @@ impl Card {
         let status = self.status()?;
         let up = status.link() == 1;
         let known = |value| up.then_some(value);
-        Ok(Link { up, speed: known(status.megabits()), full_duplex: up.then_some(status.full_duplex() == 1) })
+        Ok(Link {
+            up,
+            speed: known(status.megabits()),
+            full_duplex: up.then_some(status.full_duplex() == 1),
+        })
     }
 
     /// Fails unless the card runs as it was started: it is gone, or somebody else has reset it.
     pub(super) fn running(&self) -> Result<Status, Error> {
         let status = self.status()?;
         if self.is_started() && self.registers.read_alive(receive::CONTROL)?.enable() == 0 {
-            return Err(Error::Fatal("it was reset behind the driver's back (RCTL.EN is 0)".into()));
+            return Err(Error::Fatal(
+                "it was reset behind the driver's back (RCTL.EN is 0)".into(),
+            ));
         }
         Ok(status)
     }
@@ -69,7 +83,8 @@ impl Card {
         self.missed += if missed == u32::MAX { 0 } else { u64::from(missed) };
     }
 
-    /// Resets all but the PHY. When this succeeds, the card owns no memory. [82574 4.6.2, 5.2; 8254x 14.4]
+    /// Resets all but the PHY. When this succeeds, the card owns no memory. [82574 4.6.2, 5.2;
+    /// 8254x 14.4]
     fn reset(&mut self) -> Result<(), Error> {
         self.mask();
         self.registers.write(receive::CONTROL, receive::Control(0));
@@ -88,9 +103,13 @@ impl Card {
         })?;
         // A card without an NVM never says that it has read it, and neither does QEMU's 82576 after
         // this reset. Both work, so a time-out here is no error.
-        let read = poll_until(within(), "the card's NVM (EEC.Auto_RD)", || Ok(self.has_read_nvm()?.then_some(())));
+        let read = poll_until(within(), "the card's NVM (EEC.Auto_RD)", || {
+            Ok(self.has_read_nvm()?.then_some(()))
+        });
         match read {
-            Err(error @ Error::Timeout { .. }) => tracing::debug!("{error}; the card is used nevertheless"),
+            Err(error @ Error::Timeout { .. }) => {
+                tracing::debug!("{error}; the card is used nevertheless")
+            }
             read => read?,
         }
         if !self.family.is_express() {
@@ -101,13 +120,15 @@ impl Card {
         Ok(())
     }
 
-    /// What is under way ends first, where the card can say so; the reset does not depend on it. [82574 5.2]
+    /// What is under way ends first, where the card can say so; the reset does not depend on it.
+    /// [82574 5.2]
     fn end_transfers(&self, control: Control) -> Result<(), Error> {
         self.registers.write(general::CONTROL, control.with_master_disable(1));
-        let idle =
-            poll_until(Deadline::after(Duration::from_millis(general::MASTER_MILLIS)), "the card's transfers to end", || {
-                Ok((self.status()?.master() == 0).then_some(()))
-            });
+        let idle = poll_until(
+            Deadline::after(Duration::from_millis(general::MASTER_MILLIS)),
+            "the card's transfers to end",
+            || Ok((self.status()?.master() == 0).then_some(())),
+        );
         match idle {
             Err(Error::Gone) => Err(Error::Gone),
             Err(error) => {
@@ -121,7 +142,8 @@ impl Card {
     }
 
     fn has_read_nvm(&self) -> Result<bool, Error> {
-        Ok(!self.family.is_express() || self.registers.read_alive(general::NVM_CONTROL)?.auto_read_done() == 1)
+        Ok(!self.family.is_express()
+            || self.registers.read_alive(general::NVM_CONTROL)?.auto_read_done() == 1)
     }
 
     fn mask(&self) {
@@ -131,19 +153,24 @@ impl Card {
         }
     }
 
-    /// Stops the card: resets it, and if it does not obey, takes its bus mastering away and resets the function.
+    /// Stops the card: resets it, and if it does not obey, takes its bus mastering away and resets
+    /// the function.
     pub(super) fn stop(&mut self, device: &dyn Device) -> Result<(), Unstopped> {
         self.rings.iter_mut().flatten().for_each(|rings| rings.started = false);
         self.reset().or_else(|error| stop_function(device, error))
     }
 
-    /// From a reset to a card with a link, whose queues can be [started](Self::start_queue). [82574 4.6.3, 4.6.4]
+    /// From a reset to a card with a link, whose queues can be [started](Self::start_queue). [82574
+    /// 4.6.3, 4.6.4]
     pub(super) fn start(&self, vectors: &Vectors, options: &Options) {
         let registers = &self.registers;
         match self.family {
             Family::I8254x => {}
             Family::I82574 => {
-                let extended = ControlExtended(0).with_driver_loaded(1).with_pending_clear(1).with_mask_on_read(1);
+                let extended = ControlExtended(0)
+                    .with_driver_loaded(1)
+                    .with_pending_clear(1)
+                    .with_mask_on_read(1);
                 // With IAME set and IAM empty, nothing is masked behind the driver's back.
                 registers.write(general::CONTROL_EXTENDED, extended);
                 registers.write(interrupt::AUTO_MASK, Causes::NONE);
@@ -162,7 +189,8 @@ impl Card {
             registers.write(general::VLAN_TYPE, VLAN_TYPE);
         }
         let auto_speed = (self.family != Family::I82576).into();
-        let control = Control(0).with_full_duplex(1).with_auto_speed(auto_speed).with_link_up(1).with_vlan(1);
+        let control =
+            Control(0).with_full_duplex(1).with_auto_speed(auto_speed).with_link_up(1).with_vlan(1);
         registers.write(general::CONTROL, control);
         if self.family == Family::I82576
             && let Err(error) = self.renegotiate()
@@ -182,7 +210,8 @@ impl Card {
         self.program_filter();
     }
 
-    /// Writes the filter; whether and how frames are received follows from the queues that are started.
+    /// Writes the filter; whether and how frames are received follows from the queues that are
+    /// started.
     pub(super) fn program_filter(&self) {
         let control = super::filter::program(&self.registers, &self.filter);
         let Some(rings) = self.rings.iter().flatten().find(|rings| rings.started) else { return };

@@ -10,9 +10,13 @@ pub(super) struct Tally([AtomicU64; 7]);
 
 impl Tally {
     pub(super) fn set(&self, counters: &Counters) {
-        let Counters { rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost } = *counters;
+        let Counters { rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost } =
+            *counters;
         let values = [rx_packets, rx_bytes, rx_missed, rx_errors, tx_packets, tx_bytes, tx_lost];
-        self.0.iter().zip(values).for_each(|(counter, value)| counter.store(value, Ordering::Relaxed));
+        self.0
+            .iter()
+            .zip(values)
+            .for_each(|(counter, value)| counter.store(value, Ordering::Relaxed));
     }
 
     /// What was received, alone.

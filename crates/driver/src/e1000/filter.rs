@@ -1,10 +1,13 @@
-//! What is let through: exact addresses as far as there are places, a hash for further groups, everything for further addresses. [82574 10.2.5]
+//! What is let through: exact addresses as far as there are places, a hash for further groups,
+//! everything for further addresses. [82574 10.2.5]
 
 use std::ops::Range;
 
 use ring3_class::net::{Filter, Mac, Multicast};
 use ring3_device::Registers;
-use ring3_spec::e1000::receive::{self, ADDRESSES, AddressHigh, Control, MULTICAST_WORDS, VLAN_WORDS};
+use ring3_spec::e1000::receive::{
+    self, ADDRESSES, AddressHigh, Control, MULTICAST_WORDS, VLAN_WORDS,
+};
 
 /// Exact places that are for unicast addresses, the card's own included; groups have the rest.
 pub(super) const UNICAST: usize = 8;
@@ -22,7 +25,9 @@ pub(super) fn program(registers: &Registers, filter: &Filter) -> Control {
     place(registers, 1..UNICAST as u32, &filter.unicast[..filter.unicast.len().min(UNICAST - 1)]);
     place(registers, UNICAST as u32..ADDRESSES, &groups[..groups.len().min(GROUPS)]);
     let hashed = groups.iter().skip(GROUPS).map(|group| receive::multicast_hash(&group.0, 0));
-    write_table(MULTICAST_WORDS, hashed, |index, bits| registers.write(receive::multicast(index), bits));
+    write_table(MULTICAST_WORDS, hashed, |index, bits| {
+        registers.write(receive::multicast(index), bits)
+    });
     let vlans = filter.vlans.iter().flatten().map(|vlan| u32::from(vlan & 0xfff)).chain([0]);
     write_table(VLAN_WORDS, vlans, |index, bits| registers.write(receive::vlans(index), bits));
     let all_unicast = filter.promiscuous || filter.unicast.len() >= UNICAST;
@@ -59,16 +64,18 @@ fn place(registers: &Registers, range: Range<u32>, wanted: &[Mac]) {
 
 fn read_address(registers: &Registers, index: u32) -> Option<Mac> {
     let high = registers.read(receive::address_high(index));
-    let ([a, b, c, d], [e, f, ..]) = (registers.read(receive::address_low(index)).to_le_bytes(), high.0.to_le_bytes());
+    let ([a, b, c, d], [e, f, ..]) =
+        (registers.read(receive::address_low(index)).to_le_bytes(), high.0.to_le_bytes());
     (high.valid() != 0).then_some(Mac([a, b, c, d, e, f]))
 }
 
 /// Writes an address where `held` is.
 fn write_address(registers: &Registers, index: u32, address: Option<Mac>, held: Option<Mac>) {
     let (low, high) = match address {
-        Some(Mac([a, b, c, d, e, f])) => {
-            (u32::from_le_bytes([a, b, c, d]), AddressHigh(u32::from_le_bytes([e, f, 0, 0])).with_valid(1))
-        }
+        Some(Mac([a, b, c, d, e, f])) => (
+            u32::from_le_bytes([a, b, c, d]),
+            AddressHigh(u32::from_le_bytes([e, f, 0, 0])).with_valid(1),
+        ),
         None => (0, AddressHigh(0)),
     };
     if held.is_some() {

@@ -1,7 +1,8 @@
 //! Which cause has which vector. [82574 7.4; 82576 7.3]
 //!
-//! With MSI-X, each queue has a vector for both directions, and the last one tells of the link. With one vector (MSI, the pin) all share it through a
-//! [`FanOut`], and reading ICR clears all causes.
+//! With MSI-X, each queue has a vector for both directions, and the last one tells of the link.
+//! With one vector (MSI, the pin) all share it through a [`FanOut`], and reading ICR clears all
+//! causes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,12 @@ enum Lines {
 
 impl Vectors {
     /// Enables what `options` ask for and the function has.
-    pub(super) fn enable(device: &dyn Device, bar: &Bar, variant: Variant, options: &Options) -> Result<Self, Error> {
+    pub(super) fn enable(
+        device: &dyn Device,
+        bar: &Bar,
+        variant: Variant,
+        options: &Options,
+    ) -> Result<Self, Error> {
         let family = variant.family;
         let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else {
             return Ok(Self { family, lines: Lines::Polled });
@@ -81,7 +87,10 @@ impl Vectors {
         self.of(|vectors| vectors.last())
     }
 
-    fn of(&self, which: impl Fn(&[Arc<Irq>]) -> Option<&Arc<Irq>>) -> Result<Option<Arc<Irq>>, Error> {
+    fn of(
+        &self,
+        which: impl Fn(&[Arc<Irq>]) -> Option<&Arc<Irq>>,
+    ) -> Result<Option<Arc<Irq>>, Error> {
         Ok(match &self.lines {
             Lines::Polled => None,
             Lines::Own(vectors) => which(vectors).cloned(),
@@ -94,9 +103,15 @@ impl Vectors {
         match (&self.lines, self.family) {
             (Lines::Own(vectors), Family::I82576) => {
                 let (all, link) = ((1 << vectors.len()) - 1, vectors.len() as u32 - 1);
-                registers.write(advanced::MESSAGES, Messages(0).with_clear_on_read(1).with_many(1).with_pending_clear(1));
+                registers.write(
+                    advanced::MESSAGES,
+                    Messages(0).with_clear_on_read(1).with_many(1).with_pending_clear(1),
+                );
                 registers.write(advanced::VECTOR_AUTO_CLEAR, all);
-                registers.write(advanced::OTHER_VECTOR, OtherVector(0).with_other(QueueVectors::VALID | link));
+                registers.write(
+                    advanced::OTHER_VECTOR,
+                    OtherVector(0).with_other(QueueVectors::VALID | link),
+                );
                 registers.write(advanced::VECTOR_MASK_SET, 1 << link);
             }
             (_, Family::I82576) => {
@@ -104,9 +119,15 @@ impl Vectors {
             }
             (Lines::Own(_), _) => {
                 let vector = |number: u32| interrupt::Vectors::VALID | number;
-                let vectors = interrupt::Vectors(0).with_receive0(vector(0)).with_transmit0(vector(0)).with_other(vector(1));
+                let vectors = interrupt::Vectors(0)
+                    .with_receive0(vector(0))
+                    .with_transmit0(vector(0))
+                    .with_other(vector(1));
                 registers.write(interrupt::VECTORS, vectors.with_each_write_back(1));
-                registers.write(interrupt::AUTO_CLEAR, Causes::NONE.with_receive_queues(1).with_transmit_queues(1).with_other(1));
+                registers.write(
+                    interrupt::AUTO_CLEAR,
+                    Causes::NONE.with_receive_queues(1).with_transmit_queues(1).with_other(1),
+                );
             }
             _ => {}
         }
@@ -127,13 +148,16 @@ impl Vectors {
         }
     }
 
-    /// From now on the vector of queue `index` interrupts once in `interval`; as long as its register can say, if that is longer. [82574 10.2.4, ITR and EITR; 82576 8.8.14]
+    /// From now on the vector of queue `index` interrupts once in `interval`; as long as its
+    /// register can say, if that is longer. [82574 10.2.4, ITR and EITR; 82576 8.8.14]
     pub(super) fn throttle(&self, registers: &Registers, index: u32, interval: Duration) {
-        let units = interval.as_nanos().div_ceil(interrupt::Throttle::UNIT_NANOS.into()).min(0xffff) as u32;
+        let units =
+            interval.as_nanos().div_ceil(interrupt::Throttle::UNIT_NANOS.into()).min(0xffff) as u32;
         let throttle = interrupt::Throttle(0).with_interval(units);
         match (&self.lines, self.family) {
             (_, Family::I82576) => {
-                let throttle = advanced::Throttle(0).with_interval(interval.as_micros().min(0x1fff) as u32);
+                let throttle =
+                    advanced::Throttle(0).with_interval(interval.as_micros().min(0x1fff) as u32);
                 registers.write(advanced::vector_throttle(index), throttle);
             }
             (Lines::Own(_), _) => registers.write(interrupt::vector_throttle(index), throttle),
@@ -141,7 +165,8 @@ impl Vectors {
         }
     }
 
-    /// Lets the causes of queue `index` come: of what is received, and with `wake_on_tx` of what was sent.
+    /// Lets the causes of queue `index` come: of what is received, and with `wake_on_tx` of what
+    /// was sent.
     pub(super) fn open_queue(&self, registers: &Registers, index: u32, wake_on_tx: bool) {
         match (&self.lines, self.family) {
             (Lines::Own(_), Family::I82576) => {
@@ -169,7 +194,11 @@ impl Vectors {
         match (&self.lines, self.family, wake) {
             (Lines::Own(_), Family::I82576, _) => {
                 let vector = QueueVectors::VALID | index;
-                let vectors = QueueVectors(0).with_receive(vector).with_transmit(if wake { vector } else { 0 });
+                let vectors = QueueVectors(0).with_receive(vector).with_transmit(if wake {
+                    vector
+                } else {
+                    0
+                });
                 registers.write(advanced::queue_vectors(index), vectors);
             }
             (_, _, true) => self.open(registers, self.sent()),

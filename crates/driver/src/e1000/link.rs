@@ -25,7 +25,10 @@ pub(super) struct LinkWatch {
 impl LinkWatch {
     pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, Error> {
         if shared.watched.swap(true, Ordering::AcqRel) {
-            return Err(Error::Busy(format!("{}: its link is watched already: drop that watch", shared.device.name())));
+            return Err(Error::Busy(format!(
+                "{}: its link is watched already: drop that watch",
+                shared.device.name()
+            )));
         }
         let shared = shared.clone();
         // From here on dropping it gives the place back.

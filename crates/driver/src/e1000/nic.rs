@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use ring3_class::Saved;
-use ring3_class::net::{Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings};
+use ring3_class::net::{
+    Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings,
+};
 use ring3_device::dma::Dma;
 use ring3_device::wait::Source;
 use ring3_device::{Device, Error};
@@ -28,7 +30,8 @@ const MAX_DEPTH: u16 = 1024;
 const MAX_PIECES: u16 = 32;
 /// Most bytes of a packet that is cut, headers included: the IP length of the whole must not wrap.
 const MAX_SEGMENTED: u32 = 65535;
-/// The least MTU that IPv4 allows, and the largest of which frames fit into the card with a tag and their FCS. [RFC 791; 82574 10.2.5]
+/// The least MTU that IPv4 allows, and the largest of which frames fit into the card with a tag and
+/// their FCS. [RFC 791; 82574 10.2.5]
 const MTU: (u32, u32) = (68, 9000);
 
 /// A card that is driven. Dropping the last of it and its queues resets it.
@@ -36,7 +39,8 @@ pub struct E1000 {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What a card, its queues and its watch share. A queue's thread takes no lock of it on the way of a packet.
+/// What a card, its queues and its watch share. A queue's thread takes no lock of it on the way of
+/// a packet.
 pub(super) struct Shared {
     pub(super) lifetime: Lifetime,
     pub(super) variant: Variant,
@@ -53,11 +57,13 @@ pub(super) struct Shared {
 }
 
 impl E1000 {
-    /// Takes the function over: stops what runs on it, starts it anew, and asks it what it is. It has a link when it has one; that is not waited for.
+    /// Takes the function over: stops what runs on it, starts it anew, and asks it what it is. It
+    /// has a link when it has one; that is not waited for.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
         let variant = variant(&*device)?;
         let mut card = Card::new(&*device, variant)?;
-        // Whoever had it before may have left it running: it is stopped before it may reach for memory again.
+        // Whoever had it before may have left it running: it is stopped before it may reach for
+        // memory again.
         card.stop(&*device).map_err(|Unstopped { error, .. }| error)?;
         let mac = card.address()?;
         let phy = card.start_phy()?;
@@ -81,7 +87,18 @@ impl E1000 {
         let told = Mutex::new(card.link()?);
         let tallies = (0..info.max_queues).map(|_| Tally::default()).collect();
         let (card, watched) = (Mutex::new(card), AtomicBool::new(false));
-        let shared = Shared { lifetime, variant, vectors, card, info, options, told, watched, tallies, device };
+        let shared = Shared {
+            lifetime,
+            variant,
+            vectors,
+            card,
+            info,
+            options,
+            told,
+            watched,
+            tallies,
+            device,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 }
@@ -90,7 +107,9 @@ impl E1000 {
 pub(super) fn variant(device: &dyn Device) -> Result<Variant, Error> {
     DRIVER.check(device)?;
     let id = device.config_read(pci::DEVICE_ID, 2) as u16;
-    Variant::of(id).ok_or_else(|| Error::Unsupported(format!("{}: a card {id:04x} is not known to the driver", device.name())))
+    Variant::of(id).ok_or_else(|| {
+        Error::Unsupported(format!("{}: a card {id:04x} is not known to the driver", device.name()))
+    })
 }
 
 fn info(variant: Variant, mac: Mac, max_queues: u16) -> Info {
@@ -162,7 +181,11 @@ impl Nic for E1000 {
         Ok(Counters { rx_missed: card.missed, ..counters })
     }
 
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error> {
         self.shared.lifetime.check()?;
         self.shared.info.check_settings(count, settings)?;
         let queues = CardQueue::open(&self.shared, count, settings)?;

@@ -1,4 +1,5 @@
-//! Packets that ask for something of the card: pieces, checksums, tags, cutting. [82574 7.2, 7.3; 8254x 3.3; 82576 7.2]
+//! Packets that ask for something of the card: pieces, checksums, tags, cutting. [82574 7.2, 7.3;
+//! 8254x 3.3; 82576 7.2]
 
 use std::mem;
 
@@ -11,10 +12,13 @@ use super::context;
 use super::queue::CardQueue;
 use crate::lifetime::lock;
 
-/// Most bytes of a buffer that one descriptor carries: half of the smallest card's share for transmission, so that the next is fetched meanwhile.
+/// Most bytes of a buffer that one descriptor carries: half of the smallest card's share for
+/// transmission, so that the next is fetched meanwhile.
 pub(super) const MAX_BUFFER: u32 = 8192;
-/// No descriptor of a packet that goes this way reaches from one page into the next: pages that follow each other for the card may lie apart behind the IOMMU, and QEMU's models drop a packet without a word if
-/// a descriptor's bytes do. Only the headers of a large send may: a descriptor has all of them. [8254x 3.5.6]
+/// No descriptor of a packet that goes this way reaches from one page into the next: pages that
+/// follow each other for the card may lie apart behind the IOMMU, and QEMU's models drop a packet
+/// without a word if a descriptor's bytes do. Only the headers of a large send may: a descriptor
+/// has all of them. [8254x 3.5.6]
 pub(super) const PAGE: u64 = 4096;
 /// Places of fields in headers. [RFC 791, 8200, 9293]
 const IPV4_LENGTH: u32 = 2;
@@ -22,7 +26,8 @@ const IPV4_CHECKSUM: u32 = 10;
 const IPV6_LENGTH: u32 = 4;
 
 impl CardQueue {
-    /// Sends one packet of these pieces; how many pieces were taken: all, or none if there is no room.
+    /// Sends one packet of these pieces; how many pieces were taken: all, or none if there is no
+    /// room.
     #[cold]
     pub(super) fn send_unusual(&mut self, pieces: &mut [Packet]) -> Result<usize, Refused> {
         if usize::from(self.tx.held) + pieces.len() > self.tx.depth.into() {
@@ -49,7 +54,8 @@ impl CardQueue {
         }
         if let Some(context) = fresh {
             self.tx.push_empty(&context, self.tx.advanced);
-            // Cards keep one context for large sends and one for the rest; neither is relied on across a large send.
+            // Cards keep one context for large sends and one for the rest; neither is relied on
+            // across a large send.
             self.tx.context = meta.segmentation().is_none().then_some(context);
         }
         let count = pieces.len();
@@ -62,7 +68,8 @@ impl CardQueue {
         Ok(count)
     }
 
-    /// One piece, in as many descriptors as it needs, the first of which has `least` bytes or more; its buffer is with the last. Where length and end stand is the same in all forms.
+    /// One piece, in as many descriptors as it needs, the first of which has `least` bytes or more;
+    /// its buffer is with the last. Where length and end stand is the same in all forms.
     fn push_piece(&mut self, piece: &mut Packet, word: u64, mut least: u32, last: bool) {
         let (Some(mut iova), mut left) = (piece.iova(), piece.len) else { return };
         while left > 0 {
@@ -83,7 +90,8 @@ impl CardQueue {
     /// Whether there is still no link, if there was none.
     fn is_linkless(&mut self) -> bool {
         if self.tx.linkless {
-            self.tx.linkless = lock(&self.shared.card).status().is_ok_and(|status| status.link() == 0);
+            self.tx.linkless =
+                lock(&self.shared.card).status().is_ok_and(|status| status.link() == 0);
         }
         self.tx.linkless
     }
@@ -97,7 +105,8 @@ impl CardQueue {
     }
 }
 
-/// How many of `left` bytes at `iova` the next descriptor carries: up to the end of their page, and no fewer than `least`.
+/// How many of `left` bytes at `iova` the next descriptor carries: up to the end of their page, and
+/// no fewer than `least`.
 fn part(iova: u64, left: u32, least: u32) -> u32 {
     left.min(((PAGE - iova % PAGE) as u32).max(least))
 }
@@ -118,8 +127,13 @@ fn asked(meta: &Meta) -> u64 {
 /// Second word of each data descriptor, but for length and end. [82574 7.2; 8254x 3.3.7]
 fn data(meta: &Meta) -> u64 {
     let cut = if meta.segmentation().is_some() { command::SEGMENTATION } else { 0 };
-    let word = Data(0).with_kind(Data::TYPE).with_vlan(meta.vlan().unwrap_or(0).into()).with_command(asked(meta) | cut);
-    word.with_insert_transport((meta.checksum() != Checksum::Unknown).into()).with_insert_ip(makes_ip_checksums(meta)).0
+    let word = Data(0)
+        .with_kind(Data::TYPE)
+        .with_vlan(meta.vlan().unwrap_or(0).into())
+        .with_command(asked(meta) | cut);
+    word.with_insert_transport((meta.checksum() != Checksum::Unknown).into())
+        .with_insert_ip(makes_ip_checksums(meta))
+        .0
 }
 
 /// The same in the advanced form, of a packet of `total` bytes. [82576 7.2.2.3]
@@ -130,16 +144,22 @@ fn advanced_data(meta: &Meta, total: u64) -> u64 {
     };
     let word = advanced::Data(0).with_kind(advanced::Data::TYPE).with_command(asked(meta) | cut);
     let word = word.with_payload(total.saturating_sub(headers.into()));
-    word.with_insert_transport((meta.checksum() != Checksum::Unknown).into()).with_insert_ip(makes_ip_checksums(meta)).0
+    word.with_insert_transport((meta.checksum() != Checksum::Unknown).into())
+        .with_insert_ip(makes_ip_checksums(meta))
+        .0
 }
 
 fn makes_ip_checksums(meta: &Meta) -> u64 {
     meta.segmentation().is_some_and(|cut| cut.kind == Kind::Tcp4).into()
 }
 
-/// Makes the headers of a large send what the card wants: lengths of zero, and a pseudo header without a length, as each frame has its own. [82574 7.3]
+/// Makes the headers of a large send what the card wants: lengths of zero, and a pseudo header
+/// without a length, as each frame has its own. [82574 7.3]
 fn prepare(packet: &mut Packet, meta: &Meta, cut: Segmentation) -> Result<(), Error> {
-    let (network, Checksum::Partial { start, .. }) = (u32::from(meta.network()), meta.checksum()) else { return Ok(()) };
+    let (network, Checksum::Partial { start, .. }) = (u32::from(meta.network()), meta.checksum())
+    else {
+        return Ok(());
+    };
     let (start, ipv4) = (u32::from(start), cut.kind == Kind::Tcp4);
     let addresses = if ipv4 { network + 12..network + 20 } else { network + 8..network + 40 };
     let mut bytes = [0; 32];
@@ -164,21 +184,37 @@ mod tests {
 
     #[test]
     fn no_descriptor_reaches_into_another_page_and_together_they_carry_all() {
-        for (start, len) in [(0x1000, 4096), (0x1040, 2048), (0x1fff, 2), (0x1840, 65_536), (0x1ff0, 16), (0x2000, 1)] {
+        for (start, len) in [
+            (0x1000, 4096),
+            (0x1040, 2048),
+            (0x1fff, 2),
+            (0x1840, 65_536),
+            (0x1ff0, 16),
+            (0x2000, 1),
+        ] {
             let (mut iova, mut left, mut count) = (start, len, 0);
             while left > 0 {
                 let bytes = part(iova, left, 0);
-                assert!(bytes > 0 && iova / PAGE == (iova + u64::from(bytes) - 1) / PAGE, "{iova:#x}+{bytes}");
+                assert!(
+                    bytes > 0 && iova / PAGE == (iova + u64::from(bytes) - 1) / PAGE,
+                    "{iova:#x}+{bytes}"
+                );
                 (iova, left, count) = (iova + u64::from(bytes), left - bytes, count + 1);
             }
-            assert_eq!((iova, count), (start + u64::from(len), parts(start, len, 0)), "{start:#x}+{len}");
+            assert_eq!(
+                (iova, count),
+                (start + u64::from(len), parts(start, len, 0)),
+                "{start:#x}+{len}"
+            );
         }
         assert_eq!(parts(0x1040, 0, 0), 0);
     }
 
     #[test]
     fn the_headers_of_a_large_send_are_in_its_first_descriptor_whatever_page_they_end_in() {
-        for (start, headers, descriptors) in [(0x1fc0, 66, 17), (0x1fff, 54, 17), (0x1040, 66, 17), (0x1f00, 66, 17)] {
+        for (start, headers, descriptors) in
+            [(0x1fc0, 66, 17), (0x1fff, 54, 17), (0x1040, 66, 17), (0x1f00, 66, 17)]
+        {
             let first = part(start, 65_536, headers);
             assert!(first >= headers, "{start:#x}: {first}");
             let rest = start + u64::from(first);

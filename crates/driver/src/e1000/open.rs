@@ -1,7 +1,8 @@
 //! How queues come to be, and end.
 //!
-//! The card reaches a queue's rings and buffers from the start of its directions until a reset, or until the queue is seen to stand. Only then does the
-//! memory go back to the arena; without such a proof it never does.
+//! The card reaches a queue's rings and buffers from the start of its directions until a reset, or
+//! until the queue is seen to stand. Only then does the memory go back to the arena; without such a
+//! proof it never does.
 
 use std::sync::Arc;
 
@@ -29,7 +30,11 @@ const SPARE: u32 = 64;
 
 impl CardQueue {
     /// Opens `count` queues and starts both directions of each.
-    pub(super) fn open(shared: &Arc<Shared>, count: u16, settings: &QueueSettings) -> Result<Vec<Self>, Error> {
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Self>, Error> {
         let mut card = lock(&shared.card);
         shared.lifetime.check()?;
         if let Some(rings) = card.rings.iter().flatten().next() {
@@ -39,7 +44,9 @@ impl CardQueue {
                 false => format!("{name}: its queues are open: drop them first"),
             }));
         }
-        let mut queues = (0..count.into()).map(|index| Self::new(shared, index, settings)).collect::<Result<Vec<_>, _>>()?;
+        let mut queues = (0..count.into())
+            .map(|index| Self::new(shared, index, settings))
+            .collect::<Result<Vec<_>, _>>()?;
         // A function that had to be reset has lost it.
         shared.device.set_bus_master(true)?;
         card.spread = count.into();
@@ -49,7 +56,8 @@ impl CardQueue {
             queue.rx.hashed = card.is_hashing();
             card.rings[queue.index as usize] = Some(queue.rings());
         }
-        let started = queues.iter().try_for_each(|queue| card.start_queue(queue.index, &shared.vectors));
+        let started =
+            queues.iter().try_for_each(|queue| card.start_queue(queue.index, &shared.vectors));
         drop(card);
         if let Err(error) = started {
             queues.clear();
@@ -61,16 +69,28 @@ impl CardQueue {
     /// Queue `index`, of which the card knows nothing.
     fn new(shared: &Arc<Shared>, index: u32, settings: &QueueSettings) -> Result<Self, Error> {
         let (rx, tx) = shared.info.max_depth;
-        let settings = QueueSettings { rx_depth: settings.rx_depth.min(rx), tx_depth: settings.tx_depth.min(tx), ..*settings };
+        let settings = QueueSettings {
+            rx_depth: settings.rx_depth.min(rx),
+            tx_depth: settings.tx_depth.min(tx),
+            ..*settings
+        };
         let buffer_bytes = buffer_bytes(&settings)?;
         let arena = shared.device.dma().arena();
         let memory = |size: u32, tag| -> Result<_, Error> {
             Ok(arena.alloc((size * DESCRIPTOR_BYTES) as usize, RING_ALIGN.max(4096))?.tagged(tag))
         };
         let family = shared.variant.family;
-        let (receive, transmit) = (ring_size(settings.rx_depth.into()), ring_size(2 * u32::from(settings.tx_depth) + SPARE));
-        let mut receive = DescriptorRing::new(memory(receive, "e1000 receive ring")?, receive, family.received_bit())?;
-        let mut transmit = DescriptorRing::new(memory(transmit, "e1000 transmit ring")?, transmit, SENT_BIT)?;
+        let (receive, transmit) = (
+            ring_size(settings.rx_depth.into()),
+            ring_size(2 * u32::from(settings.tx_depth) + SPARE),
+        );
+        let mut receive = DescriptorRing::new(
+            memory(receive, "e1000 receive ring")?,
+            receive,
+            family.received_bit(),
+        )?;
+        let mut transmit =
+            DescriptorRing::new(memory(transmit, "e1000 transmit ring")?, transmit, SENT_BIT)?;
         receive.reset();
         transmit.reset();
         let rx = Receiver::new(receive, family, settings.rx_depth, buffer_bytes);
@@ -78,7 +98,8 @@ impl CardQueue {
         Self::of(shared, index, settings, (rx, tx))
     }
 
-    /// Queue `index` with these directions. The card does not know it, and is told nothing when it is dropped, before its generation is the card's.
+    /// Queue `index` with these directions. The card does not know it, and is told nothing when it
+    /// is dropped, before its generation is the card's.
     pub(super) fn of(
         shared: &Arc<Shared>,
         index: u32,
@@ -124,14 +145,18 @@ impl CardQueue {
 
 /// What chooses the throttle of queue `index`: of queues that share one, the first does.
 pub(super) fn adaptive(shared: &Shared, index: u32) -> Option<Adaptive> {
-    (shared.options.throttle == Throttle::Adaptive && index < shared.vectors.throttles()).then(Adaptive::default)
+    (shared.options.throttle == Throttle::Adaptive && index < shared.vectors.throttles())
+        .then(Adaptive::default)
 }
 
 /// Bytes that the card takes a buffer to be.
 pub(super) fn buffer_bytes(settings: &QueueSettings) -> Result<u32, Error> {
     let fits = BUFFERS.into_iter().find(|bytes| *bytes <= settings.rx_room);
     fits.ok_or_else(|| {
-        Error::Invalid(format!("buffers of {} bytes: the card's smallest are of {}", settings.rx_room, BUFFERS[6]))
+        Error::Invalid(format!(
+            "buffers of {} bytes: the card's smallest are of {}",
+            settings.rx_room, BUFFERS[6]
+        ))
     })
 }
 
@@ -167,7 +192,11 @@ impl CardQueue {
             return false;
         }
         let stopped = card.stop_queue(self.index, &self.shared.vectors);
-        stopped.inspect_err(|error| tracing::warn!("{}: {error}; resetting the card", self.shared.device.name())).is_ok()
+        stopped
+            .inspect_err(|error| {
+                tracing::warn!("{}: {error}; resetting the card", self.shared.device.name())
+            })
+            .is_ok()
     }
 
     /// Stops it by a reset of the card; others start anew.
@@ -195,7 +224,10 @@ impl CardQueue {
 
     /// Gives all memory that the card may know of up for good.
     fn abandon(&mut self) {
-        tracing::error!("{}: the memory of its queue is given up: the card may still write to it", self.shared.device.name());
+        tracing::error!(
+            "{}: the memory of its queue is given up: the card may still write to it",
+            self.shared.device.name()
+        );
         self.rx.ring.abandon();
         self.tx.ring.abandon();
         let packets = self.rx.slots.iter_mut().chain(&mut self.tx.slots).map(std::mem::take);

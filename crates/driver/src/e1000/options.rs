@@ -25,6 +25,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { interrupts: Interrupts::Auto, poll: DEFAULT_POLL, throttle: Throttle::Off, hang: Duration::from_secs(2) }
+        Self {
+            interrupts: Interrupts::Auto,
+            poll: DEFAULT_POLL,
+            throttle: Throttle::Off,
+            hang: Duration::from_secs(2),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The queue: the way of packets to the card and back.
 //!
-//! Providing writes a descriptor for each buffer and one tail for the batch; returning looks at descriptors that the card has written back. What is out
-//! of the ordinary, pieces, offloads, errors, walks `offload.rs` and `receive.rs`.
+//! Providing writes a descriptor for each buffer and one tail for the batch; returning looks at
+//! descriptors that the card has written back. What is out of the ordinary, pieces, offloads,
+//! errors, walks `offload.rs` and `receive.rs`.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,10 +21,12 @@ use super::transmitter::Transmitter;
 use crate::lifetime::lock;
 use crate::throttle::Adaptive;
 
-/// Buffers of one doorbell, where the card is in no need of them: as many as the kernel's drivers of these cards wait for.
+/// Buffers of one doorbell, where the card is in no need of them: as many as the kernel's drivers
+/// of these cards wait for.
 const PROVIDED: u32 = 16;
 
-/// A queue of a card. Its end is in `open.rs`, its misfortunes in `recovery.rs`, its change of hands in `resume.rs`.
+/// A queue of a card. Its end is in `open.rs`, its misfortunes in `recovery.rs`, its change of
+/// hands in `resume.rs`.
 pub(super) struct CardQueue {
     pub(super) bar: Bar,
     /// Its number.
@@ -70,7 +73,8 @@ impl CardQueue {
         self.shared.lifetime.generation() != self.generation
     }
 
-    /// Takes what comes back one by one: among descriptors without a buffer, pieces of packets, and places that are not empty.
+    /// Takes what comes back one by one: among descriptors without a buffer, pieces of packets, and
+    /// places that are not empty.
     #[cold]
     fn return_rare(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
         let mut count = 0;
@@ -134,7 +138,8 @@ impl Queue for CardQueue {
                 break;
             }
         }
-        // Half of the buffers are enough for a card that has them: the next ones wait until the doorbell is worth it.
+        // Half of the buffers are enough for a card that has them: the next ones wait until the
+        // doorbell is worth it.
         if let Some(tail) = self.rx.ring.publish_batch(PROVIDED, u32::from(self.rx.depth) / 2) {
             self.bar.write32(self.receive_tail, tail);
         }
@@ -154,7 +159,8 @@ impl Queue for CardQueue {
             let length = word.length();
             // One comparison for both ends.
             let is_possible = length.wrapping_sub(SHORTEST.into()) <= span;
-            if word.status() & UNUSUAL != status::END || !is_possible || !place.take_buffer(packet) {
+            if word.status() & UNUSUAL != status::END || !is_possible || !place.take_buffer(packet)
+            {
                 return false;
             }
             bytes += length;
@@ -165,14 +171,21 @@ impl Queue for CardQueue {
         self.counters.rx_packets += count as u64;
         self.counters.rx_bytes += bytes;
         if count == 0 {
-            return if self.rx.ring.ready() || self.is_stale() { self.return_unusual(batch) } else { Ok(0) };
+            return if self.rx.ring.ready() || self.is_stale() {
+                self.return_unusual(batch)
+            } else {
+                Ok(0)
+            };
         }
         if self.rx.hashed {
             self.rx.tell_hashes(first, &mut batch[..count]);
         }
         if let Some(tally) = self.shared.tallies.get(self.index as usize) {
             let (before, counters) = (&self.before, &self.counters);
-            tally.set_received(before.rx_packets + counters.rx_packets, before.rx_bytes + counters.rx_bytes);
+            tally.set_received(
+                before.rx_packets + counters.rx_packets,
+                before.rx_bytes + counters.rx_bytes,
+            );
         }
         Ok(count)
     }
@@ -183,7 +196,11 @@ impl Queue for CardQueue {
         let longest = MAX_BUFFER.min(self.limits.max_frame());
         loop {
             // Without a link, a packet is lost without the card.
-            let sent = if self.tx.linkless { 0 } else { self.tx.send_plain(&mut batch[provided.count..], &self.limits, longest) };
+            let sent = if self.tx.linkless {
+                0
+            } else {
+                self.tx.send_plain(&mut batch[provided.count..], &self.limits, longest)
+            };
             provided.count += sent;
             let rest = &mut batch[provided.count..];
             if rest.is_empty() || self.tx.is_full() {
@@ -197,7 +214,9 @@ impl Queue for CardQueue {
             let sent = match self.limits.check(rest) {
                 Ok(pieces) => match self.send_unusual(&mut rest[..pieces]) {
                     Ok(sent) => sent,
-                    Err(refused) => return self.sent(Provided { refused: Some(refused), ..provided }),
+                    Err(refused) => {
+                        return self.sent(Provided { refused: Some(refused), ..provided });
+                    }
                 },
                 Err(refused) => return self.sent(Provided { refused: Some(refused), ..provided }),
             };
@@ -234,7 +253,10 @@ impl Queue for CardQueue {
         }
         if let Some(tally) = self.shared.tallies.get(self.index as usize) {
             let (before, counters) = (&self.before, &self.counters);
-            tally.set_sent(before.tx_packets + counters.tx_packets, before.tx_bytes + counters.tx_bytes);
+            tally.set_sent(
+                before.tx_packets + counters.tx_packets,
+                before.tx_bytes + counters.tx_bytes,
+            );
         }
         Ok(count)
     }

@@ -9,7 +9,8 @@ use ring3_spec::e1000::receive::{Extended, error, status};
 use super::queue::CardQueue;
 use super::receiver::{SHORTEST, checksum, written_back};
 
-/// Errors of the wire, with which nothing of a packet can be believed. A wrong checksum is left to the packet's user.
+/// Errors of the wire, with which nothing of a packet can be believed. A wrong checksum is left to
+/// the packet's user.
 const DAMAGED: u64 = error::FCS | error::WIRE;
 
 impl CardQueue {
@@ -57,16 +58,21 @@ impl CardQueue {
         packet.meta = Meta::default().with_more(true);
         self.rx.parts.push(packet);
         let total: u64 = self.rx.parts.iter().map(|part| u64::from(part.len)).sum();
-        // Only the last buffer of a packet can be short, and no packet is longer than the card was told.
-        let is_possible = if ends { length <= self.rx.buffer_bytes } else { length == self.rx.buffer_bytes };
-        if !is_possible || total > self.limits.max_frame().into() || ends && total < SHORTEST.into() {
+        // Only the last buffer of a packet can be short, and no packet is longer than the card was
+        // told.
+        let is_possible =
+            if ends { length <= self.rx.buffer_bytes } else { length == self.rx.buffer_bytes };
+        if !is_possible || total > self.limits.max_frame().into() || ends && total < SHORTEST.into()
+        {
             let parts = self.give_up_parts();
             // A frame may be longer than the MTU: others decide what they send.
             if is_possible && total >= SHORTEST.into() {
                 self.rx.skipping = !ends;
                 return Ok(());
             }
-            return Err(Error::Protocol(format!("a received packet of {total} bytes in {parts} buffers cannot be")));
+            return Err(Error::Protocol(format!(
+                "a received packet of {total} bytes in {parts} buffers cannot be"
+            )));
         }
         if !ends {
             return Ok(());
@@ -87,8 +93,10 @@ impl CardQueue {
             last.meta.set_more(false);
         }
         if let Some(first) = self.rx.parts.first_mut() {
-            first.meta = first.meta.with_checksum(if good { checksum(what) } else { Default::default() });
-            first.meta = first.meta.with_vlan((what & status::VLAN != 0).then(|| word.vlan() as u16));
+            first.meta =
+                first.meta.with_checksum(if good { checksum(what) } else { Default::default() });
+            first.meta =
+                first.meta.with_vlan((what & status::VLAN != 0).then(|| word.vlan() as u16));
             first.meta = first.meta.with_hash(hash);
         }
         self.rx.whole.extend(self.rx.parts.drain(..));

@@ -13,8 +13,10 @@ use super::variant::Family;
 /// Descriptors that the card fills; the second word says what has come.
 pub(super) type ReceiveRing = DescriptorRing<DmaBuffer, 2, 1>;
 
-/// Bits of a written-back descriptor that are not those of a plain packet in one buffer: errors, a tag, or more buffers.
-pub(super) const UNUSUAL: u64 = error::FCS | error::TRANSPORT | error::IP | error::WIRE | status::VLAN | status::END;
+/// Bits of a written-back descriptor that are not those of a plain packet in one buffer: errors, a
+/// tag, or more buffers.
+pub(super) const UNUSUAL: u64 =
+    error::FCS | error::TRANSPORT | error::IP | error::WIRE | status::VLAN | status::END;
 /// Shortest packet that can have been received.
 pub(super) const SHORTEST: u32 = 14;
 
@@ -42,14 +44,25 @@ impl Receiver {
     pub(super) fn new(ring: ReceiveRing, family: Family, depth: u16, buffer_bytes: u32) -> Self {
         let slots = (0..ring.size()).map(|_| Packet::default()).collect();
         let (legacy, parts, whole) = (family == Family::I8254x, Vec::new(), VecDeque::new());
-        Self { ring, slots, depth, buffer_bytes, legacy, hashed: false, parts, skipping: false, whole }
+        Self {
+            ring,
+            slots,
+            depth,
+            buffer_bytes,
+            legacy,
+            hashed: false,
+            parts,
+            skipping: false,
+            whole,
+        }
     }
 
     pub(super) fn held(&self) -> usize {
         self.ring.held() as usize + self.parts.len() + self.whole.len()
     }
 
-    /// The hash of the packet whose descriptor was the one in `slot`, if it has one. A descriptor stays as the card has written it until the next buffer is provided.
+    /// The hash of the packet whose descriptor was the one in `slot`, if it has one. A descriptor
+    /// stays as the card has written it until the next buffer is provided.
     pub(super) fn hash(&self, slot: u32) -> Option<u32> {
         let flow = Flow(self.ring.words().load(slot as usize * 2));
         (self.hashed && flow.hashed() != 0).then(|| flow.hash() as u32)
@@ -75,7 +88,8 @@ impl Receiver {
     }
 }
 
-/// What a descriptor says, in the form that most cards have. [82574 7.1.3, 7.1.4; 8254x 3.2.3; 82576 7.1.5]
+/// What a descriptor says, in the form that most cards have. [82574 7.1.3, 7.1.4; 8254x 3.2.3;
+/// 82576 7.1.5]
 #[inline]
 pub(super) fn written_back(legacy: bool, word: u64) -> Extended {
     if !legacy {
@@ -88,7 +102,11 @@ pub(super) fn written_back(legacy: bool, word: u64) -> Extended {
 /// What the card has found of the checksums.
 #[inline]
 pub(super) fn checksum(status: u64) -> Checksum {
-    if status & (status::TCP | status::UNCHECKED) == status::TCP { Checksum::Valid } else { Checksum::Unknown }
+    if status & (status::TCP | status::UNCHECKED) == status::TCP {
+        Checksum::Valid
+    } else {
+        Checksum::Unknown
+    }
 }
 
 #[cfg(test)]
@@ -99,7 +117,8 @@ mod tests {
     #[test]
     fn a_legacy_descriptor_says_the_same_as_an_extended_one() {
         let said = status::DONE | status::END | status::TCP | status::VLAN;
-        let legacy = Legacy(0).with_length(0x1234).with_vlan(0x2064).with_status(said).with_checksum(0xffff);
+        let legacy =
+            Legacy(0).with_length(0x1234).with_vlan(0x2064).with_status(said).with_checksum(0xffff);
         let word = written_back(true, legacy.with_errors((error::TRANSPORT | error::WIRE) >> 24).0);
         assert_eq!(word.status(), said | error::TRANSPORT | error::WIRE);
         assert_eq!((word.length(), word.vlan()), (0x1234, 0x2064));

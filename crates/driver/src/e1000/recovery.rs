@@ -24,12 +24,14 @@ pub(super) struct Watch {
     next: Option<Instant>,
     /// The oldest descriptor to be sent, and since when it is that.
     sending: Option<(u32, Instant)>,
-    /// The oldest descriptor of reception, which the card has left behind without a word, and since when.
+    /// The oldest descriptor of reception, which the card has left behind without a word, and since
+    /// when.
     receiving: Option<(u32, Instant)>,
 }
 
 impl CardQueue {
-    /// Looks whether the card is well, if it is time for that, and mends what is not; when to look next.
+    /// Looks whether the card is well, if it is time for that, and mends what is not; when to look
+    /// next.
     pub(super) fn look(&mut self, now: Instant) -> Result<Instant, Error> {
         self.check()?;
         if self.is_stale() {
@@ -76,7 +78,8 @@ impl CardQueue {
         Ok(())
     }
 
-    /// Resets the card and starts it again, unless another queue has done so. Buffers for reception go to it anew, what was to be sent comes back.
+    /// Resets the card and starts it again, unless another queue has done so. Buffers for reception
+    /// go to it anew, what was to be sent comes back.
     #[cold]
     fn recover(&mut self, why: &str) -> Result<(), Error> {
         let shared = self.shared.clone();
@@ -128,7 +131,9 @@ impl CardQueue {
     /// Fails if the card was given up, or the queue was detached.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self.generation {
-            DETACHED => Err(Error::Fatal("the queue was detached: resume it, and use that one".into())),
+            DETACHED => {
+                Err(Error::Fatal("the queue was detached: resume it, and use that one".into()))
+            }
             _ => self.shared.lifetime.check(),
         }
     }
@@ -170,7 +175,12 @@ impl CardQueue {
 }
 
 /// Whether `what` has been the same for `limit`, by what is remembered of it.
-fn stands(remembered: &mut Option<(u32, Instant)>, what: Option<u32>, now: Instant, limit: Duration) -> bool {
+fn stands(
+    remembered: &mut Option<(u32, Instant)>,
+    what: Option<u32>,
+    now: Instant,
+    limit: Duration,
+) -> bool {
     let since = match (*remembered, what) {
         (Some((before, since)), Some(what)) if before == what => since,
         _ => now,
@@ -187,7 +197,9 @@ mod tests {
     fn what_changes_or_is_nothing_does_not_stand() {
         let (start, limit) = (Instant::now(), Duration::from_secs(1));
         let mut remembered = None;
-        let mut at = |what, seconds| stands(&mut remembered, what, start + Duration::from_millis(seconds), limit);
+        let mut at = |what, seconds| {
+            stands(&mut remembered, what, start + Duration::from_millis(seconds), limit)
+        };
         assert!(!at(Some(1), 0) && !at(Some(1), 900) && at(Some(1), 1000));
         assert!(!at(Some(2), 2000) && !at(None, 3500) && !at(Some(2), 4000));
     }

@@ -1,8 +1,9 @@
 //! Cards and queues that are left to another process while they run, and taken up there.
 //!
-//! Neither side of it writes a register but EERD, by which the card's address is read: the card does not notice. What it receives and sends meanwhile lies in the rings and is found by the
-//! first look. Under the card's lock nobody resets it. If it is reset before a queue is resumed, its generation says so, and the queue starts anew as
-//! every one does.
+//! Neither side of it writes a register but EERD, by which the card's address is read: the card
+//! does not notice. What it receives and sends meanwhile lies in the rings and is found by the
+//! first look. Under the card's lock nobody resets it. If it is reset before a queue is resumed,
+//! its generation says so, and the queue starts anew as every one does.
 
 use std::mem;
 use std::sync::Arc;
@@ -44,7 +45,11 @@ impl CardQueue {
         self.tx.ring.words_mut().leave();
         let (rx, tx) = (&mut self.rx, &mut self.tx);
         rx.slots.iter_mut().chain(&mut tx.slots).map(mem::take).for_each(Packet::leave);
-        rx.parts.drain(..).chain(rx.whole.drain(..)).chain(tx.back.drain(..)).for_each(Packet::leave);
+        rx.parts
+            .drain(..)
+            .chain(rx.whole.drain(..))
+            .chain(tx.back.drain(..))
+            .for_each(Packet::leave);
         // It takes nothing, and has nothing.
         (rx.depth, tx.depth, tx.held, tx.empty, tx.pieces) = (0, 0, 0, 0, 0);
         while rx.ring.withdraw().is_some() || tx.ring.withdraw().is_some() {}
@@ -54,7 +59,9 @@ impl CardQueue {
 
     fn state(&self) -> Result<SavedQueue, Error> {
         let (rx, tx) = (&self.rx, &self.tx);
-        let all = |packets: &mut dyn Iterator<Item = &Packet>| packets.map(Packet::save).collect::<Result<Vec<SavedPacket>, _>>();
+        let all = |packets: &mut dyn Iterator<Item = &Packet>| {
+            packets.map(Packet::save).collect::<Result<Vec<SavedPacket>, _>>()
+        };
         Ok(SavedQueue {
             mac: self.shared.info.mac,
             index: self.index,
@@ -76,7 +83,10 @@ impl CardQueue {
 
     /// The queues that were detached as `saved`.
     pub(super) fn resume(shared: &Arc<Shared>, saved: &[Saved]) -> Result<Vec<Self>, Error> {
-        let states = saved.iter().map(|saved| saved.read(QUEUE.0, QUEUE.1)).collect::<Result<Vec<SavedQueue>, _>>()?;
+        let states = saved
+            .iter()
+            .map(|saved| saved.read(QUEUE.0, QUEUE.1))
+            .collect::<Result<Vec<SavedQueue>, _>>()?;
         let mut card = lock(&shared.card);
         shared.lifetime.check()?;
         let mut claims = Claims::new(shared.device.dma().arena());
@@ -95,20 +105,34 @@ impl CardQueue {
     }
 
     /// The queue that was saved as `state`. It is input.
-    fn claim(shared: &Arc<Shared>, card: &Card, state: &SavedQueue, claims: &mut Claims) -> Result<Self, Error> {
+    fn claim(
+        shared: &Arc<Shared>,
+        card: &Card,
+        state: &SavedQueue,
+        claims: &mut Claims,
+    ) -> Result<Self, Error> {
         let name = shared.device.name();
         let invalid = |what: &str| Error::Invalid(format!("{name}: {what}: open the card anew"));
-        let rings = card.rings.get(state.index as usize).copied().flatten().filter(|rings| rings.detached);
+        let rings =
+            card.rings.get(state.index as usize).copied().flatten().filter(|rings| rings.detached);
         let Some(rings) = rings.filter(|_| state.mac == shared.info.mac) else {
-            return Err(invalid("the saved queue is none of its detached ones, or is resumed already"));
+            return Err(invalid(
+                "the saved queue is none of its detached ones, or is resumed already",
+            ));
         };
         let (rx_depth, tx_depth) = shared.info.max_depth;
         let settings = state.settings;
         shared.info.check_settings(1, &settings)?;
-        if settings.rx_depth > rx_depth || settings.tx_depth > tx_depth || state.generation >= DETACHED {
+        if settings.rx_depth > rx_depth
+            || settings.tx_depth > tx_depth
+            || state.generation >= DETACHED
+        {
             return Err(invalid("the saved queue is larger than its queues are"));
         }
-        let (rx, tx) = (Self::claim_receiver(shared, state, claims)?, Self::claim_transmitter(shared, state, claims)?);
+        let (rx, tx) = (
+            Self::claim_receiver(shared, state, claims)?,
+            Self::claim_transmitter(shared, state, claims)?,
+        );
         // Without a buffer its slot would have nothing to return.
         let complete = rx.ring.held_slots().all(|slot| rx.slots[slot as usize].buffer.is_some());
         if !complete || rx.held() > settings.rx_depth.into() || tx.held > settings.tx_depth {
@@ -120,24 +144,35 @@ impl CardQueue {
         queue.wake_on_tx = state.wake_on_tx;
         queue.adaptive = queue.adaptive.as_ref().map(|_| Adaptive::of_unknown());
         if !fits || !rings.is_same(&queue.rings()) {
-            return Err(invalid("the saved queue has other rings than the card, or smaller buffers"));
+            return Err(invalid(
+                "the saved queue has other rings than the card, or smaller buffers",
+            ));
         }
         (queue.counters, queue.before) = (state.counters, state.before);
         queue.rx.hashed = card.is_hashing();
         Ok(queue)
     }
 
-    fn claim_receiver(shared: &Shared, state: &SavedQueue, claims: &mut Claims) -> Result<Receiver, Error> {
+    fn claim_receiver(
+        shared: &Shared,
+        state: &SavedQueue,
+        claims: &mut Claims,
+    ) -> Result<Receiver, Error> {
         let family = shared.variant.family;
         let (ring, slots) = state.receive.claim(claims, family.received_bit(), SILENT)?;
-        let mut rx = Receiver::new(ring, family, state.settings.rx_depth, buffer_bytes(&state.settings)?);
+        let mut rx =
+            Receiver::new(ring, family, state.settings.rx_depth, buffer_bytes(&state.settings)?);
         (rx.slots, rx.skipping) = (slots, state.skipping);
         rx.parts = claim_all(&state.parts, claims)?;
         rx.whole = claim_all(&state.whole, claims)?.into();
         Ok(rx)
     }
 
-    fn claim_transmitter(shared: &Shared, state: &SavedQueue, claims: &mut Claims) -> Result<Transmitter, Error> {
+    fn claim_transmitter(
+        shared: &Shared,
+        state: &SavedQueue,
+        claims: &mut Claims,
+    ) -> Result<Transmitter, Error> {
         let (ring, slots) = state.transmit.claim(claims, SENT_BIT, SILENT)?;
         let mut tx = Transmitter::new(ring, shared.variant.family, state.settings.tx_depth);
         tx.slots = slots;
@@ -145,7 +180,9 @@ impl CardQueue {
         // Never more than the descriptors of a ring.
         tx.held = (state.transmit.held.len() + state.back.len()).try_into().unwrap_or(u16::MAX);
         tx.empty = tx.ring.held().saturating_sub(state.transmit.held.len() as u32);
-        tx.pieces = tx.slots.iter().filter(|packet| packet.buffer.is_some() && packet.meta.more()).count() as u32;
+        tx.pieces =
+            tx.slots.iter().filter(|packet| packet.buffer.is_some() && packet.meta.more()).count()
+                as u32;
         (tx.context, tx.linkless) = (state.context, state.linkless);
         Ok(tx)
     }
@@ -153,18 +190,30 @@ impl CardQueue {
 
 impl Rings {
     fn is_same(&self, other: &Self) -> bool {
-        let of = |rings: &Self| (rings.receive, rings.transmit, rings.buffer_bytes, rings.max_frame, rings.wake_on_tx);
+        let of = |rings: &Self| {
+            (rings.receive, rings.transmit, rings.buffer_bytes, rings.max_frame, rings.wake_on_tx)
+        };
         of(self) == of(other)
     }
 
     fn of_saved(saved: &SavedRings) -> Self {
-        let SavedRings { index: _, receive, transmit, buffer_bytes, max_frame, wake_on_tx } = *saved;
-        Self { receive, transmit, buffer_bytes, max_frame, wake_on_tx, started: true, detached: true }
+        let SavedRings { index: _, receive, transmit, buffer_bytes, max_frame, wake_on_tx } =
+            *saved;
+        Self {
+            receive,
+            transmit,
+            buffer_bytes,
+            max_frame,
+            wake_on_tx,
+            started: true,
+            detached: true,
+        }
     }
 }
 
 impl E1000 {
-    /// Leaves the card, as it runs, to [`resume`](Self::resume). Its queues were detached or dropped before.
+    /// Leaves the card, as it runs, to [`resume`](Self::resume). Its queues were detached or
+    /// dropped before.
     pub fn detach(&self) -> Result<Saved, Error> {
         let shared = &*self.shared;
         let mut card = lock(&shared.card);
@@ -172,7 +221,9 @@ impl E1000 {
         let open = card.rings.iter().flatten().any(|rings| !rings.detached);
         if open {
             let name = shared.device.name();
-            return Err(Error::Busy(format!("{name}: a queue is open: detach it or drop it, then detach the card")));
+            return Err(Error::Busy(format!(
+                "{name}: a queue is open: detach it or drop it, then detach the card"
+            )));
         }
         card.count_missed();
         let queues = (0..).zip(&card.rings).filter_map(|(index, rings)| {
@@ -196,24 +247,36 @@ impl E1000 {
         Ok(saved)
     }
 
-    /// Goes on with the card that was detached as `saved`, and which has run since. It polls as long before it sleeps as `poll` says, or as before.
-    /// Its NVM is read and nothing else is told to it. One that was reset meanwhile is found like any that is reset behind its driver's back.
+    /// Goes on with the card that was detached as `saved`, and which has run since. It polls as
+    /// long before it sleeps as `poll` says, or as before. Its NVM is read and nothing else is told
+    /// to it. One that was reset meanwhile is found like any that is reset behind its driver's
+    /// back.
     ///
     /// What was saved is input: [`Error::Invalid`] if it cannot be of this card.
-    pub fn resume(device: Arc<dyn Device>, poll: Option<Duration>, saved: &Saved) -> Result<Self, Error> {
+    pub fn resume(
+        device: Arc<dyn Device>,
+        poll: Option<Duration>,
+        saved: &Saved,
+    ) -> Result<Self, Error> {
         let variant = variant(&*device)?;
         let state: SavedCard = saved.read(CARD.0, CARD.1)?;
         let mut card = Card::new(&*device, variant)?;
-        let invalid = |what: &str| Error::Invalid(format!("{}: {what}: open the card anew", device.name()));
+        let invalid =
+            |what: &str| Error::Invalid(format!("{}: {what}: open the card anew", device.name()));
         if state.model != variant.model || card.address()? != state.mac {
             return Err(invalid("the saved state is of another card"));
         }
         for saved in &state.queues {
             let place = card.rings.get_mut(saved.index as usize).filter(|place| place.is_none());
-            let place = place.ok_or_else(|| invalid("the saved state has a queue twice or in vain"))?;
+            let place =
+                place.ok_or_else(|| invalid("the saved state has a queue twice or in vain"))?;
             *place = Some(Rings::of_saved(saved));
         }
-        let runs = card.rings.iter().zip(0..).all(|(rings, index)| rings.is_none_or(|rings| card.has(index, &rings)));
+        let runs = card
+            .rings
+            .iter()
+            .zip(0..)
+            .all(|(rings, index)| rings.is_none_or(|rings| card.has(index, &rings)));
         if !runs {
             return Err(invalid("the card runs with other rings than the saved ones"));
         }
@@ -221,11 +284,19 @@ impl E1000 {
         let options = super::Options { poll: poll.unwrap_or(state.options.poll), ..state.options };
         let vectors = Vectors::enable(&*device, card.registers().bar(), variant, &options)?;
         if vectors.count() != state.vectors {
-            return Err(invalid(&format!("it has {} interrupts, and had {}", vectors.count(), state.vectors)));
+            return Err(invalid(&format!(
+                "it has {} interrupts, and had {}",
+                vectors.count(),
+                state.vectors
+            )));
         }
         let lifetime = Lifetime::resume(device.name(), state.generation)?;
         let nic = Self::with(device, variant, state.mac, (lifetime, card, vectors, options))?;
-        nic.shared.tallies.iter().zip(&state.tallies).for_each(|(tally, counters)| tally.set(counters));
+        nic.shared
+            .tallies
+            .iter()
+            .zip(&state.tallies)
+            .for_each(|(tally, counters)| tally.set(counters));
         Ok(nic)
     }
 }
@@ -237,6 +308,7 @@ impl Card {
         let same = |(base, bytes), (saved, size): (u64, u32)| {
             bytes == 0 || (base, bytes) == (saved, size.saturating_mul(DESCRIPTOR_BYTES))
         };
-        same((receive, receive_bytes), rings.receive) && same((transmit, transmit_bytes), rings.transmit)
+        same((receive, receive_bytes), rings.receive)
+            && same((transmit, transmit_bytes), rings.transmit)
     }
 }

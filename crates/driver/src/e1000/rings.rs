@@ -1,4 +1,5 @@
-//! Queues by their registers: where their rings are, and how they start and stop. [82574 4.6.5, 4.6.6; 8254x 14.4, 14.5; 82576 4.5.9, 4.5.10]
+//! Queues by their registers: where their rings are, and how they start and stop. [82574 4.6.5,
+//! 4.6.6; 8254x 14.4, 14.5; 82576 4.5.9, 4.5.10]
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use super::card::Card;
 use super::interrupts::Vectors;
 use super::variant::Family;
 
-/// The key of the hash by which frames are spread. With it both directions of a flow have the same hash.
+/// The key of the hash by which frames are spread. With it both directions of a flow have the same
+/// hash.
 const KEY: u32 = 0x5a6d_5a6d;
 
 /// Where a queue's rings are, and how frames are stored.
@@ -42,12 +44,14 @@ impl Rings {
 impl Family {
     /// Offset of the receive tail of queue `index`.
     pub(super) fn receive_tail(self, index: u32) -> u64 {
-        if self == Self::I82576 { advanced::receive_tail(index) } else { receive::tail(index) }.offset()
+        if self == Self::I82576 { advanced::receive_tail(index) } else { receive::tail(index) }
+            .offset()
     }
 
     /// Offset of the transmit tail of queue `index`.
     pub(super) fn transmit_tail(self, index: u32) -> u64 {
-        if self == Self::I82576 { advanced::transmit_tail(index) } else { transmit::tail(index) }.offset()
+        if self == Self::I82576 { advanced::transmit_tail(index) } else { transmit::tail(index) }
+            .offset()
     }
 }
 
@@ -59,29 +63,51 @@ impl Card {
 
     /// The receive descriptor of queue `index` that the card fills next.
     pub(super) fn receive_head(&self, index: u32) -> u32 {
-        let head = if self.family == Family::I82576 { advanced::receive_head(index) } else { receive::head(index) };
+        let head = if self.family == Family::I82576 {
+            advanced::receive_head(index)
+        } else {
+            receive::head(index)
+        };
         self.registers().read(head)
     }
 
-    /// Device addresses and bytes of the rings of queue `index`: of the receive ring, of the transmit ring.
+    /// Device addresses and bytes of the rings of queue `index`: of the receive ring, of the
+    /// transmit ring.
     pub(super) fn ring_registers(&self, index: u32) -> ((u64, u32), (u64, u32)) {
         let read = |low, high, bytes| {
             let registers = self.registers();
-            (u64::from(registers.read::<u32, _>(high)) << 32 | u64::from(registers.read::<u32, _>(low)), registers.read(bytes))
+            (
+                u64::from(registers.read::<u32, _>(high)) << 32
+                    | u64::from(registers.read::<u32, _>(low)),
+                registers.read(bytes),
+            )
         };
         if self.family == Family::I82576 {
             return (
-                read(advanced::receive_low(index), advanced::receive_high(index), advanced::receive_bytes(index)),
-                read(advanced::transmit_low(index), advanced::transmit_high(index), advanced::transmit_bytes(index)),
+                read(
+                    advanced::receive_low(index),
+                    advanced::receive_high(index),
+                    advanced::receive_bytes(index),
+                ),
+                read(
+                    advanced::transmit_low(index),
+                    advanced::transmit_high(index),
+                    advanced::transmit_bytes(index),
+                ),
             );
         }
         (
             read(receive::ring_low(index), receive::ring_high(index), receive::ring_bytes(index)),
-            read(transmit::ring_low(index), transmit::ring_high(index), transmit::ring_bytes(index)),
+            read(
+                transmit::ring_low(index),
+                transmit::ring_high(index),
+                transmit::ring_bytes(index),
+            ),
         )
     }
 
-    /// Starts both directions of queue `index`, with empty rings. What comes from now on is received.
+    /// Starts both directions of queue `index`, with empty rings. What comes from now on is
+    /// received.
     pub(super) fn start_queue(&mut self, index: u32, vectors: &Vectors) -> Result<(), Error> {
         let Some(Some(rings)) = self.rings.get_mut(index as usize) else { return Ok(()) };
         rings.started = true;
@@ -97,7 +123,8 @@ impl Card {
         self.registers().read_alive(ring3_spec::e1000::general::STATUS).map(drop)
     }
 
-    /// Stops queue `index` of an 82576; others lose nothing by it, nor does the link. When this succeeds, the card knows nothing of its memory. [82576 4.5.9]
+    /// Stops queue `index` of an 82576; others lose nothing by it, nor does the link. When this
+    /// succeeds, the card knows nothing of its memory. [82576 4.5.9]
     pub(super) fn stop_queue(&mut self, index: u32, vectors: &Vectors) -> Result<(), Error> {
         vectors.close_queue(self.registers(), index);
         if self.rings.iter().flatten().count() == 1 {
@@ -110,13 +137,15 @@ impl Card {
 
     /// Has queue `index` of an 82576 run or stand, and waits until it does.
     fn enable(&self, index: u32, enable: bool) -> Result<(), Error> {
-        let (receive, transmit) = (advanced::receive_control(index), advanced::transmit_control(index));
+        let (receive, transmit) =
+            (advanced::receive_control(index), advanced::transmit_control(index));
         let control = QueueControl(0).with_enable(enable.into());
         self.registers().write(receive, control);
         self.registers().write(transmit, control);
         let deadline = Deadline::after(Duration::from_millis(advanced::QUEUE_MILLIS));
         poll_until(deadline, "a queue to start or stop (RXDCTL.ENABLE, TXDCTL.ENABLE)", || {
-            let both = [self.registers().read_alive(receive)?, self.registers().read_alive(transmit)?];
+            let both =
+                [self.registers().read_alive(receive)?, self.registers().read_alive(transmit)?];
             Ok(both.iter().all(|control| control.enable() == u32::from(enable)).then_some(()))
         })
     }
@@ -127,10 +156,12 @@ impl Card {
         let (base, size) = rings.receive;
         let (low, high, bytes) = (base as u32, (base >> 32) as u32, size * DESCRIPTOR_BYTES);
         let hash = (self.family != Family::I8254x).into();
-        registers.write(receive::CHECKSUM, Checksum(0).with_ip(1).with_transport(1).with_hash(hash));
+        registers
+            .write(receive::CHECKSUM, Checksum(0).with_ip(1).with_transport(1).with_hash(hash));
         if self.family == Family::I82576 {
             registers.write(advanced::LONGEST, rings.max_frame + FCS_BYTES as u32);
-            let store = Store(0).with_form(Store::ADVANCED).with_buffer_kib(rings.buffer_bytes >> 10);
+            let store =
+                Store(0).with_form(Store::ADVANCED).with_buffer_kib(rings.buffer_bytes >> 10);
             registers.write(advanced::store(index), store.with_drop((self.spread > 1).into()));
             registers.write(advanced::receive_low(index), low);
             registers.write(advanced::receive_high(index), high);
@@ -141,7 +172,10 @@ impl Card {
         }
         if self.family == Family::I82574 {
             // Otherwise each segment of TCP that acknowledges fires the link's vector.
-            registers.write(receive::FILTER_CONTROL, FilterControl(0).with_extended(1).with_no_acknowledgements(1));
+            registers.write(
+                receive::FILTER_CONTROL,
+                FilterControl(0).with_extended(1).with_no_acknowledgements(1),
+            );
             registers.write(receive::MULTIPLE_QUEUES, 0);
         }
         registers.write(receive::ring_low(0), low);

@@ -1,7 +1,7 @@
 //! What a card and its queues leave behind, as it is written down.
 //!
-//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever
-//! reads it.
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier
+//! one has left. All of it is input to whoever reads it.
 
 use ring3_class::net::{Counters, Filter, Mac, Packet, QueueSettings, SavedPacket};
 use ring3_device::Error;
@@ -91,8 +91,17 @@ pub(super) struct SavedSlot {
 
 impl SavedRing {
     /// Of a ring whose slots have these buffers.
-    pub(super) fn of(ring: &DescriptorRing<DmaBuffer, 2, 1>, slots: &[Packet], silent: u32) -> Result<Self, Error> {
-        let mut saved = Self { memory: ring.words().span(), state: ring.state(), held: Vec::new(), silent: Vec::new() };
+    pub(super) fn of(
+        ring: &DescriptorRing<DmaBuffer, 2, 1>,
+        slots: &[Packet],
+        silent: u32,
+    ) -> Result<Self, Error> {
+        let mut saved = Self {
+            memory: ring.words().span(),
+            state: ring.state(),
+            held: Vec::new(),
+            silent: Vec::new(),
+        };
         for slot in ring.held_slots() {
             let packet = &slots[slot as usize];
             if packet.buffer.is_some() {
@@ -117,8 +126,11 @@ impl SavedRing {
         ring.held_slots().for_each(|slot| is_held[slot as usize] = true);
         let mut take = |slot: u32| {
             let free = is_held.get_mut(slot as usize).filter(|held| **held);
-            free.map(|held| *held = false)
-                .ok_or_else(|| Error::Invalid(format!("the saved queue has slot {slot} twice or in vain: open the card anew")))
+            free.map(|held| *held = false).ok_or_else(|| {
+                Error::Invalid(format!(
+                    "the saved queue has slot {slot} twice or in vain: open the card anew"
+                ))
+            })
         };
         for &SavedSlot { slot, packet } in &self.held {
             take(slot)?;
@@ -146,10 +158,23 @@ mod tests {
     #[test]
     fn what_the_first_version_has_left_is_still_read() {
         let read = |text| serde_json::from_str::<Saved>(text).unwrap();
-        let card: SavedCard = read(include_str!("../../tests/saved/e1000_card.json")).read(CARD.0, CARD.1).unwrap();
-        assert_eq!((card.model.as_str(), card.vectors, card.spread, card.queues.len()), ("82574L", 2, 1, 1));
-        let queue: SavedQueue = read(include_str!("../../tests/saved/e1000_queue.json")).read(QUEUE.0, QUEUE.1).unwrap();
-        assert_eq!((queue.receive.held.len(), queue.transmit.held.len(), queue.transmit.held[0].packet.token), (16, 1, 5));
+        let card: SavedCard =
+            read(include_str!("../../tests/saved/e1000_card.json")).read(CARD.0, CARD.1).unwrap();
+        assert_eq!(
+            (card.model.as_str(), card.vectors, card.spread, card.queues.len()),
+            ("82574L", 2, 1, 1)
+        );
+        let queue: SavedQueue = read(include_str!("../../tests/saved/e1000_queue.json"))
+            .read(QUEUE.0, QUEUE.1)
+            .unwrap();
+        assert_eq!(
+            (
+                queue.receive.held.len(),
+                queue.transmit.held.len(),
+                queue.transmit.held[0].packet.token
+            ),
+            (16, 1, 5)
+        );
         assert_eq!((card.queues[0].index, card.mac), (queue.index, queue.mac));
     }
 }

@@ -23,7 +23,8 @@ impl CardQueue {
     fn adapt(&mut self) {
         if let Some(adaptive) = &mut self.adaptive
             && adaptive.sleeps()
-            && let Some(interval) = adaptive.sample(self.counters.rx_packets + self.counters.tx_packets, Instant::now())
+            && let Some(interval) =
+                adaptive.sample(self.counters.rx_packets + self.counters.tx_packets, Instant::now())
         {
             self.shared.vectors.throttle(lock(&self.shared.card).registers(), self.index, interval);
         }
@@ -67,7 +68,9 @@ impl Source for CardQueue {
             return Ok(true);
         }
         let (rx, tx, wake) = (&self.rx, &self.tx, self.wake_on_tx);
-        let Some(polled) = self.waiter.poll(deadline, || is_pending(rx, tx, wake))? else { return Ok(true) };
+        let Some(polled) = self.waiter.poll(deadline, || is_pending(rx, tx, wake))? else {
+            return Ok(true);
+        };
         self.adapt();
         let (rx, tx) = (&self.rx, &self.tx);
         self.waiter.sleep(polled, deadline, || is_pending(rx, tx, wake))

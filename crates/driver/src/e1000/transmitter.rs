@@ -49,14 +49,32 @@ impl Transmitter {
         let slots = (0..ring.size()).map(|_| Packet::default()).collect();
         let (advanced, back) = (family == Family::I82576, VecDeque::new());
         let plain = plain(advanced);
-        Self { ring, slots, depth, held: 0, empty: 0, pieces: 0, advanced, plain, back, context: None, linkless: false }
+        Self {
+            ring,
+            slots,
+            depth,
+            held: 0,
+            empty: 0,
+            pieces: 0,
+            advanced,
+            plain,
+            back,
+            context: None,
+            linkless: false,
+        }
     }
 
-    /// Sends packets of `batch` up to the first that is not one buffer of `longest` bytes at most, or asks for something, or has no room; how many. `longest` is no more
-    /// than `limits` allow.
+    /// Sends packets of `batch` up to the first that is not one buffer of `longest` bytes at most,
+    /// or asks for something, or has no room; how many. `longest` is no more than `limits` allow.
     #[inline]
-    pub(super) fn send_plain(&mut self, batch: &mut [Packet], limits: &Limits, longest: u32) -> usize {
-        let (what, room) = (self.plain, usize::from(self.depth.saturating_sub(self.held)).min(batch.len()));
+    pub(super) fn send_plain(
+        &mut self,
+        batch: &mut [Packet],
+        limits: &Limits,
+        longest: u32,
+    ) -> usize {
+        let (what, room) =
+            (self.plain, usize::from(self.depth.saturating_sub(self.held)).min(batch.len()));
         let advanced = self.advanced;
         let sent = self.ring.push_from(&mut batch[..room], &mut self.slots, |packet, slot| {
             if !limits.is_plain_within(packet, longest) {
@@ -80,10 +98,12 @@ impl Transmitter {
         self.held >= self.depth || self.ring.space() == 0
     }
 
-    /// Hands a descriptor over that has no buffer of its own; with `silent`, the card will not write it back.
+    /// Hands a descriptor over that has no buffer of its own; with `silent`, the card will not
+    /// write it back.
     pub(super) fn push_empty(&mut self, descriptor: &[u64; 2], silent: bool) {
         if let Some(slot) = self.ring.push(descriptor) {
-            self.slots[slot as usize] = Packet { token: if silent { SILENT } else { 0 }, ..Packet::default() };
+            self.slots[slot as usize] =
+                Packet { token: if silent { SILENT } else { 0 }, ..Packet::default() };
             self.empty += 1;
         }
     }
@@ -116,7 +136,8 @@ impl Transmitter {
         self.is_buffer_done() || self.empty > 0 && self.is_empty_done()
     }
 
-    /// Whether there is more to take, behind descriptors without a buffer or from the start of the memory on.
+    /// Whether there is more to take, behind descriptors without a buffer or from the start of the
+    /// memory on.
     #[inline]
     fn goes_on(&mut self) -> bool {
         if self.empty > 0 {
@@ -131,11 +152,14 @@ impl Transmitter {
         self.ring.ready() && self.slots[self.ring.oldest() as usize].buffer.is_some()
     }
 
-    /// Whether the oldest descriptor has no buffer of its own, and is done. One that is not written back is done when the next one is.
+    /// Whether the oldest descriptor has no buffer of its own, and is done. One that is not written
+    /// back is done when the next one is.
     #[cold]
     fn is_empty_done(&self) -> bool {
         let slot = &self.slots[self.ring.oldest() as usize];
-        self.ring.held() > 0 && slot.buffer.is_none() && self.ring.is_back(u32::from(slot.token == SILENT))
+        self.ring.held() > 0
+            && slot.buffer.is_none()
+            && self.ring.is_back(u32::from(slot.token == SILENT))
     }
 
     /// Takes descriptors without a buffer of their own that are done.
@@ -159,7 +183,8 @@ impl Transmitter {
     }
 }
 
-/// A length, which stands at the start of a legacy descriptor's word, in both of its places in an advanced one's. [82576 7.2.2.3]
+/// A length, which stands at the start of a legacy descriptor's word, in both of its places in an
+/// advanced one's. [82576 7.2.2.3]
 const LENGTHS: u64 = 1 | 1 << 46;
 
 /// [82574 7.2.10; 82576 7.2.2.3]
@@ -188,7 +213,8 @@ mod tests {
         tx.push_empty(&[0, 0], true);
         let (_cable, card, _) = Cable::new(1 << 20).unwrap();
         let limits = Limits::new(card.info(), &QueueSettings::default(), 4);
-        let packet = Packet { len: 60, ..Packet::new(arena.alloc(2048, 64).unwrap(), card.info().headroom) };
+        let packet =
+            Packet { len: 60, ..Packet::new(arena.alloc(2048, 64).unwrap(), card.info().headroom) };
         assert_eq!(tx.send_plain(&mut [packet], &limits, 1514), 1);
         tx.ring.publish();
         (arena, tx)
@@ -219,7 +245,8 @@ mod tests {
         tx.push_empty(&[0, 0], false);
         tx.push_empty(&[0, 0], true);
         tx.ring.publish();
-        // The second one is none that the card writes back: it may look done while it is not, as one may become so between two looks.
+        // The second one is none that the card writes back: it may look done while it is not, as
+        // one may become so between two looks.
         tx.ring.words().store(1, DONE);
         tx.ring.words().store(3, DONE);
         assert!(tx.take_sent().is_none());

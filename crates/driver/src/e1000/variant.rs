@@ -1,6 +1,8 @@
 //! The members of the family, and where they differ.
 
-use ring3_spec::e1000::{DEVICE_82540EM, DEVICE_82545EM, DEVICE_82574L, DEVICE_82576, MSIX_VECTORS};
+use ring3_spec::e1000::{
+    DEVICE_82540EM, DEVICE_82545EM, DEVICE_82574L, DEVICE_82576, MSIX_VECTORS,
+};
 
 /// What the driver drives, by device id.
 pub(super) const DEVICES: [u16; 4] = [DEVICE_82540EM, DEVICE_82545EM, DEVICE_82574L, DEVICE_82576];
@@ -36,15 +38,23 @@ impl Variant {
         match device {
             DEVICE_82540EM => Some(legacy("82540EM")),
             DEVICE_82545EM => Some(legacy("82545EM")),
-            DEVICE_82574L => Some(Self { model: "82574L", family: Family::I82574, queues: 1, vectors: MSIX_VECTORS.min(2) }),
-            DEVICE_82576 => Some(Self { model: "82576", family: Family::I82576, queues: 8, vectors: 9 }),
+            DEVICE_82574L => Some(Self {
+                model: "82574L",
+                family: Family::I82574,
+                queues: 1,
+                vectors: MSIX_VECTORS.min(2),
+            }),
+            DEVICE_82576 => {
+                Some(Self { model: "82576", family: Family::I82576, queues: 8, vectors: 9 })
+            }
             _ => None,
         }
     }
 }
 
 impl Family {
-    /// It can be told to begin no transfer, says when the last has ended, and when its NVM was read: CTRL.GIO_MASTER_DISABLE, EEC.Auto_RD.
+    /// It can be told to begin no transfer, says when the last has ended, and when its NVM was
+    /// read: CTRL.GIO_MASTER_DISABLE, EEC.Auto_RD.
     pub(super) fn is_express(self) -> bool {
         self != Self::I8254x
     }

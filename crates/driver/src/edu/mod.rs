@@ -1,8 +1,11 @@
-//! Driver of QEMU's teaching device. The smallest complete one: start here to write your own (docs/tutorial.md).
+//! Driver of QEMU's teaching device. The smallest complete one: start here to write your own
+//! (docs/tutorial.md).
 //!
 //! Written against `[EDU]`.
 //!
-//! # Shape    [`Edu`] owns the device, its registers and at most one interrupt. [`self_test`] shows all of it, step by step.
+//! # Shape
+//! [`Edu`] owns the device, its registers and at most one interrupt. [`self_test`] shows all of it,
+//! step by step.
 //! # Trust    What the device says is input: it decides nothing but whether a wait is over.
 //! # Waiting  Every wait takes a [`Deadline`]; by interrupt if one is enabled, by looking if not.
 
@@ -21,7 +24,8 @@ pub use self_test::{Fact, self_test};
 
 /// Device addresses that the device reaches: it drives 28 lines. Its arena must lie below.
 pub const REACH: u64 = spec::DMA_MASK + 1;
-/// The most bytes that one transfer moves. The device has one more, but QEMU up to 8 ends itself when a transfer reaches the last.
+/// The most bytes that one transfer moves. The device has one more, but QEMU up to 8 ends itself
+/// when a transfer reaches the last.
 pub const TRANSFER_LIMIT: usize = spec::BUFFER_SIZE - 1;
 /// What the low byte of the identification always is. [EDU, 0x00]
 const SIGNATURE: u32 = 0xed;
@@ -39,7 +43,10 @@ impl Edu {
         DRIVER.check(&*device)?;
         let registers = Registers::new(device.bar(0)?, 0x100)?;
         if registers.read_alive(spec::IDENTIFICATION)? & 0xff != SIGNATURE {
-            return Err(Error::Protocol(format!("{} does not identify itself as the teaching device", device.name())));
+            return Err(Error::Protocol(format!(
+                "{} does not identify itself as the teaching device",
+                device.name()
+            )));
         }
         device.set_bus_master(true)?;
         Ok(Self { registers, irq: None, device })
@@ -96,18 +103,24 @@ impl Edu {
         self.registers.write(spec::INTERRUPT_RAISE, causes);
     }
 
-    /// Waits for an interrupt, acknowledges it and opens the mask; returns the causes. [EDU, 0x24 and 0x64]
+    /// Waits for an interrupt, acknowledges it and opens the mask; returns the causes. [EDU, 0x24
+    /// and 0x64]
     pub fn wait_interrupt(&self, deadline: Deadline) -> Result<u32, Error> {
-        let irq = self.irq.as_ref().ok_or_else(|| Error::Invalid("no interrupt is enabled: call wait_by first".into()))?;
+        let irq = self
+            .irq
+            .as_ref()
+            .ok_or_else(|| Error::Invalid("no interrupt is enabled: call wait_by first".into()))?;
         loop {
             let count = irq.wait(deadline)?;
             let causes = self.registers.read_alive(spec::INTERRUPT_STATUS)?;
-            // Acknowledge first: a pin that is still high when its mask opens is one more interrupt.
+            // Acknowledge first: a pin that is still high when its mask opens is one more
+            // interrupt.
             self.registers.write(spec::INTERRUPT_ACKNOWLEDGE, causes);
             irq.unmask()?;
             match (causes, count) {
                 (0, 0) => return Err(deadline.timeout("an interrupt")),
-                // Nothing is pending: the interrupt told of causes that were taken together with an earlier one.
+                // Nothing is pending: the interrupt told of causes that were taken together with an
+                // earlier one.
                 (0, _) => {}
                 (causes, _) => return Ok(causes),
             }
@@ -119,7 +132,8 @@ impl Edu {
         &*self.device
     }
 
-    /// Waits until `cause` was signalled and the device is not `busy`, or just for the latter if no interrupt is enabled.
+    /// Waits until `cause` was signalled and the device is not `busy`, or just for the latter if no
+    /// interrupt is enabled.
     fn finish(
         &self,
         cause: u32,
@@ -134,11 +148,17 @@ impl Edu {
         Ok(())
     }
 
-    fn lend(&self, mut buffer: DmaBuffer, direction: u64, deadline: Deadline) -> Result<DmaBuffer, Error> {
+    fn lend(
+        &self,
+        mut buffer: DmaBuffer,
+        direction: u64,
+        deadline: Deadline,
+    ) -> Result<DmaBuffer, Error> {
         let result = self.transfer(buffer.iova(), buffer.len(), direction, deadline);
         match result {
             Ok(()) => Ok(buffer),
-            // Who knows what a device does that did not finish: its memory comes back after a reset, or never.
+            // Who knows what a device does that did not finish: its memory comes back after a
+            // reset, or never.
             Err(error) => {
                 if self.device.reset().is_err() {
                     buffer.abandon();
@@ -148,14 +168,25 @@ impl Edu {
         }
     }
 
-    /// Moves `len` bytes between device address `iova` and the start of the device's memory. [EDU, 0x80 to 0x98]
-    fn transfer(&self, iova: u64, len: usize, direction: u64, deadline: Deadline) -> Result<(), Error> {
+    /// Moves `len` bytes between device address `iova` and the start of the device's memory. [EDU,
+    /// 0x80 to 0x98]
+    fn transfer(
+        &self,
+        iova: u64,
+        len: usize,
+        direction: u64,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         if len > TRANSFER_LIMIT || iova.checked_add(len as u64).is_none_or(|end| end > REACH) {
             return Err(Error::Invalid(format!(
                 "a transfer of {len} bytes at {iova:#x}: at most {TRANSFER_LIMIT}, below {REACH:#x}"
             )));
         }
-        let (from, to) = if direction == spec::DMA_TO_MEMORY { (spec::BUFFER, iova) } else { (iova, spec::BUFFER) };
+        let (from, to) = if direction == spec::DMA_TO_MEMORY {
+            (spec::BUFFER, iova)
+        } else {
+            (iova, spec::BUFFER)
+        };
         let signal = if self.irq.is_some() { spec::DMA_IRQ } else { 0 };
         self.registers.write(spec::DMA_SOURCE, from);
         self.registers.write(spec::DMA_DESTINATION, to);

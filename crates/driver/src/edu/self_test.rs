@@ -24,11 +24,17 @@ pub struct Fact {
     pub result: String,
 }
 
-/// Tries everything on `device` and tells `report` each fact as it is known; fails at the first step that does.
+/// Tries everything on `device` and tells `report` each fact as it is known; fails at the first
+/// step that does.
 ///
-/// `outside` is a device address that the device must not reach, below [`REACH`](super::REACH): the last step lets it write there and
-/// read back. Only do that behind an IOMMU, or where nothing is at that address.
-pub fn self_test(device: Arc<dyn Device>, outside: Option<u64>, report: &mut dyn FnMut(Fact)) -> Result<(), Error> {
+/// `outside` is a device address that the device must not reach, below [`REACH`](super::REACH): the
+/// last step lets it write there and read back. Only do that behind an IOMMU, or where nothing is
+/// at that address.
+pub fn self_test(
+    device: Arc<dyn Device>,
+    outside: Option<u64>,
+    report: &mut dyn FnMut(Fact),
+) -> Result<(), Error> {
     let mut edu = Edu::attach(device)?;
     let mut fact = |step, result| report(Fact { step, result });
     let (major, minor) = edu.version()?;
@@ -83,7 +89,8 @@ fn factorial(edu: &Edu) -> Result<String, Error> {
     Ok(format!("12! = {twelve}"))
 }
 
-/// A pattern goes into the device and comes back into another buffer, whose neighbours stay as they are.
+/// A pattern goes into the device and comes back into another buffer, whose neighbours stay as they
+/// are.
 fn round_trip(edu: &Edu) -> Result<String, Error> {
     let arena = edu.device().dma().arena();
     let pattern: Vec<u8> = (0..TRANSFER_LIMIT).map(|i| (i * 7 + i / 256) as u8).collect();
@@ -95,15 +102,23 @@ fn round_trip(edu: &Edu) -> Result<String, Error> {
     back.read(0, &mut bytes)?;
     match bytes.iter().zip(&pattern).position(|(got, sent)| got != sent) {
         None => Ok(format!("{TRANSFER_LIMIT} bytes there and back")),
-        Some(at) => Err(Error::Protocol(format!("byte {at} came back as {:#x}, not {:#x}", bytes[at], pattern[at]))),
+        Some(at) => Err(Error::Protocol(format!(
+            "byte {at} came back as {:#x}, not {:#x}",
+            bytes[at], pattern[at]
+        ))),
     }
 }
 
-/// The device writes a secret to `iova`, forgets it, and reads it back: if it can, nothing confines it.
+/// The device writes a secret to `iova`, forgets it, and reads it back: if it can, nothing confines
+/// it.
 fn trespass(edu: &Edu, iova: u64) -> Result<String, Error> {
     let arena = edu.device().dma().arena();
     if let Some(own) = arena.regions().find(|own| iova < own.end() && iova + 64 > own.iova) {
-        return Err(Error::Invalid(format!("{iova:#x} lies in the device's own memory ({:#x} to {:#x})", own.iova, own.end())));
+        return Err(Error::Invalid(format!(
+            "{iova:#x} lies in the device's own memory ({:#x} to {:#x})",
+            own.iova,
+            own.end()
+        )));
     }
     let send = |byte| {
         let buffer = arena.alloc(64, 16)?;
@@ -117,11 +132,17 @@ fn trespass(edu: &Edu, iova: u64) -> Result<String, Error> {
     let mut bytes = [0; 64];
     edu.receive(arena.alloc(64, 16)?, Deadline::after(LIMIT))?.read(0, &mut bytes)?;
     if bytes.contains(&SECRET) {
-        return Err(Error::Fatal(format!("nothing stopped the device from writing to {iova:#x}: it is not behind an IOMMU")));
+        return Err(Error::Fatal(format!(
+            "nothing stopped the device from writing to {iova:#x}: it is not behind an IOMMU"
+        )));
     }
     Ok(format!("blocked at {iova:#x}: what it wrote there is not there"))
 }
 
 fn expect(what: &str, wanted: u32, got: u32) -> Result<(), Error> {
-    if wanted == got { Ok(()) } else { Err(Error::Protocol(format!("{what}: {got:#x} instead of {wanted:#x}"))) }
+    if wanted == got {
+        Ok(())
+    } else {
+        Err(Error::Protocol(format!("{what}: {got:#x} instead of {wanted:#x}")))
+    }
 }

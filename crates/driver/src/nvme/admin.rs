@@ -8,7 +8,9 @@ use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::{Deadline, Error, Registers, poll_until};
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::registers::{self, Cap};
-use ring3_spec::nvme::{self, COMPLETION_WORDS, Completion, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Status, Submission};
+use ring3_spec::nvme::{
+    self, COMPLETION_WORDS, Completion, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Status, Submission,
+};
 
 use super::checkpoint::{Checkpoint, Progress};
 use super::init;
@@ -22,7 +24,8 @@ pub(super) const MAX_EVENT_REQUESTS: u16 = 4;
 /// Most events that are kept for who asks for them; older ones are dropped.
 const MAX_EVENTS: usize = 64;
 
-/// The admin queue pair. Whoever holds it may also reset the controller and create or delete queues.
+/// The admin queue pair. Whoever holds it may also reset the controller and create or delete
+/// queues.
 pub(super) struct Admin {
     pub(super) registers: Registers,
     pub(super) submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
@@ -41,16 +44,27 @@ pub(super) struct Admin {
     /// Another process has the controller, and its entries are not ours to take.
     pub(super) detached: bool,
     pub(super) checkpoint: Checkpoint,
-    /// A dead process may have taken events and not read their logs, without which the like of them do not come again.
+    /// A dead process may have taken events and not read their logs, without which the like of them
+    /// do not come again.
     pub(super) unread: bool,
 }
 
 impl Admin {
-    /// Rings in the arena, at memory pages of the controller. The device does not know them before the registers say so.
-    pub(super) fn new(registers: Registers, arena: &Arena, cap: Cap, timeout: Duration) -> Result<Self, Error> {
+    /// Rings in the arena, at memory pages of the controller. The device does not know them before
+    /// the registers say so.
+    pub(super) fn new(
+        registers: Registers,
+        arena: &Arena,
+        cap: Cap,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
         let page = init::page_size(cap) as usize;
-        let submission = arena.alloc(ENTRIES as usize * SUBMISSION_WORDS * 8, page)?.tagged("nvme admin commands");
-        let completion = arena.alloc(ENTRIES as usize * COMPLETION_WORDS * 8, page)?.tagged("nvme admin completions");
+        let submission = arena
+            .alloc(ENTRIES as usize * SUBMISSION_WORDS * 8, page)?
+            .tagged("nvme admin commands");
+        let completion = arena
+            .alloc(ENTRIES as usize * COMPLETION_WORDS * 8, page)?
+            .tagged("nvme admin completions");
         Ok(Self {
             registers,
             submission: SubmissionRing::new(submission, ENTRIES)?,
@@ -102,13 +116,18 @@ impl Admin {
         self.armed = 0;
     }
 
-    /// Sends `command` and waits for its end: its result, or the status with which the device refused it.
+    /// Sends `command` and waits for its end: its result, or the status with which the device
+    /// refused it.
     pub(super) fn execute(&mut self, command: Submission) -> Result<Result<u32, Status>, Error> {
         self.execute_within(command, self.timeout)
     }
 
     /// The same with a time-out of its own.
-    pub(super) fn execute_within(&mut self, command: Submission, timeout: Duration) -> Result<Result<u32, Status>, Error> {
+    pub(super) fn execute_within(
+        &mut self,
+        command: Submission,
+        timeout: Duration,
+    ) -> Result<Result<u32, Status>, Error> {
         let id = self.next_id;
         self.next_id = (id + 1) % EVENT_IDS;
         // Until its end is taken. After an error the controller is reset.
@@ -127,11 +146,17 @@ impl Admin {
 
     /// Sends `command`; a refusal is an error that says `what` was refused.
     pub(super) fn demand(&mut self, what: &str, command: Submission) -> Result<u32, Error> {
-        self.execute(command)?.map_err(|status| Error::Unsupported(format!("the controller refused {what}: {status}")))
+        self.execute(command)?.map_err(|status| {
+            Error::Unsupported(format!("the controller refused {what}: {status}"))
+        })
     }
 
     /// Sends `command`, which returns the first `N` bytes of a page.
-    pub(super) fn fetch<const N: usize>(&mut self, what: &str, command: Submission) -> Result<[u8; N], Error> {
+    pub(super) fn fetch<const N: usize>(
+        &mut self,
+        what: &str,
+        command: Submission,
+    ) -> Result<[u8; N], Error> {
         self.page.fill(0);
         self.demand(what, command.with_data(self.page.iova(), 0))?;
         let mut bytes = [0; N];
@@ -141,13 +166,18 @@ impl Admin {
 
     /// Sends `command` with a page that begins with `bytes` and is zero otherwise: its result, or
     /// the status with which the device refused it.
-    pub(super) fn send_page(&mut self, bytes: &[u8], command: Submission) -> Result<Result<u32, Status>, Error> {
+    pub(super) fn send_page(
+        &mut self,
+        bytes: &[u8],
+        command: Submission,
+    ) -> Result<Result<u32, Status>, Error> {
         self.page.fill(0);
         self.page.write(0, bytes)?;
         self.execute(command.with_data(self.page.iova(), 0))
     }
 
-    /// Keeps up to `limit` asynchronous event requests with the controller from now on. [NVMe 5.1.2]
+    /// Keeps up to `limit` asynchronous event requests with the controller from now on. [NVMe
+    /// 5.1.2]
     pub(super) fn arm_events(&mut self, limit: u16) -> Result<(), Error> {
         self.event_requests = limit.min(MAX_EVENT_REQUESTS);
         for number in 0..self.event_requests {
@@ -211,7 +241,8 @@ impl Admin {
         Ok(())
     }
 
-    /// Takes entries until the one with id `wanted`; events and strays on the way go where they belong.
+    /// Takes entries until the one with id `wanted`; events and strays on the way go where they
+    /// belong.
     fn take(&mut self, wanted: Option<u16>) -> Option<Completion> {
         while let Some(entry) = self.completion.pop().map(Completion) {
             if self.submission.retire(entry.head().into()).is_err() || entry.queue() != 0 {
@@ -244,7 +275,11 @@ impl Admin {
 
     fn stray(&mut self, entry: Completion) {
         self.strays += 1;
-        tracing::warn!("admin completion for nothing in flight: id {:#06x}, {}", entry.id(), entry.status());
+        tracing::warn!(
+            "admin completion for nothing in flight: id {:#06x}, {}",
+            entry.id(),
+            entry.status()
+        );
     }
 
     fn acknowledge(&mut self) -> Result<(), Error> {

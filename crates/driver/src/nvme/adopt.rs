@@ -1,14 +1,19 @@
-//! A controller whose driver's process was killed, and which goes on: what the process had begun is brought to an end, without a reset.
+//! A controller whose driver's process was killed, and which goes on: what the process had begun is
+//! brought to an end, without a reset.
 //!
 //! # The proof
-//! Until a queue's deletion has ended, the device may read and write what the dead process had told it. Of that memory nobody uses anything meanwhile: only
-//! the admin queue is claimed, and it is where it was. A submission queue whose deletion has succeeded has no command any more, done or not. [NVMe 5.2.4] So afterwards
-//! all memory but the admin queue's is free, and what users have asked for is asked again.
+//! Until a queue's deletion has ended, the device may read and write what the dead process had told
+//! it. Of that memory nobody uses anything meanwhile: only the admin queue is claimed, and it is
+//! where it was. A submission queue whose deletion has succeeded has no command any more, done or
+//! not. [NVMe 5.2.4] So afterwards all memory but the admin queue's is free, and what users have
+//! asked for is asked again.
 //!
 //! # Trust
-//! The state and the [checkpoint](super::checkpoint) are what a dead process has said. Registers that cannot lie are compared first, and written
-//! only if all are as they must be. The first command identifies the controller, which settles how far the queue is: its end must come, be the only one, and say
-//! that all before it was taken. Whatever else happens, or takes too long, stops the controller: then it is one to be opened.
+//! The state and the [checkpoint](super::checkpoint) are what a dead process has said. Registers
+//! that cannot lie are compared first, and written only if all are as they must be. The first
+//! command identifies the controller, which settles how far the queue is: its end must come, be the
+//! only one, and say that all before it was taken. Whatever else happens, or takes too long, stops
+//! the controller: then it is one to be opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,27 +34,37 @@ use super::init;
 use super::saved::{CONTROLLER, SavedAdmin, SavedController};
 use crate::lifetime::lock;
 
-/// All of it ends within this: a controller that takes longer is not faster than one that is disabled.
+/// All of it ends within this: a controller that takes longer is not faster than one that is
+/// disabled.
 const LIMIT: Duration = Duration::from_millis(500);
 
 impl Controller {
-    /// By what another process can [`adopt`](Self::adopt) the controller if this one is killed from now on. Nothing has to be said later.
+    /// By what another process can [`adopt`](Self::adopt) the controller if this one is killed from
+    /// now on. Nothing has to be said later.
     pub fn record(&self) -> Result<Saved, Error> {
         let mut admin = lock(&self.shared.admin);
         self.shared.lifetime.check()?;
         if self.shared.generation() != 0 {
-            return Err(Error::Unsupported("a controller that had to be reset is not adopted: it is fenced".into()));
+            return Err(Error::Unsupported(
+                "a controller that had to be reset is not adopted: it is fenced".into(),
+            ));
         }
         let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &self.state(&admin, Vec::new()))?;
         admin.keep_checkpoint();
         Ok(saved)
     }
 
-    /// Goes on with a controller whose driver, which had [recorded](Self::record) `saved`, was killed; nothing goes on that it had begun. The memory that nobody has claimed is
-    /// free afterwards: whoever has adopted the arena [releases](Arena::release) it.
+    /// Goes on with a controller whose driver, which had [recorded](Self::record) `saved`, was
+    /// killed; nothing goes on that it had begun. The memory that nobody has claimed is free
+    /// afterwards: whoever has adopted the arena [releases](Arena::release) it.
     ///
-    /// After an error the controller may run or not, and may still reach what it could reach: [`open`](Self::open) stops it first.
-    pub fn adopt(device: Arc<dyn Device>, poll: Option<Duration>, saved: &Saved) -> Result<Self, Error> {
+    /// After an error the controller may run or not, and may still reach what it could reach:
+    /// [`open`](Self::open) stops it first.
+    pub fn adopt(
+        device: Arc<dyn Device>,
+        poll: Option<Duration>,
+        saved: &Saved,
+    ) -> Result<Self, Error> {
         DRIVER.check(&*device)?;
         let mut state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
         if !state.queues.is_empty() || state.generation != 0 {
@@ -83,12 +98,14 @@ fn check_registers(registers: &Registers) -> Result<(), Error> {
     let cap = init::capabilities(registers)?;
     init::running(registers)?;
     let shutdown = registers.read_alive(CSTS)?.shutdown();
-    let is_ours =
-        registers.read_alive(CC)? == init::configuration(cap).with_enable(1) && registers.read_alive(AQA)? == init::admin_sizes();
+    let is_ours = registers.read_alive(CC)? == init::configuration(cap).with_enable(1)
+        && registers.read_alive(AQA)? == init::admin_sizes();
     if is_ours && shutdown == Csts::SHUTDOWN_NONE {
         return Ok(());
     }
-    Err(Error::Invalid("the controller does not run as this driver has started it (CC, AQA, CSTS.SHST)".into()))
+    Err(Error::Invalid(
+        "the controller does not run as this driver has started it (CC, AQA, CSTS.SHST)".into(),
+    ))
 }
 
 /// Has the controller end all that `queues` I/O queues have, which may be there or not.
@@ -96,9 +113,12 @@ fn drain(admin: &mut Admin, serial: &str, queues: u16) -> Result<(), Error> {
     let deadline = Deadline::after(LIMIT);
     let within = |admin: &mut Admin, command| admin.execute_within(command, deadline.remaining());
     let identify = Submission::identify(cns::CONTROLLER, 0).with_data(admin.page.iova(), 0);
-    within(admin, identify)?.map_err(|status| Error::Fatal(format!("it does not identify itself: {status}")))?;
+    within(admin, identify)?
+        .map_err(|status| Error::Fatal(format!("it does not identify itself: {status}")))?;
     if admin.submission.space() != ENTRIES - 1 {
-        return Err(Error::Fatal("it has not taken all admin commands, or others than there were".into()));
+        return Err(Error::Fatal(
+            "it has not taken all admin commands, or others than there were".into(),
+        ));
     }
     let mut bytes = [0; identify::SIZE];
     admin.page.read(0, &mut bytes)?;
@@ -107,18 +127,23 @@ fn drain(admin: &mut Admin, serial: &str, queues: u16) -> Result<(), Error> {
         return Err(Error::Fatal(format!("it is {found:?} and not {serial:?}")));
     }
     for id in 1..=queues {
-        for (what, command) in [("submission", Submission::delete_sq(id)), ("completion", Submission::delete_cq(id))] {
+        for (what, command) in
+            [("submission", Submission::delete_sq(id)), ("completion", Submission::delete_cq(id))]
+        {
             if let Err(status) = within(admin, command)?
                 && !is_absent(status)
             {
-                return Err(Error::Fatal(format!("it does not delete {what} queue {id}: {status}")));
+                return Err(Error::Fatal(format!(
+                    "it does not delete {what} queue {id}: {status}"
+                )));
             }
         }
     }
     Ok(())
 }
 
-/// Whether a queue was not deleted because it is not there. QEMU says of a completion queue what it says of a submission queue's.
+/// Whether a queue was not deleted because it is not there. QEMU says of a completion queue what it
+/// says of a submission queue's.
 fn is_absent(status: Status) -> bool {
     [Status::INVALID_QUEUE_ID, Status::INVALID_CQ].contains(&status.plain())
 }
@@ -126,7 +151,9 @@ fn is_absent(status: Status) -> bool {
 impl SavedAdmin {
     /// Brings the state of a queue up to what it was when its process was killed.
     fn follow_checkpoint(&mut self, arena: &Arena) -> Result<(), Error> {
-        let span = self.checkpoint.ok_or_else(|| Error::Invalid("what was saved has no checkpoint of the admin queue".into()))?;
+        let span = self.checkpoint.ok_or_else(|| {
+            Error::Invalid("what was saved has no checkpoint of the admin queue".into())
+        })?;
         let word = Claims::new(arena).claim(span)?;
         let progress = Checkpoint::read(&word).ok_or_else(|| {
             Error::Busy("the controller's driver was killed while an admin command was under way, or after a reset".into())

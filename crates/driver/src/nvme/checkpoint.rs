@@ -1,18 +1,22 @@
-//! How far the admin queue is, for whoever [adopts](super::adopt) the controller of a process that was killed.
+//! How far the admin queue is, for whoever [adopts](super::adopt) the controller of a process that
+//! was killed.
 //!
 //! # Shape
-//! One word of DMA memory, which the holder keeps, and one store: whenever the process is killed, the word is one state of the queue or another, and
-//! never half of each. It says nothing (zero) from before an admin command until its end was taken, and for good once the controller was reset or told to
-//! shut down: only a queue that waits for nothing but events can be gone on with.
+//! One word of DMA memory, which the holder keeps, and one store: whenever the process is killed,
+//! the word is one state of the queue or another, and never half of each. It says nothing (zero)
+//! from before an admin command until its end was taken, and for good once the controller was reset
+//! or told to shut down: only a queue that waits for nothing but events can be gone on with.
 //!
 //! # Order
-//! The word is written after the entry and before the doorbell, so that a command that was rung is always in it. One that is in it and was not rung is an
-//! event request, which the next doorbell rings. Entries that were taken are in it before the device is told, so that an event whose end is taken twice is an event that was
-//! reported twice, and not one that was lost.
+//! The word is written after the entry and before the doorbell, so that a command that was rung is
+//! always in it. One that is in it and was not rung is an event request, which the next doorbell
+//! rings. Entries that were taken are in it before the device is told, so that an event whose end
+//! is taken twice is an event that was reported twice, and not one that was lost.
 //!
 //! # Trust
-//! The device and whatever ran wild in the dead process could have written there, so that half of the word vouches for the other one. Nothing else leans on it: what it
-//! says is [tried](super::adopt) before anything is built on it.
+//! The device and whatever ran wild in the dead process could have written there, so that half of
+//! the word vouches for the other one. Nothing else leans on it: what it says is
+//! [tried](super::adopt) before anything is built on it.
 
 use ring3_device::Error;
 use ring3_device::dma::{Arena, DmaBuffer, Span};
@@ -22,7 +26,8 @@ use super::admin::{ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
 
 /// Bytes of it: a cache line of its own.
 const BYTES: usize = 64;
-/// Entries behind the tail that the device may have taken without our having heard of it: the others are free.
+/// Entries behind the tail that the device may have taken without our having heard of it: the
+/// others are free.
 const UNHEARD: u32 = ENTRIES / 2;
 
 /// The word.
@@ -106,7 +111,10 @@ impl Checkpoint {
 impl Progress {
     fn encode(self) -> u64 {
         let Self { tail, head, next_id, armed } = self;
-        let low = u32::from(next_id) << 16 | u32::from(armed & 0xf) << 12 | (tail % ENTRIES) << 6 | (head % (2 * ENTRIES));
+        let low = u32::from(next_id) << 16
+            | u32::from(armed & 0xf) << 12
+            | (tail % ENTRIES) << 6
+            | (head % (2 * ENTRIES));
         u64::from(voucher(low)) << 32 | u64::from(low)
     }
 
@@ -121,16 +129,22 @@ impl Progress {
     /// The rings of a queue that is so far.
     pub(super) fn rings(self) -> (SubmissionState, CompletionState) {
         let (size, tail, head) = (ENTRIES, ENTRIES + self.tail, self.head);
-        (SubmissionState { size, head: tail - UNHEARD, tail, committed: tail }, CompletionState { size, head, committed: head })
+        (
+            SubmissionState { size, head: tail - UNHEARD, tail, committed: tail },
+            CompletionState { size, head, committed: head },
+        )
     }
 }
 
-/// What stands in the upper half of a word with the lower half `low`: no word of zeroes or ones is one.
+/// What stands in the upper half of a word with the lower half `low`: no word of zeroes or ones is
+/// one.
 fn voucher(low: u32) -> u32 {
     !low.wrapping_mul(0x9e37_79b1).rotate_left(15)
 }
 
-const _: () = assert!(2 * ENTRIES <= 1 << 6 && MAX_EVENT_REQUESTS <= 4 && UNHEARD > MAX_EVENT_REQUESTS as u32 + 1);
+const _: () = assert!(
+    2 * ENTRIES <= 1 << 6 && MAX_EVENT_REQUESTS <= 4 && UNHEARD > MAX_EVENT_REQUESTS as u32 + 1
+);
 
 #[cfg(test)]
 mod tests {

@@ -41,7 +41,11 @@ impl Limits {
         let page = u64::from(PAGE / info.block_size.max(1)).max(1);
         Self {
             blocks: info.blocks,
-            page_end: if info.max_transfer < PAGE { 0 } else { info.blocks.saturating_sub(page - 1) },
+            page_end: if info.max_transfer < PAGE {
+                0
+            } else {
+                info.blocks.saturating_sub(page - 1)
+            },
             block_shift: info.block_size.trailing_zeros(),
             block_mask: u64::from(info.block_size.max(1)) - 1,
             max_blocks: at_most_all(info.max_transfer / info.block_size.max(1)),
@@ -60,8 +64,10 @@ impl Limits {
     /// Whether `request` has between 1 and `most` blocks, all on the disk.
     #[inline(always)]
     fn fits(&self, request: &Request, most: u32) -> bool {
-        // One comparison for both ends: no blocks wrap around to the most of all. No limit is more than the disk has.
-        request.blocks.wrapping_sub(1) < most && request.lba <= self.blocks.wrapping_sub(request.blocks.into())
+        // One comparison for both ends: no blocks wrap around to the most of all. No limit is more
+        // than the disk has.
+        request.blocks.wrapping_sub(1) < most
+            && request.lba <= self.blocks.wrapping_sub(request.blocks.into())
     }
 
     /// The same, and if not, why.
@@ -69,7 +75,9 @@ impl Limits {
         match request.blocks {
             _ if self.fits(request, most) => Ok(()),
             _ if most == 0 => Err(IoError::Unsupported),
-            blocks if blocks == 0 || (blocks > most && u64::from(blocks) <= self.blocks) => Err(IoError::Invalid),
+            blocks if blocks == 0 || (blocks > most && u64::from(blocks) <= self.blocks) => {
+                Err(IoError::Invalid)
+            }
             _ => Err(IoError::OutOfRange),
         }
     }
@@ -82,7 +90,8 @@ fn in_one_piece(data: &Data, bytes: usize) -> Option<u64> {
 }
 
 impl Encoder {
-    /// For requests to `namespace`, described by `info`, with `lists`; without them where data lies in one piece, if the controller takes `sgl`s.
+    /// For requests to `namespace`, described by `info`, with `lists`; without them where data lies
+    /// in one piece, if the controller takes `sgl`s.
     pub(super) fn new(namespace: u32, info: &Info, lists: Lists, sgl: bool) -> Self {
         Self {
             namespace,
@@ -104,11 +113,14 @@ impl Encoder {
     pub(super) fn encode(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
         match request.operation {
             Operation::Read | Operation::Write => self.transfer(slot, request),
-            Operation::Flush | Operation::WriteZeroes | Operation::Discard => self.without_data(slot, request),
+            Operation::Flush | Operation::WriteZeroes | Operation::Discard => {
+                self.without_data(slot, request)
+            }
         }
     }
 
-    /// Command `id` for a read or write that is in order and moves a page at most; `None` if it may be something else.
+    /// Command `id` for a read or write that is in order and moves a page at most; `None` if it may
+    /// be something else.
     #[inline(always)]
     pub(super) fn page_transfer(&self, id: u16, request: &Request) -> Option<Submission> {
         let transfer = match request.operation {
@@ -117,7 +129,8 @@ impl Encoder {
             _ => return None,
         };
         let Data::Buffer(buffer) = &request.data else { return None };
-        // Where its last byte is. One comparison for both ends: no blocks wrap around to the most of all.
+        // Where its last byte is. One comparison for both ends: no blocks wrap around to the most
+        // of all.
         let further = u64::from(request.blocks.wrapping_sub(1));
         let last = (further << self.limits.block_shift) | self.limits.block_mask;
         if last >= buffer.in_page() as u64 || request.lba >= self.limits.page_end {
@@ -134,8 +147,10 @@ impl Encoder {
             _ => self.read,
         };
         self.limits.check(request, self.limits.max_blocks)?;
-        let (command, bytes) =
-            (transfer.of(0, request.lba, u64::from(request.blocks) - 1, request.fua), self.limits.bytes(request));
+        let (command, bytes) = (
+            transfer.of(0, request.lba, u64::from(request.blocks) - 1, request.fua),
+            self.limits.bytes(request),
+        );
         // Two pages need no list either.
         if self.sgl
             && bytes > 2 * PAGE as usize
@@ -143,7 +158,8 @@ impl Encoder {
         {
             return Ok(command.with_block(iova, bytes as u32));
         }
-        let (prp1, prp2) = self.lists.describe(slot.into(), &request.data, bytes).ok_or(IoError::Invalid)?;
+        let (prp1, prp2) =
+            self.lists.describe(slot.into(), &request.data, bytes).ok_or(IoError::Invalid)?;
         Ok(command.with_data(prp1, prp2))
     }
 
@@ -158,7 +174,13 @@ impl Encoder {
             Operation::WriteZeroes => {
                 limits.check(request, limits.max_write_zeroes)?;
                 // Freed blocks need not read as zeroes on every device, so that is not permitted.
-                Ok(Submission::write_zeroes(self.namespace, request.lba, request.blocks, request.fua, false))
+                Ok(Submission::write_zeroes(
+                    self.namespace,
+                    request.lba,
+                    request.blocks,
+                    request.fua,
+                    false,
+                ))
             }
             Operation::Discard => {
                 limits.check(request, limits.max_discard)?;
@@ -192,8 +214,12 @@ mod tests {
 
     fn encoded(pieces: &[(u64, u32)], sgl: bool) -> Submission {
         let arena = Arena::new(Region::new(1 << 20).unwrap(), 0x1000_0000);
-        let info = Info { max_transfer: LONG as u32, ..Ram::new(512, 1 << 20, 1 << 20).unwrap().info().clone() };
-        let encoder = Encoder::new(1, &info, Lists::new(&arena, 1, LONG as u32, PAGE.into()).unwrap(), sgl);
+        let info = Info {
+            max_transfer: LONG as u32,
+            ..Ram::new(512, 1 << 20, 1 << 20).unwrap().info().clone()
+        };
+        let encoder =
+            Encoder::new(1, &info, Lists::new(&arena, 1, LONG as u32, PAGE.into()).unwrap(), sgl);
         let bytes: u32 = pieces.iter().map(|&(_, len)| len).sum();
         encoder.encode(0, &Request::read(0, 7, bytes / 512, scattered(pieces))).unwrap()
     }
@@ -201,7 +227,10 @@ mod tests {
     #[test]
     fn what_lies_in_one_piece_needs_no_list_of_pages() {
         let command = encoded(&[(0x8000_0200, LONG as u32)], true);
-        assert_eq!((command.flags(), command.0[3], command.0[4]), (Submission::SGL_FLAG, 0x8000_0200, LONG as u64));
+        assert_eq!(
+            (command.flags(), command.0[3], command.0[4]),
+            (Submission::SGL_FLAG, 0x8000_0200, LONG as u64)
+        );
     }
 
     #[test]

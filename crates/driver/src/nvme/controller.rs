@@ -28,14 +28,16 @@ use crate::write_cache::{PowerCount, WriteCache};
 
 /// An NVMe controller that takes commands.
 ///
-/// Dropping the last of a controller and its disks and queues shuts the controller down and disables it.
+/// Dropping the last of a controller and its disks and queues shuts the controller down and
+/// disables it.
 pub struct Controller {
     pub(super) shared: Arc<Shared>,
     pub(super) refused: Vec<(u32, Error)>,
     pub(super) namespaces: Vec<Namespace>,
 }
 
-/// What a controller, its disks and its queues share. A queue's thread looks at the generation alone.
+/// What a controller, its disks and its queues share. A queue's thread looks at the generation
+/// alone.
 pub(super) struct Shared {
     pub(super) lifetime: Lifetime,
     /// The generation that began with the last loss of the volatile caches; 0 if there was none.
@@ -54,21 +56,24 @@ pub(super) struct Shared {
 impl Controller {
     /// Takes the function over: stops what runs on it, starts it anew, and asks it what it is.
     ///
-    /// Fails with [`Error::Timeout`] if it does not start or stop within CAP.TO, with [`Error::Unsupported`] if it lacks what the
-    /// driver needs. Namespaces that cannot be disks are no failure: see [`refused`](Self::refused).
+    /// Fails with [`Error::Timeout`] if it does not start or stop within CAP.TO, with
+    /// [`Error::Unsupported`] if it lacks what the driver needs. Namespaces that cannot be disks
+    /// are no failure: see [`refused`](Self::refused).
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
         DRIVER.check(&*device)?;
         let registers = Registers::new(device.bar(0)?, doorbells_end(1, 0))?;
         let cap = init::capabilities(&registers)?;
         let queues = queues_in_bar(&registers, cap, options.max_queues)?;
-        // Whoever had it before may have left it running: it is stopped before it may reach for memory again.
+        // Whoever had it before may have left it running: it is stopped before it may reach for
+        // memory again.
         init::take_over(&*device, &registers, cap)?;
         device.set_bus_master(true)?;
         let admin = Admin::new(registers, device.dma().arena(), cap, options.timeout)?;
         let admin = Arc::new(Mutex::new(admin));
         let for_interrupts = admin.clone();
         let vectors = Vectors::enable(&*device, &options, move || {
-            // Whoever holds the queue takes its entries; otherwise they would keep a shared pin asserted.
+            // Whoever holds the queue takes its entries; otherwise they would keep a shared pin
+            // asserted.
             if let Ok(mut admin) = for_interrupts.try_lock() {
                 let _ = admin.service();
             }
@@ -89,8 +94,18 @@ impl Controller {
         let members = Mutex::new(Members::new(queues));
         let (lifetime, cache_lost) = (Lifetime::new(device.name()), AtomicU32::new(0));
         let zeroes_hang = AtomicBool::new(false);
-        let shared =
-            Arc::new(Shared { lifetime, cache_lost, zeroes_hang, vectors, admin, members, traits, cap, options, device });
+        let shared = Arc::new(Shared {
+            lifetime,
+            cache_lost,
+            zeroes_hang,
+            vectors,
+            admin,
+            members,
+            traits,
+            cap,
+            options,
+            device,
+        });
         Self::with_namespaces(shared)
     }
 
@@ -108,8 +123,13 @@ impl Controller {
         for id in ids {
             match controller.shared.disk_of(id)? {
                 Ok((info, unique)) => {
-                    let cache = has_cache.then(|| WriteCache::open(kept.clone(), (&info.serial, id), power, has_run_on));
-                    controller.namespaces.push(Namespace::new(controller.shared.clone(), Unit::new(id, info, unique, cache)));
+                    let cache = has_cache.then(|| {
+                        WriteCache::open(kept.clone(), (&info.serial, id), power, has_run_on)
+                    });
+                    controller.namespaces.push(Namespace::new(
+                        controller.shared.clone(),
+                        Unit::new(id, info, unique, cache),
+                    ));
                 }
                 Err(error) => controller.refused.push((id, error)),
             }
@@ -135,7 +155,8 @@ impl Controller {
         &self.refused
     }
 
-    /// Namespace `id` as a disk; if there is none, the error says which there are, or why it was refused.
+    /// Namespace `id` as a disk; if there is none, the error says which there are, or why it was
+    /// refused.
     pub fn disk(&self, id: u32) -> Result<Arc<dyn Disk>, Error> {
         let name = self.shared.device.name();
         if let Some(namespace) = self.namespaces.iter().find(|namespace| namespace.id() == id) {
@@ -144,8 +165,10 @@ impl Controller {
         if let Some((_, error)) = self.refused.iter().find(|(refused, _)| *refused == id) {
             return Err(Error::Unsupported(format!("{name} namespace {id}: {error}")));
         }
-        let ids: Vec<_> = self.namespaces.iter().map(|namespace| namespace.id().to_string()).collect();
-        let there_are = if ids.is_empty() { "none that can be used".into() } else { ids.join(", ") };
+        let ids: Vec<_> =
+            self.namespaces.iter().map(|namespace| namespace.id().to_string()).collect();
+        let there_are =
+            if ids.is_empty() { "none that can be used".into() } else { ids.join(", ") };
         Err(Error::Invalid(format!("{name} has no namespace {id}; there are: {there_are}")))
     }
 
@@ -158,12 +181,18 @@ impl Controller {
     /// The error log, newest first, entries in use only. [NVMe 5.1.12.1.2]
     pub fn errors(&self) -> Result<Vec<log::ErrorEntry>, Error> {
         let command = Submission::get_log_page(log::ERRORS, 4096, true);
-        let page: [u8; 4096] = self.shared.command(|admin| admin.fetch("the error log", command))?;
-        let entries = page.chunks_exact(log::ErrorEntry::SIZE).filter_map(log::ErrorEntry::from_bytes);
-        Ok(entries.take(self.shared.traits.error_entries).filter(|entry| entry.count() != 0).collect())
+        let page: [u8; 4096] =
+            self.shared.command(|admin| admin.fetch("the error log", command))?;
+        let entries =
+            page.chunks_exact(log::ErrorEntry::SIZE).filter_map(log::ErrorEntry::from_bytes);
+        Ok(entries
+            .take(self.shared.traits.error_entries)
+            .filter(|entry| entry.count() != 0)
+            .collect())
     }
 
-    /// What the controller has reported since the last call. Call it when [`irq`](Self::irq) fires, or now and then.
+    /// What the controller has reported since the last call. Call it when [`irq`](Self::irq) fires,
+    /// or now and then.
     pub fn events(&self) -> Result<Vec<Event>, Error> {
         let mut events = self.shared.command(|admin| {
             admin.service()?;
@@ -182,7 +211,8 @@ impl Controller {
         Ok(events)
     }
 
-    /// The interrupt that says that there may be [`events`](Self::events); `None` if the admin queue has none of its own.
+    /// The interrupt that says that there may be [`events`](Self::events); `None` if the admin
+    /// queue has none of its own.
     pub fn irq(&self) -> Option<&Irq> {
         self.shared.vectors.of_admin().map(|irq| &**irq)
     }
@@ -197,7 +227,8 @@ impl Controller {
         self.shared.reset(self.shared.generation(), "it was asked for")
     }
 
-    /// Shuts the controller down in good order and disables it. Queues that are still open end their requests with an error.
+    /// Shuts the controller down in good order and disables it. Queues that are still open end
+    /// their requests with an error.
     pub fn shutdown(&self) -> Result<(), Error> {
         self.shared.shut_down()
     }
@@ -205,17 +236,23 @@ impl Controller {
 
 /// How many I/O queue pairs have their doorbells within the BAR.
 fn queues_in_bar(registers: &Registers, cap: Cap, wanted: u16) -> Result<u16, Error> {
-    let fits =
-        (1..=wanted.max(1)).rev().find(|&queues| doorbells_end(queues.saturating_add(1), cap.stride()) <= registers.bar().len());
-    fits.ok_or_else(|| Error::Protocol(format!("BAR 0 has {} bytes: no room for doorbells", registers.bar().len())))
+    let fits = (1..=wanted.max(1)).rev().find(|&queues| {
+        doorbells_end(queues.saturating_add(1), cap.stride()) <= registers.bar().len()
+    });
+    fits.ok_or_else(|| {
+        Error::Protocol(format!("BAR 0 has {} bytes: no room for doorbells", registers.bar().len()))
+    })
 }
 
-/// Starts the controller and asks what it is and how many of `queues` I/O queues it grants. [NVMe 3.5.1, steps 2 to 10]
+/// Starts the controller and asks what it is and how many of `queues` I/O queues it grants. [NVMe
+/// 3.5.1, steps 2 to 10]
 fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(Traits, u16), Error> {
     init::enable(admin, cap)?;
     let version = admin.registers().read(VS);
     // Step 7: identify the controller; the limits of some commands since version 2.0.
-    let controller = identify::Controller(admin.fetch("identify controller", Submission::identify(cns::CONTROLLER, 0))?);
+    let controller = identify::Controller(
+        admin.fetch("identify controller", Submission::identify(cns::CONTROLLER, 0))?,
+    );
     let limits = match version.major() {
         2.. => admin.fetch("NVM command set limits", Submission::identify(cns::CONTROLLER_NVM, 0)),
         _ => Err(Error::Unsupported(String::new())),
@@ -229,26 +266,39 @@ fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(Traits, u16), Erro
     if traits.identity.volatile_cache {
         // A cache that is switched off loses nothing. If the controller does not say, it is on.
         let value = admin.execute(Submission::get_feature(feature::VOLATILE_WRITE_CACHE))?;
-        traits.identity.volatile_cache = value.map_or(true, |value| value & feature::CACHE_ENABLED != 0);
+        traits.identity.volatile_cache =
+            value.map_or(true, |value| value & feature::CACHE_ENABLED != 0);
     }
     let queues = negotiate_queues(admin, &traits, queues)?;
     Ok((traits, queues))
 }
 
-/// What every start and every reset must tell the controller: number of queues, events. Returns the queues granted.
-/// [NVMe 3.5.1, steps 8 to 10]
-pub(super) fn negotiate_queues(admin: &mut Admin, traits: &Traits, queues: u16) -> Result<u16, Error> {
+/// What every start and every reset must tell the controller: number of queues, events. Returns the
+/// queues granted. [NVMe 3.5.1, steps 8 to 10]
+pub(super) fn negotiate_queues(
+    admin: &mut Admin,
+    traits: &Traits,
+    queues: u16,
+) -> Result<u16, Error> {
     // Step 8: number of I/O queues; the controller may grant fewer, or more.
     let wanted = QueueCounts { submission: queues, completion: queues };
-    let granted = QueueCounts::from_dword(admin.demand("the number of queues", Submission::set_queue_counts(wanted))?);
+    let granted = QueueCounts::from_dword(
+        admin.demand("the number of queues", Submission::set_queue_counts(wanted))?,
+    );
     // Step 10: asynchronous events, those that the controller has. A refusal costs only the events.
-    let notices = AsyncEvents(traits.async_events & AsyncEvents(0).with_namespace_changed(1).0).with_critical_warnings(0x1f);
+    let notices = AsyncEvents(traits.async_events & AsyncEvents(0).with_namespace_changed(1).0)
+        .with_critical_warnings(0x1f);
     if let Err(status) = admin.execute(Submission::set_feature(feature::ASYNC_EVENTS, notices.0))? {
-        tracing::debug!("the controller refused the configuration of asynchronous events: {status}");
+        tracing::debug!(
+            "the controller refused the configuration of asynchronous events: {status}"
+        );
     }
     if traits.retry_delays != [0; 3] {
         // Without this, no status says how long to wait. A refusal costs only that.
-        let _ = admin.send_page(&[feature::HOST_BEHAVIOR_RETRY_DELAY], Submission::set_feature(feature::HOST_BEHAVIOR, 0))?;
+        let _ = admin.send_page(
+            &[feature::HOST_BEHAVIOR_RETRY_DELAY],
+            Submission::set_feature(feature::HOST_BEHAVIOR, 0),
+        )?;
     }
     admin.arm_events(traits.event_requests)?;
     Ok(queues.min(granted.submission).min(granted.completion))
@@ -258,17 +308,22 @@ pub(super) fn negotiate_queues(admin: &mut Admin, traits: &Traits, queues: u16) 
 fn decode(admin: &mut Admin, event: AsyncEvent) -> Result<Event, Error> {
     let Some(page) = Event::log_page(event) else { return Ok(Event::new(event, None)) };
     let bytes = if page == log::CHANGED_NAMESPACES { 4096 } else { 512 };
-    match admin.fetch::<4096>("the log page of an event", Submission::get_log_page(page, bytes, false)) {
+    match admin
+        .fetch::<4096>("the log page of an event", Submission::get_log_page(page, bytes, false))
+    {
         Ok(content) => Ok(Event::new(event, Some(&content))),
         Err(Error::Unsupported(_)) => Ok(Event::new(event, None)),
         Err(error) => Err(error),
     }
 }
 
-/// Reads the logs of all types of events, so that they come again whatever was taken of them before. [NVMe 5.1.2]
+/// Reads the logs of all types of events, so that they come again whatever was taken of them
+/// before. [NVMe 5.1.2]
 fn unmask_events(admin: &mut Admin) -> Result<(), Error> {
     for (page, bytes) in [(log::ERRORS, 512), (log::SMART, 512), (log::CHANGED_NAMESPACES, 4096)] {
-        match admin.fetch::<4096>("the log page of an event", Submission::get_log_page(page, bytes, false)) {
+        match admin
+            .fetch::<4096>("the log page of an event", Submission::get_log_page(page, bytes, false))
+        {
             Ok(_) | Err(Error::Unsupported(_)) => {}
             Err(error) => return Err(error),
         }
@@ -283,8 +338,12 @@ impl Shared {
         self.lifetime.generation()
     }
 
-    /// Runs admin commands. If the controller fails at them, it is reset, so that no late answer meets the next command.
-    pub(super) fn command<T>(&self, job: impl FnOnce(&mut Admin) -> Result<T, Error>) -> Result<T, Error> {
+    /// Runs admin commands. If the controller fails at them, it is reset, so that no late answer
+    /// meets the next command.
+    pub(super) fn command<T>(
+        &self,
+        job: impl FnOnce(&mut Admin) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let (result, generation) = {
             let mut admin = lock(&self.admin);
             self.lifetime.check()?;

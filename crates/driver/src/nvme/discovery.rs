@@ -1,8 +1,9 @@
 //! Which namespaces there are, and which of them can be disks. [NVMe 5.1.13]
 //!
 //! # Trust
-//! A list may be wrong or have no end: it is read as far as ids ascend and up to [`MOST`] of them. One namespace that cannot be used, or
-//! that the controller says nothing about, costs the others nothing; it is refused by name.
+//! A list may be wrong or have no end: it is read as far as ids ascend and up to [`MOST`] of them.
+//! One namespace that cannot be used, or that the controller says nothing about, costs the others
+//! nothing; it is refused by name.
 
 use ring3_class::block::Info;
 use ring3_device::{Deadline, Error};
@@ -30,7 +31,8 @@ pub(super) struct Structures {
 pub(super) type Refused = (u32, Error);
 
 impl Shared {
-    /// All active namespace ids, ascending, and the first that is left out if there are more than make sense. [NVMe 5.1.13.2.2]
+    /// All active namespace ids, ascending, and the first that is left out if there are more than
+    /// make sense. [NVMe 5.1.13.2.2]
     ///
     /// Version 1.0 has no list. Some later controllers refuse it as well, whatever version they
     /// say.
@@ -38,22 +40,30 @@ impl Shared {
         let mut ids: Vec<u32> = Vec::new();
         loop {
             let above = ids.last().copied().unwrap_or(0);
-            let list = match self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces") {
-                Err(Error::Unsupported(why)) if ids.is_empty() => return self.tried_namespaces(&why),
+            let list = match self.identify(cns::ACTIVE_NAMESPACES, above, "the list of namespaces")
+            {
+                Err(Error::Unsupported(why)) if ids.is_empty() => {
+                    return self.tried_namespaces(&why);
+                }
                 list => list?,
             };
             let before = ids.len();
             for id in identify::namespace_list(&list) {
                 if ids.last().is_some_and(|&last| id <= last) {
-                    return Err(Error::Protocol(format!("the list of namespaces does not ascend at {id}")));
+                    return Err(Error::Protocol(format!(
+                        "the list of namespaces does not ascend at {id}"
+                    )));
                 }
                 if let Some(why) = self.excess(id, ids.len()) {
                     return Ok((ids, Some((id, why))));
                 }
                 ids.push(id);
             }
-            // An id of NN is the last that there can be; asking for what lies above it may be refused.
-            if ids.len() - before < identify::NAMESPACE_LIST_ENTRIES || ids.last() == Some(&self.traits.greatest_namespace) {
+            // An id of NN is the last that there can be; asking for what lies above it may be
+            // refused.
+            if ids.len() - before < identify::NAMESPACE_LIST_ENTRIES
+                || ids.last() == Some(&self.traits.greatest_namespace)
+            {
                 return Ok((ids, None));
             }
         }
@@ -68,7 +78,13 @@ impl Shared {
         let mut ids = Vec::new();
         for id in 1..=greatest.min(TRIED) {
             if limit.expired() {
-                return Ok((ids, Some((id, Error::Unsupported("it took too long to look for each namespace".into())))));
+                return Ok((
+                    ids,
+                    Some((
+                        id,
+                        Error::Unsupported("it took too long to look for each namespace".into()),
+                    )),
+                ));
             }
             match self.identify(cns::NAMESPACE, id, "identify namespace") {
                 // Of what is not there, later versions return zeroes. [NVMe 5.1.13.2]
@@ -77,7 +93,11 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         }
-        let left_out = || Error::Unsupported(format!("it has no list of namespaces, and the first {TRIED} ids are looked at"));
+        let left_out = || {
+            Error::Unsupported(format!(
+                "it has no list of namespaces, and the first {TRIED} ids are looked at"
+            ))
+        };
         Ok((ids, (greatest > TRIED).then(|| (TRIED + 1, left_out()))))
     }
 
@@ -85,17 +105,26 @@ impl Shared {
     fn excess(&self, id: u32, count: usize) -> Option<Error> {
         let greatest = self.traits.greatest_namespace;
         if id > greatest {
-            return Some(Error::Protocol(format!("the greatest namespace that it says it can have is {greatest} (NN)")));
+            return Some(Error::Protocol(format!(
+                "the greatest namespace that it says it can have is {greatest} (NN)"
+            )));
         }
-        (count == MOST)
-            .then(|| Error::Unsupported(format!("it has more than {MOST} namespaces: this one and what follows is left out")))
+        (count == MOST).then(|| {
+            Error::Unsupported(format!(
+                "it has more than {MOST} namespaces: this one and what follows is left out"
+            ))
+        })
     }
 
     /// The disk that namespace `id` is, or why it cannot be one. Fails only if the controller does.
     pub(super) fn disk_of(&self, id: u32) -> Result<Result<(Info, UniqueId), Error>, Error> {
-        let found = self.command(|admin| self.read_namespace(admin, id)).and_then(|structures| self.judge(&structures));
+        let found = self
+            .command(|admin| self.read_namespace(admin, id))
+            .and_then(|structures| self.judge(&structures));
         match found {
-            Err(error @ (Error::Unsupported(_) | Error::Invalid(_) | Error::Protocol(_))) => Ok(Err(error)),
+            Err(error @ (Error::Unsupported(_) | Error::Invalid(_) | Error::Protocol(_))) => {
+                Ok(Err(error))
+            }
             other => other.map(Ok),
         }
     }
@@ -104,14 +133,17 @@ impl Shared {
     pub(super) fn read_namespace(&self, admin: &mut Admin, id: u32) -> Result<Structures, Error> {
         let mut set = csi::NVM;
         if init::has_command_sets(self.cap) {
-            let descriptors = admin.fetch("the namespace's command set", Submission::identify(cns::DESCRIPTORS, id))?;
+            let descriptors = admin
+                .fetch("the namespace's command set", Submission::identify(cns::DESCRIPTORS, id))?;
             set = identify::command_set(&descriptors).unwrap_or(csi::NVM);
         }
         if set != csi::NVM {
             // It has other structures.
             return Ok(Structures { set, namespace: identify::Namespace::zeroed() });
         }
-        let namespace = identify::Namespace(admin.fetch("identify namespace", Submission::identify(cns::NAMESPACE, id))?);
+        let namespace = identify::Namespace(
+            admin.fetch("identify namespace", Submission::identify(cns::NAMESPACE, id))?,
+        );
         Ok(Structures { set, namespace })
     }
 
@@ -121,7 +153,12 @@ impl Shared {
         Ok((self.traits.disk(&structures.namespace)?, UniqueId(structures.namespace.unique())))
     }
 
-    fn identify(&self, structure: u8, namespace: u32, what: &str) -> Result<[u8; identify::SIZE], Error> {
+    fn identify(
+        &self,
+        structure: u8,
+        namespace: u32,
+        what: &str,
+    ) -> Result<[u8; identify::SIZE], Error> {
         self.command(|admin| admin.fetch(what, Submission::identify(structure, namespace)))
     }
 }
@@ -134,5 +171,7 @@ fn check_command_set(set: u8) -> Result<(), Error> {
         csi::ZONED => "the zoned namespace command set".to_owned(),
         other => format!("command set {other:#04x}"),
     };
-    Err(Error::Unsupported(format!("it has {name}, not the NVM command set of disks: leave it to the kernel's driver")))
+    Err(Error::Unsupported(format!(
+        "it has {name}, not the NVM command set of disks: leave it to the kernel's driver"
+    )))
 }

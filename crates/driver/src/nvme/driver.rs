@@ -48,8 +48,16 @@ fn opened(controller: Controller, settings: &Settings) -> Result<Opened, Error> 
     let (offers, refused) = match settings.part {
         Some(id) => (vec![Offer::Disk(controller.disk(id)?)], Vec::new()),
         None => (
-            controller.namespaces().iter().map(|namespace| Offer::Disk(Arc::new(namespace.clone()))).collect(),
-            controller.refused().iter().map(|(id, error)| format!("namespace {id} is left out: {error}")).collect(),
+            controller
+                .namespaces()
+                .iter()
+                .map(|namespace| Offer::Disk(Arc::new(namespace.clone())))
+                .collect(),
+            controller
+                .refused()
+                .iter()
+                .map(|(id, error)| format!("namespace {id} is left out: {error}"))
+                .collect(),
         ),
     };
     Ok(Opened { offers, refused, controller: Box::new(controller) })

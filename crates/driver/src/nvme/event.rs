@@ -48,7 +48,9 @@ pub enum Event {
 impl Event {
     /// Which log page must be read so that events of this type can come again. [NVMe 5.1.2]
     pub(super) fn log_page(event: AsyncEvent) -> Option<u8> {
-        [log::ERRORS, log::SMART, log::CHANGED_NAMESPACES].into_iter().find(|&page| u32::from(page) == event.log_page())
+        [log::ERRORS, log::SMART, log::CHANGED_NAMESPACES]
+            .into_iter()
+            .find(|&page| u32::from(page) == event.log_page())
     }
 
     /// The event, with what its log page (if it was read) adds.
@@ -56,12 +58,16 @@ impl Event {
         let info = event.info();
         match event.kind() {
             AsyncEvent::ERROR => {
-                let newest = page.and_then(log::ErrorEntry::from_bytes).filter(|entry| entry.count() != 0);
+                let newest =
+                    page.and_then(log::ErrorEntry::from_bytes).filter(|entry| entry.count() != 0);
                 Self::Error { info, status: newest.map(|entry| entry.status()) }
             }
-            AsyncEvent::HEALTH => {
-                Self::Health { info, warnings: page.and_then(log::Smart::from_bytes).map(|smart| smart.critical_warning()) }
-            }
+            AsyncEvent::HEALTH => Self::Health {
+                info,
+                warnings: page
+                    .and_then(log::Smart::from_bytes)
+                    .map(|smart| smart.critical_warning()),
+            },
             AsyncEvent::NOTICE if info == AsyncEvent::NAMESPACE_CHANGED => Self::NamespacesChanged,
             _ => Self::Other(event),
         }
@@ -74,14 +80,17 @@ impl fmt::Display for Event {
             Self::Error { info, status } => {
                 let what = match *info {
                     AsyncEvent::INVALID_DOORBELL => "a doorbell of no queue was written",
-                    AsyncEvent::INVALID_DOORBELL_VALUE => "an invalid value was written to a doorbell",
+                    AsyncEvent::INVALID_DOORBELL_VALUE => {
+                        "an invalid value was written to a doorbell"
+                    }
                     AsyncEvent::DIAGNOSTIC_FAILURE => "diagnostic failure",
                     AsyncEvent::PERSISTENT_INTERNAL => "persistent internal error",
                     AsyncEvent::TRANSIENT_INTERNAL => "transient internal error",
                     _ => "error",
                 };
                 f.write_str(what)?;
-                status.map_or(Ok(()), |status| write!(f, "; newest entry of the error log: {status}"))
+                status
+                    .map_or(Ok(()), |status| write!(f, "; newest entry of the error log: {status}"))
             }
             Self::Health { info, warnings } => {
                 let what = match *info {
@@ -97,12 +106,19 @@ impl fmt::Display for Event {
             Self::NamespaceGrown { id, blocks } => {
                 write!(
                     f,
-                    "namespace {id} has grown to {blocks} blocks; its disk keeps its size until the driver is restarted (on Linux before 6.16: until it is stopped)"
+                    "namespace {id} has grown to {blocks} blocks; its disk keeps its size until \
+                    the driver is restarted (on Linux before 6.16: until it is stopped)"
                 )
             }
-            Self::NamespaceOver { id } => write!(f, "namespace {id} is gone, or not what it was: its disk has ended"),
-            Self::NamespaceNew { id } => write!(f, "namespace {id} is new; restart the driver to have it as a disk"),
-            Self::Other(event) => write!(f, "event type {} information {:#04x}", event.kind(), event.info()),
+            Self::NamespaceOver { id } => {
+                write!(f, "namespace {id} is gone, or not what it was: its disk has ended")
+            }
+            Self::NamespaceNew { id } => {
+                write!(f, "namespace {id} is new; restart the driver to have it as a disk")
+            }
+            Self::Other(event) => {
+                write!(f, "event type {} information {:#04x}", event.kind(), event.info())
+            }
         }
     }
 }
@@ -115,13 +131,19 @@ mod tests {
     fn a_health_event_says_the_warnings_of_the_log() {
         let mut smart = log::Smart::zeroed();
         smart.set_critical_warning(log::Smart::WARNING_TEMPERATURE);
-        let event = Event::new(AsyncEvent::new(AsyncEvent::HEALTH, AsyncEvent::TEMPERATURE, log::SMART), Some(&smart.0));
+        let event = Event::new(
+            AsyncEvent::new(AsyncEvent::HEALTH, AsyncEvent::TEMPERATURE, log::SMART),
+            Some(&smart.0),
+        );
         assert_eq!(event.to_string(), "temperature beyond a threshold; critical warnings 0x02");
     }
 
     #[test]
     fn an_error_event_without_its_log_still_says_what_it_is() {
-        let event = Event::new(AsyncEvent::new(AsyncEvent::ERROR, AsyncEvent::PERSISTENT_INTERNAL, log::ERRORS), None);
+        let event = Event::new(
+            AsyncEvent::new(AsyncEvent::ERROR, AsyncEvent::PERSISTENT_INTERNAL, log::ERRORS),
+            None,
+        );
         assert_eq!(event.to_string(), "persistent internal error");
     }
 

@@ -1,4 +1,5 @@
-//! What the controller says about itself, and what each namespace's format means for a disk. [NVMe 5.1.13]
+//! What the controller says about itself, and what each namespace's format means for a disk. [NVMe
+//! 5.1.13]
 
 use std::time::Duration;
 
@@ -59,7 +60,12 @@ pub(super) struct Traits {
 
 impl Traits {
     /// What `controller` (and `limits`, if it has them) says, for memory pages of `page` bytes.
-    pub(super) fn new(controller: &identify::Controller, limits: Option<NvmLimits>, page: u64, version: Version) -> Self {
+    pub(super) fn new(
+        controller: &identify::Controller,
+        limits: Option<NvmLimits>,
+        page: u64,
+        version: Version,
+    ) -> Self {
         let text = |bytes| Printable(bytes).to_string();
         let device_limit = controller.max_transfer(page).unwrap_or(u64::MAX);
         let identity = Identity {
@@ -85,14 +91,19 @@ impl Traits {
         Self {
             identity,
             write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then_some(zeroes),
-            discard: has(identify::Controller::ONCS_DATASET_MANAGEMENT).then_some(if discard == 0 { u32::MAX } else { discard }),
+            discard: has(identify::Controller::ONCS_DATASET_MANAGEMENT)
+                .then_some(if discard == 0 { u32::MAX } else { discard }),
             event_requests: u16::from(controller.event_limit_0based()) + 1,
             error_entries: usize::from(controller.error_entries_0based()) + 1,
             greatest_namespace: controller.namespaces(),
             page: page as u32,
             async_events: controller.async_events(),
             shutdown: Duration::from_micros(controller.shutdown_us().into()),
-            retry_delays: [controller.retry_delay_1(), controller.retry_delay_2(), controller.retry_delay_3()],
+            retry_delays: [
+                controller.retry_delay_1(),
+                controller.retry_delay_2(),
+                controller.retry_delay_3(),
+            ],
             sgl: controller.has_sgl(),
         }
     }
@@ -100,26 +111,36 @@ impl Traits {
     /// The disk that `namespace` is, or why it cannot be one.
     pub(super) fn disk(&self, namespace: &identify::Namespace) -> Result<Info, Error> {
         let format = namespace.current_format().ok_or_else(|| {
-            Error::Protocol(format!("it is formatted with LBA format {}, which it does not have", namespace.format_index()))
-        })?;
-        let block_size = format.block_size().filter(|size| [512, 4096].contains(size)).ok_or_else(|| {
-            Error::Unsupported(format!(
-                "its blocks have 2^{} bytes; 512 and 4096 are supported: format it with one of them",
-                format.data_shift()
+            Error::Protocol(format!(
+                "it is formatted with LBA format {}, which it does not have",
+                namespace.format_index()
             ))
         })?;
+        let block_size =
+            format.block_size().filter(|size| [512, 4096].contains(size)).ok_or_else(|| {
+                Error::Unsupported(format!(
+                    "its blocks have 2^{} bytes; 512 and 4096 are supported: format it with one of \
+                them",
+                    format.data_shift()
+                ))
+            })?;
         if format.metadata() != 0 {
             return Err(Error::Unsupported(format!(
-                "its blocks carry {} bytes of metadata; format it with an LBA format without metadata",
+                "its blocks carry {} bytes of metadata; format it with an LBA format without \
+                metadata",
                 format.metadata()
             )));
         }
         if namespace.size() == 0 || namespace.size().checked_mul(block_size.into()).is_none() {
-            return Err(Error::Protocol(format!("it says that it has {} blocks", namespace.size())));
+            return Err(Error::Protocol(format!(
+                "it says that it has {} blocks",
+                namespace.size()
+            )));
         }
         let hints = namespace.features() & identify::Namespace::FEATURE_OPTIMAL_IO != 0;
-        let hinted =
-            |blocks_0based: u16| if hints { block_size.saturating_mul(u32::from(blocks_0based) + 1) } else { block_size };
+        let hinted = |blocks_0based: u16| {
+            if hints { block_size.saturating_mul(u32::from(blocks_0based) + 1) } else { block_size }
+        };
         let max_transfer = self.identity.max_transfer.min(MAX_BLOCKS.saturating_mul(block_size));
         Ok(Info {
             model: self.identity.model.clone(),
@@ -132,10 +153,13 @@ impl Traits {
             optimal_io: hinted(namespace.write_granularity_0based()),
             volatile_cache: self.identity.volatile_cache,
             fua: true,
-            max_write_zeroes_blocks: self.write_zeroes.map_or(0, |bytes| (bytes / block_size).clamp(1, MAX_BLOCKS)),
-            discard: self
-                .discard
-                .map(|max_blocks| Discard { max_blocks, granularity: hinted(namespace.deallocate_granularity_0based()) }),
+            max_write_zeroes_blocks: self
+                .write_zeroes
+                .map_or(0, |bytes| (bytes / block_size).clamp(1, MAX_BLOCKS)),
+            discard: self.discard.map(|max_blocks| Discard {
+                max_blocks,
+                granularity: hinted(namespace.deallocate_granularity_0based()),
+            }),
             read_only: namespace.attributes() & identify::Namespace::WRITE_PROTECTED != 0,
             rotates: false,
         })
@@ -163,7 +187,10 @@ mod tests {
     fn blocks_of_512_and_4096_bytes_make_a_disk() {
         let traits = traits(|_| {});
         for shift in [9, 12] {
-            assert_eq!(traits.disk(&namespace(LbaFormat::new(shift, 0), 100)).unwrap().block_size, 1 << shift);
+            assert_eq!(
+                traits.disk(&namespace(LbaFormat::new(shift, 0), 100)).unwrap().block_size,
+                1 << shift
+            );
         }
     }
 
@@ -194,7 +221,9 @@ mod tests {
     #[test]
     fn write_zeroes_has_its_own_limit_or_that_of_transfers() {
         let mut controller = identify::Controller::zeroed();
-        controller.set_nvm_commands(identify::Controller::ONCS_WRITE_ZEROES).set_max_transfer_shift(1);
+        controller
+            .set_nvm_commands(identify::Controller::ONCS_WRITE_ZEROES)
+            .set_max_transfer_shift(1);
         let blocks = |shift| {
             let mut limits = NvmLimits::zeroed();
             limits.set_write_zeroes_shift(shift);

@@ -1,4 +1,5 @@
-//! From a function to a controller that takes commands: memory-based controller initialisation. [NVMe 3.5.1]
+//! From a function to a controller that takes commands: memory-based controller initialisation.
+//! [NVMe 3.5.1]
 
 use std::time::Duration;
 
@@ -22,36 +23,48 @@ const START_MOST: Duration = Duration::from_secs(256);
 /// the kernel's driver gives them. A controller that does not take them refuses the queue.
 const ENTRIES_UNSAID: u64 = 64;
 
-/// The controller's capabilities, with those that the driver cannot work with refused. [NVMe 3.1.4.1]
+/// The controller's capabilities, with those that the driver cannot work with refused. [NVMe
+/// 3.1.4.1]
 pub(super) fn capabilities(registers: &Registers) -> Result<Cap, Error> {
     let mut cap = registers.read_alive(CAP)?;
     if cap.command_sets() & (Cap::CSS_NVM | Cap::CSS_IO_SETS) == 0 {
-        return Err(Error::Unsupported("the controller does not have the NVM command set (CAP.CSS)".into()));
+        return Err(Error::Unsupported(
+            "the controller does not have the NVM command set (CAP.CSS)".into(),
+        ));
     }
     if cap.max_queue_entries() < 2 {
-        tracing::warn!("the controller says that its queues have one entry (CAP.MQES): {ENTRIES_UNSAID} are tried");
+        tracing::warn!(
+            "the controller says that its queues have one entry (CAP.MQES): {ENTRIES_UNSAID} are \
+            tried"
+        );
         cap = cap.with_max_queue_entries_0based(ENTRIES_UNSAID - 1);
     }
-    // Queues are whole pages, and an arena holds few of the largest that the register could say (128 MiB).
+    // Queues are whole pages, and an arena holds few of the largest that the register could say
+    // (128 MiB).
     if cap.page_min() > 4 {
         return Err(Error::Unsupported(format!(
-            "memory pages of at least {} bytes (CAP.MPSMIN); up to 65536 are supported: leave it to the kernel's driver",
+            "memory pages of at least {} bytes (CAP.MPSMIN); up to 65536 are supported: leave it \
+            to the kernel's driver",
             4096u64 << cap.page_min()
         )));
     }
     Ok(cap)
 }
 
-/// Fails if the controller, which was enabled, takes no commands: it is gone, reports a fatal error, or was reset by somebody else: the
-/// function or its bus by the administrator or the platform, or all of it by a loss of power.
+/// Fails if the controller, which was enabled, takes no commands: it is gone, reports a fatal
+/// error, or was reset by somebody else: the function or its bus by the administrator or the
+/// platform, or all of it by a loss of power.
 pub(super) fn running(registers: &Registers) -> Result<(), Error> {
     let status = registers.read_alive(CSTS)?;
     if status.fatal() == 1 {
         return Err(Error::Fatal("CSTS.CFS is set".into()));
     }
-    // Every such reset clears CC. An NVM subsystem reset does, too, so that CSTS.NSSRO says nothing more. [NVMe 3.7.1, 3.7.2]
+    // Every such reset clears CC. An NVM subsystem reset does, too, so that CSTS.NSSRO says nothing
+    // more. [NVMe 3.7.1, 3.7.2]
     if status.ready() == 0 || registers.read_alive(CC)?.enable() == 0 {
-        return Err(Error::Fatal("it was reset behind the driver's back (CSTS.RDY or CC.EN is 0)".into()));
+        return Err(Error::Fatal(
+            "it was reset behind the driver's back (CSTS.RDY or CC.EN is 0)".into(),
+        ));
     }
     Ok(())
 }
@@ -71,12 +84,15 @@ pub(super) enum Condition {
 pub(super) fn condition(registers: &Registers) -> Condition {
     match (registers.read_alive(CC), registers.read_alive(CSTS)) {
         (Ok(_), Ok(status)) if status.fatal() == 1 => Condition::Crashed,
-        (Ok(configuration), Ok(status)) if configuration.enable() == 1 && status.ready() == 1 => Condition::Running,
+        (Ok(configuration), Ok(status)) if configuration.enable() == 1 && status.ready() == 1 => {
+            Condition::Running
+        }
         _ => Condition::Disturbed,
     }
 }
 
-/// Bytes of the memory page that the driver sets: the smallest that the controller has. [NVMe 3.1.4.5, CC.MPS]
+/// Bytes of the memory page that the driver sets: the smallest that the controller has. [NVMe
+/// 3.1.4.5, CC.MPS]
 pub(super) fn page_size(cap: Cap) -> u64 {
     4096 << cap.page_min()
 }
@@ -101,20 +117,32 @@ fn start_limit(registers: &Registers, cap: Cap) -> Result<Duration, Error> {
     Ok(ready.min(START_MOST).max(limit(cap)))
 }
 
-/// Disables the controller. When this succeeds, the controller owns no queue and starts no transfer. [NVMe 3.7.2]
+/// Disables the controller. When this succeeds, the controller owns no queue and starts no
+/// transfer. [NVMe 3.7.2]
 pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
     let configuration = registers.read_alive(CC)?;
     if configuration.enable() == 1 {
         // A controller that is starting is not to be stopped before it is ready [NVMe 3.1.4.5]. One
         // that never is, or that has failed at it, is stopped nevertheless.
-        let _ = wait_ready(registers, Deadline::after(limit(cap)), 1, "the controller to start, so that it can be stopped");
+        let _ = wait_ready(
+            registers,
+            Deadline::after(limit(cap)),
+            1,
+            "the controller to start, so that it can be stopped",
+        );
         registers.write(CC, configuration.with_enable(0).with_shutdown(Cc::SHN_NONE));
     }
-    wait_ready(registers, Deadline::after(limit(cap)), 0, "the controller to stop (CSTS.RDY = 0 after CC.EN = 0)")
+    wait_ready(
+        registers,
+        Deadline::after(limit(cap)),
+        0,
+        "the controller to stop (CSTS.RDY = 0 after CC.EN = 0)",
+    )
 }
 
-/// Stops the device: disables the controller, and if it does not obey, takes its bus mastering away and resets the function. When
-/// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
+/// Stops the device: disables the controller, and if it does not obey, takes its bus mastering away
+/// and resets the function. When this succeeds, nothing that was started before can write to
+/// memory. Bus mastering may be off afterwards.
 pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), Unstopped> {
     disable(registers, cap).or_else(|error| stop_function(device, error))
 }
@@ -131,7 +159,8 @@ pub(super) fn take_over(device: &dyn Device, registers: &Registers, cap: Cap) ->
     }
 }
 
-/// Leaves a controller that did not start: its memory goes back to the arena only if it can be stopped.
+/// Leaves a controller that did not start: its memory goes back to the arena only if it can be
+/// stopped.
 pub(super) fn leave(device: &dyn Device, admin: &mut Admin, cap: Cap) {
     if let Err(Unstopped { quiesced: false, .. }) = stop(device, admin.registers(), cap) {
         admin.abandon();
@@ -143,7 +172,8 @@ pub(super) fn admin_sizes() -> Aqa {
     Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1)
 }
 
-/// What the driver writes to CC, before CC.EN: command sets, memory page, arbitration (round robin), and the sizes of I/O queues' entries. [NVMe 3.1.4.5]
+/// What the driver writes to CC, before CC.EN: command sets, memory page, arbitration (round
+/// robin), and the sizes of I/O queues' entries. [NVMe 3.1.4.5]
 pub(super) fn configuration(cap: Cap) -> Cc {
     Cc(0)
         .with_command_set(if has_command_sets(cap) { Cc::CSS_ALL } else { Cc::CSS_NVM })
@@ -154,31 +184,42 @@ pub(super) fn configuration(cap: Cap) -> Cc {
 
 /// Enables the controller with `admin` as its queue 0. It is disabled now. [NVMe 3.5.1]
 pub(super) fn enable(admin: &mut Admin, cap: Cap) -> Result<(), Error> {
-    // Step 1: CSTS.RDY is 0, as `disable` left it. Step 2: the admin queue's attributes and addresses.
+    // Step 1: CSTS.RDY is 0, as `disable` left it. Step 2: the admin queue's attributes and
+    // addresses.
     admin.reset();
     let (submission, completion) = admin.addresses();
     let registers = admin.registers();
     registers.write(AQA, admin_sizes());
     registers.write(ASQ, submission);
     registers.write(ACQ, completion);
-    // Step 3: the command sets. All that there are: with the NVM command set alone, namespaces of others would not be listed.
-    // Step 4: arbitration (round robin), memory page, and the entry sizes that I/O queues will have.
+    // Step 3: the command sets. All that there are: with the NVM command set alone, namespaces of
+    // others would not be listed. Step 4: arbitration (round robin), memory page, and the entry
+    // sizes that I/O queues will have.
     let configuration = configuration(cap);
     registers.write(CC, configuration);
     // Steps 5 and 6: enable, wait until it is ready.
     let limit = start_limit(registers, cap)?;
     registers.write(CC, configuration.with_enable(1));
-    wait_ready(registers, Deadline::after(limit), 1, "the controller to start (CSTS.RDY = 1 after CC.EN = 1)")
+    wait_ready(
+        registers,
+        Deadline::after(limit),
+        1,
+        "the controller to start (CSTS.RDY = 1 after CC.EN = 1)",
+    )
 }
 
 /// Notifies the controller of the shutdown and waits for its consent. [NVMe 3.6.1]
 pub(super) fn shut_down(registers: &Registers, expected: Duration) -> Result<(), Error> {
     let configuration = registers.read_alive(CC)?;
     registers.write(CC, configuration.with_shutdown(Cc::SHN_NORMAL));
-    poll_until(Deadline::after(shutdown_limit(expected)), "the controller's shutdown (CSTS.SHST)", || {
-        let status = registers.read_alive(CSTS)?;
-        Ok((status.shutdown() == Csts::SHUTDOWN_DONE).then_some(()))
-    })
+    poll_until(
+        Deadline::after(shutdown_limit(expected)),
+        "the controller's shutdown (CSTS.SHST)",
+        || {
+            let status = registers.read_alive(CSTS)?;
+            Ok((status.shutdown() == Csts::SHUTDOWN_DONE).then_some(()))
+        },
+    )
 }
 
 /// How long a shutdown may take that the controller expects to take so long.
@@ -186,7 +227,12 @@ fn shutdown_limit(expected: Duration) -> Duration {
     expected.clamp(SHUTDOWN, SHUTDOWN_MOST)
 }
 
-fn wait_ready(registers: &Registers, deadline: Deadline, ready: u32, what: &'static str) -> Result<(), Error> {
+fn wait_ready(
+    registers: &Registers,
+    deadline: Deadline,
+    ready: u32,
+    what: &'static str,
+) -> Result<(), Error> {
     poll_until(deadline, what, || {
         let status = registers.read_alive(CSTS)?;
         // A fatal error does not stop a controller from being disabled, which clears it. [NVMe 9.5]
@@ -203,7 +249,8 @@ mod tests {
 
     #[test]
     fn a_shutdown_is_waited_for_a_minute_at_most_whatever_the_controller_says() {
-        let limits = [0, 9, u64::from(u32::MAX) / 1_000_000].map(|secs| shutdown_limit(Duration::from_secs(secs)).as_secs());
+        let limits = [0, 9, u64::from(u32::MAX) / 1_000_000]
+            .map(|secs| shutdown_limit(Duration::from_secs(secs)).as_secs());
         assert_eq!(limits, [5, 9, 60]);
     }
 }

@@ -1,7 +1,7 @@
 //! Which queue is signalled by which vector.
 //!
-//! With at least two vectors, vector 0 is the admin queue's and each I/O queue has its own. With one (the pin, or a function with a
-//! single message) all queues share it through a [`FanOut`].
+//! With at least two vectors, vector 0 is the admin queue's and each I/O queue has its own. With
+//! one (the pin, or a function with a single message) all queues share it through a [`FanOut`].
 
 use std::sync::Arc;
 
@@ -21,11 +21,18 @@ pub(super) enum Vectors {
 }
 
 impl Vectors {
-    /// Enables what `options` ask for and the function has. `fired` is called on every interrupt of a shared vector.
+    /// Enables what `options` ask for and the function has. `fired` is called on every interrupt of
+    /// a shared vector.
     ///
     /// This comes before CC.EN: some controllers (QEMU's) look at the vectors only then.
-    pub(super) fn enable(device: &dyn Device, options: &Options, fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
-        let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else { return Ok(Self::Polled) };
+    pub(super) fn enable(
+        device: &dyn Device,
+        options: &Options,
+        fired: impl FnMut() + Send + 'static,
+    ) -> Result<Self, Error> {
+        let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else {
+            return Ok(Self::Polled);
+        };
         let mut vectors = device.irqs(kind, count.min(options.max_queues.saturating_add(1)))?;
         match vectors.len() {
             0 => Err(Error::Protocol(format!("no vector came of {kind:?} interrupts"))),

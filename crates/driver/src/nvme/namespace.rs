@@ -43,7 +43,12 @@ impl UniqueId {
 }
 
 impl Unit {
-    pub(super) fn new(id: u32, info: Info, unique: UniqueId, cache: Option<WriteCache>) -> Arc<Self> {
+    pub(super) fn new(
+        id: u32,
+        info: Info,
+        unique: UniqueId,
+        cache: Option<WriteCache>,
+    ) -> Arc<Self> {
         let cache = cache.filter(|_| info.volatile_cache).map(Arc::new);
         Arc::new(Self { id, info: Arc::new(info), unique, cache, end: OnceLock::new() })
     }
@@ -60,7 +65,9 @@ impl Unit {
 
     /// Fails if it is not used any more.
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.end.get().map_or(Ok(()), |why| Err(Error::Fatal(format!("namespace {}: {why}; open the controller anew", self.id))))
+        self.end.get().map_or(Ok(()), |why| {
+            Err(Error::Fatal(format!("namespace {}: {why}; open the controller anew", self.id)))
+        })
     }
 }
 

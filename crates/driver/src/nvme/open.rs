@@ -1,7 +1,8 @@
 //! How a queue pair comes to be, comes back after a reset, and ends.
 //!
-//! The device reaches a queue's memory from its creation until its deletion, a reset of the controller, or its removal. Only then
-//! does the memory go back to the arena; without such a proof it never does.
+//! The device reaches a queue's memory from its creation until its deletion, a reset of the
+//! controller, or its removal. Only then does the memory go back to the arena; without such a proof
+//! it never does.
 
 use ring3_class::block::IoError;
 use ring3_device::Error;
@@ -9,7 +10,9 @@ use ring3_device::dma::DmaBuffer;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::Waiter;
 use ring3_spec::nvme::registers::{completion_doorbell, submission_doorbell};
-use ring3_spec::nvme::{COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success};
+use ring3_spec::nvme::{
+    COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success,
+};
 
 use super::admin::Admin;
 use super::command::Encoder;
@@ -54,8 +57,12 @@ impl QueuePair {
             Dimensions::new(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
         let arena = shared.device.dma().arena();
         let page = init::page_size(shared.cap);
-        let commands = arena.alloc(submission as usize * SUBMISSION_WORDS * 8, page as usize)?.tagged("nvme commands");
-        let ends = arena.alloc(completion as usize * COMPLETION_WORDS * 8, page as usize)?.tagged("nvme completions");
+        let commands = arena
+            .alloc(submission as usize * SUBMISSION_WORDS * 8, page as usize)?
+            .tagged("nvme commands");
+        let ends = arena
+            .alloc(completion as usize * COMPLETION_WORDS * 8, page as usize)?
+            .tagged("nvme completions");
         let lists = Lists::new(arena, depth.into(), unit.info.max_transfer, page)?;
         let parts = Parts {
             submission: SubmissionRing::new(commands, submission)?,
@@ -73,7 +80,8 @@ impl QueuePair {
     /// Queue `id`, made of `parts`. From here on dropping it deletes it.
     pub(super) fn of(namespace: &Namespace, id: u16, parts: Parts) -> Result<Self, Error> {
         let Namespace { shared, unit } = namespace.clone();
-        let Parts { submission, completion, lists, slots, ended, timeouts, generation, listener } = parts;
+        let Parts { submission, completion, lists, slots, ended, timeouts, generation, listener } =
+            parts;
         let (irq, vector) = shared.vectors.of_queue(id)?;
         let stride = shared.cap.stride();
         Ok(Self {
@@ -104,9 +112,15 @@ impl QueuePair {
     /// Tells the controller about the queue: completion queue first. [NVMe 5.2.1, 5.2.2]
     pub(super) fn create(&mut self, admin: &mut Admin) -> Result<(), Error> {
         let (ring, base) = (&self.completion, self.completion.words().iova());
-        admin.demand("an I/O completion queue", Submission::create_cq(self.id, ring.size(), base, self.vector))?;
+        admin.demand(
+            "an I/O completion queue",
+            Submission::create_cq(self.id, ring.size(), base, self.vector),
+        )?;
         let (ring, base) = (&self.submission, self.submission.words().iova());
-        let created = admin.demand("an I/O submission queue", Submission::create_sq(self.id, ring.size(), base, self.id));
+        let created = admin.demand(
+            "an I/O submission queue",
+            Submission::create_sq(self.id, ring.size(), base, self.id),
+        );
         if let Err(Error::Unsupported(_)) = created {
             admin
                 .demand("deletion of a completion queue", Submission::delete_cq(self.id))
@@ -150,7 +164,8 @@ struct Dimensions {
     depth: u16,
     /// One entry more than requests at least, because a full ring looks like an empty one.
     submission: u32,
-    /// Twice that if the controller has such long queues, so that completions need not be acknowledged at once.
+    /// Twice that if the controller has such long queues, so that completions need not be
+    /// acknowledged at once.
     completion: u32,
 }
 
@@ -171,7 +186,8 @@ impl Drop for QueuePair {
         }
         let deleted = self.delete().or_else(|error| {
             // Whatever the reason, a controller that is stopped owns nothing.
-            self.shared.reset(self.generation, &format!("queue {} could not be deleted: {error}", self.id))
+            self.shared
+                .reset(self.generation, &format!("queue {} could not be deleted: {error}", self.id))
         });
         if deleted.is_err() && !self.shared.lifetime.is_quiesced() {
             tracing::error!(

@@ -37,7 +37,8 @@ impl Default for Options {
             max_queues: 16,
             max_depth: 1023,
             max_transfer: None,
-            // Longer than a drive may need to recover a block, as the kernel's driver has it by default.
+            // Longer than a drive may need to recover a block, as the kernel's driver has it by
+            // default.
             timeout: Duration::from_secs(30),
             flush_timeout: usual_flush_timeout(),
             poll: ring3_device::wait::DEFAULT_POLL,

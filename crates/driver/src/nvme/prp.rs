@@ -1,8 +1,9 @@
 //! Where the bytes of a request are, as physical region pages. [NVMe 4.3.1]
 //!
-//! A request of up to two pages says so in the command itself. A longer one needs a list; every slot has its own, allocated when
-//! the queue is created. Only the first piece may begin within a page, only the last may end within one: what does not fit is
-//! rejected, and the class layer copies it to where it fits.
+//! A request of up to two pages says so in the command itself. A longer one needs a list; every
+//! slot has its own, allocated when the queue is created. Only the first piece may begin within a
+//! page, only the last may end within one: what does not fit is rejected, and the class layer
+//! copies it to where it fits.
 
 use ring3_class::block::Data;
 use ring3_device::Error;
@@ -33,22 +34,40 @@ pub(super) struct Lists {
 
 impl Lists {
     /// Lists for `slots` requests of up to `max_transfer` bytes each.
-    pub(super) fn new(arena: &Arena, slots: usize, max_transfer: u32, page: u64) -> Result<Self, Error> {
+    pub(super) fn new(
+        arena: &Arena,
+        slots: usize,
+        max_transfer: u32,
+        page: u64,
+    ) -> Result<Self, Error> {
         let each = each(max_transfer, page);
-        Ok(Self { memory: arena.alloc(slots * each, MAX_LIST)?.tagged("nvme page lists"), each, page })
+        Ok(Self {
+            memory: arena.alloc(slots * each, MAX_LIST)?.tagged("nvme page lists"),
+            each,
+            page,
+        })
     }
 
-    /// The same in `memory`, which they had before. [`Error::Invalid`] if that is not as long as they are.
-    pub(super) fn resume(memory: DmaBuffer, slots: usize, max_transfer: u32, page: u64) -> Result<Self, Error> {
+    /// The same in `memory`, which they had before. [`Error::Invalid`] if that is not as long as
+    /// they are.
+    pub(super) fn resume(
+        memory: DmaBuffer,
+        slots: usize,
+        max_transfer: u32,
+        page: u64,
+    ) -> Result<Self, Error> {
         let each = each(max_transfer, page);
         if memory.len() != slots * each {
-            return Err(Error::Invalid(format!("the page lists of {slots} requests in {} bytes", memory.len())));
+            return Err(Error::Invalid(format!(
+                "the page lists of {slots} requests in {} bytes",
+                memory.len()
+            )));
         }
         Ok(Self { memory, each, page })
     }
 
-    /// PRP entries 1 and 2 for the first `len` bytes of `data`; `None` if they do not fit the rules. Writes the list of `slot` if they
-    /// need one.
+    /// PRP entries 1 and 2 for the first `len` bytes of `data`; `None` if they do not fit the
+    /// rules. Writes the list of `slot` if they need one.
     pub(super) fn describe(&self, slot: usize, data: &Data, len: usize) -> Option<(u64, u64)> {
         let (mut first, mut second) = (None, 0);
         let (mut listed, mut described, mut open) = (0, 0, true);
@@ -78,7 +97,8 @@ impl Lists {
         first.filter(|_| described == len).map(|first| (first, second))
     }
 
-    /// Puts `words` where the list of `slot` is, for a command whose data is made by the driver; returns its device address.
+    /// Puts `words` where the list of `slot` is, for a command whose data is made by the driver;
+    /// returns its device address.
     pub(super) fn store(&self, slot: usize, words: [u64; 2]) -> u64 {
         self.memory.store_entry(slot * self.each / 8, &words);
         self.iova(slot)
@@ -108,7 +128,12 @@ mod tests {
     }
 
     /// The bytes that a device would move, as pieces that lie within pages.
-    fn as_the_device_reads_it(lists: &Lists, slot: usize, (prp1, prp2): (u64, u64), len: u64) -> Vec<(u64, u64)> {
+    fn as_the_device_reads_it(
+        lists: &Lists,
+        slot: usize,
+        (prp1, prp2): (u64, u64),
+        len: u64,
+    ) -> Vec<(u64, u64)> {
         let in_first = (PAGE - prp1 % PAGE).min(len);
         let (mut pieces, mut left) = (vec![(prp1, in_first)], len - in_first);
         let list = (lists.iova(slot) - lists.memory.iova()) as usize / 8;
@@ -169,7 +194,10 @@ mod tests {
     fn data_shorter_than_the_request_is_rejected() {
         let (arena, lists) = (arena(), Lists::new(&arena(), 1, 1 << 20, PAGE).unwrap());
         assert_eq!(lists.describe(0, &Data::from(arena.alloc_pages(512).unwrap()), 4096), None);
-        assert_eq!(lists.describe(0, &Data::from(arena.alloc_pages(8192).unwrap()), 64 << 10), None);
+        assert_eq!(
+            lists.describe(0, &Data::from(arena.alloc_pages(8192).unwrap()), 64 << 10),
+            None
+        );
         assert_eq!(lists.describe(0, &scattered(&[(0x8000, 512)]), 1024), None);
         assert_eq!(lists.describe(0, &Data::None, 512), None);
     }
@@ -179,7 +207,10 @@ mod tests {
         let lists = Lists::new(&arena(), 2, MAX_TRANSFER, PAGE).unwrap();
         let data = scattered(&[(0x10_0200, MAX_TRANSFER)]);
         let prp = lists.describe(1, &data, MAX_TRANSFER as usize).unwrap();
-        assert_eq!(as_the_device_reads_it(&lists, 1, prp, MAX_TRANSFER.into()), in_pages(&data, MAX_TRANSFER as usize));
+        assert_eq!(
+            as_the_device_reads_it(&lists, 1, prp, MAX_TRANSFER.into()),
+            in_pages(&data, MAX_TRANSFER as usize)
+        );
     }
 
     proptest! {

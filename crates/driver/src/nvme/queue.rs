@@ -1,29 +1,36 @@
 //! A queue pair: the way of a request to the device and back.
 //!
 //! # Shape
-//! [`submit`](Queue::submit) checks a request, describes its bytes, gives it a slot and writes its command into the submission ring.
-//! [`ring`](Queue::ring) publishes the batch with one doorbell. [`reap`](Queue::reap) takes completions out of the completion ring and
-//! finds their requests by id.
+//! [`submit`](Queue::submit) checks a request, describes its bytes, gives it a slot and writes its
+//! command into the submission ring. [`ring`](Queue::ring) publishes the batch with one doorbell.
+//! [`reap`](Queue::reap) takes completions out of the completion ring and finds their requests by
+//! id.
 //!
 //! # Trust
-//! A completion counts only if its id names a request in flight, generation included. All else is [`Error::Protocol`], the queue
-//! stays usable, and the request that should have been meant ends by its time-out.
+//! A completion counts only if its id names a request in flight, generation included. All else is
+//! [`Error::Protocol`], the queue stays usable, and the request that should have been meant ends by
+//! its time-out.
 //!
 //! # Waiting
-//! See [`Waiter`]. Completions are acknowledged many at a time, and always before a sleep, so that the interrupt comes again.
+//! See [`Waiter`]. Completions are acknowledged many at a time, and always before a sleep, so that
+//! the interrupt comes again.
 
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ring3_class::Saved;
-use ring3_class::block::{Completion, Data, Info, IoError, Operation, Queue, Rejected, Request, reap_single};
+use ring3_class::block::{
+    Completion, Data, Info, IoError, Operation, Queue, Rejected, Request, reap_single,
+};
 use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::Irq;
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
 use ring3_device::{Bar, Deadline, Error};
-use ring3_spec::nvme::{self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success};
+use ring3_spec::nvme::{
+    self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success,
+};
 
 use super::command::Encoder;
 use super::controller::Shared;
@@ -34,7 +41,8 @@ use crate::lifetime::{DETACHED, OVER};
 use crate::timeouts::Timeouts;
 use crate::write_cache::{Listener, WriteCache};
 
-/// Requests in flight through one pair of rings. Its memory and its end are in `open.rs`, its misfortunes in `recovery.rs`.
+/// Requests in flight through one pair of rings. Its memory and its end are in `open.rs`, its
+/// misfortunes in `recovery.rs`.
 pub(super) struct QueuePair {
     pub(super) bar: Bar,
     pub(super) submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
@@ -45,7 +53,8 @@ pub(super) struct QueuePair {
     pub(super) encoder: Encoder,
     /// The controller's generation in which this queue was created.
     pub(super) generation: u32,
-    /// Completions are acknowledged when this many are not: the ring has room for them and for all that is in flight.
+    /// Completions are acknowledged when this many are not: the ring has room for them and for all
+    /// that is in flight.
     pub(super) acknowledge_at: u32,
     /// Requests that have ended without a completion.
     pub(super) ended: Vec<(u16, IoError)>,
@@ -78,37 +87,46 @@ impl QueuePair {
         Ok(None)
     }
 
-    /// Takes the completions of reads that ended well into `done`, up to the first of anything else, or to a place that is not empty; returns how
-    /// many. It calls nothing.
+    /// Takes the completions of reads that ended well into `done`, up to the first of anything
+    /// else, or to a place that is not empty; returns how many. It calls nothing.
     #[inline]
     fn take_reads(&mut self, done: &mut [Completion]) -> usize {
         let mut slots = self.slots.by_id();
-        let count = self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
-            let slot = slots.get_mut(nvme::Completion::of_phase_word(word).id());
-            let Some(slot) = slot.filter(|slot| slot.request.operation == Operation::Read) else { return false };
-            if !matches!(place.data, Data::None) {
-                return false;
-            }
-            slot.vacate();
-            place.become_end_of(slot.request.token, Ok(()), &mut slot.request.data);
-            true
-        });
+        let count =
+            self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
+                let slot = slots.get_mut(nvme::Completion::of_phase_word(word).id());
+                let Some(slot) = slot.filter(|slot| slot.request.operation == Operation::Read)
+                else {
+                    return false;
+                };
+                if !matches!(place.data, Data::None) {
+                    return false;
+                }
+                slot.vacate();
+                place.become_end_of(slot.request.token, Ok(()), &mut slot.request.data);
+                true
+            });
         self.slots.vacated(count);
         count
     }
 
-    /// Takes the completions of requests of any kind that ended well, up to a flush or the first that is out of the ordinary.
+    /// Takes the completions of requests of any kind that ended well, up to a flush or the first
+    /// that is out of the ordinary.
     #[inline(never)]
     fn take_good(&mut self, done: &mut [Completion]) -> usize {
         let (mut slots, mut wrote) = (self.slots.by_id(), false);
-        let count = self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
-            let slot = slots.get_mut(nvme::Completion::of_phase_word(word).id());
-            let Some(slot) = slot.filter(|slot| slot.request.operation != Operation::Flush) else { return false };
-            wrote |= WriteCache::holds(&slot.request);
-            slot.vacate();
-            place.become_end_of(slot.request.token, Ok(()), &mut slot.request.data);
-            true
-        });
+        let count =
+            self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
+                let slot = slots.get_mut(nvme::Completion::of_phase_word(word).id());
+                let Some(slot) = slot.filter(|slot| slot.request.operation != Operation::Flush)
+                else {
+                    return false;
+                };
+                wrote |= WriteCache::holds(&slot.request);
+                slot.vacate();
+                place.become_end_of(slot.request.token, Ok(()), &mut slot.request.data);
+                true
+            });
         self.slots.vacated(count);
         if wrote && let Some(cache) = &self.cache {
             cache.wrote(|| self.shared.lost_cache_after(self.generation));
@@ -116,7 +134,8 @@ impl QueuePair {
         count
     }
 
-    /// Takes any completion: what it ends, `None` if that is repeated, an error if it is for nothing in flight.
+    /// Takes any completion: what it ends, `None` if that is repeated, an error if it is for
+    /// nothing in flight.
     fn take_one(&mut self, entry: nvme::Completion) -> Result<Option<Completion>, Error> {
         let Some(slot) = self.slots.find(entry.id()).filter(|_| entry.queue() == self.id) else {
             return Err(self.stray(entry));
@@ -124,16 +143,20 @@ impl QueuePair {
         if !entry.status().is_success() {
             return Ok(self.failed(slot, entry.status()));
         }
-        let (cache, shared, generation, listener) = (self.cache.as_deref(), &self.shared, self.generation, &mut self.listener);
+        let (cache, shared, generation, listener) =
+            (self.cache.as_deref(), &self.shared, self.generation, &mut self.listener);
         Ok(self.slots.vacate(slot).map(|slot| {
             let lost_since = || shared.lost_cache_after(generation);
-            let complete = |cache: &WriteCache| cache.complete(&slot.request, (listener, slot.flush), lost_since);
+            let complete = |cache: &WriteCache| {
+                cache.complete(&slot.request, (listener, slot.flush), lost_since)
+            };
             let end = cache.map_or(Ok(()), complete);
             slot.complete(end)
         }))
     }
 
-    /// Goes on after `count` reads, which have been taken: acknowledges, and takes what else there is if there were none.
+    /// Goes on after `count` reads, which have been taken: acknowledges, and takes what else there
+    /// is if there were none.
     #[inline(never)]
     fn reap_any(&mut self, done: &mut [Completion], mut count: usize) -> Result<usize, Error> {
         if count == 0 && self.completion.ready() {
@@ -149,7 +172,8 @@ impl QueuePair {
     fn reap_unusual(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         self.check_attached()?;
         let trouble = !self.in_step() || !self.ended.is_empty();
-        let taken = reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() });
+        let taken =
+            reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() });
         self.acknowledge_many();
         taken
     }
@@ -175,7 +199,11 @@ impl QueuePair {
         let request = mem::replace(request, Request::flush(0));
         let (slot, is_flush) = (vacancy.number(), request.operation == Operation::Flush);
         place(&mut self.submission, command);
-        let epoch = if is_flush { self.timeouts.epoch_for(self.shared.options.flush_timeout) } else { self.timeouts.epoch() };
+        let epoch = if is_flush {
+            self.timeouts.epoch_for(self.shared.options.flush_timeout)
+        } else {
+            self.timeouts.epoch()
+        };
         vacancy.fill(request, epoch);
         if is_flush
             && let Some(cache) = &self.cache
@@ -186,7 +214,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether the device knows this queue as it is. If not, its doorbells are not ours until it was created anew.
+    /// Whether the device knows this queue as it is. If not, its doorbells are not ours until it
+    /// was created anew.
     #[inline]
     pub(super) fn in_step(&self) -> bool {
         self.shared.generation() == self.generation
@@ -212,9 +241,14 @@ impl QueuePair {
         }
     }
 
-    /// The generation in which there is nothing to mend: for a queue with nothing in flight, a controller's end is no news.
+    /// The generation in which there is nothing to mend: for a queue with nothing in flight, a
+    /// controller's end is no news.
     fn expected(&self) -> u32 {
-        if self.slots.in_flight() == 0 && self.shared.generation() == OVER { OVER } else { self.generation }
+        if self.slots.in_flight() == 0 && self.shared.generation() == OVER {
+            OVER
+        } else {
+            self.generation
+        }
     }
 
     #[cold]
@@ -229,11 +263,14 @@ impl QueuePair {
     }
 }
 
-/// Writes a command into the ring, which has room for whatever has a slot: the device has read what it has completed, and all commands
-/// before, so at most what is in flight is unread. Where it says that it reads (SQHD) need not be believed.
+/// Writes a command into the ring, which has room for whatever has a slot: the device has read what
+/// it has completed, and all commands before, so at most what is in flight is unread. Where it says
+/// that it reads (SQHD) need not be believed.
 #[inline(always)]
 pub(super) fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, command: Submission) {
-    let Submission([first, dwords_2_3, metadata, prp1, prp2, dwords_10_11, dwords_12_13, dwords_14_15]) = command;
+    let Submission(
+        [first, dwords_2_3, metadata, prp1, prp2, dwords_10_11, dwords_12_13, dwords_14_15],
+    ) = command;
     debug_assert_eq!(
         [dwords_2_3, metadata, dwords_14_15],
         [0; 3],
@@ -261,7 +298,8 @@ impl Queue for QueuePair {
     }
 
     fn submit(&mut self, mut request: Request) -> Result<(), Rejected> {
-        // The way of almost every request calls nothing; whatever is out of the ordinary starts again in `submit_any`.
+        // The way of almost every request calls nothing; whatever is out of the ordinary starts
+        // again in `submit_any`.
         if let Some(vacancy) = self.slots.vacancy()
             && let Some(command) = self.encoder.page_transfer(vacancy.id(), &request)
         {
@@ -277,7 +315,8 @@ impl Queue for QueuePair {
 
     fn ring(&mut self) {
         if !self.in_step() {
-            // The device does not know this queue any more; the next `reap` or `tick` repeats what was submitted.
+            // The device does not know this queue any more; the next `reap` or `tick` repeats what
+            // was submitted.
             return;
         }
         self.ring_submission();
@@ -305,10 +344,13 @@ impl Source for QueuePair {
         self.waiter.irq()
     }
 
-    /// Whether [`reap`](Queue::reap) has something to do: a completion, a reset, or requests that ended by themselves.
+    /// Whether [`reap`](Queue::reap) has something to do: a completion, a reset, or requests that
+    /// ended by themselves.
     #[inline]
     fn pending(&self) -> bool {
-        self.completion.ready() || self.shared.generation() != self.expected() || !self.ended.is_empty()
+        self.completion.ready()
+            || self.shared.generation() != self.expected()
+            || !self.ended.is_empty()
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
@@ -338,12 +380,16 @@ impl Source for QueuePair {
         }
         let generation = self.expected();
         let (completion, shared) = (&self.completion, &self.shared);
-        let Some(polled) = self.waiter.poll(deadline, || completion.ready() || shared.generation() != generation)? else {
+        let Some(polled) = self
+            .waiter
+            .poll(deadline, || completion.ready() || shared.generation() != generation)?
+        else {
             return Ok(true);
         };
         self.acknowledge();
         let (completion, shared) = (&self.completion, &self.shared);
-        self.waiter.sleep(polled, deadline, || completion.ready() || shared.generation() != generation)
+        self.waiter
+            .sleep(polled, deadline, || completion.ready() || shared.generation() != generation)
     }
 
     fn wait_stats(&self) -> WaitStats {

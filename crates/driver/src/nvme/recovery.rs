@@ -1,8 +1,9 @@
 //! Requests that take too long or fail, and queues that come back after a reset.
 //!
 //! # Who does what
-//! Whoever finds the failure [resets](super::reset) the controller under the admin queue's lock and counts the generation up. Each
-//! queue's own thread sees that, takes what had completed before, creates its queue anew and repeats what had not.
+//! Whoever finds the failure [resets](super::reset) the controller under the admin queue's lock and
+//! counts the generation up. Each queue's own thread sees that, takes what had completed before,
+//! creates its queue anew and repeats what had not.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -30,8 +31,8 @@ pub(super) struct Delayed {
 }
 
 impl QueuePair {
-    /// Looks whether the controller and the requests in flight are well, and mends what is not. An error is the last: there is no
-    /// controller any more.
+    /// Looks whether the controller and the requests in flight are well, and mends what is not. An
+    /// error is the last: there is no controller any more.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
         let watched = self.recover(now);
         self.told |= watched.is_err();
@@ -48,7 +49,8 @@ impl QueuePair {
             return if self.told { Ok(()) } else { self.unit.check() };
         }
         if self.timeouts.poll_due(now)
-            && let Err(why) = Registers::new(self.bar.clone(), 0).and_then(|registers| init::running(&registers))
+            && let Err(why) =
+                Registers::new(self.bar.clone(), 0).and_then(|registers| init::running(&registers))
         {
             let _ = self.shared.reset(self.generation, &why.to_string());
             return self.recreate();
@@ -58,26 +60,38 @@ impl QueuePair {
         if !self.timeouts.advance(now) || self.completion.ready() {
             return Ok(());
         }
-        let late = |&slot: &u16| self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch));
+        let late = |&slot: &u16| {
+            self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch))
+        };
         let overdue = self.slots.occupied().find(late);
         overdue.map_or(Ok(()), |slot| self.time_out(slot))
     }
 
-    /// Aborts the request in `slot`, or resets the controller if that was done and did not help. [NVMe 5.1.1]
+    /// Aborts the request in `slot`, or resets the controller if that was done and did not help.
+    /// [NVMe 5.1.1]
     fn time_out(&mut self, slot: u16) -> Result<(), Error> {
         let (queue, grace) = (self.id, self.timeouts.grace());
         let Some(request) = self.slots.get_mut(slot) else { return Ok(()) };
         if !request.aborted {
             request.aborted = true;
             request.epoch = grace;
-            if request.request.operation == Operation::WriteZeroes && !self.shared.zeroes_hang.swap(true, Ordering::Relaxed) {
+            if request.request.operation == Operation::WriteZeroes
+                && !self.shared.zeroes_hang.swap(true, Ordering::Relaxed)
+            {
                 let name = self.shared.device.name();
-                tracing::warn!("{name}: the controller hangs at a write zeroes: it gets no more; users write zeroes themselves");
+                tracing::warn!(
+                    "{name}: the controller hangs at a write zeroes: it gets no more; users write \
+                    zeroes themselves"
+                );
             }
             let abort = Submission::abort(queue, request.id());
             let timeout = ABORT.min(self.shared.options.timeout);
-            tracing::warn!("{}: queue {queue}: a request takes too long, aborting it", self.shared.device.name());
-            // Its outcome does not matter, only that the controller answers: the request ends by its own completion or not.
+            tracing::warn!(
+                "{}: queue {queue}: a request takes too long, aborting it",
+                self.shared.device.name()
+            );
+            // Its outcome does not matter, only that the controller answers: the request ends by
+            // its own completion or not.
             if lock(&self.shared.admin).execute_within(abort, timeout).is_ok() {
                 return Ok(());
             }
@@ -86,20 +100,31 @@ impl QueuePair {
         self.recreate()
     }
 
-    /// What becomes of a request that the device ended with `status`: its completion, or `None` if it is repeated.
+    /// What becomes of a request that the device ended with `status`: its completion, or `None` if
+    /// it is repeated.
     #[cold]
     pub(super) fn failed(&mut self, slot: u16, status: Status) -> Option<Completion> {
         let held = self.slots.get(slot)?;
         let (operation, attempts) = (held.request.operation, held.attempts);
         if attempts >= status::attempts(operation, status) {
-            let error = if self.is_given_up(operation) { IoError::Unsupported } else { status::io_error(status) };
+            let error = if self.is_given_up(operation) {
+                IoError::Unsupported
+            } else {
+                status::io_error(status)
+            };
             return self.end(slot, error);
         }
         if !self.in_step() {
-            // Found after a reset: the device does not know this queue any more. It is repeated with all that is in flight.
+            // Found after a reset: the device does not know this queue any more. It is repeated
+            // with all that is in flight.
             return None;
         }
-        let pause = status::pause(status, attempts, self.shared.traits.retry_delays, self.shared.options.timeout);
+        let pause = status::pause(
+            status,
+            attempts,
+            self.shared.traits.retry_delays,
+            self.shared.options.timeout,
+        );
         match self.repeat(slot, pause) {
             Ok(()) => {
                 self.ring_submission();
@@ -119,8 +144,11 @@ impl QueuePair {
         }
         let command = self.encoder.encode(slot, &held.request)?;
         let options = &self.shared.options;
-        let limit = if operation == Operation::Flush { options.flush_timeout } else { options.timeout };
-        let Some(id) = self.slots.rename(slot, self.timeouts.epoch_for(limit + pause)) else { return Err(IoError::Timeout) };
+        let limit =
+            if operation == Operation::Flush { options.flush_timeout } else { options.timeout };
+        let Some(id) = self.slots.rename(slot, self.timeouts.epoch_for(limit + pause)) else {
+            return Err(IoError::Timeout);
+        };
         if pause.is_zero() {
             place(&mut self.submission, command.with_id(id));
         } else {
@@ -134,7 +162,8 @@ impl QueuePair {
         if self.delayed.is_empty() {
             return;
         }
-        let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.delayed).into_iter().partition(|delayed| due(delayed.due));
+        let (now, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.delayed).into_iter().partition(|delayed| due(delayed.due));
         self.delayed = later;
         for Delayed { slot, id, .. } in now {
             // A device that has ended what it was not given yet has emptied the slot.
@@ -173,7 +202,8 @@ impl QueuePair {
     #[cold]
     pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
         if self.ended.is_empty() && !self.in_step() {
-            // When the lock is had, the reset is over and the rings lie still: what had completed before counts.
+            // When the lock is had, the reset is over and the rings lie still: what had completed
+            // before counts.
             drop(lock(&self.shared.admin));
             if let Some(completion) = self.take()? {
                 return Ok(Some(completion));
@@ -196,9 +226,11 @@ impl QueuePair {
         Ok(None)
     }
 
-    /// Creates the queue anew after a reset and repeats what was in flight; if there is no controller any more, ends all.
+    /// Creates the queue anew after a reset and repeats what was in flight; if there is no
+    /// controller any more, ends all.
     ///
-    /// Completions that came before the reset are left in the ring for [`reap_after_trouble`](Self::reap_after_trouble).
+    /// Completions that came before the reset are left in the ring for
+    /// [`reap_after_trouble`](Self::reap_after_trouble).
     fn recreate(&mut self) -> Result<(), Error> {
         for _ in 0..REBUILDS {
             let shared = self.shared.clone();
@@ -219,13 +251,20 @@ impl QueuePair {
             match created {
                 Ok(()) if self.unit.is_over() => return self.end_with_namespace(),
                 Ok(()) => return self.repeat_all(),
-                Err(error) => drop(shared.reset(generation, &format!("queue {} could not be created: {error}", self.id))),
+                Err(error) => drop(shared.reset(
+                    generation,
+                    &format!("queue {} could not be created: {error}", self.id),
+                )),
             }
         }
         let shared = self.shared.clone();
         let admin = lock(&shared.admin);
         if shared.lifetime.check().is_ok() {
-            shared.fail(&admin, &Error::Fatal("queues cannot be created".into()), "it was reset several times in vain");
+            shared.fail(
+                &admin,
+                &Error::Fatal("queues cannot be created".into()),
+                "it was reset several times in vain",
+            );
         }
         drop(admin);
         self.end_all()
@@ -239,7 +278,11 @@ impl QueuePair {
                 continue;
             }
             let attempts = self.slots.get(slot).map_or(0, |held| held.attempts);
-            let repeated = if attempts < ATTEMPTS { self.repeat(slot, Duration::ZERO) } else { Err(IoError::Timeout) };
+            let repeated = if attempts < ATTEMPTS {
+                self.repeat(slot, Duration::ZERO)
+            } else {
+                Err(IoError::Timeout)
+            };
             if let Err(error) = repeated {
                 self.ended.push((slot, error));
             }

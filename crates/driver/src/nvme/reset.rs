@@ -1,8 +1,8 @@
 //! Resets of the controller, its end, and who may still write to memory.
 //!
 //! # The proof
-//! Memory returns to its owner only when the device cannot write to it: its completion came, CSTS.RDY was seen to be 0, the
-//! function was reset, or its bus mastering is off.
+//! Memory returns to its owner only when the device cannot write to it: its completion came,
+//! CSTS.RDY was seen to be 0, the function was reset, or its bus mastering is off.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,11 @@ pub(super) enum Use {
 
 impl Members {
     pub(super) fn new(queues: u16) -> Self {
-        Self { queues: vec![Use::Free; queues.into()], namespaces: Vec::new(), power: PowerCount::UNKNOWN }
+        Self {
+            queues: vec![Use::Free; queues.into()],
+            namespaces: Vec::new(),
+            power: PowerCount::UNKNOWN,
+        }
     }
 }
 
@@ -53,7 +57,9 @@ impl Shared {
         let count = members.queues.len();
         let Some(index) = members.queues.iter().position(|&used| used == Use::Free) else {
             let name = self.device.name();
-            return Err(Error::Busy(format!("all {count} queues of {name} are open: close one, or open the device with more")));
+            return Err(Error::Busy(format!(
+                "all {count} queues of {name} are open: close one, or open the device with more"
+            )));
         };
         members.queues[index] = Use::Open;
         Ok(index as u16 + 1)
@@ -66,11 +72,13 @@ impl Shared {
     /// Changes what is with queue `id`; false if it is not `from` that it is now.
     pub(super) fn change_use(&self, id: u16, from: Use, to: Use) -> bool {
         let mut members = lock(&self.members);
-        let found = members.queues.get_mut(usize::from(id.wrapping_sub(1))).filter(|used| **used == from);
+        let found =
+            members.queues.get_mut(usize::from(id.wrapping_sub(1))).filter(|used| **used == from);
         found.map(|used| *used = to).is_some()
     }
 
-    /// Resets the controller if it has not been reset since `generation`, and starts it again. [NVMe 3.7.2]
+    /// Resets the controller if it has not been reset since `generation`, and starts it again.
+    /// [NVMe 3.7.2]
     pub(super) fn reset(&self, generation: u32, why: &str) -> Result<(), Error> {
         let mut admin = lock(&self.admin);
         self.lifetime.check()?;
@@ -85,22 +93,30 @@ impl Shared {
         if condition == Condition::Crashed {
             self.lose_caches(next, "it has crashed");
         }
-        if let Err(Unstopped { error, quiesced }) = init::stop(&*self.device, admin.registers(), self.cap) {
+        if let Err(Unstopped { error, quiesced }) =
+            init::stop(&*self.device, admin.registers(), self.cap)
+        {
             self.lifetime.fail(&error, "it cannot be stopped", quiesced);
             return Err(error);
         }
         let queues = self.traits.identity.queues;
-        let restarted = self.device.set_bus_master(true).and_then(|()| init::enable(&mut admin, self.cap));
+        let restarted =
+            self.device.set_bus_master(true).and_then(|()| init::enable(&mut admin, self.cap));
         let granted = restarted.and_then(|()| negotiate_queues(&mut admin, &self.traits, queues));
         // Before any queue repeats anything, which waits for the lock.
         let error = match granted {
             Ok(granted) if granted >= queues => {
-                match self.look_for_loss(&mut admin, next, condition).and_then(|()| self.revalidate(&mut admin)) {
+                match self
+                    .look_for_loss(&mut admin, next, condition)
+                    .and_then(|()| self.revalidate(&mut admin))
+                {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 }
             }
-            Ok(granted) => Error::Protocol(format!("it grants {granted} queues after a reset, {queues} before")),
+            Ok(granted) => Error::Protocol(format!(
+                "it grants {granted} queues after a reset, {queues} before"
+            )),
             Err(error) => error,
         };
         self.fail(&admin, &error, "it did not come back from a reset");
@@ -115,7 +131,12 @@ impl Shared {
 
     /// Counts what was lost before `generation` as lost, if the controller says that its power has
     /// failed, or if nobody knows.
-    fn look_for_loss(&self, admin: &mut Admin, generation: u32, condition: Condition) -> Result<(), Error> {
+    fn look_for_loss(
+        &self,
+        admin: &mut Admin,
+        generation: u32,
+        condition: Condition,
+    ) -> Result<(), Error> {
         if !self.traits.identity.volatile_cache {
             return Ok(());
         }
@@ -125,7 +146,10 @@ impl Shared {
         let now = if before == PowerCount::UNKNOWN { before } else { power_count(admin)? };
         lock(&self.members).power = now;
         if before.was_lost(now, condition == Condition::Running) {
-            self.lose_caches(generation, "its power has failed, or it was reset by somebody else and does not say");
+            self.lose_caches(
+                generation,
+                "its power has failed, or it was reset by somebody else and does not say",
+            );
         }
         self.caches().iter().for_each(|(_, cache)| cache.set_power(now));
         Ok(())
@@ -136,7 +160,8 @@ impl Shared {
         self.cache_lost.store(generation, Ordering::SeqCst);
         for (id, _) in self.caches().iter().filter(|(_, cache)| cache.lose()) {
             tracing::error!(
-                "{} namespace {id}: {why}: writes since the last flush may be lost, and the next flush fails; check what was written last",
+                "{} namespace {id}: {why}: writes since the last flush may be lost, and the next \
+                flush fails; check what was written last",
                 self.device.name()
             );
         }
@@ -185,8 +210,16 @@ impl Shared {
             for command in [Submission::delete_sq(id), Submission::delete_cq(id)] {
                 match admin.execute_within(command, limit) {
                     Ok(Ok(_)) => {}
-                    Ok(Err(status)) => tracing::debug!("{}: queue {id} is not deleted: {status}", self.device.name()),
-                    Err(error) => return tracing::warn!("{}: queue {id} is not deleted: {error}", self.device.name()),
+                    Ok(Err(status)) => tracing::debug!(
+                        "{}: queue {id} is not deleted: {status}",
+                        self.device.name()
+                    ),
+                    Err(error) => {
+                        return tracing::warn!(
+                            "{}: queue {id} is not deleted: {error}",
+                            self.device.name()
+                        );
+                    }
                 }
             }
         }

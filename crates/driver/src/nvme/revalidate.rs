@@ -69,7 +69,9 @@ impl Controller {
         let units = shared.units();
         let look = |admin: &mut Admin| {
             let mut budget = Budget::new();
-            let change = |unit: &Arc<Unit>| Ok::<_, Error>((unit.id, shared.change_of(admin, unit, &mut budget)?));
+            let change = |unit: &Arc<Unit>| {
+                Ok::<_, Error>((unit.id, shared.change_of(admin, unit, &mut budget)?))
+            };
             units.iter().map(change).collect::<Result<Vec<_>, Error>>()
         };
         let mut events = Vec::new();
@@ -103,14 +105,17 @@ impl Shared {
     /// Fails if the controller is another one than before. A namespace that is another one than
     /// before is ended.
     pub(super) fn revalidate(&self, admin: &mut Admin) -> Result<(), Error> {
-        let found = identify::Controller(admin.fetch("identify controller", Submission::identify(cns::CONTROLLER, 0))?);
+        let found = identify::Controller(
+            admin.fetch("identify controller", Submission::identify(cns::CONTROLLER, 0))?,
+        );
         let text = |bytes| Printable(bytes).to_string();
         let (before, now) = (&self.traits.identity, (text(found.serial()), text(found.model())));
         if (&before.serial, &before.model) != (&now.0, &now.1) {
             let (serial, model) = now;
             let (was, of) = (&before.serial, &before.model);
             return Err(Error::Fatal(format!(
-                "another controller has come back: {model:?} with serial number {serial:?}, and it was {of:?} with {was:?}"
+                "another controller has come back: {model:?} with serial number {serial:?}, and it \
+                was {of:?} with {was:?}"
             )));
         }
         let mut budget = Budget::new();
@@ -118,7 +123,11 @@ impl Shared {
             match self.change_of(admin, &unit, &mut budget)? {
                 Some(Change::Over(why)) => self.end_namespace(&unit, why),
                 Some(Change::Grown(blocks)) => {
-                    tracing::warn!("{} namespace {}: it has grown to {blocks} blocks", self.device.name(), unit.id);
+                    tracing::warn!(
+                        "{} namespace {}: it has grown to {blocks} blocks",
+                        self.device.name(),
+                        unit.id
+                    );
                 }
                 None => {}
             }
@@ -127,17 +136,29 @@ impl Shared {
     }
 
     fn end_namespace(&self, unit: &Unit, why: String) {
-        tracing::error!("{} namespace {}: {why}: its requests end with errors", self.device.name(), unit.id);
+        tracing::error!(
+            "{} namespace {}: {why}: its requests end with errors",
+            self.device.name(),
+            unit.id
+        );
         unit.end(why);
     }
 
     /// What has become of a namespace. Fails only if the controller does. One that is not described
     /// within the `budget` cannot be used: nobody knows what it is now.
-    fn change_of(&self, admin: &mut Admin, unit: &Unit, budget: &mut Budget) -> Result<Option<Change>, Error> {
+    fn change_of(
+        &self,
+        admin: &mut Admin,
+        unit: &Unit,
+        budget: &mut Budget,
+    ) -> Result<Option<Change>, Error> {
         if budget.deadline.expired() {
-            return Ok(Some(Change::Over(format!("the controller did not describe its namespaces within {LIMIT:?}"))));
+            return Ok(Some(Change::Over(format!(
+                "the controller did not describe its namespaces within {LIMIT:?}"
+            ))));
         }
-        let mut look = || self.read_namespace(admin, unit.id).and_then(|structures| self.judge(&structures));
+        let mut look =
+            || self.read_namespace(admin, unit.id).and_then(|structures| self.judge(&structures));
         let mut found = look();
         while budget.refusals > 0 && matches!(found, Err(Error::Unsupported(_))) {
             budget.refusals -= 1;
@@ -161,13 +182,18 @@ fn compare((before, was): (&Info, UniqueId), (now, is): (&Info, UniqueId)) -> Op
         return over("there is another namespace in its place (NGUID, EUI64)".into());
     }
     if before.block_size != now.block_size {
-        return over(format!("it was formatted: blocks of {} bytes, and it had blocks of {}", now.block_size, before.block_size));
+        return over(format!(
+            "it was formatted: blocks of {} bytes, and it had blocks of {}",
+            now.block_size, before.block_size
+        ));
     }
     if before.read_only != now.read_only && now.read_only {
         return over("it is write protected, and was not".into());
     }
     match now.blocks.cmp(&before.blocks) {
-        std::cmp::Ordering::Less => over(format!("it has shrunk to {} blocks from {}", now.blocks, before.blocks)),
+        std::cmp::Ordering::Less => {
+            over(format!("it has shrunk to {} blocks from {}", now.blocks, before.blocks))
+        }
         std::cmp::Ordering::Greater => Some(Change::Grown(now.blocks)),
         std::cmp::Ordering::Equal => None,
     }

@@ -1,7 +1,7 @@
 //! What a controller and its queues leave behind, as it is written down.
 //!
-//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever
-//! reads it.
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier
+//! one has left. All of it is input to whoever reads it.
 
 use ring3_class::block::{Info, IoError, SavedRequest};
 use ring3_device::dma::{Claims, DmaBuffer, Span};
@@ -163,10 +163,25 @@ impl Admin {
         self.detached = true;
     }
 
-    /// The queue of the controller that was saved as `state`; it takes nothing before it is told that it is not detached any more.
-    pub(super) fn resume(registers: Registers, claims: &mut Claims, state: &SavedController, stride: u32) -> Result<Self, Error> {
-        let SavedAdmin { submission, completion, page, next_id, armed, event_requests, events, strays, checkpoint } =
-            &state.admin;
+    /// The queue of the controller that was saved as `state`; it takes nothing before it is told
+    /// that it is not detached any more.
+    pub(super) fn resume(
+        registers: Registers,
+        claims: &mut Claims,
+        state: &SavedController,
+        stride: u32,
+    ) -> Result<Self, Error> {
+        let SavedAdmin {
+            submission,
+            completion,
+            page,
+            next_id,
+            armed,
+            event_requests,
+            events,
+            strays,
+            checkpoint,
+        } = &state.admin;
         let page = claims.claim(*page)?;
         let checkpoint = match checkpoint {
             Some(span) => Checkpoint::over(claims.claim(*span)?),
@@ -189,9 +204,13 @@ impl Admin {
             unread: false,
         };
         let sizes = (admin.submission.size(), admin.completion.size(), admin.page.len());
-        if sizes != (ENTRIES, ENTRIES, identify::SIZE) || *event_requests > MAX_EVENT_REQUESTS || *next_id >= EVENT_IDS {
+        if sizes != (ENTRIES, ENTRIES, identify::SIZE)
+            || *event_requests > MAX_EVENT_REQUESTS
+            || *next_id >= EVENT_IDS
+        {
             return Err(Error::Invalid(
-                "the saved state of the admin queue is none of this driver's; open the device anew".into(),
+                "the saved state of the admin queue is none of this driver's; open the device anew"
+                    .into(),
             ));
         }
         Ok(admin)
@@ -210,8 +229,15 @@ mod tests {
         let read = |text| serde_json::from_str::<Saved>(text).unwrap();
         let controller = read(include_str!("../../tests/saved/nvme_controller.json"));
         let controller: SavedController = controller.read(CONTROLLER.0, CONTROLLER.1).unwrap();
-        assert_eq!((controller.admin.armed, controller.queues, controller.vectors), (0b1111, vec![1], 5));
-        let queue: SavedPair = read(include_str!("../../tests/saved/nvme_queue.json")).read(QUEUE.0, QUEUE.1).unwrap();
-        assert_eq!((queue.next, queue.held[0].request.operation, queue.submission.state.tail), (1, Operation::Read, 1));
+        assert_eq!(
+            (controller.admin.armed, controller.queues, controller.vectors),
+            (0b1111, vec![1], 5)
+        );
+        let queue: SavedPair =
+            read(include_str!("../../tests/saved/nvme_queue.json")).read(QUEUE.0, QUEUE.1).unwrap();
+        assert_eq!(
+            (queue.next, queue.held[0].request.operation, queue.submission.state.tail),
+            (1, Operation::Read, 1)
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! The requests of a queue that are in flight, each in a slot, and the command ids by which the device names them.
+//! The requests of a queue that are in flight, each in a slot, and the command ids by which the
+//! device names them.
 //!
-//! Ids are given in turn, and so are slots: the lower bits of an id are its slot's number, those above count the laps. So an id comes
-//! again only after all others, and a completion that comes twice, late, or for nothing at all is recognised. A slot whose turn comes while its
-//! request is still in flight is passed over.
+//! Ids are given in turn, and so are slots: the lower bits of an id are its slot's number, those
+//! above count the laps. So an id comes again only after all others, and a completion that comes
+//! twice, late, or for nothing at all is recognised. A slot whose turn comes while its request is
+//! still in flight is passed over.
 
 use std::mem;
 
@@ -11,7 +13,8 @@ use ring3_class::block::{Completion, IoError, Request};
 /// The most requests that a queue can have: leaves at least 5 bits for the lap.
 pub(super) const MAX_SLOTS: u16 = 1023;
 
-/// All ids: half of the numbers that there are, without 0xffff, to which [NVMe 5.1.12.1.2] gives a meaning of its own.
+/// All ids: half of the numbers that there are, without 0xffff, to which [NVMe 5.1.12.1.2] gives a
+/// meaning of its own.
 const IDS: u16 = 0x7fff;
 /// In the place of an id: there is no request here.
 const VACANT: u32 = u32::MAX;
@@ -32,7 +35,8 @@ pub(super) struct Slot {
     pub(super) attempts: u8,
     /// An abort was sent for it.
     pub(super) aborted: bool,
-    /// Which flush of its namespace it is, if it is one; see [`WriteCache`](crate::write_cache::WriteCache).
+    /// Which flush of its namespace it is, if it is one; see
+    /// [`WriteCache`](crate::write_cache::WriteCache).
     pub(super) flush: u64,
     /// What was asked for.
     pub(super) request: Request,
@@ -55,9 +59,22 @@ impl Slots {
     pub(super) fn new(count: u16) -> Self {
         let count = count.clamp(1, MAX_SLOTS);
         let id = |number| if number < count { VACANT } else { NO_SLOT };
-        let slot = |number| Slot { id: id(number), epoch: 0, attempts: 0, aborted: false, flush: 0, request: Request::flush(0) };
+        let slot = |number| Slot {
+            id: id(number),
+            epoch: 0,
+            attempts: 0,
+            aborted: false,
+            flush: 0,
+            request: Request::flush(0),
+        };
         let all = count.next_power_of_two();
-        Self { slots: (0..all).map(slot).collect(), count, next: 0, in_flight: 0, mask: u32::from(all) - 1 }
+        Self {
+            slots: (0..all).map(slot).collect(),
+            count,
+            next: 0,
+            in_flight: 0,
+            mask: u32::from(all) - 1,
+        }
     }
 
     /// None: what a queue has that was detached.
@@ -78,7 +95,8 @@ impl Slots {
     /// Puts what was in flight as `id` back; false if that is no id, or its slot is not vacant.
     pub(super) fn restore(&mut self, id: u16, held: Slot) -> bool {
         let number = u32::from(id) & self.mask;
-        let vacant = self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant() && id <= IDS);
+        let vacant =
+            self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant() && id <= IDS);
         let restored = vacant.map(|slot| *slot = Slot { id: id.into(), ..held }).is_some();
         self.in_flight += u16::from(restored);
         restored
@@ -101,7 +119,13 @@ impl Slots {
         let id = self.next;
         let number = u32::from(id) & self.mask;
         let slot = self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant())?;
-        Some(Vacancy { id, number: number as u16, slot, next: &mut self.next, in_flight: &mut self.in_flight })
+        Some(Vacancy {
+            id,
+            number: number as u16,
+            slot,
+            next: &mut self.next,
+            in_flight: &mut self.in_flight,
+        })
     }
 
     /// Gives the turn to a vacant slot, if there is one.
@@ -120,7 +144,8 @@ impl Slots {
         (slot.id == u32::from(id)).then_some(number as u16)
     }
 
-    /// The slots that are in flight, by id. Who [vacates](Slot::vacate) such says [how many](Self::vacated).
+    /// The slots that are in flight, by id. Who [vacates](Slot::vacate) such says [how
+    /// many](Self::vacated).
     #[inline]
     pub(super) fn by_id(&mut self) -> ById<'_> {
         ById { slots: &mut self.slots, mask: self.mask }
@@ -132,7 +157,8 @@ impl Slots {
         self.in_flight -= count as u16;
     }
 
-    /// Vacates slot `number`, if it holds a request, and lends it so that its request can be completed.
+    /// Vacates slot `number`, if it holds a request, and lends it so that its request can be
+    /// completed.
     pub(super) fn vacate(&mut self, number: u16) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_held())?;
         slot.vacate();
@@ -140,7 +166,8 @@ impl Slots {
         Some(slot)
     }
 
-    /// Gives the request in slot `number` a new command id, because it is handed to the device once more.
+    /// Gives the request in slot `number` a new command id, because it is handed to the device once
+    /// more.
     pub(super) fn rename(&mut self, number: u16, epoch: u32) -> Option<u16> {
         let slot = self.get_mut(number)?;
         slot.epoch = epoch;
@@ -219,7 +246,12 @@ impl Vacancy<'_> {
 
 impl Slot {
     /// `request`, as it was in flight in another process.
-    pub(super) fn of(request: Request, epoch: u32, (attempts, aborted): (u8, bool), flush: u64) -> Self {
+    pub(super) fn of(
+        request: Request,
+        epoch: u32,
+        (attempts, aborted): (u8, bool),
+        flush: u64,
+    ) -> Self {
         Self { id: VACANT, epoch, attempts, aborted, flush, request }
     }
 
@@ -340,10 +372,13 @@ mod tests {
         for count in [1, 32, MAX_SLOTS] {
             let mut slots = Slots::new(count);
             let first = filled(&mut slots, 0);
-            let ids: Vec<_> = [first].into_iter().chain((0..5).map(|_| slots.rename(0, 0).unwrap())).collect();
+            let ids: Vec<_> =
+                [first].into_iter().chain((0..5).map(|_| slots.rename(0, 0).unwrap())).collect();
             for (at, &id) in ids.iter().enumerate() {
                 // The next use of a slot is a lap further.
-                let far = |other: u16| (id.wrapping_sub(other) & IDS).min(other.wrapping_sub(id) & IDS) >= 5 << 10;
+                let far = |other: u16| {
+                    (id.wrapping_sub(other) & IDS).min(other.wrapping_sub(id) & IDS) >= 5 << 10
+                };
                 assert!(ids[..at].iter().all(|&other| far(other)), "{ids:?}");
             }
         }

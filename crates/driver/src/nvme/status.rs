@@ -19,7 +19,9 @@ pub(super) fn io_error(status: Status) -> IoError {
         | Status::SGL_TYPE
         | Status::SIZE_LIMIT
         | Status::CONFLICTING_ATTRIBUTES => IoError::Invalid,
-        Status::GUARD_CHECK | Status::APPLICATION_TAG_CHECK | Status::REFERENCE_TAG_CHECK => IoError::Integrity,
+        Status::GUARD_CHECK | Status::APPLICATION_TAG_CHECK | Status::REFERENCE_TAG_CHECK => {
+            IoError::Integrity
+        }
         Status::ABORTED => IoError::Timeout,
         other if other.kind() == Status::MEDIA => IoError::Medium,
         _ => IoError::Transport,
@@ -45,7 +47,10 @@ pub(super) fn attempts(operation: Operation, status: Status) -> u8 {
         _ if status.do_not_retry() => 1,
         // By the driver itself, after a time-out.
         Status::ABORTED | Status::ABORTED_SQ_DELETION => ATTEMPTS,
-        Status::INTERRUPTED | Status::TRANSIENT_TRANSPORT | Status::NAMESPACE_NOT_READY | Status::POWER_LOSS => ATTEMPTS_FAILED,
+        Status::INTERRUPTED
+        | Status::TRANSIENT_TRANSPORT
+        | Status::NAMESPACE_NOT_READY
+        | Status::POWER_LOSS => ATTEMPTS_FAILED,
         // The device has tried. What it could not write it may have dropped: a second flush would
         // end well without it.
         _ if operation == Operation::Flush => 1,
@@ -57,7 +62,8 @@ pub(super) fn attempts(operation: Operation, status: Status) -> u8 {
 /// before the next one: what the status asks for, which is one of `delays` in units of 100 ms, but
 /// no longer than `most`, because the device may say two hours.
 pub(super) fn pause(status: Status, attempts: u8, delays: [u16; 3], most: Duration) -> Duration {
-    let asked = usize::from(status.retry_delay()).checked_sub(1).and_then(|delay| delays.get(delay));
+    let asked =
+        usize::from(status.retry_delay()).checked_sub(1).and_then(|delay| delays.get(delay));
     match (asked, attempts) {
         (Some(&delay), _) => Duration::from_millis(100 * u64::from(delay)).min(most),
         (None, 0 | 1) => Duration::ZERO,
@@ -88,22 +94,31 @@ mod tests {
     fn what_must_not_be_retried_is_not() {
         let repeats = |operation, status| attempts(operation, status) > 1;
         for status in [Status::INTERRUPTED, Status::INTERNAL, Status::UNRECOVERED_READ] {
-            assert!(repeats(Operation::Read, status) && !repeats(Operation::Read, status.with_do_not_retry()), "{status}");
+            assert!(
+                repeats(Operation::Read, status)
+                    && !repeats(Operation::Read, status.with_do_not_retry()),
+                "{status}"
+            );
         }
         assert!(repeats(Operation::Flush, Status::INTERRUPTED));
-        assert!(!repeats(Operation::Flush, Status::INTERNAL) && !repeats(Operation::Flush, Status::WRITE_FAULT));
+        assert!(
+            !repeats(Operation::Flush, Status::INTERNAL)
+                && !repeats(Operation::Flush, Status::WRITE_FAULT)
+        );
     }
 
     #[test]
     fn a_repetition_waits_as_long_as_the_device_asks_for_and_no_longer_than_a_request_may_take() {
-        let (status, most) = (|delay| Status::INTERNAL.with_retry_delay(delay), Duration::from_secs(30));
+        let (status, most) =
+            (|delay| Status::INTERNAL.with_retry_delay(delay), Duration::from_secs(30));
         let pauses = [1, 2, 3].map(|delay| pause(status(delay), 1, [0, 7, u16::MAX], most));
         assert_eq!(pauses, [Duration::ZERO, Duration::from_millis(700), most]);
     }
 
     #[test]
     fn without_a_word_of_the_devices_repetitions_come_further_and_further_apart() {
-        let pauses = [1, 2, 3, 4, 5].map(|attempts| pause(Status::INTERNAL, attempts, [9; 3], Duration::MAX).as_millis());
+        let pauses = [1, 2, 3, 4, 5]
+            .map(|attempts| pause(Status::INTERNAL, attempts, [9; 3], Duration::MAX).as_millis());
         assert_eq!(pauses, [0, 10, 20, 40, 80]);
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Written against `[virtio]`, as `ring3_spec::virtio` names it; modern devices only.
 //!
-//! # Shape    `structures` finds a device's registers by its capabilities; `transport` resets it, agrees on features and makes queues; `virtqueue` is one of these, split or packed.
+//! # Shape
+//! `structures` finds a device's registers by its capabilities; `transport` resets it, agrees on
+//! features and makes queues; `virtqueue` is one of these, split or packed.
 //! # Trust    A device's capabilities, features, and whatever it writes into a ring are input.
 
 pub mod blk;

@@ -1,6 +1,7 @@
 //! What virtqueues leave behind, as it is written down.
 //!
-//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever reads it.
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier
+//! one has left. All of it is input to whoever reads it.
 
 use ring3_device::Error;
 use ring3_device::dma::{Claims, Span};
@@ -33,7 +34,10 @@ pub(super) struct SavedPlaces {
 
 impl SavedVirtqueue {
     /// Its memory, in the order of [`memory`](Self::memory).
-    pub(super) fn claim(&self, claims: &mut Claims) -> Result<[ring3_device::dma::DmaBuffer; 3], Error> {
+    pub(super) fn claim(
+        &self,
+        claims: &mut Claims,
+    ) -> Result<[ring3_device::dma::DmaBuffer; 3], Error> {
         let [descriptors, driver, device] = self.memory;
         Ok([claims.claim(descriptors)?, claims.claim(driver)?, claims.claim(device)?])
     }

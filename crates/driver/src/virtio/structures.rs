@@ -26,10 +26,15 @@ impl Structure {
             Error::Unsupported(format!("{name}: it has no virtio structure {kind}: a legacy device; give it disable-legacy=on"))
         })?;
         let index = read(capability + spec::CAP_BAR, 1) as u8;
-        let (at, len) = (u64::from(read(capability + spec::CAP_OFFSET, 4)), u64::from(read(capability + spec::CAP_LENGTH, 4)));
+        let (at, len) = (
+            u64::from(read(capability + spec::CAP_OFFSET, 4)),
+            u64::from(read(capability + spec::CAP_LENGTH, 4)),
+        );
         let end = device.bar_info(index).map_or(0, |bar| bar.len);
         if len < least || at.checked_add(len).is_none_or(|last| last > end) || at % 4 != 0 {
-            return Err(Error::Protocol(format!("a virtio structure {kind} of {len} bytes at {at:#x} of BAR {index} of {end}")));
+            return Err(Error::Protocol(format!(
+                "a virtio structure {kind} of {len} bytes at {at:#x} of BAR {index} of {end}"
+            )));
         }
         Ok(Self { bar: device.bar(index)?, index, at, len, capability })
     }
@@ -40,13 +45,20 @@ impl Structure {
     }
 
     /// Reads one that is never all ones on a living device.
-    pub(super) fn read_alive<T: Value<Raw: BusWidth>, A: PureRead>(&self, register: Reg<T, A>) -> Result<T, Error> {
+    pub(super) fn read_alive<T: Value<Raw: BusWidth>, A: PureRead>(
+        &self,
+        register: Reg<T, A>,
+    ) -> Result<T, Error> {
         let raw = T::Raw::read_from(&self.bar, self.at + register.offset());
         if raw == T::Raw::ALL_ONES { Err(Error::Gone) } else { Ok(T::from_raw(raw)) }
     }
 
     /// Writes one.
-    pub(super) fn write<T: Value<Raw: BusWidth>, A: Writable>(&self, register: Reg<T, A>, value: T) {
+    pub(super) fn write<T: Value<Raw: BusWidth>, A: Writable>(
+        &self,
+        register: Reg<T, A>,
+        value: T,
+    ) {
         value.into_raw().write_to(&self.bar, self.at + register.offset());
     }
 

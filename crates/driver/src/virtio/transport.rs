@@ -29,16 +29,23 @@ pub(super) struct Transport {
 }
 
 impl Transport {
-    /// Finds the structures of `device`, whose configuration has `config` bytes at least. [virtio 4.1.4]
-    pub(super) fn find(device: Arc<dyn Device>, config: u64, layout: Layout) -> Result<Self, Error> {
+    /// Finds the structures of `device`, whose configuration has `config` bytes at least. [virtio
+    /// 4.1.4]
+    pub(super) fn find(
+        device: Arc<dyn Device>,
+        config: u64,
+        layout: Layout,
+    ) -> Result<Self, Error> {
         let common = Structure::find(&*device, spec::TYPE_COMMON, common::LEN)?;
         let config = Structure::find(&*device, spec::TYPE_DEVICE, config)?;
         let notify = Structure::find(&*device, spec::TYPE_NOTIFY, 2)?;
-        let multiplier = device.config_read(notify.capability + spec::CAP_NOTIFY_MULTIPLIER, 4).into();
+        let multiplier =
+            device.config_read(notify.capability + spec::CAP_NOTIFY_MULTIPLIER, 4).into();
         Ok(Self { device, common, config, notify, multiplier, layout })
     }
 
-    /// Resets the device. When this succeeds, it uses no memory that it was given. [virtio 2.4, 3.3.1]
+    /// Resets the device. When this succeeds, it uses no memory that it was given. [virtio 2.4,
+    /// 3.3.1]
     pub(super) fn reset(&self) -> Result<(), Error> {
         self.common.write(common::DEVICE_STATUS, spec::STATUS_RESET);
         poll_until(Deadline::after(RESET), "the device's reset (device_status = 0)", || {
@@ -46,18 +53,24 @@ impl Transport {
         })
     }
 
-    /// From a reset to agreed features; returns those of `wanted` that the device has. Without `VERSION_1` it is none of this driver's. [virtio 3.1.1]
+    /// From a reset to agreed features; returns those of `wanted` that the device has. Without
+    /// `VERSION_1` it is none of this driver's. [virtio 3.1.1]
     pub(super) fn negotiate(&self, wanted: u64) -> Result<u64, Error> {
         self.common.write(common::DEVICE_STATUS, spec::ACKNOWLEDGE);
         self.common.write(common::DEVICE_STATUS, spec::ACKNOWLEDGE | spec::DRIVER);
         let packed = if self.layout == Layout::Split { 0 } else { spec::RING_PACKED };
         let offered = self.device_features();
         let name = self.device.name();
-        // Such a device takes addresses for those of the machine's memory: where they are an IOMMU's, it would read and write somewhere else. [virtio 6.1]
+        // Such a device takes addresses for those of the machine's memory: where they are an
+        // IOMMU's, it would read and write somewhere else. [virtio 6.1]
         if offered & spec::ACCESS_PLATFORM == 0 && self.device.dma().iommu().is_bypassable() {
-            return Err(Error::Unsupported(format!("{name}: its transfers go around the IOMMU: give it iommu_platform=on")));
+            return Err(Error::Unsupported(format!(
+                "{name}: its transfers go around the IOMMU: give it iommu_platform=on"
+            )));
         }
-        // Packed virtqueues are told by flags: asked by positions, QEMU's card names one, takes packets beyond it and sleeps (virtio_net_tx_complete), so that it is never told again. docs/net.md has more.
+        // Packed virtqueues are told by flags: asked by positions, QEMU's card names one, takes
+        // packets beyond it and sleeps (virtio_net_tx_complete), so that it is never told again.
+        // docs/net.md has more.
         let events = if offered & packed == 0 { spec::EVENT_IDX } else { 0 };
         // ORDER_PLATFORM wants the barriers of a device that is hardware. Those of
         // `ring3_device::ring` are, where it compiles: its fences hold stores back from a doorbell,
@@ -68,10 +81,13 @@ impl Transport {
             self.common.write(common::DRIVER_FEATURE_SELECT, select);
             self.common.write(common::DRIVER_FEATURE, half as u32);
         }
-        self.common.write(common::DEVICE_STATUS, spec::ACKNOWLEDGE | spec::DRIVER | spec::FEATURES_OK);
+        self.common
+            .write(common::DEVICE_STATUS, spec::ACKNOWLEDGE | spec::DRIVER | spec::FEATURES_OK);
         let status = self.common.read_alive(common::DEVICE_STATUS)?;
         if features & spec::VERSION_1 == 0 || status & spec::FEATURES_OK == 0 {
-            return Err(Error::Unsupported(format!("{name}: it does not agree to features {features:#x} of {offered:#x}")));
+            return Err(Error::Unsupported(format!(
+                "{name}: it does not agree to features {features:#x} of {offered:#x}"
+            )));
         }
         Ok(features)
     }
@@ -106,7 +122,9 @@ impl Transport {
             return Err(Error::Fatal("it needs a reset (DEVICE_NEEDS_RESET)".into()));
         }
         if status & spec::DRIVER_OK == 0 {
-            return Err(Error::Fatal("it was reset behind the driver's back (DRIVER_OK is 0)".into()));
+            return Err(Error::Fatal(
+                "it was reset behind the driver's back (DRIVER_OK is 0)".into(),
+            ));
         }
         Ok(())
     }
@@ -122,11 +140,20 @@ impl Transport {
         self.common.read(common::QUEUE_SIZE)
     }
 
-    /// Gives queue `queue` memory for `size` entries, and enables it. `features` are those that were agreed upon. [virtio 4.1.5.1.3]
-    pub(super) fn make_queue(&self, queue: u16, size: u16, vector: u16, features: u64) -> Result<Virtqueue, Error> {
+    /// Gives queue `queue` memory for `size` entries, and enables it. `features` are those that
+    /// were agreed upon. [virtio 4.1.5.1.3]
+    pub(super) fn make_queue(
+        &self,
+        queue: u16,
+        size: u16,
+        vector: u16,
+        features: u64,
+    ) -> Result<Virtqueue, Error> {
         let most = self.queue_size(queue);
         if most < size {
-            return Err(Error::Protocol(format!("queue {queue} has {most} entries, and others have {size}")));
+            return Err(Error::Protocol(format!(
+                "queue {queue} has {most} entries, and others have {size}"
+            )));
         }
         let rings = Rings::new(self.device.dma().arena(), size, features)?;
         self.common.write(common::QUEUE_SELECT, queue);
@@ -136,7 +163,10 @@ impl Transport {
             return Err(Error::Protocol(format!("queue {queue} does not take vector {vector}")));
         }
         let places = [common::QUEUE_DESC, common::QUEUE_DRIVER, common::QUEUE_DEVICE];
-        places.into_iter().zip(rings.places).for_each(|(register, address)| self.common.write_halves(register, address));
+        places
+            .into_iter()
+            .zip(rings.places)
+            .for_each(|(register, address)| self.common.write_halves(register, address));
         let doorbell = self.doorbell(queue)?;
         self.common.write(common::QUEUE_ENABLE, 1);
         Ok(Virtqueue::new(rings, doorbell))
@@ -145,9 +175,13 @@ impl Transport {
     /// Where queue `queue` is notified. [virtio 4.1.4.4]
     pub(super) fn doorbell(&self, queue: u16) -> Result<Doorbell, Error> {
         self.common.write(common::QUEUE_SELECT, queue);
-        let offset = u64::from(self.common.read(common::QUEUE_NOTIFY_OFF)).saturating_mul(self.multiplier);
+        let offset =
+            u64::from(self.common.read(common::QUEUE_NOTIFY_OFF)).saturating_mul(self.multiplier);
         if offset.saturating_add(2) > self.notify.len {
-            return Err(Error::Protocol(format!("queue {queue} is notified at {offset:#x} of {:#x} bytes", self.notify.len)));
+            return Err(Error::Protocol(format!(
+                "queue {queue} is notified at {offset:#x} of {:#x} bytes",
+                self.notify.len
+            )));
         }
         Ok(Doorbell::new(self.notify.place(offset), queue))
     }
@@ -155,8 +189,9 @@ impl Transport {
     /// Whether the device, which goes, has queue `queue` there.
     pub(super) fn has_queue(&self, queue: u16, saved: &SavedPlaces) -> bool {
         self.common.write(common::QUEUE_SELECT, queue);
-        let half =
-            |register: Reg<u64, Rw>, at: u64| u64::from(self.common.read::<u32, Ro>(Reg::at((register.offset() + at) as u32)));
+        let half = |register: Reg<u64, Rw>, at: u64| {
+            u64::from(self.common.read::<u32, Ro>(Reg::at((register.offset() + at) as u32)))
+        };
         let places = [common::QUEUE_DESC, common::QUEUE_DRIVER, common::QUEUE_DEVICE];
         let places = places.map(|register| half(register, 0) | half(register, 4) << 32);
         let enabled = self.common.read(common::QUEUE_ENABLE) == 1;
@@ -201,6 +236,8 @@ impl Transport {
                 return Ok(value);
             }
         }
-        Err(Error::Protocol(format!("its configuration changed during each of {READINGS} readings")))
+        Err(Error::Protocol(format!(
+            "its configuration changed during each of {READINGS} readings"
+        )))
     }
 }

@@ -20,7 +20,8 @@ impl Doorbell {
         Self { bar, at, queue }
     }
 
-    /// The same in `bar`, which is the one that it is in: a handle that nobody else uses may be mapped where others ask.
+    /// The same in `bar`, which is the one that it is in: a handle that nobody else uses may be
+    /// mapped where others ask.
     pub(super) fn ring_in(mut self, bar: Bar) -> Self {
         self.bar = bar;
         self
@@ -59,7 +60,9 @@ impl Rings {
         let places = words.each_ref().map(DmaBuffer::iova);
         let [descriptors, driver, device] = words;
         let ring = match packed {
-            false => Ring::Split(SplitRing::new(descriptors, driver, device, size)?.with_events(events)),
+            false => {
+                Ring::Split(SplitRing::new(descriptors, driver, device, size)?.with_events(events))
+            }
             true => Ring::Packed(PackedRing::new(descriptors, driver, device, size)?),
         };
         Ok(Self { ring, places })
@@ -77,8 +80,9 @@ pub(super) struct Piece {
 
 /// A virtqueue that the device knows.
 ///
-/// A chain is known by its id, which is the number of its first descriptor where the layout has such numbers: whoever makes chains gives each piece a number below
-/// [`size`](Self::size), no two the same among all that the device has.
+/// A chain is known by its id, which is the number of its first descriptor where the layout has
+/// such numbers: whoever makes chains gives each piece a number below [`size`](Self::size), no two
+/// the same among all that the device has.
 pub(super) struct Virtqueue {
     ring: Ring,
     doorbell: Doorbell,
@@ -107,13 +111,18 @@ impl Virtqueue {
         matches!(self.ring, Ring::Packed(_))
     }
 
-    /// Writes the next piece of chain `id`. Its number is `number`, and `next` that of the piece behind it, if there is one.
+    /// Writes the next piece of chain `id`. Its number is `number`, and `next` that of the piece
+    /// behind it, if there is one.
     #[inline]
     pub(super) fn put(&mut self, id: u16, number: u16, piece: Piece, next: Option<u16>) {
         let flags = if next.is_some() { piece.flags | NEXT } else { piece.flags };
         match &mut self.ring {
             Ring::Split(ring) => {
-                ring.describe(number, piece.address, ring::descriptor(piece.len, flags, next.unwrap_or(0)));
+                ring.describe(
+                    number,
+                    piece.address,
+                    ring::descriptor(piece.len, flags, next.unwrap_or(0)),
+                );
             }
             Ring::Packed(ring) => ring.describe(id, piece.address, piece.len, flags),
         }
@@ -180,7 +189,8 @@ impl Virtqueue {
         }
     }
 
-    /// The chain that the device has used next, and the bytes that it says it has written. Both are input.
+    /// The chain that the device has used next, and the bytes that it says it has written. Both are
+    /// input.
     #[inline]
     pub(super) fn take(&mut self) -> Result<Option<(u32, u32)>, Error> {
         match &mut self.ring {
@@ -206,14 +216,16 @@ impl Virtqueue {
         SavedPlaces { size: self.size(), places: words.map(DmaBuffer::iova) }
     }
 
-    /// How far it is, for who [resumes](Self::resume) it. All that was offered was [published](Self::publish): [`Error::Busy`] otherwise.
+    /// How far it is, for who [resumes](Self::resume) it. All that was offered was
+    /// [published](Self::publish): [`Error::Busy`] otherwise.
     pub(super) fn save(&self) -> Result<SavedVirtqueue, Error> {
         let (words, state) = match &self.ring {
             Ring::Split(ring) => (ring.words(), ring.state().map(SavedRing::Split)),
             Ring::Packed(ring) => (ring.words(), ring.state().map(SavedRing::Packed)),
         };
-        let state =
-            state.ok_or_else(|| Error::Busy("a virtqueue has more than the device was told: ring, then detach".into()))?;
+        let state = state.ok_or_else(|| {
+            Error::Busy("a virtqueue has more than the device was told: ring, then detach".into())
+        })?;
         Ok(SavedVirtqueue { memory: words.map(DmaBuffer::span), state })
     }
 
@@ -237,13 +249,25 @@ impl Virtqueue {
         words.map(DmaBuffer::take)
     }
 
-    /// The virtqueue that was saved as `saved`, of a device with `features`, and rung by `doorbell`. It is input.
-    pub(super) fn resume(saved: &SavedVirtqueue, claims: &mut Claims, doorbell: Doorbell, features: u64) -> Result<Self, Error> {
+    /// The virtqueue that was saved as `saved`, of a device with `features`, and rung by
+    /// `doorbell`. It is input.
+    pub(super) fn resume(
+        saved: &SavedVirtqueue,
+        claims: &mut Claims,
+        doorbell: Doorbell,
+        features: u64,
+    ) -> Result<Self, Error> {
         let (words, events) = (saved.claim(claims)?, features & EVENT_IDX != 0);
         let ring = match (&saved.state, features & RING_PACKED != 0) {
-            (SavedRing::Split(state), false) => Ring::Split(SplitRing::resume(words, *state)?.with_events(events)),
+            (SavedRing::Split(state), false) => {
+                Ring::Split(SplitRing::resume(words, *state)?.with_events(events))
+            }
             (SavedRing::Packed(state), true) => Ring::Packed(PackedRing::resume(words, state)?),
-            _ => return Err(Error::Invalid("a saved virtqueue has another layout than its device: open it anew".into())),
+            _ => {
+                return Err(Error::Invalid(
+                    "a saved virtqueue has another layout than its device: open it anew".into(),
+                ));
+            }
         };
         Ok(Self { ring, doorbell })
     }

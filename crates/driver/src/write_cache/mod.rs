@@ -74,10 +74,17 @@ impl WriteCache {
     /// The cache of disk `part` of a device that is called `serial`, and which says that it has
     /// lost its power as often as `now`: as the driver before has left it in `kept`. Where the
     /// device does not count, `has_run_on` says that it was not reset by others since then.
-    pub(crate) fn open(kept: Option<Kept>, (serial, part): (&str, u32), now: PowerCount, has_run_on: bool) -> Self {
+    pub(crate) fn open(
+        kept: Option<Kept>,
+        (serial, part): (&str, u32),
+        now: PowerCount,
+        has_run_on: bool,
+    ) -> Self {
         let Some(record) = Record::find(kept, serial, part) else { return Self::default() };
         // One that cannot be may have said anything.
-        let (left, is_damaged) = record.left().map_or((Left { covering: 1, ..Left::default() }, true), |left| (left, false));
+        let (left, is_damaged) = record
+            .left()
+            .map_or((Left { covering: 1, ..Left::default() }, true), |left| (left, false));
         let cache = Self {
             begun: AtomicU64::new(left.begun()),
             covering: AtomicU64::new(left.covering),
@@ -222,7 +229,8 @@ impl WriteCache {
             .iter_mut()
             .filter(|(number, _)| *number == listener.number)
             .for_each(|(_, told)| *told = listener.told);
-        audience.told = audience.listeners.iter().map(|(_, told)| *told).min().unwrap_or(audience.told);
+        audience.told =
+            audience.listeners.iter().map(|(_, told)| *told).min().unwrap_or(audience.told);
         self.record.iter().for_each(|record| record.tell(audience.told));
     }
 }
@@ -260,7 +268,8 @@ impl SavedCache {
     /// its flush, or which has no room for more of them, would have a loss go untold.
     pub(crate) fn is_possible(&self) -> bool {
         let Self { begun, covering, flushed, failed, losses, told, .. } = *self;
-        let numbers = begun < u64::MAX / 2 && flushed <= begun && failed <= begun && covering <= begun + 1;
+        let numbers =
+            begun < u64::MAX / 2 && flushed <= begun && failed <= begun && covering <= begun + 1;
         numbers && losses < u64::MAX / 2 && told <= losses
     }
 

@@ -82,8 +82,14 @@ impl Record {
     /// What was left there; `None` if that cannot be.
     pub(super) fn left(&self) -> Option<Left> {
         let load = |word| self.kept.load(self.first + word);
-        let left = Left { covering: load(COVERING), flushed: load(FLUSHED), losses: load(LOSSES), told: load(TOLD) };
-        let fits = [left.covering, left.flushed, left.losses].iter().all(|&number| number < LIMIT) && left.told <= left.losses;
+        let left = Left {
+            covering: load(COVERING),
+            flushed: load(FLUSHED),
+            losses: load(LOSSES),
+            told: load(TOLD),
+        };
+        let fits = [left.covering, left.flushed, left.losses].iter().all(|&number| number < LIMIT)
+            && left.told <= left.losses;
         fits.then_some(left)
     }
 
@@ -117,7 +123,10 @@ impl Record {
     }
 
     pub(super) fn set_power(&self, now: PowerCount) {
-        POWER.into_iter().zip(now.0).for_each(|(word, count)| self.kept.store(self.first + word, count));
+        POWER
+            .into_iter()
+            .zip(now.0)
+            .for_each(|(word, count)| self.kept.store(self.first + word, count));
     }
 }
 
@@ -126,7 +135,9 @@ fn key(serial: &str, part: u32) -> u64 {
     // FNV-1a, whose offset and prime these are. Two disks of one device that have the same would
     // share a record, and each other's losses.
     let bytes = serial.bytes().chain(part.to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)) | 1
+    bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    }) | 1
 }
 
 #[cfg(test)]
@@ -151,7 +162,8 @@ pub(super) mod tests {
     #[test]
     fn a_disk_beyond_the_last_record_has_none() {
         let kept = kept();
-        let found = (0..100).filter(|&part| Record::find(Some(kept.clone()), "serial", part).is_some());
+        let found =
+            (0..100).filter(|&part| Record::find(Some(kept.clone()), "serial", part).is_some());
         assert_eq!((found.count(), Record::find(None, "serial", 0).is_none()), (RECORDS, true));
     }
 
@@ -168,12 +180,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_device_that_counts_its_losses_of_power_is_believed_and_another_one_only_if_it_was_seen_to_run() {
+    fn a_device_that_counts_its_losses_of_power_is_believed_and_another_one_only_if_it_was_seen_to_run()
+     {
         let count = |cycles| PowerCount([cycles, 3]);
         assert!(!count(4).was_lost(count(4), false) && count(4).was_lost(count(5), true));
-        for (before, now) in
-            [(PowerCount::UNKNOWN, count(4)), (count(4), PowerCount::UNKNOWN), (PowerCount::UNKNOWN, PowerCount::UNKNOWN)]
-        {
+        for (before, now) in [
+            (PowerCount::UNKNOWN, count(4)),
+            (count(4), PowerCount::UNKNOWN),
+            (PowerCount::UNKNOWN, PowerCount::UNKNOWN),
+        ] {
             assert!(before.was_lost(now, false) && !before.was_lost(now, true));
         }
     }

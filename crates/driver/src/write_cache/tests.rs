@@ -28,7 +28,10 @@ fn a_loss_is_told_to_each_queue_once_and_to_all_its_flushes_under_way() {
     let flushes = [cache.begin_flush(), cache.begin_flush()];
     assert!(cache.lose());
     for queue in &mut queues {
-        assert_eq!(flushes.map(|number| cache.end_flush(queue, number)), [Err(IoError::Transport); 2]);
+        assert_eq!(
+            flushes.map(|number| cache.end_flush(queue, number)),
+            [Err(IoError::Transport); 2]
+        );
         assert_eq!(flush(&cache, queue), Ok(()));
     }
     assert_eq!(flush(&cache, &mut cache.listen()), Ok(()), "all were told before it came");
@@ -124,9 +127,14 @@ fn a_saved_cache_has_the_losses_that_its_queues_were_not_told_of() {
     let saved = SavedCache::of(&cache);
     assert!(saved.is_possible() && saved.lost);
     let next = saved.resume(None);
-    let [mut told, mut untold] = [&told, &untold].map(|queue| SavedListener::of(queue).resume(&next));
-    assert_eq!((flush(&next, &mut told), flush(&next, &mut untold)), (Ok(()), Err(IoError::Transport)));
+    let [mut told, mut untold] =
+        [&told, &untold].map(|queue| SavedListener::of(queue).resume(&next));
+    assert_eq!(
+        (flush(&next, &mut told), flush(&next, &mut untold)),
+        (Ok(()), Err(IoError::Transport))
+    );
     // A driver of before there were numbers.
-    let old = SavedCache { begun: 1, covering: 1, flushed: 1, lost: true, ..SavedCache::default() }.resume(None);
+    let old = SavedCache { begun: 1, covering: 1, flushed: 1, lost: true, ..SavedCache::default() }
+        .resume(None);
     assert!(flush(&old, &mut SavedListener::default().resume(&old)).is_err());
 }

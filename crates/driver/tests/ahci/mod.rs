@@ -24,7 +24,8 @@ pub const TIMEOUT: Duration = Duration::from_millis(80);
 /// A drive that was reset is waited for this long.
 pub const READY: Duration = Duration::from_millis(100);
 
-/// A controller with the other side of its device. Whatever a test does, the driver may break no rule of the specification.
+/// A controller with the other side of its device. Whatever a test does, the driver may break no
+/// rule of the specification.
 pub struct Bench {
     pub controller: Controller,
     pub handle: AhciHandle,
@@ -46,7 +47,13 @@ pub fn bench(uri: &str) -> Bench {
 
 /// Options with short time-outs.
 pub fn short() -> Options {
-    Options { timeout: TIMEOUT, flush_timeout: TIMEOUT, ready_timeout: READY, link_timeout: READY, ..Options::default() }
+    Options {
+        timeout: TIMEOUT,
+        flush_timeout: TIMEOUT,
+        ready_timeout: READY,
+        link_timeout: READY,
+        ..Options::default()
+    }
 }
 
 pub fn bench_with(uri: &str, options: Options) -> Bench {

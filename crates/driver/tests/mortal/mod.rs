@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use ring3_device::{Access, Bar, Decorator, Device, Error};
 
-/// The view that a driver has until it dies: from then on nothing of it reaches the device, and what it writes to memory is undone by
-/// [`bury`](Mortal::bury).
+/// The view that a driver has until it dies: from then on nothing of it reaches the device, and
+/// what it writes to memory is undone by [`bury`](Mortal::bury).
 pub struct Mortal {
     inner: Arc<dyn Device>,
     fate: Arc<Fate>,
@@ -25,8 +25,12 @@ struct Fate {
 impl Mortal {
     /// Lives until it is [doomed](Self::doom).
     pub fn new(device: Arc<dyn Device>) -> Arc<Self> {
-        let fate =
-            Fate { device: device.clone(), count: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX), memory: Mutex::new(None) };
+        let fate = Fate {
+            device: device.clone(),
+            count: AtomicU64::new(0),
+            limit: AtomicU64::new(u64::MAX),
+            memory: Mutex::new(None),
+        };
         Arc::new(Self { inner: device, fate: Arc::new(fate) })
     }
 
@@ -39,7 +43,13 @@ impl Mortal {
     pub fn bury(&self) -> bool {
         let memory = self.fate.memory.lock().unwrap().take();
         let regions = self.inner.dma().arena().regions();
-        memory.map(|memory| regions.zip(memory).for_each(|(placed, bytes)| placed.region.write(0, &bytes).unwrap())).is_some()
+        memory
+            .map(|memory| {
+                regions
+                    .zip(memory)
+                    .for_each(|(placed, bytes)| placed.region.write(0, &bytes).unwrap())
+            })
+            .is_some()
     }
 }
 

@@ -10,12 +10,17 @@ use ring3_model::vfio_user::Server;
 pub fn served(model: &str, use_it: impl FnOnce(&str)) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let device = ring3_model::open(&model.parse().unwrap(), OpenOptions { arena: 4096, ..OpenOptions::default() }).unwrap();
+    let device = ring3_model::open(
+        &model.parse().unwrap(),
+        OpenOptions { arena: 4096, ..OpenOptions::default() },
+    )
+    .unwrap();
     let _server = Server::bind(&path, device).unwrap().spawn().unwrap();
     use_it(&format!("vfio-user:{}", path.display()));
 }
 
-/// As [`served`], with a lease of it in place of its name, whose claim a thread of this process holds.
+/// As [`served`], with a lease of it in place of its name, whose claim a thread of this process
+/// holds.
 #[allow(dead_code, reason = "each test binary uses a part of this")]
 pub fn leased(model: &str, use_it: impl FnOnce(Arc<dyn Device>)) {
     served(model, |uri| {

@@ -1,4 +1,5 @@
-//! The device as the next process has it: the same function, with the arena that the first one has left.
+//! The device as the next process has it: the same function, with the arena that the first one has
+//! left.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! What is not packets: the link upwards, and what users want of the interface downwards.
 //!
 //! # Shape
-//! One thread, which sleeps until the card's link or something about the machine's interfaces has changed. It opens the card's queues, and opens them anew when the MTU changes, which a card
-//! is told at their opening, or when the card had to be given up and may be started again.
+//! One thread, which sleeps until the card's link or something about the machine's interfaces has
+//! changed. It opens the card's queues, and opens them anew when the MTU changes, which a card is
+//! told at their opening, or when the card had to be given up and may be started again.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -74,20 +75,42 @@ impl Control {
         let wishes = plane.wishes()?;
         let mtu = wishes.mtu;
         let recorder = |queue| {
-            let few =
-                || Error::Card { card: nic.name(), reason: format!("there are statistics for {queue} threads, and it has more") };
+            let few = || Error::Card {
+                card: nic.name(),
+                reason: format!("there are statistics for {queue} threads, and it has more"),
+            };
             Recorder::new(&manner.segment, Some(queue)).map(Arc::new).ok_or_else(few)
         };
         let recorders = (0..=counters.len() as u16).map(recorder).collect::<Result<_, _>>()?;
         let starting = |error| Error::os(format!("{}: starting a thread", interface.name()), error);
         // Each thread's ring is taken here: what is left may be given back before the thread runs.
-        let spawn = |number| Worker::spawn(format!("{}q{number}", interface.name()), (manner.poll, manner.rings.one()?), bell);
+        let spawn = |number| {
+            Worker::spawn(
+                format!("{}q{number}", interface.name()),
+                (manner.poll, manner.rings.one()?),
+                bell,
+            )
+        };
         let workers = (0..counters.len()).map(spawn).collect::<Result<_, _>>().map_err(starting)?;
         let rings = manner.rings.one().map_err(starting)?;
         let (told, stop, failed) = (None, None, None);
         let (engine, joins) = (manner.engine.clone(), manner.joins);
-        let mut control =
-            Self { nic, interface, plane, counters, recorders, engine, joins, wishes, mtu, told, workers, rings, stop, failed };
+        let mut control = Self {
+            nic,
+            interface,
+            plane,
+            counters,
+            recorders,
+            engine,
+            joins,
+            wishes,
+            mtu,
+            told,
+            workers,
+            rings,
+            stop,
+            failed,
+        };
         control.set_filter()?;
         control.tell_link()?;
         control.open()?;
@@ -109,7 +132,10 @@ impl Control {
         let link = self.nic.link_watch().map_err(|cause| self.driver(cause))?;
         let registration = Registration::new(&mut reactor, &*link).map_err(failed)?;
         let changed = reactor.add(self.plane.changes()).map_err(failed)?;
-        let (stop, ended) = (reactor.add(stop.as_fd()).map_err(failed)?, reactor.add(bell.as_fd()).map_err(failed)?);
+        let (stop, ended) = (
+            reactor.add(stop.as_fd()).map_err(failed)?,
+            reactor.add(bell.as_fd()).map_err(failed)?,
+        );
         Ok(Watched { reactor, link, registration, changed, stop, ended })
     }
 
@@ -154,7 +180,10 @@ impl Control {
     }
 
     fn tick(&self, watched: &mut Watched, now: Instant) -> Result<(), Error> {
-        watched.registration.tick(&mut watched.reactor, &mut *watched.link, now).map_err(|cause| self.driver(cause))
+        watched
+            .registration
+            .tick(&mut watched.reactor, &mut *watched.link, now)
+            .map_err(|cause| self.driver(cause))
     }
 
     /// Says upwards how the link is.
@@ -183,19 +212,24 @@ impl Control {
         let mut filter = filter(&self.wishes);
         if let Err(error) = info.check_filter(&filter) {
             // The interface goes on with what it may have.
-            tracing::warn!("{}: {error}: what is sent from another address is lost", self.interface.name());
+            tracing::warn!(
+                "{}: {error}: what is sent from another address is lost",
+                self.interface.name()
+            );
             filter = Filter { multicast: filter.multicast, ..Filter::own(info.mac) };
         }
         self.nic.set_filter(&filter).map_err(|cause| self.driver(cause))
     }
 
-    /// Opens the queues with the MTU that the interface has now. One that is not the card's is taken back.
+    /// Opens the queues with the MTU that the interface has now. One that is not the card's is
+    /// taken back.
     fn set_mtu(&mut self) -> Result<(), Error> {
         let (wanted, (least, most)) = (self.wishes.mtu, self.nic.info().mtu);
         if !(least..=most).contains(&wanted) {
             let name = self.interface.name();
             tracing::warn!(
-                "{name}: an MTU of {wanted} is not the card's, which takes {least} to {most}: it stays at {}",
+                "{name}: an MTU of {wanted} is not the card's, which takes {least} to {most}: it \
+                stays at {}",
                 self.mtu
             );
             if let Err(error) = self.plane.set_mtu(self.mtu) {
@@ -208,7 +242,8 @@ impl Control {
         self.open()
     }
 
-    /// Opens the queues of a card that has failed, once. `Err` if it had failed a moment before, or cannot be started.
+    /// Opens the queues of a card that has failed, once. `Err` if it had failed a moment before, or
+    /// cannot be started.
     fn reopen_failed(&mut self, bell: &Arc<OwnedFd>) -> Result<(), Error> {
         let _ = rustix::io::read(&**bell, &mut [0; 8]);
         if !self.workers.iter_mut().any(Worker::has_ended) {
@@ -229,15 +264,28 @@ impl Control {
         self.show(Phase::Recovering);
         let layout = Layout::new(self.nic.info(), self.mtu);
         let count = self.counters.len() as u16;
-        let opened = self.nic.open_queues(count, &layout.settings).map_err(|cause| self.driver(cause))?;
+        let opened =
+            self.nic.open_queues(count, &layout.settings).map_err(|cause| self.driver(cause))?;
         let stop = Arc::new(event().map_err(|error| self.failed("starting its queues", error))?);
         self.stop = Some(stop.clone());
         let workers = self.workers.iter_mut().zip(&self.recorders);
         for ((number, queue), (worker, recorder)) in opened.into_iter().enumerate().zip(workers) {
-            let (nic, interface, counters) = (self.nic.clone(), self.interface.clone(), self.counters.clone());
+            let (nic, interface, counters) =
+                (self.nic.clone(), self.interface.clone(), self.counters.clone());
             let (recorder, stop) = (recorder.clone(), stop.clone());
             let (engine, joins) = (self.engine.clone(), self.joins);
-            worker.start(Start { nic, interface, number, queue, layout, engine, joins, counters, recorder, stop });
+            worker.start(Start {
+                nic,
+                interface,
+                number,
+                queue,
+                layout,
+                engine,
+                joins,
+                counters,
+                recorder,
+                stop,
+            });
         }
         Ok(())
     }
@@ -283,7 +331,11 @@ fn filter(wishes: &Wishes) -> Filter {
     Filter {
         address: wishes.address,
         unicast: wishes.unicast.clone(),
-        multicast: if wishes.all_groups { Multicast::All } else { Multicast::Of(wishes.groups.clone()) },
+        multicast: if wishes.all_groups {
+            Multicast::All
+        } else {
+            Multicast::Of(wishes.groups.clone())
+        },
         promiscuous: wishes.promiscuous,
         vlans: None,
     }

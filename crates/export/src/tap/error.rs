@@ -10,7 +10,8 @@ pub enum Error {
     NoTap,
     /// The device file cannot be opened.
     #[error(
-        "/dev/net/tun: permission denied: it is open to everybody as a rule (`ls -l /dev/net/tun`); run as root, or `chmod 666 /dev/net/tun`"
+        "/dev/net/tun: permission denied: it is open to everybody as a rule (`ls -l \
+        /dev/net/tun`); run as root, or `chmod 666 /dev/net/tun`"
     )]
     Closed,
     /// The caller may not make interfaces, nor use this one.
@@ -26,22 +27,30 @@ pub enum Error {
     },
     /// The kernel has no vhost-net, or not yet.
     #[error(
-        "this kernel offers no vhost-net (/dev/vhost-net is missing, or older than this needs): load it with `modprobe vhost_net`; read and write (--engine tap) need none"
+        "this kernel offers no vhost-net (/dev/vhost-net is missing, or older than this needs): \
+        load it with `modprobe vhost_net`; read and write (--engine tap) need none"
     )]
     NoVhost,
     /// Its device file cannot be opened.
     #[error(
-        "/dev/vhost-net: permission denied: run as root, or give this user the right (`setfacl -m u:$USER:rw /dev/vhost-net`); read and write (--engine tap) need none"
+        "/dev/vhost-net: permission denied: run as root, or give this user the right (`setfacl -m \
+        u:$USER:rw /dev/vhost-net`); read and write (--engine tap) need none"
     )]
     VhostClosed,
     /// All that were opened before the process gave up the right to open others are in use.
-    #[error("no worker of vhost-net is left of those that were opened before the sandbox: serve fewer queues")]
+    #[error(
+        "no worker of vhost-net is left of those that were opened before the sandbox: serve fewer \
+        queues"
+    )]
     NoWorker,
     /// No name of an interface.
     #[error("'{0}' is no name of an interface: 1 to 15 bytes without '/', ':' and blanks")]
     Name(String),
     /// Another process has the interface.
-    #[error("{0}: another process has this interface: choose another --name, or none to let the kernel choose")]
+    #[error(
+        "{0}: another process has this interface: choose another --name, or none to let the kernel \
+        choose"
+    )]
     Busy(String),
     /// The name is that of an interface of another kind.
     #[error(
@@ -80,7 +89,10 @@ pub enum Error {
     #[error(transparent)]
     Vduse(#[from] ring3_vduse::Error),
     /// The kernel has no driver for such a device.
-    #[error("the kernel has made no interface of {0}: load its drivers with `modprobe -a virtio_vdpa virtio_net`")]
+    #[error(
+        "the kernel has made no interface of {0}: load its drivers with `modprobe -a virtio_vdpa \
+        virtio_net`"
+    )]
     NoVirtio(String),
     /// The operating system refused something else.
     #[error("{what}: {cause}")]
@@ -101,6 +113,9 @@ impl Error {
     /// Whether the card has failed for good, so that only a new start can help.
     pub fn is_loss(&self) -> bool {
         use ring3_class::Error::{Fatal, Gone};
-        matches!(self, Self::Driver { cause: Gone | Fatal(_), .. } | Self::Deleted(_) | Self::Panicked(_))
+        matches!(
+            self,
+            Self::Driver { cause: Gone | Fatal(_), .. } | Self::Deleted(_) | Self::Panicked(_)
+        )
     }
 }

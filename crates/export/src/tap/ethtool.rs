@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 use ring3_class::net::Link;
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// Asks for a link's settings, and sets them. The newer commands also have lists of modes, of which an interface without a plug has none.
+/// Asks for a link's settings, and sets them. The newer commands also have lists of modes, of which
+/// an interface without a plug has none.
 const GET: u32 = 0x1;
 const SET: u32 = 0x2;
 /// What a speed or duplex is that nobody knows. Above the highest speed there is.
@@ -31,17 +32,25 @@ struct Settings {
     reserved: [u32; 2],
 }
 
-/// Has the interface `name`, of the network namespace of the calling thread, say how fast the card's link is. It needs CAP_NET_ADMIN.
+/// Has the interface `name`, of the network namespace of the calling thread, say how fast the
+/// card's link is. It needs CAP_NET_ADMIN.
 pub fn set_speed(name: &str, link: &Link) -> io::Result<()> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     let mut settings = Settings { command: GET, ..Settings::default() };
     // SAFETY: all zeroes are an `ifreq`: numbers, and a union of numbers, addresses and a pointer.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)).for_each(|(to, from)| *to = from as libc::c_char);
+    request
+        .ifr_name
+        .iter_mut()
+        .zip(name.bytes().take(libc::IFNAMSIZ - 1))
+        .for_each(|(to, from)| *to = from as libc::c_char);
     let mut ask = |settings: *mut Settings| {
         request.ifr_ifru.ifru_data = settings.cast();
-        // SAFETY: the kernel reads the request, and reads and writes one `ethtool_cmd` behind its pointer; both outlive the call.
-        let done = unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
+        // SAFETY: the kernel reads the request, and reads and writes one `ethtool_cmd` behind its
+        // pointer; both outlive the call.
+        let done = unsafe {
+            libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request)
+        };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
     ask(&raw mut settings)?;

@@ -46,7 +46,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// One queue, which polls for 10 microseconds at most and has a high priority; nothing is left at the end.
+    /// One queue, which polls for 10 microseconds at most and has a high priority; nothing is left
+    /// at the end.
     fn default() -> Self {
         let (engine, limits) = (Engine::Auto, Limits::default());
         Self {
@@ -108,42 +109,55 @@ pub struct Export {
 }
 
 impl Export {
-    /// Makes the interface, in the network namespace of the calling thread, and moves packets from now on. It is down until somebody sets it up.
+    /// Makes the interface, in the network namespace of the calling thread, and moves packets from
+    /// now on. It is down until somebody sets it up.
     pub fn start(nic: Arc<dyn Nic>, options: &Options) -> Result<Self, Error> {
         let info = nic.info().clone();
         let queues = options.queues.clamp(1, info.max_queues.max(1));
         if let Some(mtu) = options.mtu.filter(|&mtu| !fits(&info, mtu)) {
-            let reason = format!("an MTU of {mtu}: the card takes {} to {}", info.mtu.0, info.mtu.1);
+            let reason =
+                format!("an MTU of {mtu}: the card takes {} to {}", info.mtu.0, info.mtu.1);
             return Err(Error::Card { card: nic.name(), reason });
         }
         let Options { limits, priority, .. } = *options;
-        let engine = EngineSettings { engine: engine(options.engine)?, limits, priority, ..EngineSettings::default() };
+        let engine = EngineSettings {
+            engine: engine(options.engine)?,
+            limits,
+            priority,
+            ..EngineSettings::default()
+        };
         let Options { name, owner, persist, .. } = options.clone();
         let interface = Arc::new(Interface::open(&Shape { name, queues, owner, persist })?);
         let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
         let place = Place::here(interface.name()).map_err(asking)?;
         interface.set_up(&place.netlink, &info, options.mtu)?;
         let plane = Rtnetlink::new(interface.clone(), place).map_err(asking)?;
-        let segment = Segment::create(queues + 1).map_err(|error| Error::os("memory for its figures", error))?;
+        let segment = Segment::create(queues + 1)
+            .map_err(|error| Error::os("memory for its figures", error))?;
         let (poll, joins) = (options.poll, options.joins);
-        let manner = Manner { poll, engine, joins, rings: Pool::default(), segment: Arc::new(segment) };
+        let manner =
+            Manner { poll, engine, joins, rings: Pool::default(), segment: Arc::new(segment) };
         let mut export = Self::over((nic, interface), Box::new(plane), &manner)?;
         export.own = true;
         Ok(export)
     }
 
-    /// Moves packets from now on between a card and an interface that somebody else has made for it, as `plane` says. With as many queues as it has.
+    /// Moves packets from now on between a card and an interface that somebody else has made for
+    /// it, as `plane` says. With as many queues as it has.
     pub fn over(
         (nic, interface): (Arc<dyn Nic>, Arc<Interface>),
         plane: Box<dyn ControlPlane>,
         manner: &Manner,
     ) -> Result<Self, Error> {
         manner.engine.priority.check()?;
-        let counters: Arc<[Counters]> = (0..interface.count()).map(|_| Counters::default()).collect();
+        let counters: Arc<[Counters]> =
+            (0..interface.count()).map(|_| Counters::default()).collect();
         let failed = |error| Error::os(format!("{}: starting", interface.name()), error);
-        let (stop, ended) = (Arc::new(event().map_err(failed)?), Arc::new(event().map_err(failed)?));
+        let (stop, ended) =
+            (Arc::new(event().map_err(failed)?), Arc::new(event().map_err(failed)?));
         let bell = Arc::new(event().map_err(failed)?);
-        let control = Control::new((nic.clone(), interface.clone()), plane, counters.clone(), manner, &bell)?;
+        let control =
+            Control::new((nic.clone(), interface.clone()), plane, counters.clone(), manner, &bell)?;
         let (address, mtu) = (control.wishes.address, control.wishes.mtu);
         let (order, done) = (stop.clone(), ended.clone());
         let serve = move || {
@@ -151,7 +165,9 @@ impl Export {
             ring(&done);
             served
         };
-        let thread = Some(thread::Builder::new().name(interface.name().into()).spawn(serve).map_err(failed)?);
+        let thread = Some(
+            thread::Builder::new().name(interface.name().into()).spawn(serve).map_err(failed)?,
+        );
         Ok(Self { nic, interface, own: false, address, mtu, counters, stop, ended, thread })
     }
 
@@ -213,7 +229,8 @@ impl Drop for Export {
     }
 }
 
-/// The engine that can be had: where vhost-net is not and need not be, that is known from the start.
+/// The engine that can be had: where vhost-net is not and need not be, that is known from the
+/// start.
 fn engine(wanted: Engine) -> Result<Engine, Error> {
     match (wanted, if wanted == Engine::Tap { Ok(()) } else { Workers::check() }) {
         (Engine::Auto, Err(error)) => {
@@ -245,10 +262,13 @@ mod tests {
         let (queue, _kernel) = UnixDatagram::pair().unwrap();
         queue.set_nonblocking(true).unwrap();
         let interface = Arc::new(Interface::of("lan".into(), 0, vec![queue.into()]));
-        let relay = Relay::new(Wishes { mtu: 1500, address: card.info().mac, ..Wishes::default() }).unwrap();
+        let relay = Relay::new(Wishes { mtu: 1500, address: card.info().mac, ..Wishes::default() })
+            .unwrap();
         let engine = EngineSettings { engine: Engine::Tap, ..EngineSettings::default() };
-        let (rings, segment) = (Pool::filled(4, 8, &[]).unwrap(), Arc::new(Segment::create(2).unwrap()));
-        let manner = Manner { poll: Duration::ZERO, engine, joins: false, rings: rings.clone(), segment };
+        let (rings, segment) =
+            (Pool::filled(4, 8, &[]).unwrap(), Arc::new(Segment::create(2).unwrap()));
+        let manner =
+            Manner { poll: Duration::ZERO, engine, joins: false, rings: rings.clone(), segment };
         let export = Export::over((Arc::new(card), interface), Box::new(relay), &manner).unwrap();
         rings.trim(0);
         thread::sleep(Duration::from_millis(100));

@@ -1,8 +1,12 @@
-//! The header before each packet of a TAP, which is virtio's: what is known about checksum and segmentation, both ways. [virtio 5.1.6; linux/virtio_net.h]
+//! The header before each packet of a TAP, which is virtio's: what is known about checksum and
+//! segmentation, both ways. [virtio 5.1.6; linux/virtio_net.h]
 
-use ring3_class::net::{Checksum, ETHERNET_HEADER, Kind, Meta, Packet, Segmentation, VLAN_TAG, complete};
+use ring3_class::net::{
+    Checksum, ETHERNET_HEADER, Kind, Meta, Packet, Segmentation, VLAN_TAG, complete,
+};
 
-/// Bytes of it: virtio's newer form, whose last field a TAP leaves alone, so that the packet behind it is aligned as words are.
+/// Bytes of it: virtio's newer form, whose last field a TAP leaves alone, so that the packet behind
+/// it is aligned as words are.
 pub const BYTES: usize = 12;
 
 /// `flags`: the checksum is partial, or known to be right. [virtio 5.1.6]
@@ -13,7 +17,8 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// With `gso_type`: the first frame alone says that the network is congested. Nobody is told that we could, so that it is never asked for.
+/// With `gso_type`: the first frame alone says that the network is congested. Nobody is told that
+/// we could, so that it is never asked for.
 const GSO_ECN: u8 = 0x80;
 
 /// Bytes of UDP's header. [RFC 768]
@@ -50,7 +55,8 @@ pub fn encode(meta: &Meta) -> [u8; BYTES] {
     header
 }
 
-/// What the kernel asks of the card for a packet; `byte` reads one of the packet's first piece, `None` beyond it. `None` if it makes no sense, or is nothing that was offered.
+/// What the kernel asks of the card for a packet; `byte` reads one of the packet's first piece,
+/// `None` beyond it. `None` if it makes no sense, or is nothing that was offered.
 #[inline]
 fn decode(header: &[u8; BYTES], byte: impl Fn(u16) -> Option<u8>) -> Option<Meta> {
     let mut meta = Meta::default();
@@ -65,19 +71,26 @@ fn decode(header: &[u8; BYTES], byte: impl Fn(u16) -> Option<u8>) -> Option<Meta
         GSO_UDP_L4 => Kind::Udp,
         _ => return None,
     };
-    // `hdr_len` is a hint of how much of the packet lies together, not where its headers end: they say it themselves.
+    // `hdr_len` is a hint of how much of the packet lies together, not where its headers end: they
+    // say it themselves.
     let transport = match kind {
         Kind::Tcp4 | Kind::Tcp6 => u16::from(byte(start.checked_add(TCP_DATA_OFFSET)?)? >> 4) * 4,
         Kind::Udp => UDP_HEADER,
     };
-    let tag = |at: u16| byte(at).zip(byte(at + 1)).is_some_and(|(high, low)| TAGS.contains(&[high, low]));
+    let tag =
+        |at: u16| byte(at).zip(byte(at + 1)).is_some_and(|(high, low)| TAGS.contains(&[high, low]));
     let tags = if !tag(12) { 0 } else { 1 + u32::from(tag(16)) };
     meta = meta.with_network((ETHERNET_HEADER + tags * VLAN_TAG) as u8);
-    meta = meta.with_segmentation(Some(Segmentation { kind, size: get(header, 4), headers: start.checked_add(transport)? }));
+    meta = meta.with_segmentation(Some(Segmentation {
+        kind,
+        size: get(header, 4),
+        headers: start.checked_add(transport)?,
+    }));
     Some(meta)
 }
 
-/// What the header before `start` of a packet's buffer asks of the card; `None` as [`decode`] has it.
+/// What the header before `start` of a packet's buffer asks of the card; `None` as [`decode`] has
+/// it.
 #[inline]
 pub fn of(packet: &Packet, start: u32) -> Option<Meta> {
     let mut bytes = [0; BYTES];
@@ -97,8 +110,14 @@ const BEHIND_TAGS: u16 = (ETHERNET_HEADER + 2 * VLAN_TAG) as u16 + 20;
 #[inline]
 pub fn finish(pieces: &[Packet], meta: Meta) -> Meta {
     match meta.checksum() {
-        Checksum::Partial { start, offset } if start >= BEHIND_TAGS && meta.segmentation().is_none() => {
-            if finish_behind_tags(pieces, start, offset) { meta.with_checksum(Checksum::Unknown) } else { meta }
+        Checksum::Partial { start, offset }
+            if start >= BEHIND_TAGS && meta.segmentation().is_none() =>
+        {
+            if finish_behind_tags(pieces, start, offset) {
+                meta.with_checksum(Checksum::Unknown)
+            } else {
+                meta
+            }
         }
         _ => meta,
     }
@@ -116,9 +135,14 @@ fn finish_behind_tags(pieces: &[Packet], start: u16, offset: u16) -> bool {
         }
         at = end;
     }
-    let tag = |at: usize| bytes.get(at..at + 2).is_some_and(|kind| TAGS.iter().any(|tag| tag == kind));
+    let tag =
+        |at: usize| bytes.get(at..at + 2).is_some_and(|kind| TAGS.iter().any(|tag| tag == kind));
     let field = usize::from(start) + usize::from(offset);
-    if !tag(12) || !tag(16) || field + 2 > first.len as usize || !complete(&mut bytes, start, offset) {
+    if !tag(12)
+        || !tag(16)
+        || field + 2 > first.len as usize
+        || !complete(&mut bytes, start, offset)
+    {
         return false;
     }
     let Some(buffer) = &first.buffer else { return false };
@@ -162,7 +186,10 @@ mod tests {
             (PARTIAL, cut(Kind::Udp, 42)),
         ] {
             let network = if segmentation.is_some() { 14 } else { 0 };
-            let meta = Meta::default().with_checksum(checksum).with_segmentation(segmentation).with_network(network);
+            let meta = Meta::default()
+                .with_checksum(checksum)
+                .with_segmentation(segmentation)
+                .with_network(network);
             assert_eq!(decode(&encode(&meta), frame), Some(meta));
         }
         assert_eq!(encode(&Meta::default().with_checksum(Checksum::Valid))[0], DATA_VALID);
@@ -170,7 +197,9 @@ mod tests {
 
     #[test]
     fn headers_end_where_the_packet_says_and_not_where_the_kernel_hints() {
-        let mut header = encode(&Meta::default().with_checksum(PARTIAL).with_segmentation(cut(Kind::Tcp4, 1500)));
+        let mut header = encode(
+            &Meta::default().with_checksum(PARTIAL).with_segmentation(cut(Kind::Tcp4, 1500)),
+        );
         assert_eq!(decode(&header, frame).unwrap().segmentation(), cut(Kind::Tcp4, 66));
         header[1] |= GSO_ECN;
         assert_eq!(decode(&header, frame).unwrap().segmentation(), cut(Kind::Tcp4, 66));
@@ -178,11 +207,15 @@ mod tests {
 
     #[test]
     fn a_tag_in_the_bytes_moves_the_network_header() {
-        let header = encode(&Meta::default().with_checksum(PARTIAL).with_segmentation(cut(Kind::Udp, 42)));
+        let header =
+            encode(&Meta::default().with_checksum(PARTIAL).with_segmentation(cut(Kind::Udp, 42)));
         let tagged = |at| if at == 12 { Some(0x81) } else { frame(at) };
         assert_eq!(decode(&header, tagged).unwrap().network(), 18);
         let vlan = Meta::default().with_checksum(PARTIAL).with_vlan(Some(7));
-        assert_eq!(decode(&encode(&vlan), frame).unwrap().checksum(), Checksum::Partial { start: 38, offset: 16 });
+        assert_eq!(
+            decode(&encode(&vlan), frame).unwrap().checksum(),
+            Checksum::Partial { start: 38, offset: 16 }
+        );
         let cut = vlan.with_segmentation(cut(Kind::Tcp4, 66));
         assert_eq!(get(&encode(&cut), 2), 70);
     }
@@ -195,7 +228,11 @@ mod tests {
             packet.fill(bytes).unwrap();
             packet
         };
-        for (kinds, made) in [([[0x81, 0], [0x81, 0]], true), ([[0x88, 0xa8], [0x81, 0]], true), ([[0x81, 0], [8, 0]], false)] {
+        for (kinds, made) in [
+            ([[0x81, 0], [0x81, 0]], true),
+            ([[0x88, 0xa8], [0x81, 0]], true),
+            ([[0x81, 0], [8, 0]], false),
+        ] {
             let mut frame = vec![0x5a; 100];
             frame[12..14].copy_from_slice(&kinds[0]);
             frame[16..18].copy_from_slice(&kinds[1]);

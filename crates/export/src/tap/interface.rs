@@ -1,7 +1,8 @@
 //! The TAP itself: its descriptors, and what is set by them.
 //!
 //! # Rights
-//! Making an interface needs CAP_NET_ADMIN. Whoever owns one that root has made attaches to it without, and may set everything here: the kernel asks who has the descriptor.
+//! Making an interface needs CAP_NET_ADMIN. Whoever owns one that root has made attaches to it
+//! without, and may set everything here: the kernel asks who has the descriptor.
 
 use std::ffi::c_ulong;
 use std::fs::File;
@@ -19,10 +20,12 @@ use crate::vduse::Link;
 
 /// Where the kernel makes them.
 const PATH: &str = "/dev/net/tun";
-/// The name of one that its user has not named: the kernel puts the first number into it that is free.
+/// The name of one that its user has not named: the kernel puts the first number into it that is
+/// free.
 pub const ANY: &str = "r3net%d";
 
-/// How long the kernel may keep an interface for a process that was killed: its io_uring is taken apart a moment later.
+/// How long the kernel may keep an interface for a process that was killed: its io_uring is taken
+/// apart a moment later.
 const FREED: Duration = Duration::from_secs(1);
 
 /// How an interface is made.
@@ -80,7 +83,8 @@ impl Interface {
         Self { name, index, files: Vec::new(), virtio: Some(link) }
     }
 
-    /// One that another process has held, with all its descriptors. [`Error::Deleted`] if it is gone.
+    /// One that another process has held, with all its descriptors. [`Error::Deleted`] if it is
+    /// gone.
     pub fn adopt(queues: Vec<OwnedFd>) -> Result<Self, Error> {
         let mut interface = Self::of("an interface".into(), 0, queues);
         interface.name = interface.present()?;
@@ -116,22 +120,31 @@ impl Interface {
         // SAFETY: the operation takes no argument.
         let namespace = unsafe { libc::ioctl(self.files[0].as_raw_fd(), libc::TUNGETDEVNETNS) };
         if namespace < 0 {
-            return Err(Error::os(format!("{}: TUNGETDEVNETNS", self.name), io::Error::last_os_error()));
+            return Err(Error::os(
+                format!("{}: TUNGETDEVNETNS", self.name),
+                io::Error::last_os_error(),
+            ));
         }
         // SAFETY: the kernel has just opened it for the caller.
         Ok(unsafe { OwnedFd::from_raw_fd(namespace) })
     }
 
-    /// Gives it what the card is: address, MTU (its own if the card takes that), offloads. It has no link yet.
+    /// Gives it what the card is: address, MTU (its own if the card takes that), offloads. It has
+    /// no link yet.
     pub fn set_up(&self, netlink: &Netlink, card: &Info, mtu: Option<u32>) -> Result<(), Error> {
         self.set_carrier(false)?;
         self.set_offloads(&card.offloads)?;
         self.set_address(card.mac)?;
         let failed = |what: &str, error| Error::os(format!("{}: {what}", self.name), error);
-        let present = netlink.wishes(self.index).map_err(|error| failed("asking the kernel for its state", error))?.mtu;
+        let present = netlink
+            .wishes(self.index)
+            .map_err(|error| failed("asking the kernel for its state", error))?
+            .mtu;
         let wanted = mtu.unwrap_or(present.clamp(card.mtu.0, card.mtu.1));
         if wanted != present {
-            netlink.set_mtu(self.index, wanted).map_err(|error| failed("setting its MTU (CAP_NET_ADMIN)", error))?;
+            netlink
+                .set_mtu(self.index, wanted)
+                .map_err(|error| failed("setting its MTU (CAP_NET_ADMIN)", error))?;
         }
         if cuts(card)
             && card.max_segmented < u16::MAX.into()
@@ -188,17 +201,24 @@ impl Interface {
         let all = offloads(card);
         match self.set_value(libc::TUNSETOFFLOAD, all.into(), "TUNSETOFFLOAD") {
             // Before 6.2 nobody cuts UDP for a card.
-            Err(_) if all & USO != 0 => self.set_value(libc::TUNSETOFFLOAD, (all & !USO).into(), "TUNSETOFFLOAD"),
+            Err(_) if all & USO != 0 => {
+                self.set_value(libc::TUNSETOFFLOAD, (all & !USO).into(), "TUNSETOFFLOAD")
+            }
             done => done,
         }
     }
 
     /// Its Ethernet address. Nobody else needs to be told, and the interface may be up.
     pub fn set_address(&self, address: Mac) -> Result<(), Error> {
-        // SAFETY: all zeroes are an `ifreq`: numbers, and a union of numbers, addresses and a pointer that nobody follows.
+        // SAFETY: all zeroes are an `ifreq`: numbers, and a union of numbers, addresses and a
+        // pointer that nobody follows.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         let mut hardware = libc::sockaddr { sa_family: libc::ARPHRD_ETHER, sa_data: [0; 14] };
-        hardware.sa_data.iter_mut().zip(address.0).for_each(|(to, from)| *to = from as libc::c_char);
+        hardware
+            .sa_data
+            .iter_mut()
+            .zip(address.0)
+            .for_each(|(to, from)| *to = from as libc::c_char);
         request.ifr_ifru.ifru_hwaddr = hardware;
         set(&self.files[0], libc::SIOCSIFHWADDR, &request, "SIOCSIFHWADDR")
     }
@@ -207,17 +227,25 @@ impl Interface {
     fn set_value(&self, operation: libc::Ioctl, value: c_ulong, what: &str) -> Result<(), Error> {
         // SAFETY: these operations take their argument as a number and touch no memory of ours.
         let result = unsafe { libc::ioctl(self.files[0].as_raw_fd(), operation, value) };
-        if result < 0 { Err(Error::os(format!("{}: {what}", self.name), io::Error::last_os_error())) } else { Ok(()) }
+        if result < 0 {
+            Err(Error::os(format!("{}: {what}", self.name), io::Error::last_os_error()))
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// Cutting UDP, over both versions of IP: kernels know both or none.
 const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// The words of a TAP for what a card does. Nothing is cut without checksums: they would have to be right before.
+/// The words of a TAP for what a card does. Nothing is cut without checksums: they would have to be
+/// right before.
 fn offloads(card: &Offloads) -> libc::c_uint {
     let each = [(card.tso4, libc::TUN_F_TSO4), (card.tso6, libc::TUN_F_TSO6), (card.uso, USO)];
-    let cut = each.into_iter().filter(|(has, _)| *has).fold(libc::TUN_F_CSUM, |all, (_, word)| all | word);
+    let cut = each
+        .into_iter()
+        .filter(|(has, _)| *has)
+        .fold(libc::TUN_F_CSUM, |all, (_, word)| all | word);
     if card.tx_checksum { cut } else { 0 }
 }
 
@@ -225,7 +253,9 @@ fn offloads(card: &Offloads) -> libc::c_uint {
 pub fn is_name(name: &str) -> bool {
     (1..libc::IFNAMSIZ).contains(&name.len())
         && ![".", ".."].contains(&name)
-        && !name.contains(|letter: char| letter == '/' || letter == ':' || letter.is_whitespace() || letter.is_control())
+        && !name.contains(|letter: char| {
+            letter == '/' || letter == ':' || letter.is_whitespace() || letter.is_control()
+        })
 }
 
 fn check_name(name: &str) -> Result<(), Error> {
@@ -234,11 +264,16 @@ fn check_name(name: &str) -> Result<(), Error> {
 
 /// The number of the interface `name` in the network namespace of the calling thread.
 pub fn index(name: &str) -> rustix::io::Result<u32> {
-    let any = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)?;
+    let any = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
     rustix::net::netdevice::name_to_index(&any, name)
 }
 
-/// A descriptor more of the interface `name`, which is made if it is not there; its name afterwards is the kernel's word.
+/// A descriptor more of the interface `name`, which is made if it is not there; its name afterwards
+/// is the kernel's word.
 fn attach(name: &mut String, several: bool) -> Result<File, Error> {
     let file = device()?;
     rustix::io::ioctl_fionbio(&file, true).map_err(|error| Error::os(PATH, error))?;
@@ -246,7 +281,11 @@ fn attach(name: &mut String, several: bool) -> Result<File, Error> {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
     let several_queues = if several { libc::IFF_MULTI_QUEUE } else { 0 };
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several_queues | (offered(&file) & BACKPRESSURE);
+    let flags = libc::IFF_TAP
+        | libc::IFF_NO_PI
+        | libc::IFF_VNET_HDR
+        | several_queues
+        | (offered(&file) & BACKPRESSURE);
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     let deadline = Deadline::after(FREED);
     // SAFETY: the operation reads and writes one `ifreq`, which outlives the call.
@@ -300,7 +339,8 @@ fn refused(name: &str, several: bool, error: io::Error) -> Error {
 
 /// An ioctl that reads `value`.
 fn set<T>(file: &File, operation: libc::Ioctl, value: &T, what: &str) -> Result<(), Error> {
-    // SAFETY: each operation that this is called with reads one value of the type that it is called with.
+    // SAFETY: each operation that this is called with reads one value of the type that it is called
+    // with.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), operation, std::ptr::from_ref(value)) };
     if result < 0 { Err(Error::os(what, io::Error::last_os_error())) } else { Ok(()) }
 }
@@ -312,7 +352,10 @@ mod tests {
     #[test]
     fn names_that_the_kernel_would_not_take_are_named() {
         for name in ["", ".", "..", "sixteen-letters-", "a/b", "a:b", "a b", "a\n"] {
-            assert!(matches!(check_name(name), Err(Error::Name(wrong)) if wrong == name), "{name:?}");
+            assert!(
+                matches!(check_name(name), Err(Error::Name(wrong)) if wrong == name),
+                "{name:?}"
+            );
         }
         for name in ["a", "fifteen-letters", "net%d"] {
             assert!(check_name(name).is_ok(), "{name}");
@@ -325,6 +368,9 @@ mod tests {
         assert_eq!(offloads(&card), 0);
         let card = Offloads { tx_checksum: true, ..card };
         assert_eq!(offloads(&card), libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | USO);
-        assert_eq!(offloads(&Offloads { tso6: false, uso: false, ..card }), libc::TUN_F_CSUM | libc::TUN_F_TSO4);
+        assert_eq!(
+            offloads(&Offloads { tso6: false, uso: false, ..card }),
+            libc::TUN_F_CSUM | libc::TUN_F_TSO4
+        );
     }
 }

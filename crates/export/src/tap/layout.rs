@@ -1,15 +1,18 @@
 //! How the buffers of a queue are cut.
 //!
-//! A buffer begins with room for the driver's header and the TAP's, of which each is written when the other is of no use any more: the same bytes serve both. A packet that fits into a
-//! [`SMALL`] buffer takes one. What is longer takes one of the few long ones beside it, because nobody knows how long the next packet of a TAP is before it is read.
+//! A buffer begins with room for the driver's header and the TAP's, of which each is written when
+//! the other is of no use any more: the same bytes serve both. A packet that fits into a [`SMALL`]
+//! buffer takes one. What is longer takes one of the few long ones beside it, because nobody knows
+//! how long the next packet of a TAP is before it is read.
 
 use ring3_class::dma::Arena;
 use ring3_class::net::{ETHERNET_HEADER, Info, Packet, QueueSettings, VLAN_TAG};
 
 use super::header;
 
-/// Bytes of most buffers: more than a frame of the usual MTU. What is received into has as many behind its headroom, as cards like it; what is sent lies within, so that two fill a page, and no frame
-/// reaches from one into the next.
+/// Bytes of most buffers: more than a frame of the usual MTU. What is received into has as many
+/// behind its headroom, as cards like it; what is sent lies within, so that two fill a page, and no
+/// frame reaches from one into the next.
 const SMALL: u32 = 2048;
 /// Headroom comes in these, so that packets begin where a cache line does.
 const LINE: u32 = 64;
@@ -17,7 +20,8 @@ const LINE: u32 = 64;
 const LONG: u16 = 32;
 /// Buffers each way, if the card holds as many.
 const DEPTH: u16 = 256;
-/// Of a card that cuts, the longest packet that the kernel ever hands over, its Ethernet header and a tag included.
+/// Of a card that cuts, the longest packet that the kernel ever hands over, its Ethernet header and
+/// a tag included.
 const LONGEST: u32 = 65536 + ETHERNET_HEADER + VLAN_TAG;
 
 /// By which a buffer that comes back is known.
@@ -27,9 +31,11 @@ pub const LONG_TOKEN: u32 = 1;
 /// The same of one that vhost-net writes into.
 pub const RING_TOKEN: u32 = 2;
 
-/// Of these, how many vhost-net has; and how many more are received into, so that the card has its own meanwhile.
+/// Of these, how many vhost-net has; and how many more are received into, so that the card has its
+/// own meanwhile.
 const RING: u16 = super::vhost::SIZE;
-/// Bytes of these buffers, with their headroom, where packets are long: the longest takes five at most. The worker looks each of them up by itself, so that it pays for their number.
+/// Bytes of these buffers, with their headroom, where packets are long: the longest takes five at
+/// most. The worker looks each of them up by itself, so that it pays for their number.
 const PIECE: u32 = 16 << 10;
 
 /// The buffers of one queue.
@@ -41,7 +47,8 @@ pub struct Layout {
     pub small: u32,
     /// Bytes of a long one, if there are packets that need it.
     pub long: Option<u32>,
-    /// Bytes of a buffer that vhost-net writes into, from there on. It takes as many as a packet needs.
+    /// Bytes of a buffer that vhost-net writes into, from there on. It takes as many as a packet
+    /// needs.
     pub ring: u32,
     /// How the card's queue is opened.
     pub settings: QueueSettings,
@@ -53,7 +60,8 @@ impl Layout {
         let start = (header::BYTES as u32 + VLAN_TAG).max(info.headroom).next_multiple_of(LINE);
         let frame = mtu.saturating_add(ETHERNET_HEADER + VLAN_TAG);
         // One more byte: a packet that fills all of it was longer, and the rest is lost.
-        let longest = if cuts(info) { LONGEST.min(info.max_segmented.max(frame)) } else { frame } + 1;
+        let longest =
+            if cuts(info) { LONGEST.min(info.max_segmented.max(frame)) } else { frame } + 1;
         let within = SMALL - start.min(SMALL / 2);
         let (small, long) = match longest {
             _ if longest <= within => (within, None),
@@ -65,9 +73,15 @@ impl Layout {
         } else {
             longest.div_ceil(info.max_pieces.into()).next_multiple_of(LINE).max(PIECE - start)
         };
-        let room = if info.receives_pieces { SMALL } else { frame.max(SMALL).next_multiple_of(LINE) };
+        let room =
+            if info.receives_pieces { SMALL } else { frame.max(SMALL).next_multiple_of(LINE) };
         let depth = |most: u16| DEPTH.min(most);
-        let settings = QueueSettings { rx_depth: depth(info.max_depth.0), tx_depth: depth(info.max_depth.1), mtu, rx_room: room };
+        let settings = QueueSettings {
+            rx_depth: depth(info.max_depth.0),
+            tx_depth: depth(info.max_depth.1),
+            mtu,
+            rx_room: room,
+        };
         Self { start, small, long, ring, settings }
     }
 
@@ -83,16 +97,27 @@ impl Layout {
 
     /// A buffer to receive into.
     pub fn receive_buffer(&self, arena: &Arena) -> Result<Packet, ring3_class::Error> {
-        Ok(Packet::new(arena.alloc((self.start + self.settings.rx_room) as usize, LINE as usize)?, self.start))
+        Ok(Packet::new(
+            arena.alloc((self.start + self.settings.rx_room) as usize, LINE as usize)?,
+            self.start,
+        ))
     }
 
     /// The buffers to send of: small ones, and long ones.
-    pub fn send_buffers(&self, arena: &Arena) -> Result<(Vec<Packet>, Vec<Packet>), ring3_class::Error> {
-        let one =
-            |bytes: u32, token| -> Result<Packet, ring3_class::Error> { Ok(Packet { token, ..self.buffer(arena, bytes)? }) };
-        let small = (0..self.settings.tx_depth).map(|_| one(self.small, SMALL_TOKEN)).collect::<Result<_, _>>()?;
+    pub fn send_buffers(
+        &self,
+        arena: &Arena,
+    ) -> Result<(Vec<Packet>, Vec<Packet>), ring3_class::Error> {
+        let one = |bytes: u32, token| -> Result<Packet, ring3_class::Error> {
+            Ok(Packet { token, ..self.buffer(arena, bytes)? })
+        };
+        let small = (0..self.settings.tx_depth)
+            .map(|_| one(self.small, SMALL_TOKEN))
+            .collect::<Result<_, _>>()?;
         let count = if self.long.is_some() { LONG.min(self.settings.tx_depth) } else { 0 };
-        let long = (0..count).map(|_| one(self.long.unwrap_or(0), LONG_TOKEN)).collect::<Result<_, _>>()?;
+        let long = (0..count)
+            .map(|_| one(self.long.unwrap_or(0), LONG_TOKEN))
+            .collect::<Result<_, _>>()?;
         Ok((small, long))
     }
 
@@ -112,9 +137,12 @@ impl Layout {
         (0..RING).map(|_| self.receive_buffer(arena)).collect()
     }
 
-    /// Bytes of DMA memory that queues of any card and MTU need, with what its driver takes for rings.
+    /// Bytes of DMA memory that queues of any card and MTU need, with what its driver takes for
+    /// rings.
     pub fn arena_bytes(queues: u16) -> usize {
-        let each = usize::from(DEPTH) * (2 * (16 << 10)) + usize::from(LONG) * (68 << 10) + usize::from(RING) * (12 << 10);
+        let each = usize::from(DEPTH) * (2 * (16 << 10))
+            + usize::from(LONG) * (68 << 10)
+            + usize::from(RING) * (12 << 10);
         usize::from(queues.max(1)) * each + (2 << 20)
     }
 }
@@ -144,31 +172,47 @@ mod tests {
     #[test]
     fn a_frame_of_the_usual_mtu_needs_no_long_buffer() {
         let layout = Layout::new(&info(), 1500);
-        assert_eq!((layout.start, layout.small, layout.long, layout.settings.rx_room), (64, 1984, None, 2048));
+        assert_eq!(
+            (layout.start, layout.small, layout.long, layout.settings.rx_room),
+            (64, 1984, None, 2048)
+        );
     }
 
     #[test]
     fn a_card_that_cuts_has_room_for_the_longest_packet_and_a_byte_more() {
         let layout = Layout::new(&cutting(), 1500);
         assert!(layout.longest() >= 65535 && layout.long.is_some(), "{layout:?}");
-        assert!(Layout::new(&Info { offloads: Offloads::default(), ..cutting() }, 1500).long.is_none());
+        assert!(
+            Layout::new(&Info { offloads: Offloads::default(), ..cutting() }, 1500).long.is_none()
+        );
     }
 
     #[test]
     fn long_frames_take_two_pieces_or_a_long_buffer_where_a_card_knows_no_pieces() {
         let pieces = Layout::new(&info(), 9000);
-        assert!(pieces.small == 1984 && pieces.longest() >= 9018 && pieces.settings.rx_room == 2048, "{pieces:?}");
+        assert!(
+            pieces.small == 1984 && pieces.longest() >= 9018 && pieces.settings.rx_room == 2048,
+            "{pieces:?}"
+        );
         let whole = Layout::new(&Info { max_pieces: 1, receives_pieces: false, ..info() }, 9000);
-        assert!(whole.long.is_none() && whole.small > 9018 && whole.settings.rx_room >= 9018, "{whole:?}");
+        assert!(
+            whole.long.is_none() && whole.small > 9018 && whole.settings.rx_room >= 9018,
+            "{whole:?}"
+        );
     }
 
     #[test]
     fn the_longest_packet_takes_no_more_of_vhosts_buffers_than_the_card_takes_pieces() {
         for pieces in [1, 2, 16, 18, 32] {
-            for info in [Info { max_pieces: pieces, ..info() }, Info { max_pieces: pieces, ..cutting() }] {
+            for info in
+                [Info { max_pieces: pieces, ..info() }, Info { max_pieces: pieces, ..cutting() }]
+            {
                 for mtu in [68, 1500, 9000] {
                     let layout = Layout::new(&info, mtu);
-                    assert!(layout.longest().div_ceil(layout.ring) <= pieces.into(), "{pieces} {mtu} {layout:?}");
+                    assert!(
+                        layout.longest().div_ceil(layout.ring) <= pieces.into(),
+                        "{pieces} {mtu} {layout:?}"
+                    );
                 }
             }
         }
@@ -186,10 +230,18 @@ mod tests {
             for mtu in [1500, 9000] {
                 let layout = Layout::new(&info, mtu);
                 let arena = Arena::new(Region::new(Layout::arena_bytes(1)).unwrap(), 0x10_0000);
-                let received: Result<Vec<_>, _> = (0..layout.settings.rx_depth).map(|_| layout.receive_buffer(&arena)).collect();
-                let all =
-                    (received, layout.send_buffers(&arena), layout.ring_buffers(&arena), layout.more_receive_buffers(&arena));
-                assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok(), "{mtu} {layout:?}");
+                let received: Result<Vec<_>, _> =
+                    (0..layout.settings.rx_depth).map(|_| layout.receive_buffer(&arena)).collect();
+                let all = (
+                    received,
+                    layout.send_buffers(&arena),
+                    layout.ring_buffers(&arena),
+                    layout.more_receive_buffers(&arena),
+                );
+                assert!(
+                    all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok(),
+                    "{mtu} {layout:?}"
+                );
             }
         }
     }

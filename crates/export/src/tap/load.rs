@@ -1,7 +1,9 @@
-//! Which engine moves a queue's packets: by calls, which is cheapest for one at a time, or by vhost-net, which pays for many.
+//! Which engine moves a queue's packets: by calls, which is cheapest for one at a time, or by
+//! vhost-net, which pays for many.
 //!
 //! # Shape
-//! A [`Load`] counts what a queue's thread does, and makes a [`Window`] of it now and then. A [`Choice`] judges that: it is handed all that it knows, and reads no clock.
+//! A [`Load`] counts what a queue's thread does, and makes a [`Window`] of it now and then. A
+//! [`Choice`] judges that: it is handed all that it knows, and reads no clock.
 
 use std::time::{Duration, Instant};
 
@@ -36,14 +38,16 @@ impl Engine {
     }
 }
 
-/// When [`Engine::Auto`] takes which engine. None is a rate: what a processor can do a second says nothing of how much of it is done.
+/// When [`Engine::Auto`] takes which engine. None is a rate: what a processor can do a second says
+/// nothing of how much of it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Percent of the time that the thread works at least: below it there is nothing to be gained.
     pub busy: u32,
     /// Packets that a turn of the thread brings at least: so many share the waking of the worker.
     pub together: u64,
-    /// The same where the worker has a processor of its own: percent of the time from which on it is the thread that packets wait for.
+    /// The same where the worker has a processor of its own: percent of the time from which on it
+    /// is the thread that packets wait for.
     pub full: u32,
     /// Packets of a turn then.
     pub some: u64,
@@ -54,10 +58,13 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A tenth of the time and sixteen packets; or half of it with four, or 16 KiB, where processors are left. Until a quarter of the load is left.
+    /// A tenth of the time and sixteen packets; or half of it with four, or 16 KiB, where
+    /// processors are left. Until a quarter of the load is left.
     ///
-    /// By the instructions that packets take on one processor (docs/net.md): a stream one way of packets that come by thirty-two costs 5 to 15 % less behind vhost-net; long segments cost the same, and
-    /// where each batch is small, or each packet answered, waking the worker costs more than it saves.
+    /// By the instructions that packets take on one processor (docs/net.md): a stream one way of
+    /// packets that come by thirty-two costs 5 to 15 % less behind vhost-net; long segments cost
+    /// the same, and where each batch is small, or each packet answered, waking the worker costs
+    /// more than it saves.
     fn default() -> Self {
         Self { busy: 10, together: 16, full: 50, some: 4, bytes: 16 << 10, low: 25 }
     }
@@ -83,7 +90,8 @@ const TURNS: u32 = 64;
 const WINDOW: Duration = Duration::from_millis(50);
 /// Whether vhost-net still pays can be seen by calls alone, to which a queue goes back so often.
 const TRIAL: Duration = Duration::from_secs(5);
-/// Windows in a row that say the same before it is done: what is over sooner is not worth the change.
+/// Windows in a row that say the same before it is done: what is over sooner is not worth the
+/// change.
 const AGREED: u32 = 2;
 /// A packet costs about as much as so many bytes, by the instructions of both (docs/bench.md).
 const PACKET: u64 = 4096;
@@ -102,12 +110,15 @@ impl Window {
 }
 
 impl Limits {
-    /// Whether vhost-net would pay for what has gone by calls, with a processor for the worker that the threads leave, or without.
+    /// Whether vhost-net would pay for what has gone by calls, with a processor for the worker that
+    /// the threads leave, or without.
     fn pays(&self, window: &Window, spare: bool) -> bool {
         let Window { packets, bytes, turns, .. } = *window;
         let brings = |all: u64, each: u64| turns > 0 && all >= each.saturating_mul(turns);
         let cheaper = window.is_busy(self.busy) && brings(packets, self.together);
-        let sooner = spare && window.is_busy(self.full) && (brings(packets, self.some) || brings(bytes, self.bytes));
+        let sooner = spare
+            && window.is_busy(self.full)
+            && (brings(packets, self.some) || brings(bytes, self.bytes));
         cheaper || sooner
     }
 }
@@ -124,14 +135,17 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Whether vhost-net is to move packets after what `window` was, in which it did (`in_use`) or did not.
+    /// Whether vhost-net is to move packets after what `window` was, in which it did (`in_use`) or
+    /// did not.
     ///
-    /// Behind vhost-net the thread works little and each turn brings little however much comes, so only how much it is counts there, beside what it was by calls.
+    /// Behind vhost-net the thread works little and each turn brings little however much comes, so
+    /// only how much it is counts there, beside what it was by calls.
     pub fn judge(&mut self, limits: &Limits, spare: bool, in_use: bool, window: &Window) -> bool {
         let load = window.load();
         let (pays, at_once) = if in_use {
             self.used += window.time;
-            let (tried, kept) = (self.used >= TRIAL, u128::from(self.load) * u128::from(limits.low));
+            let (tried, kept) =
+                (self.used >= TRIAL, u128::from(self.load) * u128::from(limits.low));
             (!tried && u128::from(load) * 100 >= kept, tried)
         } else {
             (self.load, self.used) = (load, Duration::ZERO);
@@ -188,7 +202,8 @@ impl Load {
         self.turns >= TURNS
     }
 
-    /// Whether vhost-net pays for what has come since the last judgement, where it is in use or not. What was `done` in all is asked only if that is judged.
+    /// Whether vhost-net pays for what has come since the last judgement, where it is in use or
+    /// not. What was `done` in all is asked only if that is judged.
     pub fn judge(&mut self, in_use: bool, now: Instant, done: impl FnOnce() -> Done) -> bool {
         self.turns = 0;
         let (then, before) = self.since;
@@ -213,13 +228,21 @@ impl Load {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { busy: 10, together: 16, full: 50, some: 4, bytes: 16 << 10, low: 25 };
+    const LIMITS: Limits =
+        Limits { busy: 10, together: 16, full: 50, some: 4, bytes: 16 << 10, low: 25 };
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A second in which a thread was busy so many percent, in a thousand turns of so many packets of so many bytes.
+    /// A second in which a thread was busy so many percent, in a thousand turns of so many packets
+    /// of so many bytes.
     fn window(percent: u32, packets: u64, bytes: u64) -> Window {
         let (packets, turns) = (packets * 1000, 1000);
-        Window { time: SECOND, busy: SECOND * percent / 100, packets, bytes: packets * bytes, turns }
+        Window {
+            time: SECOND,
+            busy: SECOND * percent / 100,
+            packets,
+            bytes: packets * bytes,
+            turns,
+        }
     }
 
     /// What comes of `windows` from calls on.
@@ -241,7 +264,8 @@ mod tests {
 
     #[test]
     fn how_many_packets_a_processor_manages_in_a_second_says_nothing() {
-        let slow = Window { time: SECOND, busy: SECOND / 2, packets: 320, bytes: 320 * 64, turns: 20 };
+        let slow =
+            Window { time: SECOND, busy: SECOND / 2, packets: 320, bytes: 320 * 64, turns: 20 };
         assert!(LIMITS.pays(&slow, false));
         let many = Window { packets: 1 << 40, turns: 1 << 40, ..slow };
         assert!(!LIMITS.pays(&many, true));
@@ -270,7 +294,10 @@ mod tests {
     fn one_window_changes_nothing_and_two_in_a_row_do() {
         let (much, little) = (window(90, 32, 64), window(1, 1, 64));
         assert_eq!(chosen(false, &[much, little, much, much]), [false, false, false, true]);
-        assert_eq!(chosen(false, &[much, much, little, much, little, little]), [false, true, true, true, true, false]);
+        assert_eq!(
+            chosen(false, &[much, much, little, much, little, little]),
+            [false, true, true, true, true, false]
+        );
     }
 
     #[test]
@@ -291,7 +318,11 @@ mod tests {
     fn a_queue_goes_back_to_calls_now_and_then_however_much_comes() {
         let windows = [window(90, 32, 64); 12];
         let chosen = chosen(false, &windows);
-        assert_eq!(chosen[..8], [false, true, true, true, true, true, false, false], "{TRIAL:?} of a second each");
+        assert_eq!(
+            chosen[..8],
+            [false, true, true, true, true, true, false, false],
+            "{TRIAL:?} of a second each"
+        );
         assert!(chosen[8], "and comes again");
     }
 
@@ -301,7 +332,10 @@ mod tests {
         let mut load = Load::new(LIMITS, false, start, Done::default());
         assert_eq!((1..=TURNS).filter(|_| load.turn(true)).count(), 1);
         let unasked = || panic!("it is not judged");
-        assert!(!load.judge(false, start + WINDOW / 2, unasked) && load.judge(true, start + WINDOW / 2, unasked));
+        assert!(
+            !load.judge(false, start + WINDOW / 2, unasked)
+                && load.judge(true, start + WINDOW / 2, unasked)
+        );
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! What the kernel knows of the interface, by rtnetlink: asked, set, and when to ask again. [rtnetlink(7)]
+//! What the kernel knows of the interface, by rtnetlink: asked, set, and when to ask again.
+//! [rtnetlink(7)]
 //!
 //! # Why not otherwise
-//! `SIOCGIFFLAGS` hides that a program listens to everything (a capture, a bridge), `/sys` may be of another network namespace, and addresses of groups and of what is
-//! stacked on the interface are told by a dump of its forwarding entries alone. What a notification says is not looked at: it is the reason to ask, whatever was lost of them.
+//! `SIOCGIFFLAGS` hides that a program listens to everything (a capture, a bridge), `/sys` may be
+//! of another network namespace, and addresses of groups and of what is stacked on the interface
+//! are told by a dump of its forwarding entries alone. What a notification says is not looked at:
+//! it is the reason to ask, whatever was lost of them.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,7 +19,8 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use ring3_class::net::Mac;
 
-/// Groups that say when something may have changed: links, forwarding entries, addresses of both versions of IP. [linux/rtnetlink.h]
+/// Groups that say when something may have changed: links, forwarding entries, addresses of both
+/// versions of IP. [linux/rtnetlink.h]
 const GROUPS: [u32; 4] = [1, 3, 5, 9];
 /// Groups joined and left, of both versions of IP: Linux 6.14 and later. [linux/rtnetlink.h]
 const JOINED: [u32; 2] = [37, 38];
@@ -85,11 +89,15 @@ impl Netlink {
         let mut wishes = Wishes::default();
         // The kernel would add its figures up over all processors.
         let bare = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
-        self.ask(RouteNetlinkMessage::GetLink(link(index, vec![bare])), NLM_F_ACK, &mut |answer| {
-            if let RouteNetlinkMessage::NewLink(link) = answer {
-                wishes.hear_link(link);
-            }
-        })?;
+        self.ask(
+            RouteNetlinkMessage::GetLink(link(index, vec![bare])),
+            NLM_F_ACK,
+            &mut |answer| {
+                if let RouteNetlinkMessage::NewLink(link) = answer {
+                    wishes.hear_link(link);
+                }
+            },
+        )?;
         let mut all = NeighbourMessage::default();
         all.header.family = AddressFamily::Bridge;
         self.ask(RouteNetlinkMessage::GetNeighbour(all), NLM_F_DUMP, &mut |answer| {
@@ -115,7 +123,9 @@ impl Netlink {
         let mut found = None;
         self.ask(RouteNetlinkMessage::GetLink(link(0, Vec::new())), NLM_F_DUMP, &mut |answer| {
             if let RouteNetlinkMessage::NewLink(link) = answer {
-                found = name_if_made_of(device, &link).map(|name| (link.header.index, name)).or(found.take());
+                found = name_if_made_of(device, &link)
+                    .map(|name| (link.header.index, name))
+                    .or(found.take());
             }
         })?;
         Ok(found)
@@ -124,11 +134,15 @@ impl Netlink {
     /// What has gone through the interface `index`; ENODEV if it is gone.
     pub fn figures(&self, index: u32) -> io::Result<Figures> {
         let mut figures = Figures::default();
-        self.ask(RouteNetlinkMessage::GetLink(link(index, Vec::new())), NLM_F_ACK, &mut |answer| {
-            if let RouteNetlinkMessage::NewLink(link) = answer {
-                figures.hear(link);
-            }
-        })?;
+        self.ask(
+            RouteNetlinkMessage::GetLink(link(index, Vec::new())),
+            NLM_F_ACK,
+            &mut |answer| {
+                if let RouteNetlinkMessage::NewLink(link) = answer {
+                    figures.hear(link);
+                }
+            },
+        )?;
         Ok(figures)
     }
 
@@ -146,8 +160,14 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::SetLink(link(index, vec![attribute])), NLM_F_ACK, &mut |_| {})
     }
 
-    /// Sends `question` and hears its answers, up to their end. An answer that cannot be read is left out: newer kernels say more.
-    fn ask(&self, question: RouteNetlinkMessage, flags: u16, hear: &mut dyn FnMut(RouteNetlinkMessage)) -> io::Result<()> {
+    /// Sends `question` and hears its answers, up to their end. An answer that cannot be read is
+    /// left out: newer kernels say more.
+    fn ask(
+        &self,
+        question: RouteNetlinkMessage,
+        flags: u16,
+        hear: &mut dyn FnMut(RouteNetlinkMessage),
+    ) -> io::Result<()> {
         let mut message = NetlinkMessage::from(question);
         message.header.flags = NLM_F_REQUEST | flags;
         message.finalize();
@@ -161,16 +181,24 @@ impl Netlink {
                 received => received?,
             };
             let mut rest = &answer[..length];
-            while let Some(size) = rest.first_chunk().map(|&size| u32::from_ne_bytes(size) as usize).filter(|&size| size >= 16) {
+            while let Some(size) = rest
+                .first_chunk()
+                .map(|&size| u32::from_ne_bytes(size) as usize)
+                .filter(|&size| size >= 16)
+            {
                 let (one, others) = rest.split_at(size.min(rest.len()));
                 rest = &others[others.len().min(size.next_multiple_of(4) - size)..];
-                match NetlinkMessage::<RouteNetlinkMessage>::deserialize(one).map(|message| message.payload) {
+                match NetlinkMessage::<RouteNetlinkMessage>::deserialize(one)
+                    .map(|message| message.payload)
+                {
                     Ok(NetlinkPayload::Done(_)) => return Ok(()),
                     Ok(NetlinkPayload::Error(error)) if error.code.is_none() => return Ok(()),
                     Ok(NetlinkPayload::Error(error)) => return Err(error.to_io()),
                     Ok(NetlinkPayload::InnerMessage(message)) => hear(message),
                     Ok(_) => {}
-                    Err(error) => tracing::debug!(%error, "an answer of the kernel's cannot be read"),
+                    Err(error) => {
+                        tracing::debug!(%error, "an answer of the kernel's cannot be read")
+                    }
                 }
             }
         }
@@ -184,8 +212,10 @@ impl Figures {
                 // The flag would be of an interface that is up.
                 LinkAttribute::Carrier(carrier) => self.carrier = carrier != 0,
                 LinkAttribute::Stats64(stats) => {
-                    (self.rx_packets, self.rx_bytes, self.rx_dropped) = (stats.rx_packets, stats.rx_bytes, stats.rx_dropped);
-                    (self.tx_packets, self.tx_bytes, self.tx_dropped) = (stats.tx_packets, stats.tx_bytes, stats.tx_dropped);
+                    (self.rx_packets, self.rx_bytes, self.rx_dropped) =
+                        (stats.rx_packets, stats.rx_bytes, stats.rx_dropped);
+                    (self.tx_packets, self.tx_bytes, self.tx_dropped) =
+                        (stats.tx_packets, stats.tx_bytes, stats.tx_dropped);
                 }
                 _ => {}
             }
@@ -217,7 +247,11 @@ impl Wishes {
             if let NeighbourAttribute::LinkLayerAddress(bytes) = attribute
                 && let Some(address) = mac(&bytes)
             {
-                if address.is_group() { self.groups.push(address) } else { self.unicast.push(address) }
+                if address.is_group() {
+                    self.groups.push(address)
+                } else {
+                    self.unicast.push(address)
+                }
             }
         }
     }
@@ -252,7 +286,8 @@ impl AsFd for Changes {
 /// What an interface is called, if it was made of that device of the virtio bus.
 fn name_if_made_of(device: &str, link: &LinkMessage) -> Option<String> {
     let has = |wanted: LinkAttribute| link.attributes.contains(&wanted);
-    let is_its = has(LinkAttribute::ParentDevName(device.into())) && has(LinkAttribute::ParentDevBusName("virtio".into()));
+    let is_its = has(LinkAttribute::ParentDevName(device.into()))
+        && has(LinkAttribute::ParentDevBusName("virtio".into()));
     let name = |attribute: &LinkAttribute| match attribute {
         LinkAttribute::IfName(name) => Some(name.clone()),
         _ => None,

@@ -38,17 +38,22 @@ impl Place {
     /// this process cannot follow.
     pub fn of(interface: &Interface) -> Result<Self, Error> {
         let name = interface.present()?;
-        let failed = |error| Error::os(format!("{name}: following it into its network namespace"), error);
+        let failed =
+            |error| Error::os(format!("{name}: following it into its network namespace"), error);
         let found = match &interface.virtio {
             None => within(&interface.namespace()?, || Self::here(&name)),
-            Some(link) => Self::of_virtio(&link.device().ok_or_else(|| Error::Deleted(name.clone()))?),
+            Some(link) => {
+                Self::of_virtio(&link.device().ok_or_else(|| Error::Deleted(name.clone()))?)
+            }
         };
         found.map_err(failed)
     }
 
     /// Where the interface is that the kernel has made of the virtio device `device`.
     pub(crate) fn of_virtio(device: &str) -> io::Result<Self> {
-        namespaces().find_map(|namespace| within(&namespace, || Self::made_of(device)).ok()).ok_or_else(nowhere)
+        namespaces()
+            .find_map(|namespace| within(&namespace, || Self::made_of(device)).ok())
+            .ok_or_else(nowhere)
     }
 
     /// The interface `name` of the calling thread's namespace.
@@ -70,7 +75,10 @@ impl Place {
 impl Interface {
     /// Does `run`, which is told the interface's name, in its network namespace. For what no socket
     /// of a [`Place`] can do.
-    pub(super) fn within<T: Send>(&self, run: impl Fn(&str) -> io::Result<T> + Sync) -> io::Result<T> {
+    pub(super) fn within<T: Send>(
+        &self,
+        run: impl Fn(&str) -> io::Result<T> + Sync,
+    ) -> io::Result<T> {
         let other = |error: Error| io::Error::other(error.to_string());
         let name = self.present().map_err(other)?;
         let Some(link) = &self.virtio else {
@@ -84,27 +92,38 @@ impl Interface {
 
 /// The interface is in no namespace that has a process or a name.
 fn nowhere() -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, "no process is in it, and /run/netns has no name for it")
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        "no process is in it, and /run/netns has no name for it",
+    )
 }
 
 /// What `run` returns in `namespace`, in a thread of its own.
-fn within<T: Send>(namespace: &OwnedFd, run: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+fn within<T: Send>(
+    namespace: &OwnedFd,
+    run: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     let in_it = || {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         run()
     };
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("namespace".into()).spawn_scoped(scope, in_it)?;
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of this interface panicked: a defect of ring3")))
+        thread.join().unwrap_or_else(|_| {
+            Err(io::Error::other("a thread of this interface panicked: a defect of ring3"))
+        })
     })
 }
 
 /// The network namespaces of this thread, of all processes, and those with a name; each once, this
 /// thread's first.
 fn namespaces() -> impl Iterator<Item = OwnedFd> {
-    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = |folder: &str| {
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
     let named = entries(NAMED);
-    let processes = entries("/proc").filter(|path| is_process(path)).map(|path| path.join("ns/net"));
+    let processes =
+        entries("/proc").filter(|path| is_process(path)).map(|path| path.join("ns/net"));
     let mut seen = BTreeSet::new();
     [PathBuf::from(HERE)].into_iter().chain(named).chain(processes).filter_map(move |path| {
         // A process may have ended, and of another user's this one may not be told.
@@ -115,7 +134,9 @@ fn namespaces() -> impl Iterator<Item = OwnedFd> {
 }
 
 fn is_process(path: &std::path::Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -124,7 +145,10 @@ mod tests {
 
     #[test]
     fn the_namespace_of_this_thread_is_the_first_and_none_comes_twice() {
-        let all: Vec<_> = namespaces().map(|fd| rustix::fs::fstat(fd).unwrap()).map(|stat| (stat.st_dev, stat.st_ino)).collect();
+        let all: Vec<_> = namespaces()
+            .map(|fd| rustix::fs::fstat(fd).unwrap())
+            .map(|stat| (stat.st_dev, stat.st_ino))
+            .collect();
         let here = fs::metadata(HERE).unwrap();
         assert_eq!(all[0], (here.dev(), here.ino()));
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());

@@ -1,8 +1,10 @@
-//! The ways of what is not packets between a card and the kernel: what users want of the interface comes down, the card's link goes up.
+//! The ways of what is not packets between a card and the kernel: what users want of the interface
+//! comes down, the card's link goes up.
 //!
 //! # Shape
-//! A process that may ask the kernel does ([`Rtnetlink`]). A driver's process in its sandbox may not: whoever holds the interface asks for it, and a [`Relay`] is where the two threads of that process
-//! meet, the one that hears its supervisor and the one that serves the card.
+//! A process that may ask the kernel does ([`Rtnetlink`]). A driver's process in its sandbox may
+//! not: whoever holds the interface asks for it, and a [`Relay`] is where the two threads of that
+//! process meet, the one that hears its supervisor and the one that serves the card.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,7 +19,8 @@ use super::control::{event, ring};
 use super::netlink::Wishes;
 use super::{Error, Interface, Place};
 
-/// Of what no kernel tells (addresses that a program joins by a packet socket, and before Linux 6.14 all groups) is asked this often.
+/// Of what no kernel tells (addresses that a program joins by a packet socket, and before Linux
+/// 6.14 all groups) is asked this often.
 pub const LOOK: Duration = Duration::from_secs(2);
 
 /// What the thread that serves a card needs beside packets.
@@ -60,14 +63,20 @@ impl Rtnetlink {
     /// log.
     fn follow(&self) -> Result<Wishes, Error> {
         let followed = Place::of(&self.interface).and_then(|place| {
-            let failed = |error| Error::os(format!("{}: watching it in its network namespace", place.name), error);
+            let failed = |error| {
+                Error::os(format!("{}: watching it in its network namespace", place.name), error)
+            };
             let wishes = place.netlink.wishes(place.index).map_err(failed)?;
             watch(&self.changes, &place).map_err(failed)?;
             Ok((wishes, place))
         });
         match followed {
             Ok((wishes, place)) => {
-                tracing::info!("{} is {} in another network namespace, and is followed", self.interface.name(), place.name);
+                tracing::info!(
+                    "{} is {} in another network namespace, and is followed",
+                    self.interface.name(),
+                    place.name
+                );
                 *self.place.borrow_mut() = Some(place);
                 Ok(wishes)
             }
@@ -75,7 +84,9 @@ impl Rtnetlink {
             Err(error) => {
                 // It is served on; it is looked for again each time.
                 if self.place.take().is_some() {
-                    tracing::warn!("{error}; what its users change there does not reach its driver");
+                    tracing::warn!(
+                        "{error}; what its users change there does not reach its driver"
+                    );
                 }
                 Ok(self.last.borrow().clone())
             }
@@ -94,7 +105,10 @@ impl ControlPlane for Rtnetlink {
         let asked = self.place.borrow().as_ref().map(|place| place.netlink.wishes(place.index));
         let wishes = match asked {
             Some(Err(error)) if error.raw_os_error() != Some(libc::ENODEV) => {
-                return Err(Error::os(format!("{}: asking the kernel for its state", self.interface.name()), error));
+                return Err(Error::os(
+                    format!("{}: asking the kernel for its state", self.interface.name()),
+                    error,
+                ));
             }
             Some(Ok(wishes)) => wishes,
             // Deleted, or moved.
@@ -129,7 +143,8 @@ impl ControlPlane for Rtnetlink {
     }
 }
 
-/// Whoever holds the interface is asked, by another thread of this process. Its copies are the same one.
+/// Whoever holds the interface is asked, by another thread of this process. Its copies are the same
+/// one.
 #[derive(Clone)]
 pub struct Relay(Arc<Inner>);
 
@@ -145,7 +160,12 @@ impl Relay {
     /// With what is wanted now.
     pub fn new(wishes: Wishes) -> io::Result<Self> {
         let (changed, linked) = (event()?, event()?);
-        Ok(Self(Arc::new(Inner { wishes: Mutex::new(wishes), changed, link: Mutex::new(None), linked })))
+        Ok(Self(Arc::new(Inner {
+            wishes: Mutex::new(wishes),
+            changed,
+            link: Mutex::new(None),
+            linked,
+        })))
     }
 
     /// That is wanted from now on.
@@ -205,7 +225,9 @@ mod tests {
     use super::*;
 
     fn is_readable(fd: BorrowedFd<'_>) -> bool {
-        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() > 0
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default()))
+            .unwrap()
+            > 0
     }
 
     #[test]

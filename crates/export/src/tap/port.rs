@@ -51,12 +51,20 @@ impl Port<'_> {
                     // SAFETY: the caller's promise.
                     [one] => written(|| unsafe { libc::write(tap, one.iov_base, one.iov_len) }),
                     // SAFETY: as above.
-                    several => written(|| unsafe { libc::writev(tap, several.as_ptr(), several.len() as i32) }),
+                    several => written(|| unsafe {
+                        libc::writev(tap, several.as_ptr(), several.len() as i32)
+                    }),
                 }
             }
             // SAFETY: as above.
             Self::Virtio(half) => match unsafe { half.deliver(vectors) } {
-                true => Written::Taken(vectors.iter().map(|vector| vector.iov_len).sum::<usize>().saturating_sub(header::BYTES)),
+                true => Written::Taken(
+                    vectors
+                        .iter()
+                        .map(|vector| vector.iov_len)
+                        .sum::<usize>()
+                        .saturating_sub(header::BYTES),
+                ),
                 false => Written::Dropped,
             },
         }
@@ -74,8 +82,10 @@ impl Port<'_> {
                 match vectors {
                     // SAFETY: the caller's promise.
                     [one] => read(|| unsafe { libc::read(tap, one.iov_base, one.iov_len) }),
-                    // SAFETY: as above.
-                    several => read(|| unsafe { libc::readv(tap, several.as_ptr(), several.len() as i32) }),
+                    several => {
+                        // SAFETY: as above.
+                        read(|| unsafe { libc::readv(tap, several.as_ptr(), several.len() as i32) })
+                    }
                 }
             }
             // SAFETY: as above.
@@ -83,8 +93,9 @@ impl Port<'_> {
         }
     }
 
-    /// How many pieces of packets, each of at most `bytes`, surely find room when they are [written](Self::write): `least` or fewer if none more do, and the thread is woken then when that is over. A
-    /// TAP takes what it takes.
+    /// How many pieces of packets, each of at most `bytes`, surely find room when they are
+    /// [written](Self::write): `least` or fewer if none more do, and the thread is woken then when
+    /// that is over. A TAP takes what it takes.
     #[inline]
     pub fn room(&mut self, bytes: u32, least: usize) -> usize {
         match self {
@@ -156,13 +167,15 @@ impl Interface {
             None => self.queue(number).map(|tap| (Port::Tap(tap), Port::Tap(tap))),
             Some(link) => {
                 let (receive, send) = link.halves();
-                (number == 0).then(|| (Port::Virtio(Box::new(receive)), Port::Virtio(Box::new(send))))
+                (number == 0)
+                    .then(|| (Port::Virtio(Box::new(receive)), Port::Virtio(Box::new(send))))
             }
         }
     }
 }
 
-/// What the call has come to. Errors that are not the interface's end are a packet's: the interface is down, its queue is full, memory is short.
+/// What the call has come to. Errors that are not the interface's end are a packet's: the interface
+/// is down, its queue is full, memory is short.
 #[inline]
 fn written(mut call: impl FnMut() -> isize) -> Written {
     loop {

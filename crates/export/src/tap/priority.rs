@@ -44,8 +44,8 @@ pub enum Priority {
     /// As programs do.
     #[default]
     Ordinary,
-    /// Before programs of the same session or control group, by its nice value. As programs do where
-    /// this process may not change that.
+    /// Before programs of the same session or control group, by its nice value. As programs do
+    /// where this process may not change that.
     High,
     /// Before every program. An error where this process may not.
     RealTime,
@@ -58,9 +58,13 @@ impl Priority {
             return Ok(());
         }
         // A thread of its own: the calling one stays as it is.
-        let tried = thread::Builder::new().name("priority".into()).spawn(|| real_time(true)).map(thread::JoinHandle::join);
-        let tried =
-            tried.and_then(|joined| joined.unwrap_or_else(|_| Err(io::Error::other("a thread panicked: a defect of ring3"))));
+        let tried = thread::Builder::new()
+            .name("priority".into())
+            .spawn(|| real_time(true))
+            .map(thread::JoinHandle::join);
+        let tried = tried.and_then(|joined| {
+            joined.unwrap_or_else(|_| Err(io::Error::other("a thread panicked: a defect of ring3")))
+        });
         let what = "--priority real-time needs CAP_SYS_NICE or RLIMIT_RTPRIO (`ulimit -r 1`): run as root, or leave it out";
         tried.map_err(|error| Error::os(what, error))
     }
@@ -80,9 +84,10 @@ pub struct Ahead {
 impl Ahead {
     /// The calling thread has `priority` from now on, if it may.
     pub fn new(priority: Priority) -> Self {
-        // Of the thread, not of its process. [getpriority(2), C library/kernel differences] One in a
-        // sandbox may not ask.
-        let nice = if priority == Priority::High { getpriority_process(None).unwrap_or(0) } else { 0 };
+        // Of the thread, not of its process. [getpriority(2), C library/kernel differences] One in
+        // a sandbox may not ask.
+        let nice =
+            if priority == Priority::High { getpriority_process(None).unwrap_or(0) } else { 0 };
         let mut ahead = Self { priority, nice, now: false, since: None, turns: 0 };
         ahead.slept();
         ahead
@@ -196,7 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_runs_ahead_and_one_that_does_not_shares_the_processor_until_it_has_slept() {
+    fn a_thread_that_sleeps_runs_ahead_and_one_that_does_not_shares_the_processor_until_it_has_slept()
+     {
         let Some(mut ahead) = ahead() else { return };
         assert_eq!(policy(), libc::SCHED_FIFO);
         let start = Instant::now();
@@ -288,7 +294,11 @@ mod tests {
             return;
         }
         assert_eq!((policy(), niceness()), (libc::SCHED_OTHER, NICEST));
-        assert_eq!(thread::spawn(niceness).join().unwrap(), 0, "a thread that it starts has none of it");
+        assert_eq!(
+            thread::spawn(niceness).join().unwrap(),
+            0,
+            "a thread that it starts has none of it"
+        );
         let start = Instant::now();
         ahead.look(start);
         ahead.look(start + MOST);
@@ -306,7 +316,8 @@ mod tests {
 
         let most = getrlimit(Resource::Nice);
         // For the whole process, whose other threads have the capability if it has a right at all.
-        if setrlimit(Resource::Nice, rustix::process::Rlimit { current: Some(0), ..most }).is_err() {
+        if setrlimit(Resource::Nice, rustix::process::Rlimit { current: Some(0), ..most }).is_err()
+        {
             println!("skipped: the limit of nice values cannot be set");
             return;
         }

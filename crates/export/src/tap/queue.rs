@@ -1,8 +1,9 @@
 //! One queue's thread: packets both ways between a queue of the card and one of the TAP.
 //!
 //! # Waiting
-//! In one io_uring, which watches the TAP's descriptor and the card's interrupt, and polls the card's memory before it sleeps as long as that has paid lately. Packets themselves go by
-//! `read` and `write`: reads that are armed in the ring would all be woken by each packet.
+//! In one io_uring, which watches the TAP's descriptor and the card's interrupt, and polls the
+//! card's memory before it sleeps as long as that has paid lately. Packets themselves go by `read`
+//! and `write`: reads that are armed in the ring would all be woken by each packet.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +28,8 @@ use super::{EngineSettings, Error, Interface};
 
 /// A busy thread looks this rarely (in turns) for what is not packets.
 const LOOK: u32 = 16;
-/// While there is no room for what the card has received, its interrupt is not waited for; so often it is asked for buffers by which sending goes on.
+/// While there is no room for what the card has received, its interrupt is not waited for; so often
+/// it is asked for buffers by which sending goes on.
 const BLOCKED: Duration = Duration::from_millis(1);
 
 /// What a thread serves.
@@ -51,24 +53,42 @@ pub struct Start {
 impl Start {
     /// Moves packets until it shall end. The reactor is as it was then.
     pub fn run(self, reactor: &mut Reactor) -> Result<(), Error> {
-        let Self { nic, interface, number, mut queue, layout, engine, joins, counters, recorder, stop } = self;
+        let Self {
+            nic,
+            interface,
+            number,
+            mut queue,
+            layout,
+            engine,
+            joins,
+            counters,
+            recorder,
+            stop,
+        } = self;
         let (name, card) = (interface.name(), nic.name());
         let failed = |what: &str| {
             let what = format!("{name}: {what}");
             move |error: io::Error| Error::os(what, error)
         };
-        let (Some((receive, send)), Some(counters)) = (interface.ports(number), counters.get(number)) else { return Ok(()) };
+        let (Some((receive, send)), Some(counters)) =
+            (interface.ports(number), counters.get(number))
+        else {
+            return Ok(());
+        };
         let tap = interface.queue(number);
         let arena = nic.dma().arena();
         let driver = |cause| Error::Driver { card: card.clone(), cause };
         let watched = Watched::new((&receive, &send), reactor).map_err(failed("watching it"))?;
-        let receiver = Receiver::new(receive, &mut *queue, (layout, arena), counters, joins).map_err(driver)?;
+        let receiver = Receiver::new(receive, &mut *queue, (layout, arena), counters, joins)
+            .map_err(driver)?;
         let sender = Sender::new(send, (layout, arena), counters).map_err(driver)?;
-        let registration = Registration::new(reactor, &*queue).map_err(failed("watching the card's interrupt"))?;
+        let registration =
+            Registration::new(reactor, &*queue).map_err(failed("watching the card's interrupt"))?;
         let stop = reactor.add(stop.as_fd()).map_err(failed("watching its end"))?;
         let queue = &mut *queue;
         // As many of the processors are the threads' of all queues, if they are full.
-        let spare = sched_getaffinity(None).is_ok_and(|processors| processors.count() as usize > interface.count());
+        let spare = sched_getaffinity(None)
+            .is_ok_and(|processors| processors.count() as usize > interface.count());
         let EngineSettings { engine, limits, workers, priority } = engine;
         let load = Load::new(limits, spare, Instant::now(), done(counters, reactor));
         let vhost = None;
@@ -178,8 +198,11 @@ impl Server<'_> {
                 self.recorder.passed(1);
             }
             if (received || sent) && self.has_more() {
-                // The kernel says that packets wait by work that it leaves to this thread: a call, and of no use while they are read anyway.
-                if (!self.sender.readable || self.turns.is_multiple_of(LOOK)) && self.reactor.has_events() {
+                // The kernel says that packets wait by work that it leaves to this thread: a call,
+                // and of no use while they are read anyway.
+                if (!self.sender.readable || self.turns.is_multiple_of(LOOK))
+                    && self.reactor.has_events()
+                {
                     self.reactor.step(Some(Duration::ZERO))?;
                 }
                 self.ahead.worked();
@@ -195,7 +218,10 @@ impl Server<'_> {
         let Some((vhost, _)) = &mut self.vhost else {
             return Ok((self.receiver.turn(self.queue, None)?, self.sender.turn(self.queue)?));
         };
-        Ok((self.receiver.turn(self.queue, Some(vhost))?, self.sender.turn_vhost(self.queue, vhost)?))
+        Ok((
+            self.receiver.turn(self.queue, Some(vhost))?,
+            self.sender.turn_vhost(self.queue, vhost)?,
+        ))
     }
 
     /// Whether the next turn would move something. Behind vhost-net, that is found by another turn.
@@ -207,7 +233,9 @@ impl Server<'_> {
     /// Takes the engine that pays for what has come lately.
     #[cold]
     fn judge(&mut self) -> Result<(), End> {
-        let pays = self.load.judge(self.vhost.is_some(), Instant::now(), || done(self.counters, self.reactor));
+        let pays = self
+            .load
+            .judge(self.vhost.is_some(), Instant::now(), || done(self.counters, self.reactor));
         match &self.vhost {
             None if pays => {
                 if let Err(error) = self.begin_vhost() {
@@ -250,7 +278,8 @@ impl Server<'_> {
         Ok(self.sender.end_vhost(&mut vhost)?)
     }
 
-    /// Has the ring let go of all that it watches: the next queue has the same one, and the kernel takes a ring apart a while after its end, and would keep the interface so long.
+    /// Has the ring let go of all that it watches: the next queue has the same one, and the kernel
+    /// takes a ring apart a while after its end, and would keep the interface so long.
     fn let_go(self) {
         let Self { reactor, registration, counters, watched, stop, vhost, .. } = self;
         counters.vhost.set(0);
@@ -258,8 +287,13 @@ impl Server<'_> {
             drop(vhost);
             registration
         });
-        let gone = [Some(registration), its].into_iter().flatten().try_for_each(|registration| registration.remove(reactor));
-        let gone = gone.and_then(|()| watched.tokens().chain([stop]).try_for_each(|token| reactor.remove(token)));
+        let gone = [Some(registration), its]
+            .into_iter()
+            .flatten()
+            .try_for_each(|registration| registration.remove(reactor));
+        let gone = gone.and_then(|()| {
+            watched.tokens().chain([stop]).try_for_each(|token| reactor.remove(token))
+        });
         if let Err(error) = gone.and_then(|()| reactor.step(Some(Duration::ZERO))) {
             tracing::debug!(%error, "the ring keeps the interface until its own end");
         }
@@ -271,16 +305,21 @@ impl Server<'_> {
         if self.registration.timer().is_none() {
             self.look_after(Instant::now())?;
         }
-        // Who waits for a card that takes nothing more is not idle: the driver's own time limits see to that.
+        // Who waits for a card that takes nothing more is not idle: the driver's own time limits
+        // see to that.
         self.recorder.phase(if self.sender.is_blocked() { Phase::Recovering } else { Phase::Idle });
         let turn = match &mut self.vhost {
             // What the card has cannot go on before there is room for it.
-            None if self.receiver.full => self.reactor.wait(&mut [], self.sender.is_blocked().then_some(BLOCKED))?,
-            None => self.reactor.wait(&mut [(&self.registration, self.queue)], None)?,
-            Some((vhost, registration)) if vhost.full => self.reactor.wait(&mut [(registration, vhost)], None)?,
-            Some((vhost, registration)) => {
-                self.reactor.wait(&mut [(&self.registration, self.queue), (registration, vhost)], None)?
+            None if self.receiver.full => {
+                self.reactor.wait(&mut [], self.sender.is_blocked().then_some(BLOCKED))?
             }
+            None => self.reactor.wait(&mut [(&self.registration, self.queue)], None)?,
+            Some((vhost, registration)) if vhost.full => {
+                self.reactor.wait(&mut [(registration, vhost)], None)?
+            }
+            Some((vhost, registration)) => self
+                .reactor
+                .wait(&mut [(&self.registration, self.queue), (registration, vhost)], None)?,
         };
         self.recorder.phase(Phase::Working);
         self.recorder.beat();
@@ -295,11 +334,16 @@ impl Server<'_> {
         while let Some(event) = self.reactor.next_event() {
             match event {
                 Event::Ready(token) if token == self.stop => return Ok(true),
-                Event::Ready(token) if Some(token) == self.watched.readable => self.sender.readable = true,
+                Event::Ready(token) if Some(token) == self.watched.readable => {
+                    self.sender.readable = true
+                }
                 Event::Ready(token) if self.watched.changed.contains(&Some(token)) => self.heed(),
-                Event::Ready(token) if Some(token) == self.registration.token() => self.recorder.interrupted(),
+                Event::Ready(token) if Some(token) == self.registration.token() => {
+                    self.recorder.interrupted()
+                }
                 Event::Timer(_, now) => {
-                    // What was sent is done with: a card that has nothing to send wants to be looked after more rarely.
+                    // What was sent is done with: a card that has nothing to send wants to be
+                    // looked after more rarely.
                     self.sender.take_back(self.queue)?;
                     self.look_after(now)?;
                 }
@@ -318,7 +362,8 @@ impl Server<'_> {
         self.sender.readable = true;
     }
 
-    /// Lets the driver see to what takes too long. What it cannot mend it says again when packets are taken from it.
+    /// Lets the driver see to what takes too long. What it cannot mend it says again when packets
+    /// are taken from it.
     fn look_after(&mut self, now: Instant) -> Result<(), End> {
         use ring3_class::Error::{Fatal, Gone};
         match self.registration.tick(self.reactor, self.queue, now) {

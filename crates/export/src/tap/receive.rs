@@ -1,4 +1,5 @@
-//! From the card to the kernel: one call writes a packet, its header in the headroom before it, or several that belong together.
+//! From the card to the kernel: one call writes a packet, its header in the headroom before it, or
+//! several that belong together.
 
 use std::mem;
 
@@ -37,7 +38,8 @@ pub struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    /// Gives `queue` as many buffers of `arena` as it holds. It `joins` TCP, or hands each packet on as it came.
+    /// Gives `queue` as many buffers of `arena` as it holds. It `joins` TCP, or hands each packet
+    /// on as it came.
     pub fn new(
         port: Port<'a>,
         queue: &mut dyn Queue,
@@ -49,7 +51,18 @@ impl<'a> Receiver<'a> {
         let depth = queue.depth().0.into();
         let (trains, spare) = (Trains::new(joins), Vec::with_capacity(depth));
         let piece = layout.longest_piece();
-        let mut receiver = Self { port, layout, counters, batch, trains, kept: 0, skipping: false, spare, full: false, piece };
+        let mut receiver = Self {
+            port,
+            layout,
+            counters,
+            batch,
+            trains,
+            kept: 0,
+            skipping: false,
+            spare,
+            full: false,
+            piece,
+        };
         for _ in 0..depth {
             receiver.spare.push(layout.receive_buffer(arena)?);
         }
@@ -59,7 +72,11 @@ impl<'a> Receiver<'a> {
 
     /// Moves a batch, by `vhost` if that runs; whether there was something.
     #[inline]
-    pub fn turn(&mut self, queue: &mut dyn Queue, mut vhost: Option<&mut Vhost>) -> Result<bool, Turned> {
+    pub fn turn(
+        &mut self,
+        queue: &mut dyn Queue,
+        mut vhost: Option<&mut Vhost>,
+    ) -> Result<bool, Turned> {
         if let Some(vhost) = &mut vhost {
             self.take_back(vhost)?;
         }
@@ -69,16 +86,21 @@ impl<'a> Receiver<'a> {
         if vhost.as_ref().is_some_and(|vhost| vhost.full) {
             return Ok(false);
         }
-        let room = if vhost.is_some() { BATCH } else { self.port.room(self.piece, self.kept).min(BATCH) };
+        let room =
+            if vhost.is_some() { BATCH } else { self.port.room(self.piece, self.kept).min(BATCH) };
         self.full = room <= self.kept;
         if self.full {
             return Ok(false);
         }
-        let end = self.kept + queue.rx_return(&mut self.batch[self.kept..room]).map_err(Turned::Card)?;
+        let end =
+            self.kept + queue.rx_return(&mut self.batch[self.kept..room]).map_err(Turned::Card)?;
         if end == self.kept {
             return Ok(false);
         }
-        let whole = self.batch[..end].iter().rposition(|piece| !piece.meta.more()).map_or(0, |last| last + 1);
+        let whole = self.batch[..end]
+            .iter()
+            .rposition(|piece| !piece.meta.more())
+            .map_or(0, |last| last + 1);
         let from = self.skip(whole);
         self.trains.plan(&mut self.batch[from..whole]);
         let mut at = 0;
@@ -96,7 +118,8 @@ impl<'a> Receiver<'a> {
         Ok(true)
     }
 
-    /// Gives the buffers before `at` back to the card, and keeps those from there on up to `end` for the next batch.
+    /// Gives the buffers before `at` back to the card, and keeps those from there on up to `end`
+    /// for the next batch.
     fn keep(&mut self, mut at: usize, end: usize, queue: &mut dyn Queue) {
         if end - at == BATCH {
             // A packet of more pieces than that is none that a card can have received.
@@ -127,14 +150,18 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Where the first packet begins that is not the rest of one that is skipped, of those that end before `whole`.
+    /// Where the first packet begins that is not the rest of one that is skipped, of those that end
+    /// before `whole`.
     fn skip(&mut self, whole: usize) -> usize {
         if !self.skipping || whole == 0 {
             return 0;
         }
         self.skipping = false;
         self.counters.rx_dropped.add(1);
-        self.batch[..whole].iter().position(|piece| !piece.meta.more()).map_or(whole, |last| last + 1)
+        self.batch[..whole]
+            .iter()
+            .position(|piece| !piece.meta.more())
+            .map_or(whole, |last| last + 1)
     }
 
     /// Hands the packets of `train` to the kernel, whose pieces are counted from `from` on.
@@ -157,13 +184,18 @@ impl<'a> Receiver<'a> {
         let mut pieces = self.trains.pieces(train).map(|(piece, skip)| (from + piece, skip));
         let Some((head, _)) = pieces.next() else { return Written::Dropped };
         let first = &mut self.batch[head];
-        let Some((at, buffer)) = prepare(first).zip(first.buffer.as_ref()) else { return Written::Dropped };
-        // SAFETY: `at` lies before the packet, which is in the buffer, as its room is not less than its length.
+        let Some((at, buffer)) = prepare(first).zip(first.buffer.as_ref()) else {
+            return Written::Dropped;
+        };
+        // SAFETY: `at` lies before the packet, which is in the buffer, as its room is not less than
+        // its length.
         let base = unsafe { buffer.as_ptr().add(at as usize) };
-        let whole = libc::iovec { iov_base: base.cast(), iov_len: header::BYTES + first.len as usize };
+        let whole =
+            libc::iovec { iov_base: base.cast(), iov_len: header::BYTES + first.len as usize };
         let mut rest = pieces.peekable();
         if rest.peek().is_none() {
-            // SAFETY: the kernel reads header and packet, which lie in the buffer one behind the other.
+            // SAFETY: the kernel reads header and packet, which lie in the buffer one behind the
+            // other.
             return unsafe { self.port.write(&[whole]) };
         }
         let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
@@ -173,12 +205,14 @@ impl<'a> Receiver<'a> {
             let Some(bytes) = bytes(&self.batch[piece], skip) else { return Written::Dropped };
             (*vector, count) = (bytes, count + 1);
         }
-        // SAFETY: each vector is bytes of a buffer that outlives the call; `count` of them were filled in.
+        // SAFETY: each vector is bytes of a buffer that outlives the call; `count` of them were
+        // filled in.
         unsafe { self.port.write(&vectors[..count]) }
     }
 }
 
-/// Writes the header before a packet; where it begins, or `None` if it has no place, or the buffer does not have the packet.
+/// Writes the header before a packet; where it begins, or `None` if it has no place, or the buffer
+/// does not have the packet.
 #[inline]
 pub(super) fn prepare(first: &mut Packet) -> Option<u32> {
     if first.meta.vlan().is_some() && !insert_tag(first) {
@@ -194,7 +228,8 @@ pub(super) fn prepare(first: &mut Packet) -> Option<u32> {
 fn bytes(piece: &Packet, skip: u32) -> Option<libc::iovec> {
     let buffer = piece.buffer.as_ref().filter(|_| piece.len <= piece.room())?;
     let len = piece.len.checked_sub(skip)?;
-    // SAFETY: the piece lies in its buffer, as its room is not less than its length, and `skip` is not more than that.
+    // SAFETY: the piece lies in its buffer, as its room is not less than its length, and `skip` is
+    // not more than that.
     let base = unsafe { buffer.as_ptr().add((piece.start + skip) as usize) };
     Some(libc::iovec { iov_base: base.cast(), iov_len: len as usize })
 }
@@ -221,10 +256,13 @@ impl Turned {
     }
 }
 
-/// Puts the tag that the card has taken out back into the bytes: the kernel is told of tags in no other way. False if there is no room.
+/// Puts the tag that the card has taken out back into the bytes: the kernel is told of tags in no
+/// other way. False if there is no room.
 #[cold]
 fn insert_tag(packet: &mut Packet) -> bool {
-    let (Some(tag), Some(start)) = (packet.meta.vlan(), packet.start.checked_sub(VLAN_TAG)) else { return false };
+    let (Some(tag), Some(start)) = (packet.meta.vlan(), packet.start.checked_sub(VLAN_TAG)) else {
+        return false;
+    };
     let mut addresses = [0; 12];
     if packet.len < 12 || packet.read(0, &mut addresses).is_err() {
         return false;
@@ -254,7 +292,8 @@ mod tests {
     const DATA: u64 = 0x10_0000;
     const CHAIN: u32 = 1536;
 
-    /// A virtqueue whose driver has chains of one piece each, and where it says how many it has offered.
+    /// A virtqueue whose driver has chains of one piece each, and where it says how many it has
+    /// offered.
     fn half() -> (Half, Place) {
         let regions = [(TABLE, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000), (DATA, 0x1_0000)];
         let mut memory = Memory::of_zeroes(&regions).unwrap();
@@ -269,8 +308,15 @@ mod tests {
             write(DRIVER + 4 + 2 * u64::from(number), &number.to_le_bytes());
         }
         let index = memory.place(DRIVER + 2, 2, Access::Write).unwrap();
-        let vring = Vring { size: SIZE.into(), descriptors: TABLE, driver: DRIVER, device: DEVICE, ..Vring::default() };
-        let queue = ring3_vduse::Queue::open(memory, &vring, features::ALL, None, Begin::Fresh).unwrap();
+        let vring = Vring {
+            size: SIZE.into(),
+            descriptors: TABLE,
+            driver: DRIVER,
+            device: DEVICE,
+            ..Vring::default()
+        };
+        let queue =
+            ring3_vduse::Queue::open(memory, &vring, features::ALL, None, Begin::Fresh).unwrap();
         (Half::over(queue, true), index)
     }
 
@@ -278,8 +324,10 @@ mod tests {
     fn what_a_virtqueue_has_no_room_for_stays_with_the_card() {
         let (_cable, one, other) = Cable::new(arena_bytes(1)).unwrap();
         let layout = Layout::new(one.info(), 1500);
-        let (mut far, mut near) =
-            (other.open_queues(1, &layout.settings).unwrap(), one.open_queues(1, &layout.settings).unwrap());
+        let (mut far, mut near) = (
+            other.open_queues(1, &layout.settings).unwrap(),
+            one.open_queues(1, &layout.settings).unwrap(),
+        );
         let (far, near) = (&mut *far[0], &mut *near[0]);
         let (half, index) = half();
         let offer = |receiver: &Receiver<'_>, all: u16| {
@@ -287,10 +335,18 @@ mod tests {
             assert!(half.memory().write(index, 0, &all.to_le_bytes()));
         };
         let counters = Counters::default();
-        let mut receiver =
-            Receiver::new(Port::Virtio(Box::new(half)), near, (layout, one.dma().arena()), &counters, false).unwrap();
-        let mut frames: Vec<_> = (0..5).map(|_| layout.receive_buffer(other.dma().arena()).unwrap()).collect();
-        let bytes = [&one.info().mac.0[..], &other.info().mac.0, &[0x88, 0xb5], &[7; 1500]].concat();
+        let mut receiver = Receiver::new(
+            Port::Virtio(Box::new(half)),
+            near,
+            (layout, one.dma().arena()),
+            &counters,
+            false,
+        )
+        .unwrap();
+        let mut frames: Vec<_> =
+            (0..5).map(|_| layout.receive_buffer(other.dma().arena()).unwrap()).collect();
+        let bytes =
+            [&one.info().mac.0[..], &other.info().mac.0, &[0x88, 0xb5], &[7; 1500]].concat();
         frames.iter_mut().for_each(|frame| frame.fill(&bytes).unwrap());
         assert_eq!(far.tx_provide(&mut frames).count, 5);
         let counted = |counters: &Counters| (counters.rx_packets.get(), counters.rx_dropped.get());

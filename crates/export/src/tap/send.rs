@@ -1,4 +1,5 @@
-//! From the kernel to the card: one call reads a packet into a buffer of the card's, its header into the headroom before it.
+//! From the kernel to the card: one call reads a packet into a buffer of the card's, its header
+//! into the headroom before it.
 
 use std::{mem, slice};
 
@@ -35,12 +36,27 @@ pub struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     /// Takes its buffers of `arena`.
-    pub fn new(port: Port<'a>, (layout, arena): (Layout, &Arena), counters: &'a Counters) -> Result<Self, ring3_class::Error> {
+    pub fn new(
+        port: Port<'a>,
+        (layout, arena): (Layout, &Arena),
+        counters: &'a Counters,
+    ) -> Result<Self, ring3_class::Error> {
         let (small, long) = layout.send_buffers(arena)?;
         let back = (0..BATCH).map(|_| Packet::default()).collect();
         // What was there before somebody watched is not announced.
         let (read, ringing) = (Vec::with_capacity(2 * BATCH), Ringing::default());
-        Ok(Self { port, layout, counters, small, long, read, ringing, back, readable: true, blocked: false })
+        Ok(Self {
+            port,
+            layout,
+            counters,
+            small,
+            long,
+            read,
+            ringing,
+            back,
+            readable: true,
+            blocked: false,
+        })
     }
 
     /// Moves a batch; whether there was something.
@@ -124,12 +140,18 @@ impl<'a> Sender<'a> {
     #[inline]
     fn read_one(&mut self) -> Read {
         let before = header::BYTES;
-        let Some(base) = self.small.last().and_then(|packet| packet.buffer.as_ref()).map(|buffer| buffer.as_ptr()) else {
+        let Some(base) = self
+            .small
+            .last()
+            .and_then(|packet| packet.buffer.as_ref())
+            .map(|buffer| buffer.as_ptr())
+        else {
             return Read::Nothing;
         };
         // SAFETY: packets begin behind their headroom, which has room for the header.
         let base = unsafe { base.add(self.layout.start as usize - before) };
-        let first = libc::iovec { iov_base: base.cast(), iov_len: before + self.layout.small as usize };
+        let first =
+            libc::iovec { iov_base: base.cast(), iov_len: before + self.layout.small as usize };
         let Some(long) = self.long.last().and_then(|packet| packet.buffer.as_ref()) else {
             // SAFETY: the buffer has so many bytes from there on, and nobody else has it.
             return unsafe { self.port.read(&[first]) };
@@ -147,7 +169,9 @@ impl<'a> Sender<'a> {
     fn accept(&mut self, bytes: usize) {
         let Some(mut first) = self.small.pop() else { return };
         let len = bytes.saturating_sub(header::BYTES).min(u32::MAX as usize) as u32;
-        let Some(meta) = header::of(&first, self.layout.start).filter(|_| len <= self.layout.longest()) else {
+        let Some(meta) =
+            header::of(&first, self.layout.start).filter(|_| len <= self.layout.longest())
+        else {
             self.counters.tx_dropped.add(1);
             self.small.push(first);
             return;
@@ -181,7 +205,11 @@ impl<'a> Sender<'a> {
 
     #[cold]
     fn drop_first(&mut self, refused: ring3_class::net::Refused) {
-        let pieces = self.read.iter().position(|piece| !piece.meta.more()).map_or(self.read.len(), |last| last + 1);
+        let pieces = self
+            .read
+            .iter()
+            .position(|piece| !piece.meta.more())
+            .map_or(self.read.len(), |last| last + 1);
         tracing::debug!(%refused, "a packet of the kernel's is not sent");
         let dropped: Vec<_> = self.read.drain(..pieces).collect();
         dropped.into_iter().for_each(|piece| self.put_back(piece));

@@ -49,9 +49,11 @@ pub struct Stats {
     pub rx_packets: u64,
     /// Their bytes; what was put together has its headers once.
     pub rx_bytes: u64,
-    /// Packets from the card that the kernel has not taken: the interface was down, or memory was short.
+    /// Packets from the card that the kernel has not taken: the interface was down, or memory was
+    /// short.
     pub rx_dropped: u64,
-    /// Of the packets that the kernel has taken, those that went as a part of the one before: TCP that was put together.
+    /// Of the packets that the kernel has taken, those that went as a part of the one before: TCP
+    /// that was put together.
     pub rx_joined: u64,
     /// Packets of the kernel for the card, those included that it cannot send.
     pub tx_packets: u64,

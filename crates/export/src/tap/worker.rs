@@ -1,4 +1,5 @@
-//! The threads that move packets, one for each queue. They last as long as the export, whatever is opened meanwhile: a process in its sandbox has no more rings than it was started with.
+//! The threads that move packets, one for each queue. They last as long as the export, whatever is
+//! opened meanwhile: a process in its sandbox has no more rings than it was started with.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,7 +29,11 @@ pub struct Worker {
 impl Worker {
     /// Starts the thread `name`, which waits in the ring of `rings` and polls for `poll` at most.
     /// `bell` is rung when a queue has ended.
-    pub fn spawn(name: String, (poll, rings): (Duration, Pool), bell: &Arc<OwnedFd>) -> io::Result<Self> {
+    pub fn spawn(
+        name: String,
+        (poll, rings): (Duration, Pool),
+        bell: &Arc<OwnedFd>,
+    ) -> io::Result<Self> {
         let (starts, queues) = channel();
         let (tell, ends) = channel();
         let bell = bell.clone();
@@ -82,14 +87,21 @@ impl Drop for Worker {
     }
 }
 
-/// Serves queues until there are no more. Their ring is made with the first, in this thread, and stays.
-fn work((poll, rings): (Duration, &Pool), starts: &Receiver<Start>, tell: &dyn Fn(Result<(), Error>)) {
+/// Serves queues until there are no more. Their ring is made with the first, in this thread, and
+/// stays.
+fn work(
+    (poll, rings): (Duration, &Pool),
+    starts: &Receiver<Start>,
+    tell: &dyn Fn(Result<(), Error>),
+) {
     let mut reactor = None;
     for start in starts {
         let name = start.interface.name().to_owned();
         let ready = match reactor.take() {
             Some(reactor) => Ok(reactor),
-            None => rings.reactor(0, poll).map_err(|error| Error::os(format!("{name}: creating its io_uring"), error)),
+            None => rings
+                .reactor(0, poll)
+                .map_err(|error| Error::os(format!("{name}: creating its io_uring"), error)),
         };
         tell(ready.and_then(|mut its| {
             let served = catch_unwind(AssertUnwindSafe(|| start.run(&mut its)));

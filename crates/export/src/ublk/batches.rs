@@ -1,7 +1,9 @@
 //! Commands for many requests at once, where the kernel has them (`UBLK_F_BATCH_IO`).
 //!
-//! One command stays with the kernel and says which tags have a request, in buffers that it chooses from; another one gives all ends of a turn at once. A queue that always has many
-//! requests pays for the pair once, where it had paid for each request; one that has a single request pays for two commands in place of one.
+//! One command stays with the kernel and says which tags have a request, in buffers that it chooses
+//! from; another one gives all ends of a turn at once. A queue that always has many requests pays
+//! for the pair once, where it had paid for each request; one that has a single request pays for
+//! two commands in place of one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +16,8 @@ const PREPARE: u64 = 2 << 32;
 const COMMIT: u64 = 3 << 32;
 const KIND: u64 = !0 << 32;
 
-/// Buffers of tags: a turn finds that many pieces at most. The kernel ends the fetch when none is left, and it is given anew.
+/// Buffers of tags: a turn finds that many pieces at most. The kernel ends the fetch when none is
+/// left, and it is given anew.
 pub const BUFFERS: u16 = 32;
 
 /// What a command for the kernel is, and its name.
@@ -36,7 +39,8 @@ pub enum Heard {
     Aborted(usize),
 }
 
-/// What a queue of `depth` tags gathers and what the kernel holds of it. Pure: commands go out and results come in by whoever has the io_uring.
+/// What a queue of `depth` tags gathers and what the kernel holds of it. Pure: commands go out and
+/// results come in by whoever has the io_uring.
 pub struct Batches {
     queue: u16,
     /// Whether the kernel knows the buffers, and a fetch is there.
@@ -58,7 +62,17 @@ impl Batches {
     pub fn new(queue: u16, depth: u16) -> Self {
         let depth = depth.into();
         let (gathered, tags) = (Vec::with_capacity(depth), VecDeque::with_capacity(depth));
-        Self { queue, prepared: false, gathered, lists: Vec::new(), free: Vec::new(), tags, held: 0, depth, aborted: false }
+        Self {
+            queue,
+            prepared: false,
+            gathered,
+            lists: Vec::new(),
+            free: Vec::new(),
+            tags,
+            held: 0,
+            depth,
+            aborted: false,
+        }
     }
 
     /// The buffer of `tag`, and before that the result of its request, if it had one.
@@ -79,18 +93,29 @@ impl Batches {
         });
         std::mem::swap(&mut self.gathered, &mut self.lists[place]);
         let list = &self.lists[place];
-        let (kind, operation) = if self.prepared { (COMMIT, uapi::IO_COMMIT_BATCH) } else { (PREPARE, uapi::IO_PREPARE_BATCH) };
-        let (header, elements) = (BatchHeader::of(self.queue, list.len() as u16), Some(list.as_ptr() as u64));
+        let (kind, operation) = if self.prepared {
+            (COMMIT, uapi::IO_COMMIT_BATCH)
+        } else {
+            (PREPARE, uapi::IO_PREPARE_BATCH)
+        };
+        let (header, elements) =
+            (BatchHeader::of(self.queue, list.len() as u16), Some(list.as_ptr() as u64));
         self.prepared = true;
         Some(Command { name: kind | place as u64, operation, header, elements })
     }
 
     /// The command that says which tags have a request, for as long as the queue is there.
     pub fn fetch(&self) -> Command {
-        Command { name: FETCH, operation: uapi::IO_FETCH_BATCH, header: BatchHeader::of_tags(self.queue), elements: None }
+        Command {
+            name: FETCH,
+            operation: uapi::IO_FETCH_BATCH,
+            header: BatchHeader::of_tags(self.queue),
+            elements: None,
+        }
     }
 
-    /// What it means that command `name` has ended, or gone on if there is `more`, with `result`. `tags` are the bytes that it has filled.
+    /// What it means that command `name` has ended, or gone on if there is `more`, with `result`.
+    /// `tags` are the bytes that it has filled.
     pub fn hear(&mut self, name: u64, result: i32, more: bool, tags: &[u8]) -> io::Result<Heard> {
         if name & KIND != FETCH {
             return self.confirmed(name, result);
@@ -117,7 +142,9 @@ impl Batches {
     fn confirmed(&mut self, name: u64, result: i32) -> io::Result<Heard> {
         let place = (name & !KIND) as usize;
         let Some(list) = self.lists.get_mut(place) else {
-            return Err(io::Error::other(format!("the kernel ended a command that there is not ({name:#x})")));
+            return Err(io::Error::other(format!(
+                "the kernel ended a command that there is not ({name:#x})"
+            )));
         };
         let (count, bytes) = (list.len(), size_of_val(&list[..]) as i32);
         list.clear();
@@ -125,12 +152,16 @@ impl Batches {
         match (name & KIND, result) {
             (_, ..0) => Err(io::Error::from_raw_os_error(-result)),
             (PREPARE, _) => Ok(Heard::Requests { fetch: true }),
-            (_, taken) if taken != bytes => {
-                Err(io::Error::other(format!("the kernel took {taken} of {bytes} bytes of ends: a defect of ring3")))
-            }
+            (_, taken) if taken != bytes => Err(io::Error::other(format!(
+                "the kernel took {taken} of {bytes} bytes of ends: a defect of ring3"
+            ))),
             _ => {
                 self.held -= count.min(self.held);
-                Ok(if self.aborted { Heard::Aborted(count) } else { Heard::Requests { fetch: false } })
+                Ok(if self.aborted {
+                    Heard::Aborted(count)
+                } else {
+                    Heard::Requests { fetch: false }
+                })
             }
         }
     }
@@ -155,7 +186,10 @@ mod tests {
         batches.gather(1, 0, 8192);
         let command = batches.send().unwrap();
         assert_eq!((command.operation, command.header.elements), (uapi::IO_PREPARE_BATCH, 2));
-        assert_eq!(batches.hear(command.name, 0, false, &[]).unwrap(), Heard::Requests { fetch: true });
+        assert_eq!(
+            batches.hear(command.name, 0, false, &[]).unwrap(),
+            Heard::Requests { fetch: true }
+        );
         batches
     }
 
@@ -190,7 +224,10 @@ mod tests {
         batches.gather(1, -5, 8192);
         batches.gather(0, 512, 4096);
         let command = batches.send().unwrap();
-        assert_eq!((command.header.queue, command.header.elements, command.header.element_bytes), (3, 2, 16));
+        assert_eq!(
+            (command.header.queue, command.header.elements, command.header.element_bytes),
+            (3, 2, 16)
+        );
         let list = &batches.lists[(command.name & !KIND) as usize];
         assert_eq!(list[0], BatchElement { tag: 1, buffer: 0, result: -5, addr: 8192 });
         assert_eq!(command.elements, Some(list.as_ptr() as u64));
@@ -209,7 +246,10 @@ mod tests {
 
     #[test]
     fn a_fetch_that_found_no_buffer_is_given_anew() {
-        assert_eq!(prepared().hear(FETCH, -libc::ENOBUFS, false, &[]).unwrap(), Heard::Requests { fetch: true });
+        assert_eq!(
+            prepared().hear(FETCH, -libc::ENOBUFS, false, &[]).unwrap(),
+            Heard::Requests { fetch: true }
+        );
     }
 
     #[test]
@@ -227,16 +267,28 @@ mod tests {
         batches.gather(0, 0, 4096);
         batches.gather(1, 0, 8192);
         let command = batches.send().unwrap();
-        assert!(batches.hear(command.name, BYTES, false, &[]).unwrap_err().to_string().contains("16 of 32"));
+        assert!(
+            batches
+                .hear(command.name, BYTES, false, &[])
+                .unwrap_err()
+                .to_string()
+                .contains("16 of 32")
+        );
     }
 
     #[test]
     fn a_refused_command_is_its_error() {
         let mut batches = prepared();
-        assert_eq!(batches.hear(FETCH, -libc::EINVAL, false, &[]).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(
+            batches.hear(FETCH, -libc::EINVAL, false, &[]).unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
         come(&mut batches, &[0]);
         batches.gather(0, 0, 4096);
         let command = batches.send().unwrap();
-        assert_eq!(batches.hear(command.name, -libc::EBUSY, false, &[]).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+        assert_eq!(
+            batches.hear(command.name, -libc::EBUSY, false, &[]).unwrap_err().raw_os_error(),
+            Some(libc::EBUSY)
+        );
     }
 }

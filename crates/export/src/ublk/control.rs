@@ -20,7 +20,8 @@ use super::{Error, server_id as server};
 /// Most commands end at once; kernels that lose one never end it.
 const QUICK: Duration = Duration::from_secs(30);
 
-/// START_DEV reads the partition table and STOP_DEV waits for requests in flight: both as slow as the disk.
+/// START_DEV reads the partition table and STOP_DEV waits for requests in flight: both as slow as
+/// the disk.
 const SLOW: Duration = Duration::from_secs(120);
 
 /// Between two looks whether what a command waits for can still come.
@@ -54,12 +55,17 @@ pub struct Control {
 impl Control {
     /// Opens it and asks what it can do.
     pub fn open() -> Result<Self, Error> {
-        let file = File::options().read(true).write(true).open("/dev/ublk-control").map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => Error::NoUblk,
-            io::ErrorKind::PermissionDenied => Error::Permission,
-            _ => Error::os("opening /dev/ublk-control", source),
-        })?;
-        let ring = IoUring::builder().build(4).map_err(|source| Error::os("creating an io_uring for ublk commands", source))?;
+        let file =
+            File::options().read(true).write(true).open("/dev/ublk-control").map_err(|source| {
+                match source.kind() {
+                    io::ErrorKind::NotFound => Error::NoUblk,
+                    io::ErrorKind::PermissionDenied => Error::Permission,
+                    _ => Error::os("opening /dev/ublk-control", source),
+                }
+            })?;
+        let ring = IoUring::builder()
+            .build(4)
+            .map_err(|source| Error::os("creating an io_uring for ublk commands", source))?;
         let features = Features::none(true);
         let mut control = Self { file, ring, features, sequence: 0 };
         let answer = match control.exchange(uapi::GET_FEATURES, u32::MAX, 0, Box::new(0u64), 8) {
@@ -80,35 +86,53 @@ impl Control {
     }
 
     pub(super) fn add(&mut self, wanted: DeviceInfo) -> Result<DeviceInfo, Error> {
-        self.exchange(uapi::ADD_DEV, wanted.dev_id, 0, Box::new(wanted), size_of::<DeviceInfo>()).map(|info| *info)
+        self.exchange(uapi::ADD_DEV, wanted.dev_id, 0, Box::new(wanted), size_of::<DeviceInfo>())
+            .map(|info| *info)
     }
 
     pub(super) fn info(&mut self, id: u32) -> Result<DeviceInfo, Error> {
-        self.exchange(uapi::GET_DEV_INFO, id, 0, Box::default(), size_of::<DeviceInfo>()).map(|info: Box<DeviceInfo>| *info)
+        self.exchange(uapi::GET_DEV_INFO, id, 0, Box::default(), size_of::<DeviceInfo>())
+            .map(|info: Box<DeviceInfo>| *info)
     }
 
     pub(super) fn set_parameters(&mut self, id: u32, parameters: Parameters) -> Result<(), Error> {
-        self.exchange(uapi::SET_PARAMS, id, 0, Box::new(parameters), Parameters::LEN as usize).map(drop)
+        self.exchange(uapi::SET_PARAMS, id, 0, Box::new(parameters), Parameters::LEN as usize)
+            .map(drop)
     }
 
     pub(super) fn parameters(&mut self, id: u32) -> Result<Parameters, Error> {
         let room = Box::new(Parameters { len: Parameters::LEN, ..Parameters::default() });
-        self.exchange(uapi::GET_PARAMS, id, 0, room, Parameters::LEN as usize).map(|parameters| *parameters)
+        self.exchange(uapi::GET_PARAMS, id, 0, room, Parameters::LEN as usize)
+            .map(|parameters| *parameters)
     }
 
     /// The CPUs that submit to `queue`.
     pub(super) fn affinity(&mut self, id: u32, queue: u16) -> Result<Vec<usize>, Error> {
-        let mask = self.exchange(uapi::GET_QUEUE_AFFINITY, id, queue.into(), Box::new([0u64; CPU_MASK / 8]), CPU_MASK)?;
+        let mask = self.exchange(
+            uapi::GET_QUEUE_AFFINITY,
+            id,
+            queue.into(),
+            Box::new([0u64; CPU_MASK / 8]),
+            CPU_MASK,
+        )?;
         Ok((0..CPU_MASK * 8).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1).collect())
     }
 
-    /// Starts the device by `admin` ([`uapi::START_DEV`], or [`uapi::END_USER_RECOVERY`]); process `pid` must serve it already. `in_vain`: nobody
-    /// serves it any more, so that it will not start.
-    pub(super) fn start(&mut self, admin: Admin, id: u32, pid: u32, in_vain: InVain<'_>) -> Result<(), Error> {
+    /// Starts the device by `admin` ([`uapi::START_DEV`], or [`uapi::END_USER_RECOVERY`]); process
+    /// `pid` must serve it already. `in_vain`: nobody serves it any more, so that it will not
+    /// start.
+    pub(super) fn start(
+        &mut self,
+        admin: Admin,
+        id: u32,
+        pid: u32,
+        in_vain: InVain<'_>,
+    ) -> Result<(), Error> {
         let mut numbers = server::numbers(pid).into_iter().peekable();
         while let Some(number) = numbers.next() {
             match self.plain(admin, id, number.into(), (SLOW, in_vain)) {
-                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EINVAL) && numbers.peek().is_some() => {}
+                Err(Error::Command { cause, .. })
+                    if cause.raw_os_error() == Some(libc::EINVAL) && numbers.peek().is_some() => {}
                 result => return result,
             }
         }
@@ -125,28 +149,44 @@ impl Control {
         self.plain(uapi::UPDATE_SIZE, id, sectors, (QUICK, &never))
     }
 
-    /// Lets no more requests come to the server, which hears so on each queue. Waits until each can hear it, `limit` at most.
+    /// Lets no more requests come to the server, which hears so on each queue. Waits until each can
+    /// hear it, `limit` at most.
     pub(super) fn quiesce(&mut self, id: u32, limit: Duration) -> Result<(), Error> {
         self.plain(uapi::QUIESCE_DEV, id, limit.as_millis().max(1) as u64, (limit + QUICK, &never))
     }
 
-    /// Registers `memory`, whole pages and 4 GiB at most, with device `id`, which must have been created for that: requests that lie in it come with the index that is returned. The kernel pins the
-    /// pages until they are [unregistered](Self::unregister_memory) or the device is deleted, whatever becomes of `memory` and of this process.
+    /// Registers `memory`, whole pages and 4 GiB at most, with device `id`, which must have been
+    /// created for that: requests that lie in it come with the index that is returned. The kernel
+    /// pins the pages until they are [unregistered](Self::unregister_memory) or the device is
+    /// deleted, whatever becomes of `memory` and of this process.
     ///
-    /// The kernel waits until all requests in flight have ended, with the device locked. So the caller must not be a queue's thread; nor its process: one that is killed meanwhile could not give
-    /// up what it serves, and the kernel would wait for ever.
+    /// The kernel waits until all requests in flight have ended, with the device locked. So the
+    /// caller must not be a queue's thread; nor its process: one that is killed meanwhile could not
+    /// give up what it serves, and the kernel would wait for ever.
     pub fn register_memory(&mut self, id: u32, memory: &Region) -> Result<u16, Error> {
-        let buffer = SharedBuffer { addr: memory.as_ptr() as u64, len: memory.len() as u64, ..SharedBuffer::default() };
-        let (_, index) = self.exchange_within(uapi::REG_BUF, (id, 0), Box::new(buffer), size_of::<SharedBuffer>(), SLOW)?;
+        let buffer = SharedBuffer {
+            addr: memory.as_ptr() as u64,
+            len: memory.len() as u64,
+            ..SharedBuffer::default()
+        };
+        let (_, index) = self.exchange_within(
+            uapi::REG_BUF,
+            (id, 0),
+            Box::new(buffer),
+            size_of::<SharedBuffer>(),
+            SLOW,
+        )?;
         Ok(index as u16)
     }
 
-    /// Has the kernel forget what it calls `index`: when this returns, no request lies there. As [`register_memory`](Self::register_memory), for who may wait.
+    /// Has the kernel forget what it calls `index`: when this returns, no request lies there. As
+    /// [`register_memory`](Self::register_memory), for who may wait.
     pub fn unregister_memory(&mut self, id: u32, index: u16) -> Result<(), Error> {
         self.plain(uapi::UNREG_BUF, id, index.into(), (SLOW, &never))
     }
 
-    /// Stops the device, whoever uses it; what is in flight ends first. `in_vain`: nobody is there to end it.
+    /// Stops the device, whoever uses it; what is in flight ends first. `in_vain`: nobody is there
+    /// to end it.
     pub(super) fn stop(&mut self, id: u32, in_vain: InVain<'_>) -> Result<(), Error> {
         self.plain(uapi::STOP_DEV, id, 0, (SLOW, in_vain))
     }
@@ -156,11 +196,12 @@ impl Control {
         self.plain(uapi::TRY_STOP_DEV, id, 0, (SLOW, in_vain))
     }
 
-    /// Does `work` while no other ring3 is in one. Between its creation and its opening, and between its closing and its deletion, a
-    /// device looks like one that a dead process has left: none of ring3's is in between while the lock is held.
+    /// Does `work` while no other ring3 is in one. Between its creation and its opening, and
+    /// between its closing and its deletion, a device looks like one that a dead process has left:
+    /// none of ring3's is in between while the lock is held.
     ///
-    /// The lock is one on `/dev/ublk-control` itself: it is there, it is the same file in every container that has the kernel's
-    /// devices, and it goes with the process that holds it.
+    /// The lock is one on `/dev/ublk-control` itself: it is there, it is the same file in every
+    /// container that has the kernel's devices, and it goes with the process that holds it.
     pub(super) fn alone<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> Result<T, Error> {
         let held = poll_until(Deadline::after(LOCKED), "the lock", || {
             Ok(rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).ok())
@@ -171,14 +212,17 @@ impl Control {
         Ok(done)
     }
 
-    /// Gives the identity back, without waiting for those who still hold the dead device open where the kernel can do that.
+    /// Gives the identity back, without waiting for those who still hold the dead device open where
+    /// the kernel can do that.
     ///
-    /// `file` is this process's `/dev/ublkcN`, if it has it: it is closed after the kernel has taken the command, where that can be,
-    /// because the number can be given to another device as soon as it is closed.
+    /// `file` is this process's `/dev/ublkcN`, if it has it: it is closed after the kernel has
+    /// taken the command, where that can be, because the number can be given to another device as
+    /// soon as it is closed.
     pub(super) fn delete(&mut self, id: u32, file: Option<Arc<File>>) -> Result<(), Error> {
         if self.features.encoded {
             match self.plain(uapi::DEL_DEV_ASYNC, id, 0, (QUICK, &never)) {
-                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                Err(Error::Command { cause, .. })
+                    if cause.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 result => return result,
             }
         }
@@ -187,7 +231,13 @@ impl Control {
     }
 
     /// A command without memory, waited for until the limit, or until it waits in vain.
-    fn plain(&mut self, admin: Admin, id: u32, data: u64, patience: (Duration, InVain<'_>)) -> Result<(), Error> {
+    fn plain(
+        &mut self,
+        admin: Admin,
+        id: u32,
+        data: u64,
+        patience: (Duration, InVain<'_>),
+    ) -> Result<(), Error> {
         let argument = AdminCommand { dev_id: id, data, ..AdminCommand::default() };
         // SAFETY: there is no memory for the kernel to use.
         let end = unsafe { self.send(admin, argument, patience) };
@@ -195,7 +245,14 @@ impl Control {
     }
 
     /// A command with `len` bytes of memory that the kernel reads, writes, or both.
-    fn exchange<T: Copy>(&mut self, admin: Admin, id: u32, data: u64, memory: Box<T>, len: usize) -> Result<Box<T>, Error> {
+    fn exchange<T: Copy>(
+        &mut self,
+        admin: Admin,
+        id: u32,
+        data: u64,
+        memory: Box<T>,
+        len: usize,
+    ) -> Result<Box<T>, Error> {
         self.exchange_within(admin, (id, data), memory, len, QUICK).map(|(memory, _)| memory)
     }
 
@@ -210,35 +267,52 @@ impl Control {
     ) -> Result<(Box<T>, i32), Error> {
         debug_assert!(len <= size_of::<T>());
         let pointer = Box::into_raw(memory);
-        let argument = AdminCommand { dev_id: id, len: len as u16, addr: pointer as u64, data, ..AdminCommand::default() };
-        // SAFETY: the memory is `T`'s, of at least `len` bytes, and stays until the command has ended.
+        let argument = AdminCommand {
+            dev_id: id,
+            len: len as u16,
+            addr: pointer as u64,
+            data,
+            ..AdminCommand::default()
+        };
+        // SAFETY: the memory is `T`'s, of at least `len` bytes, and stays until the command has
+        // ended.
         let end = unsafe { self.send(admin, argument, (limit, &never)) };
         // A command that has not ended keeps its memory: the kernel may still write there.
         let memory = matches!(end, Ok(Some(_))).then(|| {
-            // SAFETY: it came out of a box above, and the kernel has done with it. `T` is plain integers, for which any bytes do.
+            // SAFETY: it came out of a box above, and the kernel has done with it. `T` is plain
+            // integers, for which any bytes do.
             unsafe { Box::from_raw(pointer) }
         });
         let result = Self::judge(admin, id, limit, end)?;
-        let memory = memory.ok_or_else(|| Error::os(admin.name, io::Error::from_raw_os_error(libc::EIO)))?;
+        let memory =
+            memory.ok_or_else(|| Error::os(admin.name, io::Error::from_raw_os_error(libc::EIO)))?;
         Ok((memory, result))
     }
 
-    fn judge(admin: Admin, id: u32, waited: Duration, end: io::Result<Option<i32>>) -> Result<i32, Error> {
+    fn judge(
+        admin: Admin,
+        id: u32,
+        waited: Duration,
+        end: io::Result<Option<i32>>,
+    ) -> Result<i32, Error> {
         let device = if id == u32::MAX { "ublk".into() } else { format!("/dev/ublkb{id}") };
         let command = admin.name;
         match end {
             Ok(Some(result)) if result >= 0 => Ok(result),
-            Ok(Some(errno)) => Err(Error::Command { command, device, cause: io::Error::from_raw_os_error(-errno) }),
+            Ok(Some(errno)) => {
+                Err(Error::Command { command, device, cause: io::Error::from_raw_os_error(-errno) })
+            }
             Ok(None) => Err(Error::Hung { command, device, waited }),
             Err(cause) => Err(Error::Command { command, device, cause }),
         }
     }
 
-    /// Sends one command and waits for its result; `None` at the deadline, or when it waits in vain.
+    /// Sends one command and waits for its result; `None` at the deadline, or when it waits in
+    /// vain.
     ///
     /// # Safety
-    /// `argument.addr` is zero, or memory of `argument.len` bytes that stays valid until this has returned a result; for ever,
-    /// if it returns none.
+    /// `argument.addr` is zero, or memory of `argument.len` bytes that stays valid until this has
+    /// returned a result; for ever, if it returns none.
     unsafe fn send(
         &mut self,
         admin: Admin,
@@ -247,17 +321,19 @@ impl Control {
     ) -> io::Result<Option<i32>> {
         self.sequence += 1;
         let argument = AdminCommand { queue_id: NO_QUEUE, ..argument };
-        let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), admin.opcode(self.features.encoded))
-            .cmd(argument.to_bytes())
-            .build()
-            .user_data(self.sequence);
+        let entry =
+            opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), admin.opcode(self.features.encoded))
+                .cmd(argument.to_bytes())
+                .build()
+                .user_data(self.sequence);
         // SAFETY: the caller promises the memory; the file lives as long as the ring.
         unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;
         let start = Instant::now();
         loop {
             let sequence = self.sequence;
             // Earlier completions are of commands that were given up.
-            if let Some(entry) = self.ring.completion().find(|entry| entry.user_data() == sequence) {
+            if let Some(entry) = self.ring.completion().find(|entry| entry.user_data() == sequence)
+            {
                 return Ok(Some(entry.result()));
             }
             let left = limit.saturating_sub(start.elapsed());
@@ -265,8 +341,11 @@ impl Control {
                 return Ok(None);
             }
             let timespec = Timespec::from(left.min(LOOK));
-            match self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec)) {
-                Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => return Err(error),
+            match self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
+            {
+                Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => {
+                    return Err(error);
+                }
                 _ => {}
             }
         }

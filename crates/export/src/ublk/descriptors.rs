@@ -25,22 +25,33 @@ impl Descriptors {
         let len = uapi::descriptors_len(depth, page);
         let offset = uapi::descriptors_offset(queue, page) as u64;
         // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
-        let base =
-            unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED | MapFlags::POPULATE, file, offset) }
-                .map_err(|source| Error::os(format!("mapping the requests of ublk queue {queue}"), source))?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| Error::os("mapping at address 0", rustix::io::Errno::INVAL))?;
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                file,
+                offset,
+            )
+        }
+        .map_err(|source| {
+            Error::os(format!("mapping the requests of ublk queue {queue}"), source)
+        })?;
+        let base = NonNull::new(base.cast())
+            .ok_or_else(|| Error::os("mapping at address 0", rustix::io::Errno::INVAL))?;
         Ok(Self { base, depth, len })
     }
 
-    /// The descriptor of `tag`; valid after its fetch has completed. A tag that the queue does not have yields an empty one, which
-    /// no request is.
+    /// The descriptor of `tag`; valid after its fetch has completed. A tag that the queue does not
+    /// have yields an empty one, which no request is.
     #[inline]
     pub fn read(&self, tag: u16) -> Descriptor {
         if tag >= self.depth {
             return Descriptor::default();
         }
-        // SAFETY: `tag` is below the depth for which the mapping was made; the kernel may write at any time, so the copy is
-        // volatile, and any bytes are a descriptor.
+        // SAFETY: `tag` is below the depth for which the mapping was made; the kernel may write at
+        // any time, so the copy is volatile, and any bytes are a descriptor.
         unsafe { self.base.as_ptr().add(tag.into()).read_volatile() }
     }
 }

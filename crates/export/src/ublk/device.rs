@@ -1,4 +1,5 @@
-//! The kernel's half of an exported disk: an identity that exists apart from the process that serves it.
+//! The kernel's half of an exported disk: an identity that exists apart from the process that
+//! serves it.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +17,8 @@ use super::shape::{Recovery, Shape};
 use super::uapi::{self, Admin, DeviceInfo, Parameters};
 use super::{Error, identities, users};
 
-/// How long the node of a new device may take to appear: devtmpfs makes it at once, a device manager may rename or chown it.
+/// How long the node of a new device may take to appear: devtmpfs makes it at once, a device
+/// manager may rename or chown it.
 const NODE: Duration = Duration::from_secs(5);
 
 /// How long the kernel may take to end the requests of a queue that nobody serves any more.
@@ -25,12 +27,13 @@ const ABANDONED: Duration = Duration::from_secs(5);
 /// How often the kernel is asked whether it has seen that a server has died.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// One ublk device: an identity in the kernel, apart from who serves it. Dropping it leaves it as it is, unless this process
-/// [owns](Self::own) its end.
+/// One ublk device: an identity in the kernel, apart from who serves it. Dropping it leaves it as
+/// it is, unless this process [owns](Self::own) its end.
 pub struct Device {
     control: Control,
     info: DeviceInfo,
-    /// `/dev/ublkcN`. While this process has it open, nobody takes the device for an orphan, and its number is not given away.
+    /// `/dev/ublkcN`. While this process has it open, nobody takes the device for an orphan, and
+    /// its number is not given away.
     file: Option<Arc<File>>,
     /// How it is started: as a new one, or once more.
     admin: Admin,
@@ -38,7 +41,8 @@ pub struct Device {
     /// It was taken from a dead server, and no other one has been started.
     taken: bool,
     owned: bool,
-    /// A queue's thread has ended before the device did: what waits for that queue may wait in vain.
+    /// A queue's thread has ended before the device did: what waits for that queue may wait in
+    /// vain.
     abandoned: Arc<AtomicBool>,
     /// The kernel did not end a command, and would not end the next.
     hung: bool,
@@ -47,7 +51,8 @@ pub struct Device {
 impl Device {
     /// Creates `/dev/ublkcN` and opens it.
     ///
-    /// What dead ring3 processes have left behind is deleted before, so that their numbers can be had.
+    /// What dead ring3 processes have left behind is deleted before, so that their numbers can be
+    /// had.
     pub fn create(mut control: Control, id: Option<u32>, shape: Shape) -> Result<Self, Error> {
         if let Some(id) = id.filter(|&id| id > uapi::MAX_ID) {
             return Err(Error::Id { id: id.into() });
@@ -58,7 +63,11 @@ impl Device {
         if shape.batches && !control.features().batches {
             return Err(Error::NoBatches);
         }
-        let quiesce = if control.features().quiesce && shape.recovery != Recovery::None { uapi::F_QUIESCE } else { 0 };
+        let quiesce = if control.features().quiesce && shape.recovery != Recovery::None {
+            uapi::F_QUIESCE
+        } else {
+            0
+        };
         let wanted = DeviceInfo {
             nr_hw_queues: shape.queues,
             queue_depth: shape.depth,
@@ -71,7 +80,9 @@ impl Device {
         let (info, file) = control.alone(|control| {
             identities::sweep(control);
             let info = match (control.add(wanted), id) {
-                (Err(Error::Command { cause, .. }), Some(id)) if cause.raw_os_error() == Some(libc::EEXIST) => {
+                (Err(Error::Command { cause, .. }), Some(id))
+                    if cause.raw_os_error() == Some(libc::EEXIST) =>
+                {
                     identities::release(control, id)?;
                     control.add(wanted)?
                 }
@@ -82,14 +93,18 @@ impl Device {
             let opened = if kept {
                 open(info.dev_id)
             } else {
-                Err(refused(info.dev_id, "this kernel's ublk cannot do that: another --recoverable, or none"))
+                Err(refused(
+                    info.dev_id,
+                    "this kernel's ublk cannot do that: another --recoverable, or none",
+                ))
             };
             opened.map(|file| (info, file)).inspect_err(|_| drop(control.delete(info.dev_id, None)))
         })??;
         Ok(Self::new(control, info, Some(file), uapi::START_DEV))
     }
 
-    /// Device `id` of ring3's, which outlives its servers, whoever serves it now: to be held, and [recovered](Self::recover) when that has died.
+    /// Device `id` of ring3's, which outlives its servers, whoever serves it now: to be held, and
+    /// [recovered](Self::recover) when that has died.
     pub fn find(mut control: Control, id: u32) -> Result<Self, Error> {
         let info = match control.info(id) {
             Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::ENODEV) => {
@@ -108,26 +123,31 @@ impl Device {
         Ok(device)
     }
 
-    /// As [`find`](Self::find), for who holds it from now on in the place of a process that did and has died, maybe while it [took it](Self::recover) from a server.
+    /// As [`find`](Self::find), for who holds it from now on in the place of a process that did and
+    /// has died, maybe while it [took it](Self::recover) from a server.
     pub fn adopt(control: Control, id: u32) -> Result<Self, Error> {
         let mut device = Self::find(control, id)?;
         device.taken = device.started && device.info.state != uapi::STATE_LIVE;
         Ok(device)
     }
 
-    /// Takes it from a server that has died, as soon as the kernel has seen that, and opens it for the next one. Its users wait, until it is served and
-    /// [started](Self::start). [`Error::Taken`] at `deadline`.
+    /// Takes it from a server that has died, as soon as the kernel has seen that, and opens it for
+    /// the next one. Its users wait, until it is served and [started](Self::start).
+    /// [`Error::Taken`] at `deadline`.
     ///
-    /// The kernel ends what the dead server had in flight, and waits for RCU: 20 to 40 ms. 6.12 takes 30 s if the server had all tags of a queue.
+    /// The kernel ends what the dead server had in flight, and waits for RCU: 20 to 40 ms. 6.12
+    /// takes 30 s if the server had all tags of a queue.
     ///
-    /// Nothing that the dead server has begun may still change the disk: see the fence of the device's claim.
+    /// Nothing that the dead server has begun may still change the disk: see the fence of the
+    /// device's claim.
     pub fn recover(&mut self, deadline: Deadline) -> Result<(), Error> {
         let id = self.id();
         loop {
             match self.control.start_recovery(id) {
                 Ok(()) => break,
                 Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {}
-                // The kernel waits for the next server already: the one before ended before it served.
+                // The kernel waits for the next server already: the one before ended before it
+                // served.
                 Err(Error::Command { cause, .. }) if is_invalid(&cause) && self.taken => break,
                 Err(Error::Command { cause, .. }) if is_invalid(&cause) => {
                     let reason = "it was never started, or a recovery broke off: `ring3 ublk delete` it, and start anew";
@@ -147,10 +167,21 @@ impl Device {
 
     fn new(control: Control, info: DeviceInfo, file: Option<File>, admin: Admin) -> Self {
         let (abandoned, file) = (Arc::new(AtomicBool::new(false)), file.map(Arc::new));
-        Self { control, info, file, admin, started: false, taken: false, owned: false, abandoned, hung: false }
+        Self {
+            control,
+            info,
+            file,
+            admin,
+            started: false,
+            taken: false,
+            owned: false,
+            abandoned,
+            hung: false,
+        }
     }
 
-    /// From now on its end is this process's: dropping it stops it, whoever uses it, and gives its identity back.
+    /// From now on its end is this process's: dropping it stops it, whoever uses it, and gives its
+    /// identity back.
     pub fn own(&mut self) {
         self.owned = true;
     }
@@ -171,7 +202,13 @@ impl Device {
 
     /// What it is: queues that it really has, and the rest as it was created.
     pub fn shape(&self) -> Shape {
-        let DeviceInfo { nr_hw_queues: queues, queue_depth: depth, max_io_buf_bytes: buffer, flags, .. } = self.info;
+        let DeviceInfo {
+            nr_hw_queues: queues,
+            queue_depth: depth,
+            max_io_buf_bytes: buffer,
+            flags,
+            ..
+        } = self.info;
         let has = |flag| flags & flag != 0;
         let (shared_memory, batches) = (has(uapi::F_SHMEM_ZC), has(uapi::F_BATCH_IO));
         Shape { queues, depth, buffer, recovery: Recovery::of(flags), shared_memory, batches }
@@ -184,7 +221,11 @@ impl Device {
 
     /// How it is served.
     pub fn commands(&self) -> Commands {
-        if self.shape().batches { Commands::Batched } else { Commands::single(self.features().encoded) }
+        if self.shape().batches {
+            Commands::Batched
+        } else {
+            Commands::single(self.features().encoded)
+        }
     }
 
     /// Whether a process can be seen that has the number of the one that served it last.
@@ -202,8 +243,8 @@ impl Device {
         format!("/dev/ublkb{}", self.id())
     }
 
-    /// `/dev/ublkcN`, by which it is served. Whoever only holds the device gives it to the server and keeps none: while anybody has it, the kernel does
-    /// not see that the server has died.
+    /// `/dev/ublkcN`, by which it is served. Whoever only holds the device gives it to the server
+    /// and keeps none: while anybody has it, the kernel does not see that the server has died.
     pub fn take_file(&mut self) -> Option<Arc<File>> {
         self.file.take()
     }
@@ -247,11 +288,13 @@ impl Device {
         self.control.affinity(self.info.dev_id, queue)
     }
 
-    /// Creates `/dev/ublkbN` and scans its partitions, or goes on with it when it is recovered. Process `server` has opened `/dev/ublkcN`, and every queue
-    /// must be served. [`Error::Hung`] at once if one is no longer.
+    /// Creates `/dev/ublkbN` and scans its partitions, or goes on with it when it is recovered.
+    /// Process `server` has opened `/dev/ublkcN`, and every queue must be served. [`Error::Hung`]
+    /// at once if one is no longer.
     pub fn start(&mut self, server: u32) -> Result<(), Error> {
         let abandoned = self.abandoned.clone();
-        self.control.start(self.admin, self.info.dev_id, server, &|| abandoned.load(Ordering::Acquire))?;
+        self.control
+            .start(self.admin, self.info.dev_id, server, &|| abandoned.load(Ordering::Acquire))?;
         (self.started, self.taken) = (true, false);
         Ok(())
     }
@@ -266,22 +309,31 @@ impl Device {
         Ok(can)
     }
 
-    /// Has its server hear that nothing more comes to it, so that it can end what it has, leave, and be followed by another one; users wait meanwhile.
-    /// Only where the kernel [can](Features::quiesce), of a device that was created there. Waits up to `limit` until each queue has a request left that
-    /// can tell its server so.
+    /// Has its server hear that nothing more comes to it, so that it can end what it has, leave,
+    /// and be followed by another one; users wait meanwhile. Only where the kernel
+    /// [can](Features::quiesce), of a device that was created there. Waits up to `limit` until each
+    /// queue has a request left that can tell its server so.
     pub fn quiesce(&mut self, limit: Duration) -> Result<(), Error> {
         self.control.quiesce(self.info.dev_id, limit)
     }
 
-    /// Removes `/dev/ublkbN` after what is in flight has ended; [`Error::Busy`] if somebody uses it and not `force`.
+    /// Removes `/dev/ublkbN` after what is in flight has ended; [`Error::Busy`] if somebody uses it
+    /// and not `force`.
     pub fn stop(&mut self, force: bool) -> Result<(), Error> {
         if self.hung {
-            return Err(Error::Hung { command: "STOP_DEV", device: self.name(), waited: Duration::ZERO });
+            return Err(Error::Hung {
+                command: "STOP_DEV",
+                device: self.name(),
+                waited: Duration::ZERO,
+            });
         }
         let (began, abandoned) = (Instant::now(), self.abandoned.clone());
         let in_vain = || abandoned.load(Ordering::Acquire) && began.elapsed() > ABANDONED;
-        let stopped =
-            if force || !self.started { self.control.stop(self.info.dev_id, &in_vain) } else { self.try_stop(&in_vain) };
+        let stopped = if force || !self.started {
+            self.control.stop(self.info.dev_id, &in_vain)
+        } else {
+            self.try_stop(&in_vain)
+        };
         match &stopped {
             Err(Error::Busy { .. }) => {}
             Err(Error::Hung { .. }) => self.hung = true,
@@ -317,14 +369,15 @@ fn refused(id: u32, reason: &'static str) -> Error {
 fn open(id: u32) -> Result<File, Error> {
     let path = format!("/dev/ublkc{id}");
     let mut last = io::Error::from_raw_os_error(libc::ENOENT);
-    let opened =
-        poll_until(Deadline::after(NODE), "the device node", || match File::options().read(true).write(true).open(&path) {
+    let opened = poll_until(Deadline::after(NODE), "the device node", || {
+        match File::options().read(true).write(true).open(&path) {
             Ok(file) => Ok(Some(file)),
             Err(error) => {
                 last = error;
                 Ok(None)
             }
-        });
+        }
+    });
     opened.map_err(|_| Error::os(format!("opening {path}"), last))
 }
 
@@ -334,7 +387,9 @@ impl Drop for Device {
             return;
         }
         let (id, file) = (self.info.dev_id, self.file.take());
-        let result = self.stop(true).and_then(|()| self.control.alone(|control| control.delete(id, file))?);
+        let result = self
+            .stop(true)
+            .and_then(|()| self.control.alone(|control| control.delete(id, file))?);
         if let Err(error) = result {
             tracing::warn!(%error, "a ublk device was left behind; `ring3 ublk delete` removes it when this process is gone");
         }

@@ -9,7 +9,10 @@ use super::User;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel has no ublk, or not yet.
-    #[error("this kernel offers no ublk (/dev/ublk-control is missing): load it with `modprobe ublk_drv`")]
+    #[error(
+        "this kernel offers no ublk (/dev/ublk-control is missing): load it with `modprobe \
+        ublk_drv`"
+    )]
     NoUblk,
     /// The caller may not.
     #[error("/dev/ublk-control: permission denied: exporting a disk needs root (CAP_SYS_ADMIN)")]
@@ -22,7 +25,8 @@ pub enum Error {
     NoSharedMemory,
     /// The kernel wants a command for each request.
     #[error(
-        "this kernel's ublk takes a command for each request: --batch needs a newer one, such as Linux 7.2; leave it out, and all else is as it was"
+        "this kernel's ublk takes a command for each request: --batch needs a newer one, such as \
+        Linux 7.2; leave it out, and all else is as it was"
     )]
     NoBatches,
     /// Who sees to it that clients' memory outlasts a dead server's requests does not.
@@ -51,7 +55,8 @@ pub enum Error {
     },
     /// A device that waits for the next server.
     #[error(
-        "/dev/ublkb{id} waits for a process that recovers it: `--recover {id}` goes on with it, `ring3 ublk delete {id}` gives it up"
+        "/dev/ublkb{id} waits for a process that recovers it: `--recover {id}` goes on with it, \
+        `ring3 ublk delete {id}` gives it up"
     )]
     Recovering {
         /// The identity.
@@ -66,7 +71,10 @@ pub enum Error {
         reason: &'static str,
     },
     /// An identity that no kernel has.
-    #[error("/dev/ublkb{id}: there is no such device: --id is 0 to {}, for the last disk, too", super::uapi::MAX_ID)]
+    #[error(
+        "/dev/ublkb{id}: there is no such device: --id is 0 to {}, for the last disk, too",
+        super::uapi::MAX_ID
+    )]
     Id {
         /// The identity.
         id: u64,
@@ -82,14 +90,18 @@ pub enum Error {
     },
     /// Another ring3 creates or deletes a device and does not come to an end.
     #[error(
-        "another ring3 has held the lock on /dev/ublk-control for {waited:?}: `fuser /dev/ublk-control` says which; look at `dmesg`"
+        "another ring3 has held the lock on /dev/ublk-control for {waited:?}: `fuser \
+        /dev/ublk-control` says which; look at `dmesg`"
     )]
     Locked {
         /// How long.
         waited: Duration,
     },
     /// What the disk holds back was not made durable.
-    #[error("{device} is stopped, but {disk} did not empty its write cache: {reason}: what was written last may be lost")]
+    #[error(
+        "{device} is stopped, but {disk} did not empty its write cache: {reason}: what was written \
+        last may be lost"
+    )]
     Flush {
         /// `/dev/ublkbN`.
         device: String,
@@ -122,7 +134,10 @@ pub enum Error {
         waited: Duration,
     },
     /// Somebody uses the device.
-    #[error("{device} is in use by {}: unmount or close it first, or stop again to take it away", list(users))]
+    #[error(
+        "{device} is in use by {}: unmount or close it first, or stop again to take it away",
+        list(users)
+    )]
     Busy {
         /// `/dev/ublkbN`.
         device: String,
@@ -161,7 +176,10 @@ pub enum Error {
     #[error(transparent)]
     Vduse(#[from] ring3_vduse::Error),
     /// The kernel has no driver for such a device.
-    #[error("the kernel has made no {what} of {device}: load its drivers with `modprobe -a virtio_vdpa {module}`")]
+    #[error(
+        "the kernel has made no {what} of {device}: load its drivers with `modprobe -a virtio_vdpa \
+        {module}`"
+    )]
     NoVirtio {
         /// The VDUSE device.
         device: String,
@@ -187,7 +205,11 @@ impl Error {
 }
 
 fn process(pid: i32) -> String {
-    if pid > 0 { format!("process {pid}") } else { "a process that is setting it up or leaving it".into() }
+    if pid > 0 {
+        format!("process {pid}")
+    } else {
+        "a process that is setting it up or leaving it".into()
+    }
 }
 
 fn list(users: &[User]) -> String {

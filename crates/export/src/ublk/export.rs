@@ -15,16 +15,19 @@ use ring3_stats::Segment;
 
 use super::threads::{self, Layout, Manner, OnFailure, Threads};
 use super::uapi::Parameters;
-use super::{Control, Device, Error, Queues, Recovery, Regions, Scheduler, Shape, Stats, limits, regions};
+use super::{
+    Control, Device, Error, Queues, Recovery, Regions, Scheduler, Shape, Stats, limits, regions,
+};
 
-/// How long the kernel may take to see that a device's server has died. 6.12 takes 30 s if that had all tags of a queue.
+/// How long the kernel may take to see that a device's server has died. 6.12 takes 30 s if that had
+/// all tags of a queue.
 const DEATH: Duration = Duration::from_secs(60);
 
 /// The same while the server can still be seen: it may be dying, or well.
 const DYING: Duration = Duration::from_secs(5);
 
-/// How long a disk that is taken away stays there to fail the requests of those who have it open. Afterwards it has no size any more,
-/// and who reads it then is told that it has ended.
+/// How long a disk that is taken away stays there to fail the requests of those who have it open.
+/// Afterwards it has no size any more, and who reads it then is told that it has ended.
 pub(crate) const REFUSED: Duration = Duration::from_secs(5);
 
 /// How often it is looked at whether anybody still has it open.
@@ -37,7 +40,8 @@ pub struct Options {
     pub id: Option<u32>,
     /// What becomes of the device when this process dies.
     pub recovery: Recovery,
-    /// Go on with device `id`, whose server has died. Queues, depth and buffers are those that it has: see [`recovering`](Self::recovering).
+    /// Go on with device `id`, whose server has died. Queues, depth and buffers are those that it
+    /// has: see [`recovering`](Self::recovering).
     pub recover: bool,
     /// Queues, and so threads; lowered to what the disk has and to the number of CPUs.
     pub queues: u16,
@@ -47,13 +51,16 @@ pub struct Options {
     pub max_bytes: u32,
     /// How long a queue polls before it sleeps; see [`Budget`](ring3_class::wait::Budget).
     pub poll: Duration,
-    /// How long a queue looks for the next request before it sleeps, where a processor is spare for that; zero does not.
+    /// How long a queue looks for the next request before it sleeps, where a processor is spare for
+    /// that; zero does not.
     pub idle_poll: Duration,
     /// The kernel's I/O scheduler in front of the disk.
     pub scheduler: Scheduler,
-    /// Clients' memory may be registered, so that nobody copies the bytes of requests that lie in it: see [`Sharing`].
+    /// Clients' memory may be registered, so that nobody copies the bytes of requests that lie in
+    /// it: see [`Sharing`].
     pub shared_memory: bool,
-    /// Commands are for many requests at once, where the kernel can; see [`Device::commands`]. One that is recovered stays as it was created.
+    /// Commands are for many requests at once, where the kernel can; see [`Device::commands`]. One
+    /// that is recovered stays as it was created.
     pub batches: bool,
 }
 
@@ -62,7 +69,8 @@ pub struct Options {
 pub struct Sharing {
     /// N in `/dev/ublkbN`.
     pub id: u32,
-    /// `/dev/ublkcN`. While anybody has it open, the kernel ends nothing that a dead server has left.
+    /// `/dev/ublkcN`. While anybody has it open, the kernel ends nothing that a dead server has
+    /// left.
     pub file: Arc<File>,
     /// Where the queues look for what the kernel calls by an index.
     pub regions: Arc<Regions>,
@@ -104,15 +112,17 @@ impl Options {
         usize::from(self.queues) * usize::from(self.depth) * self.max_bytes as usize
     }
 
-    /// Bytes of the arena for exports of so many `disks` with these options: buffers, and for each queue its rings (at most 160 bytes a request) and a page of addresses a request; then
-    /// what the administration needs, generously. A driver that needs more maps it itself.
+    /// Bytes of the arena for exports of so many `disks` with these options: buffers, and for each
+    /// queue its rings (at most 160 bytes a request) and a page of addresses a request; then what
+    /// the administration needs, generously. A driver that needs more maps it itself.
     pub fn arena_bytes(&self, disks: usize) -> usize {
         let of_a_queue = usize::from(self.depth) * (4096 + 160) + (64 << 10);
         disks * (self.buffer_bytes() + usize::from(self.queues) * of_a_queue) + (1 << 20)
     }
 }
 
-/// A running export: both halves in one process. Dropping it takes the device away from whoever uses it.
+/// A running export: both halves in one process. Dropping it takes the device away from whoever
+/// uses it.
 pub struct Export {
     device: Device,
     disk: String,
@@ -129,7 +139,8 @@ impl Export {
         Self::start_with(disk, options, &mut |_| Ok(()))
     }
 
-    /// The same, and `before` any request comes it is told by what clients' memory is registered, if the options ask for that.
+    /// The same, and `before` any request comes it is told by what clients' memory is registered,
+    /// if the options ask for that.
     pub fn start_with(
         disk: &dyn Disk,
         options: &Options,
@@ -140,7 +151,8 @@ impl Export {
         let page = rustix::param::page_size() as u32;
         let info = disk.info();
         let buffer = limits::buffer_bytes(info, options.max_bytes, page);
-        let parameters = limits::parameters(info, buffer, page).map_err(|reason| Error::Disk { disk: disk.name(), reason })?;
+        let parameters = limits::parameters(info, buffer, page)
+            .map_err(|reason| Error::Disk { disk: disk.name(), reason })?;
         let mut queues = Queues::open(disk, count(disk, options), options.depth)?;
         let depth = queues.depth().min(options.depth);
         if options.shared_memory {
@@ -149,7 +161,8 @@ impl Export {
         let Options { recovery, shared_memory, .. } = *options;
         // The kernel refuses batches of one, and there is nothing to gather.
         let batches = options.batches && depth > 1;
-        let shape = Shape { queues: queues.count(), depth, buffer, recovery, shared_memory, batches };
+        let shape =
+            Shape { queues: queues.count(), depth, buffer, recovery, shared_memory, batches };
         let device = match options.id.filter(|_| options.recover) {
             Some(id) => recover(control, id, disk, (shape, parameters))?,
             None => create(control, options.id, shape, parameters)?,
@@ -161,7 +174,8 @@ impl Export {
             queues.share(regions.clone());
             before(Sharing { id: device.id(), file, regions, dma: disk.dma().clone() })?;
         }
-        let segment = Segment::create(queues.count()).map_err(|source| Error::os("making room for statistics", source))?;
+        let segment = Segment::create(queues.count())
+            .map_err(|source| Error::os("making room for statistics", source))?;
         let segment = Arc::new(segment);
         let manner = Manner {
             segment,
@@ -189,7 +203,8 @@ impl Export {
     fn serve(&mut self) -> Result<(), Error> {
         let Self { device, threads, .. } = self;
         device.served_by(threads.abandoned());
-        let cpus = (0..device.queues()).map(|queue| device.affinity(queue)).collect::<Result<_, _>>()?;
+        let cpus =
+            (0..device.queues()).map(|queue| device.affinity(queue)).collect::<Result<_, _>>()?;
         let layout = Layout { id: device.id(), cpus, commands: device.commands() };
         if let Some(file) = device.file() {
             threads.serve(file, layout)?;
@@ -201,7 +216,10 @@ impl Export {
     /// Tells users of a recovered device if the disk has more sectors than it was created with.
     fn grow(&mut self, now: Parameters) -> Result<(), Error> {
         if self.device.parameters()?.has_grown_to(now) && !self.device.resize(now.dev_sectors)? {
-            tracing::warn!("{} has grown, and keeps its size: ublk can change that from Linux 6.16 on", self.disk);
+            tracing::warn!(
+                "{} has grown, and keeps its size: ublk can change that from Linux 6.16 on",
+                self.disk
+            );
         }
         Ok(())
     }
@@ -226,7 +244,8 @@ impl Export {
         self.threads.is_running()
     }
 
-    /// Readable once a queue thread has ended: somebody has stopped the device, or [`failure`](Export::failure) says why not.
+    /// Readable once a queue thread has ended: somebody has stopped the device, or
+    /// [`failure`](Export::failure) says why not.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.threads.ended()
     }
@@ -241,7 +260,8 @@ impl Export {
         self.threads.stats()
     }
 
-    /// Fails every request from now on, but for those that the disk is at; [`stop`](Export::stop) by force begins with it.
+    /// Fails every request from now on, but for those that the disk is at; [`stop`](Export::stop)
+    /// by force begins with it.
     pub fn refuse(&mut self) {
         if self.refused.is_none() {
             self.refused = Some(Instant::now());
@@ -249,11 +269,12 @@ impl Export {
         }
     }
 
-    /// Takes the device away: what is in flight ends first, and then the disk empties its cache. [`Error::Busy`] if somebody uses it
-    /// and not `force`; then all is as before and it can be tried again. After any other error it is not there any more, or not
-    /// served.
+    /// Takes the device away: what is in flight ends first, and then the disk empties its cache.
+    /// [`Error::Busy`] if somebody uses it and not `force`; then all is as before and it can be
+    /// tried again. After any other error it is not there any more, or not served.
     ///
-    /// By force, those who have it open see their requests fail before it goes, because what follows reads as the end of the disk.
+    /// By force, those who have it open see their requests fail before it goes, because what
+    /// follows reads as the end of the disk.
     pub fn stop(&mut self, force: bool) -> Result<(), Error> {
         if force {
             self.refuse();
@@ -265,7 +286,8 @@ impl Export {
             return Err(failure);
         }
         flushed.or_else(|reason| {
-            let error = Error::Flush { device: self.device.name(), disk: self.disk.clone(), reason };
+            let error =
+                Error::Flush { device: self.device.name(), disk: self.disk.clone(), reason };
             if force {
                 tracing::warn!(%error);
                 return Ok(());
@@ -274,7 +296,8 @@ impl Export {
         })
     }
 
-    /// Waits until nobody is seen to have the device open, or until those who have it open had their time.
+    /// Waits until nobody is seen to have the device open, or until those who have it open had
+    /// their time.
     fn await_users(&self) {
         let since = self.refused.unwrap_or_else(Instant::now);
         while self.device.is_started() && since.elapsed() < REFUSED && self.device.is_used() {
@@ -285,7 +308,8 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        // A device that could not be recovered is not this process's to stop: it waits for the next.
+        // A device that could not be recovered is not this process's to stop: it waits for the
+        // next.
         if !self.threads.is_running() || !self.device.is_owned() {
             return;
         }
@@ -296,7 +320,12 @@ impl Drop for Export {
 }
 
 /// A new device, whose end is this process's.
-fn create(control: Control, id: Option<u32>, shape: Shape, parameters: Parameters) -> Result<Device, Error> {
+fn create(
+    control: Control,
+    id: Option<u32>,
+    shape: Shape,
+    parameters: Parameters,
+) -> Result<Device, Error> {
     let mut device = Device::create(control, id, shape)?;
     device.own();
     device.set_parameters(parameters)?;
@@ -304,7 +333,12 @@ fn create(control: Control, id: Option<u32>, shape: Shape, parameters: Parameter
 }
 
 /// Device `id`, if `disk` is what its users take it for, or that with more sectors.
-fn recover(control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Shape, Parameters)) -> Result<Device, Error> {
+fn recover(
+    control: Control,
+    id: u32,
+    disk: &dyn Disk,
+    (shape, parameters): (Shape, Parameters),
+) -> Result<Device, Error> {
     let mut device = Device::find(control, id)?;
     let there = device.shape();
     check_sharing(id, shape.shared_memory, there)?;
@@ -312,8 +346,10 @@ fn recover(control: Control, id: u32, disk: &dyn Disk, (shape, parameters): (Sha
     let before = device.parameters()?;
     let is_it = before.describe_the_same(parameters) || before.has_grown_to(parameters);
     if (Shape { recovery: there.recovery, ..shape }) != there || !is_it {
-        let reason =
-            format!("/dev/ublkb{id} was started with a larger disk, with other limits or more queues: recover it with that disk");
+        let reason = format!(
+            "/dev/ublkb{id} was started with a larger disk, with other limits or more queues: \
+            recover it with that disk"
+        );
         return Err(Error::Disk { disk: disk.name(), reason });
     }
     device.recover(Deadline::after(if device.server_lives() { DYING } else { DEATH }))?;
@@ -332,6 +368,7 @@ fn check_sharing(id: u32, wanted: bool, there: Shape) -> Result<(), Error> {
 
 /// Queues that are worth their thread.
 pub(crate) fn count(disk: &dyn Disk, options: &Options) -> u16 {
-    let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get()).min(u16::MAX.into()) as u16;
+    let cpus =
+        thread::available_parallelism().map_or(1, |cpus| cpus.get()).min(u16::MAX.into()) as u16;
     options.queues.min(disk.max_queues()).min(cpus).max(1)
 }

@@ -13,7 +13,8 @@ pub struct Features {
     pub resize: bool,
     /// A server that lives can be followed by another one: nothing more comes to it.
     pub quiesce: bool,
-    /// Clients' memory can be registered, so that the kernel copies nothing of requests that lie in it.
+    /// Clients' memory can be registered, so that the kernel copies nothing of requests that lie in
+    /// it.
     pub shared_memory: bool,
     /// Commands can be for many requests at once.
     pub batches: bool,
@@ -40,16 +41,24 @@ impl Commands {
 impl Features {
     /// Those of a kernel that knows no GET_FEATURES, as far as `encoded` says.
     pub(super) fn none(encoded: bool) -> Self {
-        Self { encoded, safe_stop: false, resize: false, quiesce: false, shared_memory: false, batches: false }
+        Self {
+            encoded,
+            safe_stop: false,
+            resize: false,
+            quiesce: false,
+            shared_memory: false,
+            batches: false,
+        }
     }
 }
 
 impl Features {
     /// Reads the answer to an encoded `GET_FEATURES`: the feature bits, or the errno (positive).
     ///
-    /// A kernel that does not know the command refuses it with EOPNOTSUPP or EINVAL, depending on whether it knows the encoding.
-    /// It is spoken to in bare numbers, which all kernels up to 6.11 understand and which later ones, having GET_FEATURES, are
-    /// never asked. Any other errno is a real failure and is given back.
+    /// A kernel that does not know the command refuses it with EOPNOTSUPP or EINVAL, depending on
+    /// whether it knows the encoding. It is spoken to in bare numbers, which all kernels up to 6.11
+    /// understand and which later ones, having GET_FEATURES, are never asked. Any other errno is a
+    /// real failure and is given back.
     pub fn decide(answer: Result<u64, i32>) -> Result<Self, i32> {
         match answer {
             Ok(bits) => {
@@ -88,7 +97,13 @@ mod tests {
     #[test]
     fn linux_7_2_has_safe_stop_and_resize_and_quiesce_and_shared_memory_and_batches() {
         let features = Features::decide(Ok(0xf_ffff)).unwrap();
-        assert!(features.safe_stop && features.resize && features.quiesce && features.shared_memory && features.batches);
+        assert!(
+            features.safe_stop
+                && features.resize
+                && features.quiesce
+                && features.shared_memory
+                && features.batches
+        );
     }
 
     #[test]

@@ -1,13 +1,16 @@
-//! The ublk devices of this machine, ring3's and others', and what dead processes have left of them.
+//! The ublk devices of this machine, ring3's and others', and what dead processes have left of
+//! them.
 //!
 //! # Whose is it
-//! ring3 marks a device when it creates it, in a field that the kernel keeps and does not look at ([`uapi::MARK`]). So the mark is as
-//! old as the device, is gone with it, and is seen from every container; there is no file that could outlive either.
+//! ring3 marks a device when it creates it, in a field that the kernel keeps and does not look at
+//! ([`uapi::MARK`]). So the mark is as old as the device, is gone with it, and is seen from every
+//! container; there is no file that could outlive either.
 //!
 //! # Is it served
-//! `/dev/ublkcN` can be open once only, and its server has it open. A device of ring3's that is not started and that can be opened
-//! was left behind, because ring3 opens what it has created, and deletes what it has closed, alone (`Control::alone`). Process ids
-//! decide nothing: they are used again, and differ from container to container. Of others' devices nothing is concluded.
+//! `/dev/ublkcN` can be open once only, and its server has it open. A device of ring3's that is not
+//! started and that can be opened was left behind, because ring3 opens what it has created, and
+//! deletes what it has closed, alone (`Control::alone`). Process ids decide nothing: they are used
+//! again, and differ from container to container. Of others' devices nothing is concluded.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,7 +25,8 @@ use super::control::Control;
 use super::uapi::{self, DeviceInfo};
 use super::{Error, users};
 
-/// How long the kernel may take to notice that the process behind a device has died, if the device's number is wanted.
+/// How long the kernel may take to notice that the process behind a device has died, if the
+/// device's number is wanted.
 const ORPHAN: Duration = Duration::from_secs(5);
 
 /// The same, if it is in nobody's way.
@@ -62,11 +66,13 @@ pub struct Identity {
 
 /// All ublk devices, by number.
 pub fn list() -> Result<Vec<Identity>, Error> {
-    Control::open()?.alone(|control| numbers().into_iter().filter_map(|id| control.info(id).ok()).map(identity).collect())
+    Control::open()?.alone(|control| {
+        numbers().into_iter().filter_map(|id| control.info(id).ok()).map(identity).collect()
+    })
 }
 
-/// Deletes the devices with these numbers, or all orphans of ring3 if there are none; returns what is deleted. A device that somebody
-/// serves or has open is refused, and then nothing is deleted.
+/// Deletes the devices with these numbers, or all orphans of ring3 if there are none; returns what
+/// is deleted. A device that somebody serves or has open is refused, and then nothing is deleted.
 pub fn delete(ids: &[u32]) -> Result<Vec<u32>, Error> {
     Control::open()?.alone(|control| {
         if ids.is_empty() {
@@ -76,7 +82,10 @@ pub fn delete(ids: &[u32]) -> Result<Vec<u32>, Error> {
         for &id in &ids {
             let info = control.info(id)?;
             let recovering = identity(info).state == State::Recovering;
-            if info.state == uapi::STATE_LIVE || is_held(id) || (recovering && !users::of(&format!("ublkb{id}")).is_empty()) {
+            if info.state == uapi::STATE_LIVE
+                || is_held(id)
+                || (recovering && !users::of(&format!("ublkb{id}")).is_empty())
+            {
                 return Err(Error::Served { id, pid: info.ublksrv_pid });
             }
         }
@@ -84,7 +93,8 @@ pub fn delete(ids: &[u32]) -> Result<Vec<u32>, Error> {
     })?
 }
 
-/// Deletes all orphans of ring3, waiting a moment for those whose process is just dying. Call it alone (`Control::alone`).
+/// Deletes all orphans of ring3, waiting a moment for those whose process is just dying. Call it
+/// alone (`Control::alone`).
 pub(super) fn sweep(control: &mut Control) -> Vec<u32> {
     let (mut deleted, mut dying) = (Vec::new(), numbers());
     let deadline = Deadline::after(DYING);
@@ -93,12 +103,16 @@ pub(super) fn sweep(control: &mut Control) -> Vec<u32> {
             Ok(info) if is_orphan(info) => {
                 match control.delete(id, None) {
                     Ok(()) => deleted.push(id),
-                    Err(error) => tracing::warn!(%error, "a device that a dead process has left stays"),
+                    Err(error) => {
+                        tracing::warn!(%error, "a device that a dead process has left stays")
+                    }
                 }
                 false
             }
             // One that can be recovered does not die with its process.
-            Ok(info) => is_ours(info) && !is_recoverable(info) && info.ublksrv_pid > 0 && !lives(info),
+            Ok(info) => {
+                is_ours(info) && !is_recoverable(info) && info.ublksrv_pid > 0 && !lives(info)
+            }
             Err(_) => false,
         });
         if deadline.expired() {
@@ -114,12 +128,15 @@ pub(super) fn sweep(control: &mut Control) -> Vec<u32> {
     deleted
 }
 
-/// Makes number `id` free if what has it is ring3's and left behind. Call it alone (`Control::alone`).
+/// Makes number `id` free if what has it is ring3's and left behind. Call it alone
+/// (`Control::alone`).
 pub(super) fn release(control: &mut Control, id: u32) -> Result<(), Error> {
     let deadline = Deadline::after(ORPHAN);
     loop {
         let info = match control.info(id) {
-            Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::ENODEV) => return Ok(()),
+            Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::ENODEV) => {
+                return Ok(());
+            }
             info => info?,
         };
         if is_orphan(info) {
@@ -166,7 +183,8 @@ pub(super) fn is_ours(info: DeviceInfo) -> bool {
     info.ublksrv_flags == uapi::MARK
 }
 
-/// Whether a device is ring3's, not started, and open nowhere. What cannot be opened for another reason may be open somewhere.
+/// Whether a device is ring3's, not started, and open nowhere. What cannot be opened for another
+/// reason may be open somewhere.
 fn is_orphan(info: DeviceInfo) -> bool {
     is_ours(info) && info.state == uapi::STATE_DEAD && open(info.dev_id).is_ok()
 }
@@ -179,7 +197,8 @@ fn open(id: u32) -> io::Result<File> {
     File::open(format!("/dev/ublkc{id}"))
 }
 
-/// Whether its process can be seen from here. One that cannot may be dying, or live in another container.
+/// Whether its process can be seen from here. One that cannot may be dying, or live in another
+/// container.
 pub(super) fn lives(info: DeviceInfo) -> bool {
     Path::new(&format!("/proc/{}", info.ublksrv_pid)).exists()
 }
@@ -187,8 +206,9 @@ pub(super) fn lives(info: DeviceInfo) -> bool {
 /// The numbers of all ublk devices.
 fn numbers() -> Vec<u32> {
     let entries = fs::read_dir("/sys/class/ublk-char").into_iter().flatten().flatten();
-    let mut numbers: Vec<u32> =
-        entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok()).collect();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok())
+        .collect();
     numbers.sort_unstable();
     numbers
 }
@@ -199,7 +219,13 @@ mod tests {
 
     fn info(ublksrv_flags: u64, state: u16) -> DeviceInfo {
         // A number that no kernel gives, so that nothing can be opened by it.
-        DeviceInfo { dev_id: uapi::MAX_ID + 1, ublksrv_flags, state, ublksrv_pid: -1, ..DeviceInfo::default() }
+        DeviceInfo {
+            dev_id: uapi::MAX_ID + 1,
+            ublksrv_flags,
+            state,
+            ublksrv_pid: -1,
+            ..DeviceInfo::default()
+        }
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Polling for the next request of a queue that has none.
 //!
-//! A thread that looks is not woken, which is most of what a request costs whose queue is empty: who submits it writes to memory, and raises no processor out of its idleness.
-//! It takes a processor that nobody else wants, for as long as requests have come soon lately.
+//! A thread that looks is not woken, which is most of what a request costs whose queue is empty:
+//! who submits it writes to memory, and raises no processor out of its idleness. It takes a
+//! processor that nobody else wants, for as long as requests have come soon lately.
 //!
 //! # When it does not
-//! - Without a spare processor: who is to submit the next request could not run meanwhile ([`allowed`]).
-//! - When requests come later than the limit: as for a device, [`Budget`] learns that, and tries again at one wait in 64.
-//! - When somebody else has wanted the processor meanwhile: the scheduler has taken it away, which the kernel counts. Then not for a number of sleeps.
+//! - Without a spare processor: who is to submit the next request could not run meanwhile
+//!   ([`allowed`]).
+//! - When requests come later than the limit: as for a device, [`Budget`] learns that, and tries
+//!   again at one wait in 64.
+//! - When somebody else has wanted the processor meanwhile: the scheduler has taken it away, which
+//!   the kernel counts. Then not for a number of sleeps.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +24,8 @@ const ASKED_EVERY: u32 = 64;
 /// Sleeps until it is tried again once somebody else has.
 const GIVEN_UP: u32 = 4096;
 
-/// How long a queue without requests looks for the next one before it sleeps. Pure: times and counts are handed in.
+/// How long a queue without requests looks for the next one before it sleeps. Pure: times and
+/// counts are handed in.
 pub struct IdlePoll {
     budget: Budget,
     /// Polled waits since the kernel was asked.
@@ -32,12 +37,14 @@ pub struct IdlePoll {
 }
 
 impl IdlePoll {
-    /// Looks for at most `limit`; zero never looks. `preempted` is how often this thread has lost its processor so far.
+    /// Looks for at most `limit`; zero never looks. `preempted` is how often this thread has lost
+    /// its processor so far.
     pub fn new(limit: Duration, preempted: u64) -> Self {
         Self { budget: Budget::new(limit), waits: 0, preempted, given_up: 0 }
     }
 
-    /// The same for the calling thread, whose kernel is not asked if there is nothing to give up: a sandbox need not allow that.
+    /// The same for the calling thread, whose kernel is not asked if there is nothing to give up: a
+    /// sandbox need not allow that.
     pub fn of_this_thread(limit: Duration) -> Self {
         Self::new(limit, if limit.is_zero() { 0 } else { preemptions() })
     }
@@ -57,7 +64,8 @@ impl IdlePoll {
         }
     }
 
-    /// Learns that a look of `looked` has found a request, or that the queue went to sleep after it. `preempted` asks the kernel how often this thread has lost its processor.
+    /// Learns that a look of `looked` has found a request, or that the queue went to sleep after
+    /// it. `preempted` asks the kernel how often this thread has lost its processor.
     #[inline]
     pub fn looked(&mut self, looked: Duration, found: bool, preempted: impl FnOnce() -> u64) {
         match found {
@@ -84,8 +92,9 @@ pub fn preemptions() -> u64 {
     if asked == 0 { usage.ru_nivcsw as u64 } else { 0 }
 }
 
-/// How long the thread of a queue may look for its next request: `limit`, or not at all where no processor is spare, which is said. To be asked before the thread is pinned to `cpus`,
-/// those that submit to it; `queues` is how many the disk has.
+/// How long the thread of a queue may look for its next request: `limit`, or not at all where no
+/// processor is spare, which is said. To be asked before the thread is pinned to `cpus`, those that
+/// submit to it; `queues` is how many the disk has.
 pub fn allowed(limit: Duration, (queue, queues): (u16, usize), cpus: &[usize]) -> Duration {
     if limit.is_zero() {
         return limit;
@@ -99,12 +108,14 @@ pub fn allowed(limit: Duration, (queue, queues): (u16, usize), cpus: &[usize]) -
     tracing::warn!(
         queue,
         ?cpus,
-        "--idle-poll is left out: no processor is spare beside this queue's thread. Next: fewer --queues, or more processors"
+        "--idle-poll is left out: no processor is spare beside this queue's thread. Next: fewer \
+        --queues, or more processors"
     );
     Duration::ZERO
 }
 
-/// Whether a thread can look for requests and leave a processor to who makes them: there are two at least on which it may run, and one more than all threads that look.
+/// Whether a thread can look for requests and leave a processor to who makes them: there are two at
+/// least on which it may run, and one more than all threads that look.
 fn is_spare(own: &BTreeSet<usize>, cpus: &[usize], queues: usize, parallel: usize) -> bool {
     let beside = cpus.iter().filter(|cpu| own.contains(cpu)).count();
     beside >= 2 && parallel > queues
@@ -181,7 +192,8 @@ mod tests {
     fn a_processor_is_spare_beside_every_thread_that_looks() {
         let all: BTreeSet<usize> = (0..4).collect();
         assert!(is_spare(&all, &[0, 1, 2, 3], 1, 4) && is_spare(&all, &[0, 1], 2, 4));
-        // One processor; a queue for each; one that this process may not use; less than that by a control group's share.
+        // One processor; a queue for each; one that this process may not use; less than that by a
+        // control group's share.
         assert!(!is_spare(&BTreeSet::from([0]), &[0], 1, 1));
         assert!(!is_spare(&all, &[2], 4, 4));
         assert!(!is_spare(&BTreeSet::from([0, 2]), &[0, 1], 1, 2));

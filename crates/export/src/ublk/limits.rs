@@ -7,11 +7,12 @@ use super::uapi::{self, Parameters};
 /// The kernel counts in this unit, whatever the disk's blocks are.
 pub const SECTOR: u32 = 512;
 
-/// Longest discard or write-zeroes that is announced, in sectors: the kernel keeps a request's bytes in 32 bits.
+/// Longest discard or write-zeroes that is announced, in sectors: the kernel keeps a request's
+/// bytes in 32 bits.
 const MOST_SECTORS: u32 = u32::MAX / SECTOR;
 
-/// The largest physical block that is announced: file systems choose their own block no smaller, and pages are the largest they
-/// all can do.
+/// The largest physical block that is announced: file systems choose their own block no smaller,
+/// and pages are the largest they all can do.
 const MOST_PHYSICAL: u32 = 4096;
 
 /// The largest unit that is announced as the best one: the kernel reads ahead as much.
@@ -20,7 +21,8 @@ const MOST_OPTIMAL: u32 = 32 << 20;
 /// The largest disk that the kernel can name the bytes of.
 const MOST_BYTES: u64 = i64::MAX as u64;
 
-/// Bytes of each tag's buffer: what the disk can move at once, but no more than `wanted`; whole pages and whole blocks.
+/// Bytes of each tag's buffer: what the disk can move at once, but no more than `wanted`; whole
+/// pages and whole blocks.
 pub fn buffer_bytes(info: &Info, wanted: u32, page: u32) -> u32 {
     let unit = page.max(info.block_size);
     (info.max_transfer.min(wanted) / unit * unit).max(unit)
@@ -35,14 +37,20 @@ pub fn buffer_bytes(info: &Info, wanted: u32, page: u32) -> u32 {
 pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, String> {
     let block = info.block_size;
     if !block.is_power_of_two() || block < SECTOR || block > page {
-        return Err(format!("blocks of {block} bytes: the kernel takes powers of two from {SECTOR} to {page}"));
+        return Err(format!(
+            "blocks of {block} bytes: the kernel takes powers of two from {SECTOR} to {page}"
+        ));
     }
     if info.max_transfer < block {
-        return Err(format!("it says that it moves {} bytes at once, and has blocks of {block}", info.max_transfer));
+        return Err(format!(
+            "it says that it moves {} bytes at once, and has blocks of {block}",
+            info.max_transfer
+        ));
     }
     if info.blocks.checked_mul(block.into()).is_none_or(|bytes| bytes > MOST_BYTES) {
         return Err(format!(
-            "it says that it has {} blocks of {block} bytes: the kernel counts up to {MOST_BYTES} bytes",
+            "it says that it has {} blocks of {block} bytes: the kernel counts up to {MOST_BYTES} \
+            bytes",
             info.blocks
         ));
     }
@@ -77,7 +85,8 @@ pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, Str
     Ok(parameters)
 }
 
-/// Discard and write-zeroes share a part, which needs a granularity even if there is only the latter.
+/// Discard and write-zeroes share a part, which needs a granularity even if there is only the
+/// latter.
 fn add_discard(parameters: &mut Parameters, info: &Info) {
     let per_block = info.block_size / SECTOR;
     let sectors = |blocks: u32| blocks.min(MOST_SECTORS / per_block) * per_block;
@@ -171,7 +180,10 @@ mod tests {
 
     #[test]
     fn a_disk_that_refuses_writes_is_read_only() {
-        assert_eq!(of(&Info { read_only: true, volatile_cache: false, ..info(512) }).attrs, uapi::ATTR_READ_ONLY);
+        assert_eq!(
+            of(&Info { read_only: true, volatile_cache: false, ..info(512) }).attrs,
+            uapi::ATTR_READ_ONLY
+        );
     }
 
     #[test]
@@ -198,11 +210,20 @@ mod tests {
 
     #[test]
     fn a_discard_of_pieces_that_make_no_sense_is_not_announced_and_zeroes_are() {
-        for (max_blocks, granularity) in [(u32::MAX, u32::MAX), (u32::MAX, 1536), (8, 1 << 20), (u32::MAX, 1 << 31), (0, 512)] {
+        for (max_blocks, granularity) in
+            [(u32::MAX, u32::MAX), (u32::MAX, 1536), (8, 1 << 20), (u32::MAX, 1 << 31), (0, 512)]
+        {
             let discard = Some(Discard { max_blocks, granularity });
             let parameters = of(&Info { discard, max_write_zeroes_blocks: 8, ..info(512) });
-            let announced = (parameters.max_discard_sectors, parameters.max_discard_segments, parameters.discard_granularity);
-            assert!(announced == (0, 0, 512) || granularity == 1 << 31, "{granularity}: {announced:?}");
+            let announced = (
+                parameters.max_discard_sectors,
+                parameters.max_discard_segments,
+                parameters.discard_granularity,
+            );
+            assert!(
+                announced == (0, 0, 512) || granularity == 1 << 31,
+                "{granularity}: {announced:?}"
+            );
             assert!(parameters.discard_granularity.is_power_of_two());
             assert_eq!(parameters.max_write_zeroes_sectors, 8);
         }

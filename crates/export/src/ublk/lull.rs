@@ -45,7 +45,10 @@ impl Lull {
     /// `in_vain`: its server is dead. Where a queue cannot be frozen so, any moment is one.
     pub fn of(id: u32, in_vain: &dyn Fn() -> bool) -> Option<Self> {
         let lull = Self(Arc::default());
-        let Ok(files) = (0..FREEZERS).map(|_| Depth::open(id)).collect::<io::Result<Vec<_>>>() else { return Some(lull) };
+        let Ok(files) = (0..FREEZERS).map(|_| Depth::open(id)).collect::<io::Result<Vec<_>>>()
+        else {
+            return Some(lull);
+        };
         for file in files {
             let freezes = lull.0.clone();
             // It waits for the server, and if that dies for the next one: nobody waits for this

@@ -1,9 +1,11 @@
-//! Requests that the kernel puts together lie in several places, and then in no client's memory as one piece: so it puts none together while there is such memory.
+//! Requests that the kernel puts together lie in several places, and then in no client's memory as
+//! one piece: so it puts none together while there is such memory.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// Puts no requests together, however simple that would be. [Linux Documentation/ABI/stable/sysfs-block, nomerges]
+/// Puts no requests together, however simple that would be. [Linux
+/// Documentation/ABI/stable/sysfs-block, nomerges]
 const NONE: &str = "2";
 
 /// A disk's requests, as the kernel merges them or not.
@@ -34,7 +36,8 @@ impl Merges {
         if self.before.is_some() {
             return;
         }
-        let changed = fs::read_to_string(&self.file).and_then(|before| fs::write(&self.file, NONE).map(|()| before));
+        let changed = fs::read_to_string(&self.file)
+            .and_then(|before| fs::write(&self.file, NONE).map(|()| before));
         match changed {
             Ok(before) => self.before = Some(before.trim().to_owned()),
             Err(error) => {

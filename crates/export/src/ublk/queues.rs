@@ -17,7 +17,8 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Opens `count` of them for `depth` requests each, of which the disk may be able to do fewer at once.
+    /// Opens `count` of them for `depth` requests each, of which the disk may be able to do fewer
+    /// at once.
     pub fn open(disk: &dyn Disk, count: u16, depth: u16) -> Result<Self, Error> {
         Self::resume(disk, &[], count, depth)
     }
@@ -53,12 +54,17 @@ impl Queues {
         self.regions = Some(regions);
     }
 
-    /// Gives each of the `depth` tags of each queue a buffer of `bytes`, from the arena of the disk's device.
+    /// Gives each of the `depth` tags of each queue a buffer of `bytes`, from the arena of the
+    /// disk's device.
     pub fn allocate(&mut self, disk: &dyn Disk, depth: u16, bytes: u32) -> Result<(), Error> {
         let failed = |cause| Error::Driver { disk: self.disk.clone(), cause };
         // What a request has not moved, the kernel does not take out of its buffer.
         let one = || disk.dma().arena().alloc_stale(bytes as usize).map_err(failed);
-        self.buffers = self.class.iter().map(|_| (0..depth).map(|_| one()).collect()).collect::<Result<_, _>>()?;
+        self.buffers = self
+            .class
+            .iter()
+            .map(|_| (0..depth).map(|_| one()).collect())
+            .collect::<Result<_, _>>()?;
         Ok(())
     }
 }

@@ -1,15 +1,22 @@
-//! Memory of clients that requests of a disk may lie in, so that nobody copies their bytes (`UBLK_F_SHMEM_ZC`, Linux 7.1 and later).
+//! Memory of clients that requests of a disk may lie in, so that nobody copies their bytes
+//! (`UBLK_F_SHMEM_ZC`, Linux 7.1 and later).
 //!
 //! # Shape
-//! A client's [`Memory`] is mapped for the disk's device, and registered with the kernel's ublk, which knows it by an index from then on: a request whose pages lie in it, in one piece, comes
-//! with index and offset in the place of bytes in its tag's buffer. [`Regions`] says what an index is. Each queue has a [`View`] of it that costs a request one load.
+//! A client's [`Memory`] is mapped for the disk's device, and registered with the kernel's ublk,
+//! which knows it by an index from then on: a request whose pages lie in it, in one piece, comes
+//! with index and offset in the place of bytes in its tag's buffer. [`Regions`] says what an index
+//! is. Each queue has a [`View`] of it that costs a request one load.
 //!
 //! # Ordering
-//! Memory is mapped before it is registered, and inserted before its client hears of it. It is unregistered first, for which the kernel waits until no request lies in it; then [removed](Regions::remove),
-//! and unmapped. Commands that register freeze the disk's queue, so they are for neither a queue's thread nor its process: see [`Control::register_memory`](super::Control::register_memory).
+//! Memory is mapped before it is registered, and inserted before its client hears of it. It is
+//! unregistered first, for which the kernel waits until no request lies in it; then
+//! [removed](Regions::remove), and unmapped. Commands that register freeze the disk's queue, so
+//! they are for neither a queue's thread nor its process: see
+//! [`Control::register_memory`](super::Control::register_memory).
 //!
 //! # Trust
-//! An index or an offset that names nothing is an I/O error of that request. A request whose memory a device may still write is not ended before the device is [cut off](Memory::cut) from that.
+//! An index or an offset that names nothing is an I/O error of that request. A request whose memory
+//! a device may still write is not ended before the device is [cut off](Memory::cut) from that.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +46,8 @@ impl Memory {
         Ok(Self { arena: Arena::new(region, mapping.iova()), mapping: Mutex::new(Some(mapping)) })
     }
 
-    /// Takes it from the device: when this returns, the device writes nothing there any more. After an error it may.
+    /// Takes it from the device: when this returns, the device writes nothing there any more. After
+    /// an error it may.
     pub fn cut(&self) -> Result<(), Error> {
         let mapping = self.mapping.lock().unwrap_or_else(PoisonError::into_inner).take();
         mapping.map_or(Ok(()), Mapping::unmap)
@@ -87,12 +95,14 @@ impl Regions {
     }
 }
 
-/// Fails, with what stands in the way, if the device of `disk` cannot reach clients' memory by itself.
+/// Fails, with what stands in the way, if the device of `disk` cannot reach clients' memory by
+/// itself.
 pub fn check(disk: &dyn Disk) -> Result<(), Error> {
     let page = rustix::param::page_size() as u32;
     if disk.info().segments.boundary > page {
         return Err(Error::Unsupported(format!(
-            "the device takes no memory across a multiple of {} bytes, and clients' memory lies where it lies: leave --share out",
+            "the device takes no memory across a multiple of {} bytes, and clients' memory lies \
+            where it lies: leave --share out",
             disk.info().segments.boundary
         )));
     }
@@ -108,7 +118,8 @@ pub struct View {
 
 struct Known {
     memory: Arc<Memory>,
-    /// Lists that no request has, in the boxes in which requests carry them: none is allocated for a request.
+    /// Lists that no request has, in the boxes in which requests carry them: none is allocated for
+    /// a request.
     #[expect(clippy::vec_box)]
     spare: Vec<Box<SegmentList>>,
 }
@@ -127,7 +138,8 @@ impl View {
         self.known.is_empty()
     }
 
-    /// The `bytes` that a descriptor names by `addr`, and the index of their memory; `None` if they lie in none.
+    /// The `bytes` that a descriptor names by `addr`, and the index of their memory; `None` if they
+    /// lie in none.
     #[inline]
     pub fn data(&mut self, addr: u64, bytes: u32) -> Option<(u16, Data)> {
         self.refresh();
@@ -137,7 +149,8 @@ impl View {
             Some(list) => list,
             None => Box::new(known.memory.arena.list(&[])?),
         };
-        list.aim(&[Span { region: 0, len: bytes, offset: offset.into() }]).then_some((index, Data::Segments(list)))
+        list.aim(&[Span { region: 0, len: bytes, offset: offset.into() }])
+            .then_some((index, Data::Segments(list)))
     }
 
     /// Keeps the list of a request that has ended for the next one.
@@ -165,9 +178,13 @@ impl View {
         let memories = self.regions.lock();
         self.generation = self.regions.generation.load(Ordering::Acquire);
         // An index is used again for other memory.
-        self.known.retain(|index, known| memories.get(index).is_some_and(|memory| Arc::ptr_eq(memory, &known.memory)));
+        self.known.retain(|index, known| {
+            memories.get(index).is_some_and(|memory| Arc::ptr_eq(memory, &known.memory))
+        });
         for (&index, memory) in &*memories {
-            self.known.entry(index).or_insert_with(|| Known { memory: memory.clone(), spare: Vec::new() });
+            self.known
+                .entry(index)
+                .or_insert_with(|| Known { memory: memory.clone(), spare: Vec::new() });
         }
     }
 }
@@ -211,9 +228,15 @@ mod tests {
         let len = region.arena.len() as u32;
         regions.insert(3, region);
         let mut view = View::new(regions);
-        for (index, offset, bytes) in
-            [(0, 0, 512), (4, 0, 512), (u16::MAX, 0, 512), (3, len, 1), (3, len - 512, 513), (3, u32::MAX, u32::MAX), (3, 0, 0)]
-        {
+        for (index, offset, bytes) in [
+            (0, 0, 512),
+            (4, 0, 512),
+            (u16::MAX, 0, 512),
+            (3, len, 1),
+            (3, len - 512, 513),
+            (3, u32::MAX, u32::MAX),
+            (3, 0, 0),
+        ] {
             assert!(view.data(addr(index, offset), bytes).is_none(), "{index} {offset} {bytes}");
         }
         assert!(view.data(addr(3, len - 512), 512).is_some());
@@ -231,7 +254,9 @@ mod tests {
         let regions = Arc::new(Regions::default());
         regions.insert(0, memory(1, 0x1000));
         let mut view = View::new(regions.clone());
-        let (index, Data::Segments(list)) = view.data(addr(0, 0), 512).unwrap() else { panic!("no list") };
+        let (index, Data::Segments(list)) = view.data(addr(0, 0), 512).unwrap() else {
+            panic!("no list")
+        };
         view.give_back(index, list);
         regions.remove(0);
         assert!(view.is_empty() && view.data(addr(0, 0), 512).is_none());

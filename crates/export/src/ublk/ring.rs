@@ -14,7 +14,8 @@ use super::batches::{self, Batches, Heard};
 use super::features::Commands;
 use super::uapi::{self, IoCommand};
 
-/// Rings for `count` queues of `depth` requests, for a process that will not be able to make one. They take commands of ublk, and of other operations nothing but what a reactor needs.
+/// Rings for `count` queues of `depth` requests, for a process that will not be able to make one.
+/// They take commands of ublk, and of other operations nothing but what a reactor needs.
 pub fn rings(count: u16, depth: u16) -> io::Result<Pool> {
     Pool::filled(count, depth.into(), &[UringCmd16::CODE])
 }
@@ -22,7 +23,8 @@ pub fn rings(count: u16, depth: u16) -> io::Result<Pool> {
 /// The ublk half of a queue's reactor. A command for one tag is named by that.
 pub struct Ring {
     pub reactor: Reactor,
-    /// Not registered with the io_uring, which would close it a grace period of RCU after the process has died: so long nobody else could serve.
+    /// Not registered with the io_uring, which would close it a grace period of RCU after the
+    /// process has died: so long nobody else could serve.
     file: Arc<File>,
     /// The ublk queue's number.
     queue: u16,
@@ -33,10 +35,19 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Of `queue` of the device `file`, which has so many tags, in `reactor`, for the thread that calls.
-    pub fn new(mut reactor: Reactor, (file, queue): (Arc<File>, u16), depth: u16, commands: Commands) -> io::Result<Self> {
+    /// Of `queue` of the device `file`, which has so many tags, in `reactor`, for the thread that
+    /// calls.
+    pub fn new(
+        mut reactor: Reactor,
+        (file, queue): (Arc<File>, u16),
+        depth: u16,
+        commands: Commands,
+    ) -> io::Result<Self> {
         let encoded = commands != Commands::Bare;
-        let (fetch, commit) = (uapi::io_opcode(uapi::IO_FETCH, encoded), uapi::io_opcode(uapi::IO_COMMIT_AND_FETCH, encoded));
+        let (fetch, commit) = (
+            uapi::io_opcode(uapi::IO_FETCH, encoded),
+            uapi::io_opcode(uapi::IO_COMMIT_AND_FETCH, encoded),
+        );
         let batches = (commands == Commands::Batched).then(|| Batches::new(queue, depth));
         if batches.is_some() {
             reactor.provide(batches::BUFFERS, u32::from(depth) * size_of::<u16>() as u32)?;
@@ -47,7 +58,8 @@ impl Ring {
     /// Lends `tag`'s buffer at `addr` to the kernel, for the first request.
     ///
     /// # Safety
-    /// `addr` is the start of a buffer as long as the device was told, which stays until the tag's fetch has ended.
+    /// `addr` is the start of a buffer as long as the device was told, which stays until the tag's
+    /// fetch has ended.
     pub unsafe fn fetch(&mut self, tag: u16, addr: u64) -> io::Result<()> {
         // SAFETY: passed on.
         unsafe { self.push(self.fetch, IoCommand { q_id: self.queue, tag, result: 0, addr }) }
@@ -71,7 +83,8 @@ impl Ring {
             batches.gather(command.tag, command.result, command.addr);
             return Ok(());
         }
-        let entry = UringCmd16::new(Fd(self.file.as_raw_fd()), operation).cmd(command.to_bytes()).build();
+        let entry =
+            UringCmd16::new(Fd(self.file.as_raw_fd()), operation).cmd(command.to_bytes()).build();
         // SAFETY: passed on: the command's only memory is the buffer.
         unsafe { self.reactor.push(&entry.user_data(command.tag.into())) }
     }
@@ -91,12 +104,15 @@ impl Ring {
         self.batches.is_some()
     }
 
-    /// Takes what a command for many tags has said: how many tags will have no request any more. Others may have one now: see [`next`](Self::next).
+    /// Takes what a command for many tags has said: how many tags will have no request any more.
+    /// Others may have one now: see [`next`](Self::next).
     pub fn hear(&mut self, name: u64, result: i32, flags: u32) -> io::Result<usize> {
         let Self { reactor, batches: Some(batches), .. } = self else { return Ok(0) };
         let more = Reactor::more(flags);
         let mut heard = None;
-        reactor.provided(flags, result.max(0) as u32, |tags| heard = Some(batches.hear(name, result, more, tags)));
+        reactor.provided(flags, result.max(0) as u32, |tags| {
+            heard = Some(batches.hear(name, result, more, tags))
+        });
         match heard.unwrap_or_else(|| batches.hear(name, result, more, &[]))? {
             Heard::Aborted(tags) => Ok(tags),
             Heard::Requests { fetch: false } => Ok(0),
@@ -115,12 +131,14 @@ impl Ring {
 
     fn push_batch(&mut self, command: batches::Command) -> io::Result<()> {
         let operation = uapi::batch_opcode(command.operation);
-        let entry = UringCmd16::new(Fd(self.file.as_raw_fd()), operation).cmd(command.header.to_bytes());
+        let entry =
+            UringCmd16::new(Fd(self.file.as_raw_fd()), operation).cmd(command.header.to_bytes());
         let entry = match command.elements {
             Some(addr) => entry.addr(Some(addr)).build(),
             None => multishot(entry.build()),
         };
-        // SAFETY: elements are in a list that is not touched before the command has ended; what they lend was promised to `fetch` and `commit`.
+        // SAFETY: elements are in a list that is not touched before the command has ended; what
+        // they lend was promised to `fetch` and `commit`.
         unsafe { self.reactor.push(&entry.user_data(command.name)) }
     }
 }
@@ -128,7 +146,13 @@ impl Ring {
 /// Makes a command go on, and say what it has to say in the buffers of group 0.
 fn multishot(mut entry: Entry) -> Entry {
     const _: () = assert!(size_of::<Entry>() == 64);
-    // SAFETY: an entry is the kernel's structure (`repr(C)`), all of it plain bytes, in which this field has its place by the kernel's ABI.
-    unsafe { (&raw mut entry).cast::<u32>().add(uapi::SQE_COMMAND_FLAGS / 4).write(uapi::COMMAND_MULTISHOT) };
+    // SAFETY: an entry is the kernel's structure (`repr(C)`), all of it plain bytes, in which this
+    // field has its place by the kernel's ABI.
+    unsafe {
+        (&raw mut entry)
+            .cast::<u32>()
+            .add(uapi::SQE_COMMAND_FLAGS / 4)
+            .write(uapi::COMMAND_MULTISHOT)
+    };
     entry.flags(Flags::BUFFER_SELECT)
 }

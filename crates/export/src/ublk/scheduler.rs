@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 /// Which I/O scheduler the kernel puts in front of the disk.
 ///
-/// A disk with one queue gets `mq-deadline` from the kernel, which sorts and holds back requests for a medium that turns. Anything
-/// else loses by it: `none` reads 11 to 13 percent more at 32 requests in flight. Read from the word in [`Scheduler::WORDS`].
+/// A disk with one queue gets `mq-deadline` from the kernel, which sorts and holds back requests
+/// for a medium that turns. Anything else loses by it: `none` reads 11 to 13 percent more at 32
+/// requests in flight. Read from the word in [`Scheduler::WORDS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduler {
     /// None, but the kernel's choice for a disk that turns.
@@ -26,7 +27,8 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// Each with the word by which a user names it; those that the kernel has are called as it calls them.
+    /// Each with the word by which a user names it; those that the kernel has are called as it
+    /// calls them.
     pub const WORDS: [(&'static str, Self); 6] = [
         ("auto", Self::Auto),
         ("keep", Self::Keep),
@@ -41,13 +43,14 @@ impl Scheduler {
         match self {
             Self::Auto => (!rotates).then_some("none"),
             Self::Keep => None,
-            Self::None | Self::MqDeadline | Self::Kyber | Self::Bfq => {
-                Self::WORDS.into_iter().find_map(|(word, scheduler)| (scheduler == self).then_some(word))
-            }
+            Self::None | Self::MqDeadline | Self::Kyber | Self::Bfq => Self::WORDS
+                .into_iter()
+                .find_map(|(word, scheduler)| (scheduler == self).then_some(word)),
         }
     }
 
-    /// Chooses it for the block device `disk` (`ublkb0`). A disk with another scheduler is slower and not wrong, so a refusal is a warning.
+    /// Chooses it for the block device `disk` (`ublkb0`). A disk with another scheduler is slower
+    /// and not wrong, so a refusal is a warning.
     pub fn set(self, disk: &str, rotates: bool) {
         let Some(name) = self.name(rotates) else { return };
         if let Err(error) = write(disk, name) {
@@ -61,7 +64,9 @@ impl FromStr for Scheduler {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::WORDS.into_iter().find_map(|(word, scheduler)| (word == text).then_some(scheduler));
+        let found = Self::WORDS
+            .into_iter()
+            .find_map(|(word, scheduler)| (word == text).then_some(scheduler));
         found.ok_or_else(|| Self::WORDS.map(|(word, _)| word).join(", "))
     }
 }
@@ -87,7 +92,10 @@ mod tests {
     #[test]
     fn a_scheduler_is_read_from_its_word_and_another_word_is_answered_with_those_that_there_are() {
         assert_eq!("mq-deadline".parse(), Ok(Scheduler::MqDeadline));
-        assert_eq!("fast".parse::<Scheduler>(), Err("auto, keep, none, mq-deadline, kyber, bfq".into()));
+        assert_eq!(
+            "fast".parse::<Scheduler>(),
+            Err("auto, keep, none, mq-deadline, kyber, bfq".into())
+        );
     }
 
     #[test]

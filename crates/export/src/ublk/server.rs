@@ -1,9 +1,11 @@
 //! One queue's thread: requests from the kernel to the class queue, and their ends back.
 //!
 //! # Failure
-//! A request that the kernel has handed over must be ended by this thread: the kernel waits for it before it takes the device away.
-//! So the thread serves on, with an error for each request, when the disk is taken from its users and when the driver has failed. If there is
-//! another server to come ([`OnFailure::Keep`]), it ends instead: what it has is not ended, and the kernel gives that to the next one.
+//! A request that the kernel has handed over must be ended by this thread: the kernel waits for it
+//! before it takes the device away. So the thread serves on, with an error for each request, when
+//! the disk is taken from its users and when the driver has failed. If there is another server to
+//! come ([`OnFailure::Keep`]), it ends instead: what it has is not ended, and the kernel gives that
+//! to the next one.
 
 mod ends;
 mod failure;
@@ -102,7 +104,8 @@ pub struct Server<'a> {
     gone: bool,
     /// A request has failed: the driver is asked whether its device lives.
     suspicious: bool,
-    /// Requests whose ends are no news of the disk if the driver is about to fail: they wait for what it says of its device.
+    /// Requests whose ends are no news of the disk if the driver is about to fail: they wait for
+    /// what it says of its device.
     doubtful: Vec<(u16, IoError)>,
     scrap: Option<Scrap>,
     idle: IdlePoll,
@@ -121,12 +124,18 @@ impl<'a> Server<'a> {
         on_failure: OnFailure,
         Account { counters, recorder, started, report }: Account<'a>,
     ) -> io::Result<Self> {
-        let (registration, ordered) = (Registration::new(&mut ring.reactor, class)?, ring.reactor.add(orders.as_fd())?);
+        let (registration, ordered) =
+            (Registration::new(&mut ring.reactor, class)?, ring.reactor.add(orders.as_fd())?);
         let buffer_bytes = buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
         let geometry = Geometry::new(class.info().block_size, buffer_bytes);
         let backlog = VecDeque::with_capacity(buffers.len());
-        let slot =
-            |buffer: DmaBuffer| Slot { addr: buffer.as_ptr() as u64, buffer: Some(buffer), bytes: 0, busy: false, region: None };
+        let slot = |buffer: DmaBuffer| Slot {
+            addr: buffer.as_ptr() as u64,
+            buffer: Some(buffer),
+            bytes: 0,
+            busy: false,
+            region: None,
+        };
         let slots: Vec<_> = buffers.into_iter().map(slot).collect();
         let live = slots.len();
         let done = slots.iter().map(|_| Completion::default()).collect();
@@ -168,8 +177,9 @@ impl<'a> Server<'a> {
     /// Lends every buffer to the kernel. The device can be started when all queues have done it.
     pub fn offer(&mut self) -> io::Result<()> {
         for tag in 0..self.slots.len() {
-            // SAFETY: the buffer has the length that the device was created with. It stays in its slot, or with the class queue,
-            // until this value is dropped, and the kernel only touches it from calls that this thread makes.
+            // SAFETY: the buffer has the length that the device was created with. It stays in its
+            // slot, or with the class queue, until this value is dropped, and the kernel only
+            // touches it from calls that this thread makes.
             unsafe { self.ring.fetch(tag as u16, self.slots[tag].addr)? };
         }
         self.ring.push_gathered()?;
@@ -214,7 +224,9 @@ impl<'a> Server<'a> {
     fn take_events(&mut self) -> io::Result<()> {
         while let Some(event) = self.ring.reactor.next_event() {
             match event {
-                Event::Command { name, result, flags } if self.ring.is_batched() => self.hear(name, result, flags)?,
+                Event::Command { name, result, flags } if self.ring.is_batched() => {
+                    self.hear(name, result, flags)?
+                }
                 Event::Command { name, result: uapi::RES_OK, .. } => self.dispatch(name as u16)?,
                 Event::Command { result: uapi::RES_ABORT, .. } => self.live -= 1,
                 Event::Command { result, .. } => return Err(io::Error::from_raw_os_error(-result)),
@@ -223,7 +235,9 @@ impl<'a> Server<'a> {
                     self.recorder.interrupted();
                     self.rest();
                 }
-                Event::Timer(timer, _) if self.patience == Some(timer) => return Err(self.out_of_patience()),
+                Event::Timer(timer, _) if self.patience == Some(timer) => {
+                    return Err(self.out_of_patience());
+                }
                 Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now)?,
                 Event::Timer(..) => self.rest(),
                 Event::Lost(_, error) => return Err(error),
@@ -269,7 +283,11 @@ impl<'a> Server<'a> {
             if self.registration.timer().is_none() {
                 self.look_after(Instant::now())?;
             }
-            self.recorder.phase(if self.mode == Mode::Leaving { Phase::Draining } else { Phase::Waiting });
+            self.recorder.phase(if self.mode == Mode::Leaving {
+                Phase::Draining
+            } else {
+                Phase::Waiting
+            });
             self.ring.reactor.wait(&mut [(&self.registration, self.class)], None)?
         };
         self.recorder.phase(Phase::Working);
@@ -280,7 +298,8 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// With nothing in flight: sends what was pushed, and returns when there is something. It looks for the next request as long as that pays, then it sleeps.
+    /// With nothing in flight: sends what was pushed, and returns when there is something. It looks
+    /// for the next request as long as that pays, then it sleeps.
     #[inline]
     fn rest_or_look(&mut self) -> io::Result<Turn> {
         let most = self.idle.poll_for();
@@ -315,7 +334,12 @@ impl<'a> Server<'a> {
         match self.geometry.decode(&descriptor) {
             Ok(decoded) => {
                 slot.bytes = decoded.bytes;
-                self.recorder.started(tag, recorded(decoded.operation), decoded.lba, decoded.blocks);
+                self.recorder.started(
+                    tag,
+                    recorded(decoded.operation),
+                    decoded.lba,
+                    decoded.blocks,
+                );
                 let data = match decoded.bytes {
                     0 => Data::None,
                     _ if self.view.is_some() => match self.find(tag, &descriptor, decoded.bytes) {
@@ -355,7 +379,9 @@ impl<'a> Server<'a> {
                 Ok(())
             }
             Err(rejected) => match rejected.error {
-                Some(error) => self.complete(rejected.request.token, Err(error), rejected.request.data),
+                Some(error) => {
+                    self.complete(rejected.request.token, Err(error), rejected.request.data)
+                }
                 None => {
                     self.backlog.push_back(rejected.request);
                     Ok(())

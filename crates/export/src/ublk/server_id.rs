@@ -1,14 +1,17 @@
 //! By which number the kernel knows a device's server.
 //!
-//! START_DEV and END_USER_RECOVERY name the process that serves. What the kernel makes of it depends on its version; `drivers/block/ublk_drv.c`:
+//! START_DEV and END_USER_RECOVERY name the process that serves. What the kernel makes of it
+//! depends on its version; `drivers/block/ublk_drv.c`:
 //!
 //! - Up to 6.17 it takes any positive number, and only shows it.
-//! - From 6.18 on it compares the number with the thread group that *opened* `/dev/ublkcN`, whoever serves by that descriptor. It counts in the
-//!   initial pid namespace, and takes no other number (commit c2c8089f325e, "ublk: validate ublk server pid").
-//! - Later kernels, 7.2 among them, take the number as it is in the namespace of whoever gives the command.
+//! - From 6.18 on it compares the number with the thread group that *opened* `/dev/ublkcN`, whoever
+//!   serves by that descriptor. It counts in the initial pid namespace, and takes no other number
+//!   (commit c2c8089f325e, "ublk: validate ublk server pid").
+//! - Later kernels, 7.2 among them, take the number as it is in the namespace of whoever gives the
+//!   command.
 //!
-//! Nobody asks which of these it is: the number as it is here comes first, and where the kernel refuses that (EINVAL), the one of the outermost
-//! namespace that can be seen comes next.
+//! Nobody asks which of these it is: the number as it is here comes first, and where the kernel
+//! refuses that (EINVAL), the one of the outermost namespace that can be seen comes next.
 
 use std::fs;
 
@@ -20,9 +23,16 @@ pub(super) fn numbers(pid: u32) -> Vec<u32> {
     numbers
 }
 
-/// The first of the numbers that a process has from the namespace of its `/proc` inwards. [Linux, Documentation/filesystems/proc.rst]
+/// The first of the numbers that a process has from the namespace of its `/proc` inwards. [Linux,
+/// Documentation/filesystems/proc.rst]
 fn outermost(status: &str) -> Option<u32> {
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().next()?.parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

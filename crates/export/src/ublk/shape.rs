@@ -12,7 +12,8 @@ pub enum Recovery {
     Reissue,
     /// It stays. What the dead server had fails; what comes waits for the next one.
     Wait,
-    /// It stays. What the dead server had fails, and what comes until there is a next one. Kernels from 6.13 on.
+    /// It stays. What the dead server had fails, and what comes until there is a next one. Kernels
+    /// from 6.13 on.
     Fail,
 }
 

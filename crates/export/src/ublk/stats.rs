@@ -18,7 +18,8 @@ impl Counter {
     }
 }
 
-/// The counts of one queue that its [`Recorder`](ring3_stats::Recorder) has not, on cache lines of their own.
+/// The counts of one queue that its [`Recorder`](ring3_stats::Recorder) has not, on cache lines of
+/// their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
@@ -29,7 +30,8 @@ pub struct Counters {
     pub polls_missed: Counter,
     pub shared_hits: Counter,
     pub shared_misses: Counter,
-    /// Nanoseconds from the start of the export to the first completed request, plus one; 0: none yet.
+    /// Nanoseconds from the start of the export to the first completed request, plus one; 0: none
+    /// yet.
     first: AtomicU64,
 }
 
@@ -105,7 +107,11 @@ mod tests {
     fn requests_and_bytes_of_all_queues_are_added_up() {
         let queues = [Counters::default(), Counters::default()];
         queues[1].completed(Instant::now());
-        let recorded = [4096, 512].map(|bytes| ring3_stats::Counters { completed: 1, bytes, ..Default::default() });
+        let recorded = [4096, 512].map(|bytes| ring3_stats::Counters {
+            completed: 1,
+            bytes,
+            ..Default::default()
+        });
         let stats = Stats::sum(queues.iter().zip(recorded));
         assert_eq!((stats.requests, stats.bytes), (2, 4608));
         assert!(stats.first_request_ns.is_some());
@@ -113,6 +119,10 @@ mod tests {
 
     #[test]
     fn an_export_that_nobody_has_used_has_no_first_request() {
-        assert_eq!(Stats::sum([(&Counters::default(), ring3_stats::Counters::default())].into_iter()).first_request_ns, None);
+        assert_eq!(
+            Stats::sum([(&Counters::default(), ring3_stats::Counters::default())].into_iter())
+                .first_request_ns,
+            None
+        );
     }
 }

@@ -108,11 +108,13 @@ impl Report {
     }
 }
 
-/// Waits for the kernel's side, and serves the queue until its device stops or it is told to leave. Gives the class queue back, empty, unless it failed.
+/// Waits for the kernel's side, and serves the queue until its device stops or it is told to leave.
+/// Gives the class queue back, empty, unless it failed.
 pub fn run(start: Start, kernel: Receiver<Kernel>) -> Option<Box<dyn Queue>> {
     let report = start.report.clone();
     let served = catch_unwind(AssertUnwindSafe(|| serve(start, &kernel)));
-    let served = served.unwrap_or_else(|_| Err(("its thread panicked: a defect of ring3".into(), false)));
+    let served =
+        served.unwrap_or_else(|_| Err(("its thread panicked: a defect of ring3".into(), false)));
     let class = served.unwrap_or_else(|(reason, gone)| {
         report.abandoned.store(true, Ordering::Release);
         report.failed(reason, gone);
@@ -140,8 +142,16 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     let ring = Ring::new(reactor, (file, queue), depth, commands);
     let ring = ring.map_err(|error| (format!("lending memory to its io_uring: {error}"), false))?;
     let counters = &start.counters[usize::from(queue)];
-    let account = Account { counters, recorder: &recorder, started: start.started, report: &report };
-    let server = Server::new(ring, &mut *class, (descriptors, buffers), &start.orders, start.on_failure, account);
+    let account =
+        Account { counters, recorder: &recorder, started: start.started, report: &report };
+    let server = Server::new(
+        ring,
+        &mut *class,
+        (descriptors, buffers),
+        &start.orders,
+        start.on_failure,
+        account,
+    );
     let mut server = server.map_err(|error| (format!("watching its interrupt: {error}"), false))?;
     if let Some(regions) = regions {
         server.share(regions);
@@ -171,11 +181,14 @@ fn name(id: u32, queue: u16) {
     }
 }
 
-/// Serves until the device stops. If the driver panics, the kernel still gets an end of each request, or the next server gets them.
+/// Serves until the device stops. If the driver panics, the kernel still gets an end of each
+/// request, or the next server gets them.
 fn to_the_end(server: &mut Server<'_>) -> io::Result<()> {
     // What the driver was about to do is lost with it: it is not asked again.
     match catch_unwind(AssertUnwindSafe(|| server.run())) {
         Ok(served) => served,
-        Err(_) => server.abandon("the driver panicked: a defect of ring3".into()).and_then(|()| server.run()),
+        Err(_) => server
+            .abandon("the driver panicked: a defect of ring3".into())
+            .and_then(|()| server.run()),
     }
 }

@@ -1,4 +1,5 @@
-//! The serving half of an exported disk: a thread for each of its queues, over an open `/dev/ublkcN`.
+//! The serving half of an exported disk: a thread for each of its queues, over an open
+//! `/dev/ublkcN`.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +27,8 @@ const READY: Duration = Duration::from_secs(10);
 /// How long the queue threads may take to end after the device has stopped.
 const ENDED: Duration = Duration::from_secs(30);
 
-/// How long the disk may take to empty its cache: drives that turn need minutes at worst, and drivers give up before.
+/// How long the disk may take to empty its cache: drives that turn need minutes at worst, and
+/// drivers give up before.
 const FLUSH: Duration = Duration::from_secs(180);
 
 /// What becomes of requests if the driver fails.
@@ -58,7 +60,8 @@ pub struct Manner {
     pub first: u16,
     /// How long a queue polls before it sleeps; see [`Budget`](ring3_class::wait::Budget).
     pub poll: Duration,
-    /// How long a queue looks for the next request before it sleeps, where a processor is spare for that; zero does not.
+    /// How long a queue looks for the next request before it sleeps, where a processor is spare for
+    /// that; zero does not.
     pub idle_poll: Duration,
     /// What becomes of requests if the driver fails.
     pub on_failure: OnFailure,
@@ -74,8 +77,9 @@ struct Waiting {
     thread: JoinHandle<Option<Box<dyn Queue>>>,
 }
 
-/// The threads of a disk's queues. They wait for the kernel's side, and [serve](Self::serve) then, until the device stops or they are to
-/// [leave](Self::leave). Whoever drops them before has stopped the device, or ends.
+/// The threads of a disk's queues. They wait for the kernel's side, and [serve](Self::serve) then,
+/// until the device stops or they are to [leave](Self::leave). Whoever drops them before has
+/// stopped the device, or ends.
 pub struct Threads {
     /// For messages.
     name: String,
@@ -113,13 +117,18 @@ impl Threads {
             regions.tell_by(threads.orders.clone());
         }
         for (queue, (class, buffers)) in (0..).zip(class.into_iter().zip(buffers)) {
-            let recorder = Recorder::new(&threads.segment, first.checked_add(queue)).ok_or_else(|| {
-                let reason = format!("there are statistics for {} queues, and it has more", threads.segment.queues());
-                Error::Disk { disk: threads.disk.clone(), reason }
-            })?;
+            let recorder =
+                Recorder::new(&threads.segment, first.checked_add(queue)).ok_or_else(|| {
+                    let reason = format!(
+                        "there are statistics for {} queues, and it has more",
+                        threads.segment.queues()
+                    );
+                    Error::Disk { disk: threads.disk.clone(), reason }
+                })?;
             let (ended, abandoned) = (threads.ended.clone(), threads.abandoned.clone());
             let report = Report { queue, words: words.clone(), ended, abandoned };
-            let (counters, orders, rings) = (threads.counters.clone(), threads.orders.clone(), rings.clone());
+            let (counters, orders, rings) =
+                (threads.counters.clone(), threads.orders.clone(), rings.clone());
             let regions = regions.clone();
             let start = Start {
                 queue,
@@ -144,15 +153,26 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Serves the device `file`, `/dev/ublkcN`. When this returns, every queue waits for requests, and the device can be started.
+    /// Serves the device `file`, `/dev/ublkcN`. When this returns, every queue waits for requests,
+    /// and the device can be started.
     pub fn serve(&mut self, file: Arc<File>, layout: Layout) -> Result<(), Error> {
         let Layout { id, cpus, commands } = layout;
         self.name = format!("/dev/ublkb{id}");
         if cpus.len() != self.threads.len() {
-            let reason = format!("{} has {} queues, and {} are prepared", self.name, cpus.len(), self.threads.len());
+            let reason = format!(
+                "{} has {} queues, and {} are prepared",
+                self.name,
+                cpus.len(),
+                self.threads.len()
+            );
             return Err(Error::Disk { disk: self.disk.clone(), reason });
         }
-        for (tell, cpus) in self.threads.iter_mut().zip(cpus).filter_map(|(waiting, cpus)| Some((waiting.tell.take()?, cpus))) {
+        for (tell, cpus) in self
+            .threads
+            .iter_mut()
+            .zip(cpus)
+            .filter_map(|(waiting, cpus)| Some((waiting.tell.take()?, cpus)))
+        {
             let _ = tell.send(Kernel { file: file.clone(), id, cpus, commands });
         }
         drop(file);
@@ -161,7 +181,13 @@ impl Threads {
             match self.words.recv_timeout(deadline.remaining()) {
                 Ok(Word::Ready) => {}
                 Ok(Word::Failed(failure)) => return Err(self.failed(failure)),
-                Err(_) => return Err(Error::Hung { command: "FETCH_REQ", device: self.name.clone(), waited: READY }),
+                Err(_) => {
+                    return Err(Error::Hung {
+                        command: "FETCH_REQ",
+                        device: self.name.clone(),
+                        waited: READY,
+                    });
+                }
             }
         }
         Ok(())
@@ -182,7 +208,8 @@ impl Threads {
         self.threads.iter().any(|waiting| !waiting.thread.is_finished())
     }
 
-    /// Readable once a thread has ended: somebody has stopped the device, or [`failure`](Self::failure) says why not.
+    /// Readable once a thread has ended: somebody has stopped the device, or
+    /// [`failure`](Self::failure) says why not.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
@@ -222,13 +249,15 @@ impl Threads {
         self.orders.give(Order::Refuse);
     }
 
-    /// Begins nothing more, and ends what the disk is at by `deadline`: the device is another process's to serve, to which the kernel gives what was not
-    /// ended. [`take_back`](Self::take_back) waits for it.
+    /// Begins nothing more, and ends what the disk is at by `deadline`: the device is another
+    /// process's to serve, to which the kernel gives what was not ended.
+    /// [`take_back`](Self::take_back) waits for it.
     pub fn leave(&self, deadline: Deadline) {
         self.orders.give(Order::Leave(Instant::now() + deadline.remaining()));
     }
 
-    /// The class queues, empty, of threads that were told to leave, once all have. After an error a queue has failed.
+    /// The class queues, empty, of threads that were told to leave, once all have. After an error a
+    /// queue has failed.
     pub fn take_back(&mut self) -> Result<Vec<Box<dyn Queue>>, Error> {
         let queues = self.join()?;
         self.failure().map_or(Ok(queues), Err)
@@ -241,20 +270,30 @@ impl Threads {
         self.threads.iter_mut().for_each(|waiting| waiting.tell = None);
         while !self.threads.iter().all(|waiting| waiting.thread.is_finished()) {
             if deadline.expired() {
-                return Err(Error::Hung { command: "the queue threads", device: self.name.clone(), waited: ENDED });
+                return Err(Error::Hung {
+                    command: "the queue threads",
+                    device: self.name.clone(),
+                    waited: ENDED,
+                });
             }
             let mut signalled = [0; 8];
             let _ = rustix::io::read(&*self.ended, &mut signalled);
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             let _ = poll(&mut [PollFd::new(&*self.ended, PollFlags::IN)], Some(&timeout));
         }
-        Ok(self.threads.drain(..).filter_map(|waiting| waiting.thread.join().ok().flatten()).collect())
+        Ok(self
+            .threads
+            .drain(..)
+            .filter_map(|waiting| waiting.thread.join().ok().flatten())
+            .collect())
     }
 }
 
 /// Makes durable what has been written, by one of `queues`: all their requests have ended.
 pub fn flush(queues: Vec<Box<dyn Queue>>) -> Result<(), String> {
-    let Some(mut queue) = queues.into_iter().find(|queue| queue.info().volatile_cache) else { return Ok(()) };
+    let Some(mut queue) = queues.into_iter().find(|queue| queue.info().volatile_cache) else {
+        return Ok(());
+    };
     match execute(&mut *queue, Request::flush(0), Deadline::after(FLUSH)) {
         Ok(Completion { result, .. }) => result.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),

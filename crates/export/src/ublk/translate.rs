@@ -1,4 +1,5 @@
-//! A request descriptor of the kernel as a request of the block class, and a completion as a result.
+//! A request descriptor of the kernel as a request of the block class, and a completion as a
+//! result.
 
 use ring3_class::block::{IoError, Operation};
 
@@ -30,7 +31,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// For blocks of `block_size` bytes (a power of two, at least 512) and buffers of `buffer` bytes.
+    /// For blocks of `block_size` bytes (a power of two, at least 512) and buffers of `buffer`
+    /// bytes.
     pub fn new(block_size: u32, buffer: u32) -> Self {
         Self { shift: (block_size / SECTOR).trailing_zeros(), buffer }
     }
@@ -40,22 +42,30 @@ impl Geometry {
         self.buffer as usize
     }
 
-    /// What `descriptor` asks for. An operation that is not known is [`IoError::Unsupported`]; a range that is not whole blocks
-    /// or does not fit the buffer is [`IoError::Invalid`].
+    /// What `descriptor` asks for. An operation that is not known is [`IoError::Unsupported`]; a
+    /// range that is not whole blocks or does not fit the buffer is [`IoError::Invalid`].
     #[inline]
     pub fn decode(&self, descriptor: &Descriptor) -> Result<Decoded, IoError> {
         let operation = match descriptor.op_flags as u8 {
             op::READ => Operation::Read,
             op::WRITE => Operation::Write,
             op::FLUSH => {
-                return Ok(Decoded { operation: Operation::Flush, fua: false, lba: 0, blocks: 0, bytes: 0 });
+                return Ok(Decoded {
+                    operation: Operation::Flush,
+                    fua: false,
+                    lba: 0,
+                    blocks: 0,
+                    bytes: 0,
+                });
             }
             op::DISCARD => Operation::Discard,
             op::WRITE_ZEROES => Operation::WriteZeroes,
             _ => return Err(IoError::Unsupported),
         };
         let partial = (1 << self.shift) - 1;
-        if descriptor.nr_sectors == 0 || (descriptor.start_sector | u64::from(descriptor.nr_sectors)) & partial != 0 {
+        if descriptor.nr_sectors == 0
+            || (descriptor.start_sector | u64::from(descriptor.nr_sectors)) & partial != 0
+        {
             return Err(IoError::Invalid);
         }
         let moves = matches!(operation, Operation::Read | Operation::Write);
@@ -95,7 +105,10 @@ mod tests {
     #[test]
     fn sectors_become_blocks_of_the_disk() {
         let decoded = Geometry::new(K4, 1 << 17).decode(&descriptor(op::READ, 80, 16)).unwrap();
-        assert_eq!(decoded, Decoded { operation: Operation::Read, fua: false, lba: 10, blocks: 2, bytes: 8192 });
+        assert_eq!(
+            decoded,
+            Decoded { operation: Operation::Read, fua: false, lba: 10, blocks: 2, bytes: 8192 }
+        );
     }
 
     #[test]
@@ -107,7 +120,10 @@ mod tests {
 
     #[test]
     fn a_request_longer_than_the_buffer_is_invalid() {
-        assert_eq!(Geometry::new(512, K4).decode(&descriptor(op::WRITE, 0, 9)), Err(IoError::Invalid));
+        assert_eq!(
+            Geometry::new(512, K4).decode(&descriptor(op::WRITE, 0, 9)),
+            Err(IoError::Invalid)
+        );
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! - `[UBLK]` Linux `Documentation/block/ublk.rst`
 //! - `[IOC]` Linux `include/uapi/asm-generic/ioctl.h`: the encoding of command numbers
 
-/// Encodes a command as an ioctl of type `u` whose argument has `size` bytes, read and written, or read only. `[IOC]`
+/// Encodes a command as an ioctl of type `u` whose argument has `size` bytes, read and written, or
+/// read only. `[IOC]`
 const fn encode(direction: u32, number: u8, size: usize) -> u32 {
     direction << 30 | (size as u32) << 16 | (b'u' as u32) << 8 | number as u32
 }
@@ -13,7 +14,8 @@ const fn encode(direction: u32, number: u8, size: usize) -> u32 {
 const IOC_READ: u32 = 2;
 const IOC_READ_WRITE: u32 = 3;
 
-/// A command to `/dev/ublk-control`: its number, and whether the kernel's encoding calls it read-only. `[UAPI]`
+/// A command to `/dev/ublk-control`: its number, and whether the kernel's encoding calls it
+/// read-only. `[UAPI]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admin {
     /// For messages.
@@ -42,7 +44,8 @@ pub const STOP_DEV: Admin = admin("STOP_DEV", 0x07, IOC_READ_WRITE);
 pub const SET_PARAMS: Admin = admin("SET_PARAMS", 0x08, IOC_READ_WRITE);
 /// Size and limits that were set.
 pub const GET_PARAMS: Admin = admin("GET_PARAMS", 0x09, IOC_READ);
-/// Takes a device back from a server that has died: EBUSY until the kernel has seen that, and has quiesced the device.
+/// Takes a device back from a server that has died: EBUSY until the kernel has seen that, and has
+/// quiesced the device.
 pub const START_USER_RECOVERY: Admin = admin("START_USER_RECOVERY", 0x10, IOC_READ_WRITE);
 /// Goes on, by a new server; waits until every queue is served.
 pub const END_USER_RECOVERY: Admin = admin("END_USER_RECOVERY", 0x11, IOC_READ_WRITE);
@@ -53,12 +56,14 @@ pub const DEL_DEV_ASYNC: Admin = admin("DEL_DEV_ASYNC", 0x14, IOC_READ);
 /// Tells users of a device that was started how many sectors it has from now on; feature
 /// [`F_UPDATE_SIZE`].
 pub const UPDATE_SIZE: Admin = admin("UPDATE_SIZE", 0x15, IOC_READ_WRITE);
-/// Has the server hear that nothing more comes, once each of its queues can, and be followed by another one; feature [`F_QUIESCE`].
+/// Has the server hear that nothing more comes, once each of its queues can, and be followed by
+/// another one; feature [`F_QUIESCE`].
 pub const QUIESCE_DEV: Admin = admin("QUIESCE_DEV", 0x16, IOC_READ_WRITE);
 /// As STOP_DEV, but refused while somebody has the device open; feature [`F_SAFE_STOP_DEV`].
 pub const TRY_STOP_DEV: Admin = admin("TRY_STOP_DEV", 0x17, IOC_READ_WRITE);
 
-/// Pins memory of the calling process, so that requests that lie in it are told by its index, which is the result; feature [`F_SHMEM_ZC`]. Freezes the disk's queue.
+/// Pins memory of the calling process, so that requests that lie in it are told by its index, which
+/// is the result; feature [`F_SHMEM_ZC`]. Freezes the disk's queue.
 pub const REG_BUF: Admin = admin("REG_BUF", 0x18, IOC_READ_WRITE);
 /// Forgets an index, once no request lies in its memory. Freezes the disk's queue.
 pub const UNREG_BUF: Admin = admin("UNREG_BUF", 0x19, IOC_READ_WRITE);
@@ -66,7 +71,11 @@ pub const UNREG_BUF: Admin = admin("UNREG_BUF", 0x19, IOC_READ_WRITE);
 impl Admin {
     /// The number as the kernel wants it: since 6.4 encoded, before that bare.
     pub const fn opcode(self, encoded: bool) -> u32 {
-        if encoded { encode(self.direction, self.number, size_of::<AdminCommand>()) } else { self.number as u32 }
+        if encoded {
+            encode(self.direction, self.number, size_of::<AdminCommand>())
+        } else {
+            self.number as u32
+        }
     }
 }
 
@@ -87,7 +96,8 @@ pub const fn batch_opcode(number: u8) -> u32 {
     encode(IOC_READ_WRITE, number, size_of::<BatchHeader>())
 }
 
-/// Where a submission entry has the flags of a command, in bytes. `[UAPI io_uring_sqe.uring_cmd_flags]`
+/// Where a submission entry has the flags of a command, in bytes.
+/// `[UAPI io_uring_sqe.uring_cmd_flags]`
 pub const SQE_COMMAND_FLAGS: usize = 28;
 /// A command that goes on after it has said something. `[UAPI IORING_URING_CMD_MULTISHOT]`
 pub const COMMAND_MULTISHOT: u32 = 1 << 1;
@@ -135,8 +145,9 @@ pub const MAX_QUEUE_DEPTH: u16 = 4096;
 /// The largest number in `/dev/ublkcN`: minor numbers have 20 bits. `[UBLK]`
 pub const MAX_ID: u32 = (1 << 20) - 1;
 
-/// [`DeviceInfo::ublksrv_flags`] of devices that ring3 has created: "ring3" and the version of what that means. The kernel keeps the
-/// field from ADD_DEV to DEL_DEV and never looks at it; other servers use single low bits of it.
+/// [`DeviceInfo::ublksrv_flags`] of devices that ring3 has created: "ring3" and the version of what
+/// that means. The kernel keeps the field from ADD_DEV to DEL_DEV and never looks at it; other
+/// servers use single low bits of it.
 pub const MARK: u64 = u64::from_be_bytes(*b"\0ring3\0\x01");
 
 /// Operations in the low byte of [`Descriptor::op_flags`].
@@ -156,7 +167,8 @@ pub mod op {
 /// In [`Descriptor::op_flags`]: the write is durable when it completes.
 pub const IO_F_FUA: u32 = 1 << 13;
 
-/// In [`Descriptor::op_flags`]: the request lies in registered memory, and [`Descriptor::addr`] says where ([`shared_place`]).
+/// In [`Descriptor::op_flags`]: the request lies in registered memory, and [`Descriptor::addr`]
+/// says where ([`shared_place`]).
 pub const IO_F_SHMEM_ZC: u32 = 1 << 19;
 
 /// Index and offset of a request in registered memory. `[UAPI UBLK_SHMEM_ZC_IDX_OFF]`
@@ -283,7 +295,8 @@ impl IoCommand {
     /// As the bytes of a submission entry.
     #[inline]
     pub fn to_bytes(self) -> [u8; 16] {
-        let low = u64::from(self.q_id) | u64::from(self.tag) << 16 | u64::from(self.result as u32) << 32;
+        let low =
+            u64::from(self.q_id) | u64::from(self.tag) << 16 | u64::from(self.result as u32) << 32;
         (u128::from(low.to_le()) | u128::from(self.addr.to_le()) << 64).to_le_bytes()
     }
 }
@@ -305,14 +318,21 @@ pub struct BatchHeader {
 }
 const _: () = assert!(size_of::<BatchHeader>() == 16);
 
-/// [`BatchHeader::flags`]: elements have the address of a buffer. `[UAPI UBLK_BATCH_F_HAS_BUF_ADDR]`
+/// [`BatchHeader::flags`]: elements have the address of a buffer.
+/// `[UAPI UBLK_BATCH_F_HAS_BUF_ADDR]`
 const BATCH_HAS_ADDR: u16 = 1 << 1;
 
 impl BatchHeader {
     /// Of so many [`BatchElement`]s.
     #[inline]
     pub fn of(queue: u16, elements: u16) -> Self {
-        Self { queue, flags: BATCH_HAS_ADDR, elements, element_bytes: size_of::<BatchElement>() as u8, ..Self::default() }
+        Self {
+            queue,
+            flags: BATCH_HAS_ADDR,
+            elements,
+            element_bytes: size_of::<BatchElement>() as u8,
+            ..Self::default()
+        }
     }
 
     /// Of a command that says tags.
@@ -324,11 +344,13 @@ impl BatchHeader {
     #[inline]
     pub fn to_bytes(self) -> [u8; 16] {
         let [queue, flags, elements] = [self.queue, self.flags, self.elements].map(u64::from);
-        u128::from(queue | flags << 16 | elements << 32 | u64::from(self.element_bytes) << 48).to_le_bytes()
+        u128::from(queue | flags << 16 | elements << 32 | u64::from(self.element_bytes) << 48)
+            .to_le_bytes()
     }
 }
 
-/// One tag of a command for many: what its request has come to, and its buffer. `[UAPI ublk_elem_header, with an address]`
+/// One tag of a command for many: what its request has come to, and its buffer.
+/// `[UAPI ublk_elem_header, with an address]`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct BatchElement {
@@ -405,17 +427,23 @@ impl Parameters {
 
     /// Whether a device with the one is for its users the disk that one with the other is.
     pub fn describe_the_same(self, other: Self) -> bool {
-        let known = |of: Self| Self { len: Self::LEN, types: of.types & (PARAM_BASIC | PARAM_DISCARD), ..of };
+        let known = |of: Self| Self {
+            len: Self::LEN,
+            types: of.types & (PARAM_BASIC | PARAM_DISCARD),
+            ..of
+        };
         known(self) == known(other)
     }
 
     /// Whether a device with `now` is for its users the same disk with more sectors.
     pub fn has_grown_to(self, now: Self) -> bool {
-        now.dev_sectors > self.dev_sectors && self.describe_the_same(Self { dev_sectors: self.dev_sectors, ..now })
+        now.dev_sectors > self.dev_sectors
+            && self.describe_the_same(Self { dev_sectors: self.dev_sectors, ..now })
     }
 }
 
-/// Where the descriptors of a queue lie in `/dev/ublkcN`, in bytes: queues stand as far apart as the largest needs. `[UAPI]`
+/// Where the descriptors of a queue lie in `/dev/ublkcN`, in bytes: queues stand as far apart as
+/// the largest needs. `[UAPI]`
 pub const fn descriptors_offset(queue: u16, page: usize) -> usize {
     queue as usize * (MAX_QUEUE_DEPTH as usize * size_of::<Descriptor>()).next_multiple_of(page)
 }
@@ -446,7 +474,9 @@ mod tests {
 
     #[test]
     fn an_io_command_has_its_fields_where_the_kernel_reads_them() {
-        let bytes = IoCommand { q_id: 0x0102, tag: 0x0304, result: -5, addr: 0x1122_3344_5566_7788 }.to_bytes();
+        let bytes =
+            IoCommand { q_id: 0x0102, tag: 0x0304, result: -5, addr: 0x1122_3344_5566_7788 }
+                .to_bytes();
         assert_eq!(bytes[0..2], 0x0102u16.to_ne_bytes());
         assert_eq!(bytes[2..4], 0x0304u16.to_ne_bytes());
         assert_eq!(bytes[4..8], (-5i32).to_ne_bytes());
@@ -455,14 +485,24 @@ mod tests {
 
     #[test]
     fn parameters_that_the_kernel_has_added_to_do_not_make_another_disk_and_another_size_does() {
-        let one = Parameters { len: Parameters::LEN, types: PARAM_BASIC, dev_sectors: 8, ..Parameters::default() };
+        let one = Parameters {
+            len: Parameters::LEN,
+            types: PARAM_BASIC,
+            dev_sectors: 8,
+            ..Parameters::default()
+        };
         assert!(one.describe_the_same(Parameters { len: 112, types: PARAM_BASIC | 1 << 2, ..one }));
         assert!(!one.describe_the_same(Parameters { dev_sectors: 16, ..one }));
     }
 
     #[test]
     fn more_sectors_alone_make_a_disk_that_has_grown() {
-        let one = Parameters { len: Parameters::LEN, types: PARAM_BASIC, dev_sectors: 8, ..Parameters::default() };
+        let one = Parameters {
+            len: Parameters::LEN,
+            types: PARAM_BASIC,
+            dev_sectors: 8,
+            ..Parameters::default()
+        };
         let grown = Parameters { dev_sectors: 16, ..one };
         assert!(one.has_grown_to(grown) && !grown.has_grown_to(one) && !one.has_grown_to(one));
         assert!(!one.has_grown_to(Parameters { logical_bs_shift: 12, ..grown }));

@@ -46,8 +46,17 @@ impl Nodes {
         let directory = format!("/sys/block/{disk}");
         let partitions = names_in(&directory).filter(|name| name.starts_with(disk));
         let names: Vec<_> = partitions.chain([disk.to_owned()]).collect();
-        let path = |name: &String| if name == disk { format!("{directory}/dev") } else { format!("{directory}/{name}/dev") };
-        let numbers = names.iter().filter_map(|name| number(fs::read_to_string(path(name)).ok()?.trim())).collect();
+        let path = |name: &String| {
+            if name == disk {
+                format!("{directory}/dev")
+            } else {
+                format!("{directory}/{name}/dev")
+            }
+        };
+        let numbers = names
+            .iter()
+            .filter_map(|name| number(fs::read_to_string(path(name)).ok()?.trim()))
+            .collect();
         Self { names, numbers }
     }
 
@@ -56,7 +65,8 @@ impl Nodes {
     }
 }
 
-/// All users of the block device `disk` (`ublkb0`) that can be seen from here. Best effort: what cannot be read is left out.
+/// All users of the block device `disk` (`ublkb0`) that can be seen from here. Best effort: what
+/// cannot be read is left out.
 pub fn of(disk: &str) -> Vec<User> {
     Nodes::of(disk).users()
 }
@@ -73,7 +83,10 @@ impl Nodes {
             users.extend(mounts.lines().filter_map(|line| mounted(line, self)).map(User::Mount));
             if has_open(pid, self) {
                 let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-                users.push(User::Process(pid, name.trim().chars().flat_map(char::escape_debug).collect()));
+                users.push(User::Process(
+                    pid,
+                    name.trim().chars().flat_map(char::escape_debug).collect(),
+                ));
             }
         }
         users.sort();
@@ -91,10 +104,14 @@ impl Nodes {
         let disks: Vec<_> = names_in("/sys/block").collect();
         // The kernel's loop driver opens its disk itself: no process has it open, and it is no
         // holder.
-        let backing = |disk: &String| fs::read_to_string(format!("/sys/block/{disk}/loop/backing_file")).unwrap_or_default();
+        let backing = |disk: &String| {
+            fs::read_to_string(format!("/sys/block/{disk}/loop/backing_file")).unwrap_or_default()
+        };
         let stands = |disk: &&String| {
             let lies_on = self.has_path(backing(disk).trim_end().trim_end_matches(" (deleted)"));
-            lies_on || names_in(&format!("/sys/block/{disk}/slaves")).any(|name| self.names.contains(&name))
+            lies_on
+                || names_in(&format!("/sys/block/{disk}/slaves"))
+                    .any(|name| self.names.contains(&name))
         };
         users.extend(disks.iter().filter(stands).cloned().map(User::Holder));
         users
@@ -109,7 +126,8 @@ const READER: &str = "ring3-driver";
 /// orphans of users become its children.
 fn is_reader(pid: u32, own: u32) -> bool {
     let file = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    let program = fs::read_link("/proc/self/exe").ok().and_then(|path| file(&path.with_file_name(READER)));
+    let program =
+        fs::read_link("/proc/self/exe").ok().and_then(|path| file(&path.with_file_name(READER)));
     // Followed and compared by its inode, because a confined process has another root.
     let runs = || file(Path::new(&format!("/proc/{pid}/exe")));
     parent(pid) == Some(own) && program.is_some() && runs() == program
@@ -125,7 +143,11 @@ fn parent(pid: u32) -> Option<u32> {
 /// [`Error::Busy`] if anybody is known to use the block device `disk`.
 pub fn check(disk: &str) -> Result<(), Error> {
     let users = of(disk);
-    if users.is_empty() && !is_claimed(disk) { Ok(()) } else { Err(Error::Busy { device: format!("/dev/{disk}"), users }) }
+    if users.is_empty() && !is_claimed(disk) {
+        Ok(())
+    } else {
+        Err(Error::Busy { device: format!("/dev/{disk}"), users })
+    }
 }
 
 /// Whether somebody has claimed it for himself, seen from here or not.
@@ -135,8 +157,8 @@ fn is_claimed(disk: &str) -> bool {
     matches!(opened, Err(rustix::io::Errno::BUSY))
 }
 
-/// Where a line of mountinfo says that one of `nodes` is mounted. The device number is the file system's, which for some (btrfs)
-/// is not the disk's; those name the disk as the source.
+/// Where a line of mountinfo says that one of `nodes` is mounted. The device number is the file
+/// system's, which for some (btrfs) is not the disk's; those name the disk as the source.
 fn mounted(line: &str, nodes: &Nodes) -> Option<String> {
     let fields: Vec<_> = line.split(' ').collect();
     let by_number = number(fields.get(2)?).is_some_and(|number| nodes.numbers.contains(&number));
@@ -165,7 +187,11 @@ fn first_word(line: &str) -> &str {
 }
 
 fn names_in(directory: &str) -> impl Iterator<Item = String> + use<> {
-    fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok())
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 #[cfg(test)]

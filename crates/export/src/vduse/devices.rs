@@ -1,10 +1,13 @@
-//! The VDUSE devices of this machine, ring3's and others', and what dead processes have left of them.
+//! The VDUSE devices of this machine, ring3's and others', and what dead processes have left of
+//! them.
 //!
 //! # Whose is it
-//! ring3's have its [number](MARK) as their vendor, which their drivers show; one that has no driver is ring3's if there is a log of what it has in flight.
+//! ring3's have its [number](MARK) as their vendor, which their drivers show; one that has no
+//! driver is ring3's if there is a log of what it has in flight.
 //!
 //! # Is it served
-//! A device can be open once only, and its server has it open. Looking takes a moment in which nobody else can open it: who opens one waits longer than that.
+//! A device can be open once only, and its server has it open. Looking takes a moment in which
+//! nobody else can open it: who opens one waits longer than that.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -67,7 +70,8 @@ pub struct Identity {
 pub enum Error {
     /// Somebody uses it.
     #[error(
-        "/dev/vduse/{name} is in use: {by}; `ring3 run ... --export vduse --name {name}` goes on with it, --force takes it away, and who waits for it sees errors"
+        "/dev/vduse/{name} is in use: {by}; `ring3 run ... --export vduse --name {name}` goes on \
+        with it, --force takes it away, and who waits for it sees errors"
     )]
     InUse {
         /// Its name.
@@ -89,8 +93,8 @@ pub fn list() -> Result<Vec<Identity>, Error> {
     Ok(Device::names().into_iter().filter_map(identity).collect())
 }
 
-/// Puts another program's device, which it serves, on the vDPA bus, and gives the path of the disk that the kernel makes of it;
-/// `None` as long as its program has not set its queues up.
+/// Puts another program's device, which it serves, on the vDPA bus, and gives the path of the disk
+/// that the kernel makes of it; `None` as long as its program has not set its queues up.
 pub fn attach_disk(name: &str) -> Result<Option<PathBuf>, Error> {
     if !vdpa::is_attached(name) {
         match vdpa::attach(name) {
@@ -107,12 +111,16 @@ pub fn detach(name: &str) -> Result<(), Error> {
     Ok(vdpa::detach(name)?)
 }
 
-/// Deletes the devices of these names, or all orphans of ring3 that nobody uses if there are none; returns what was deleted. One that is served is refused, and one that is in use unless by `force`, and then nothing is deleted.
+/// Deletes the devices of these names, or all orphans of ring3 that nobody uses if there are none;
+/// returns what was deleted. One that is served is refused, and one that is in use unless by
+/// `force`, and then nothing is deleted.
 pub fn delete(names: &[String], force: bool) -> Result<Vec<String>, Error> {
     let control = Control::open()?;
     let mut wanted = names.to_vec();
     if names.is_empty() {
-        let orphan = |name: &String| identity(name.clone()).is_some_and(|found| found.state == State::Orphan);
+        let orphan = |name: &String| {
+            identity(name.clone()).is_some_and(|found| found.state == State::Orphan)
+        };
         wanted = Device::names().into_iter().filter(orphan).collect();
         wanted.retain(|name| match force || in_use(name).is_none() {
             true => true,
@@ -136,7 +144,9 @@ pub fn delete(names: &[String], force: bool) -> Result<Vec<String>, Error> {
     let mut deleted = Vec::new();
     for (name, device) in open {
         if let Err(error) = end(&control, device, &name) {
-            deleted.iter().for_each(|name| tracing::warn!("/dev/vduse/{name} was deleted before that"));
+            deleted
+                .iter()
+                .for_each(|name| tracing::warn!("/dev/vduse/{name} was deleted before that"));
             return Err(error);
         }
         deleted.push(name);
@@ -150,7 +160,9 @@ fn end(control: &Control, device: Device, name: &str) -> Result<(), Error> {
     let log = match Inflight::left(&path) {
         Ok(log) => Some(log),
         // Its driver would wait for requests that nobody can name.
-        Err(error) if vdpa::found_as(name, "block").is_some() && in_use(name).is_some() => return Err(error.into()),
+        Err(error) if vdpa::found_as(name, "block").is_some() && in_use(name).is_some() => {
+            return Err(error.into());
+        }
         Err(_) => None,
     };
     let refusal = Refusal::start(device, log)?;
@@ -175,14 +187,22 @@ fn identity(name: String) -> Option<Identity> {
         Some(kind) if kind == u32::from(net::TYPE) => Some(Kind::Card),
         _ => None,
     };
-    let ring3 = vdpa::vendor(&name).map_or_else(|| name::log(&name).exists(), |vendor| vendor == MARK);
+    let ring3 =
+        vdpa::vendor(&name).map_or_else(|| name::log(&name).exists(), |vendor| vendor == MARK);
     let state = match (served, ring3) {
         (true, _) => State::Served,
         (false, true) => State::Orphan,
         (false, false) => State::Idle,
     };
     let node = ["block", "net"].into_iter().find_map(|class| vdpa::found_as(&name, class));
-    Some(Identity { pid: if served { server(&name) } else { None }, state, ring3, kind, node, name })
+    Some(Identity {
+        pid: if served { server(&name) } else { None },
+        state,
+        ring3,
+        kind,
+        node,
+        name,
+    })
 }
 
 /// Who uses what the kernel has made of it.
@@ -190,13 +210,22 @@ fn in_use(name: &str) -> Option<String> {
     if let Some(disk) = vdpa::found_as(name, "block") {
         return users::check(&disk).is_err().then(|| {
             let users: Vec<_> = users::of(&disk).iter().map(ToString::to_string).collect();
-            format!("/dev/{disk} by {}", if users.is_empty() { "somebody in another namespace".into() } else { users.join(", ") })
+            format!(
+                "/dev/{disk} by {}",
+                if users.is_empty() {
+                    "somebody in another namespace".into()
+                } else {
+                    users.join(", ")
+                }
+            )
         });
     }
     let interface = vdpa::found_as(name, "net")?;
     let flags = fs::read_to_string(format!("/sys/class/net/{interface}/flags")).unwrap_or_default();
-    let flags = flags.trim().strip_prefix("0x").and_then(|flags| u32::from_str_radix(flags, 16).ok())?;
-    (flags & libc::IFF_UP as u32 != 0).then(|| format!("{interface} is up (ip link set {interface} down)"))
+    let flags =
+        flags.trim().strip_prefix("0x").and_then(|flags| u32::from_str_radix(flags, 16).ok())?;
+    (flags & libc::IFF_UP as u32 != 0)
+        .then(|| format!("{interface} is up (ip link set {interface} down)"))
 }
 
 /// The process that has the device open.
@@ -204,7 +233,9 @@ fn server(name: &str) -> Option<u32> {
     let device = fs::metadata(format!("/dev/vduse/{name}")).ok()?.rdev();
     let has = |pid: &u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        open.into_iter().any(|fd| fs::metadata(fd.path()).is_ok_and(|file| file.rdev() == device && !file.is_file()))
+        open.into_iter().any(|fd| {
+            fs::metadata(fd.path()).is_ok_and(|file| file.rdev() == device && !file.is_file())
+        })
     };
     let processes = fs::read_dir("/proc").ok()?.flatten();
     processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has)
@@ -223,8 +254,14 @@ mod tests {
 
     #[test]
     fn the_error_of_a_device_in_use_says_how_to_go_on_with_it() {
-        let error = Error::InUse { name: "data".into(), by: "/dev/vda by the mount at /mnt".into() };
+        let error =
+            Error::InUse { name: "data".into(), by: "/dev/vda by the mount at /mnt".into() };
         let text = error.to_string();
-        assert!(text.contains("the mount at /mnt") && text.contains("--name data") && text.contains("--force"), "{text}");
+        assert!(
+            text.contains("the mount at /mnt")
+                && text.contains("--name data")
+                && text.contains("--force"),
+            "{text}"
+        );
     }
 }

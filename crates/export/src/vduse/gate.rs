@@ -51,7 +51,12 @@ impl State {
 impl Gate {
     pub fn new() -> io::Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        Ok(Self { changed: event()?, kicks: event()?, state: Mutex::default(), heeded: Condvar::new() })
+        Ok(Self {
+            changed: event()?,
+            kicks: event()?,
+            state: Mutex::default(),
+            heeded: Condvar::new(),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,4 +1,5 @@
-//! The thread that answers the kernel: it says where a driver has its virtqueues, and takes them away at a reset.
+//! The thread that answers the kernel: it says where a driver has its virtqueues, and takes them
+//! away at a reset.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::gate::{Gate, Opening};
 
-/// How long a queue's thread may take to open its queue, or to let go of it. The kernel waits for 30 s.
+/// How long a queue's thread may take to open its queue, or to let go of it. The kernel waits for
+/// 30 s.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The thread, which ends when this is dropped.
@@ -27,9 +29,12 @@ struct Answering {
 }
 
 impl Messages {
-    /// Answers for `device`, whose queues are served behind `gates`. What a server that is no more has left is gone on with first.
+    /// Answers for `device`, whose queues are served behind `gates`. What a server that is no more
+    /// has left is gone on with first.
     pub fn start(device: Arc<Device>, gates: Vec<Arc<Gate>>) -> Result<Self, Error> {
-        let failed = |error: std::io::Error| Error::os(format!("{}: the thread that answers the kernel", device.name()), error);
+        let failed = |error: std::io::Error| {
+            Error::os(format!("{}: the thread that answers the kernel", device.name()), error)
+        };
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let told = stop.try_clone().map_err(failed)?;
         let mut answering = Answering { device: device.clone(), gates, running: false };
@@ -37,7 +42,10 @@ impl Messages {
             answering.open(Begin::Resume)?;
         }
         let name = format!("{}-kernel", device.name());
-        let thread = thread::Builder::new().name(name).spawn(move || answering.run(&told)).map_err(failed)?;
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(move || answering.run(&told))
+            .map_err(failed)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
@@ -52,7 +60,8 @@ impl Drop for Messages {
 impl Answering {
     fn run(mut self, stop: &OwnedFd) {
         loop {
-            let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(&*self.device, PollFlags::IN)];
+            let mut fds =
+                [PollFd::new(stop, PollFlags::IN), PollFd::new(&*self.device, PollFlags::IN)];
             let _ = poll(&mut fds, None);
             if !fds[0].revents().is_empty() {
                 return;
@@ -61,7 +70,8 @@ impl Answering {
                 // It says so without end.
                 let name = self.device.name();
                 tracing::error!(
-                    "{name}: the kernel has given the device up, because an answer took more than 30 s: stop it (ring3 vduse delete {name} --force)"
+                    "{name}: the kernel has given the device up, because an answer took more than \
+                    30 s: stop it (ring3 vduse delete {name} --force)"
                 );
                 return;
             }
@@ -77,7 +87,9 @@ impl Answering {
     }
 
     fn answer(&mut self, message: &Message) {
-        let answer = self.heed(message.request).map_err(|error| tracing::warn!(%error, "{}", self.device.name()));
+        let answer = self
+            .heed(message.request)
+            .map_err(|error| tracing::warn!(%error, "{}", self.device.name()));
         if let Err(error) = self.device.answer(message, answer) {
             tracing::warn!(%error, "{}: the kernel has given an answer up", self.device.name());
         }
@@ -87,17 +99,24 @@ impl Answering {
         tracing::debug!(?request, "{}", self.device.name());
         match request {
             Request::Status(0) => self.close(),
-            Request::Status(status) if status & status::DRIVER_OK != 0 && !self.running => self.open(Begin::Fresh),
+            Request::Status(status) if status & status::DRIVER_OK != 0 && !self.running => {
+                self.open(Begin::Fresh)
+            }
             Request::Status(_) => Ok(()),
             // What was mapped is mapped anew: by the same queues, with what they have in flight. No
             // reset: that would forget it.
             Request::Iotlb { .. } if self.running => self.open(Begin::Resume),
             Request::Iotlb { .. } => Ok(()),
             Request::State { queue } => {
-                let gate = self.gates.get(queue as usize).ok_or_else(|| unknown(format!("it asks for queue {queue}")))?;
+                let gate = self
+                    .gates
+                    .get(queue as usize)
+                    .ok_or_else(|| unknown(format!("it asks for queue {queue}")))?;
                 return Ok(gate.available());
             }
-            Request::Unknown(kind) => Err(unknown(format!("it asks for what only newer versions have ({kind})"))),
+            Request::Unknown(kind) => {
+                Err(unknown(format!("it asks for what only newer versions have ({kind})")))
+            }
         }?;
         Ok(0)
     }
@@ -125,7 +144,11 @@ impl Answering {
     }
 
     fn give(&self, gate: &Gate, opening: Option<Opening>) -> Result<(), Error> {
-        if gate.give(opening, PATIENCE) { Ok(()) } else { Err(unknown("a queue's thread does not heed a reset".into())) }
+        if gate.give(opening, PATIENCE) {
+            Ok(())
+        } else {
+            Err(unknown("a queue's thread does not heed a reset".into()))
+        }
     }
 }
 

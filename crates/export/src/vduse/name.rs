@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use ring3_vduse::{Device, Error, is_name};
 
-/// Where the log of the device `name` is: it must be there as long as the device, and not longer than the machine runs.
+/// Where the log of the device `name` is: it must be there as long as the device, and not longer
+/// than the machine runs.
 pub fn log(name: &str) -> PathBuf {
     PathBuf::from(format!("/run/ring3-vduse-{name}"))
 }
@@ -14,6 +15,9 @@ pub fn choose(name: Option<&str>, any: &str) -> Result<String, Error> {
     match name {
         Some(name) if is_name(name) => Ok(name.into()),
         Some(name) => Err(Error::Name(name.into())),
-        None => Ok((0..).map(|number| format!("{any}{number}")).find(|name| !Device::exists(name)).unwrap_or_default()),
+        None => Ok((0..)
+            .map(|number| format!("{any}{number}"))
+            .find(|name| !Device::exists(name))
+            .unwrap_or_default()),
     }
 }

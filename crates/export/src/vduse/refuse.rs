@@ -1,4 +1,5 @@
-//! A device that nobody wants any more, served until it is taken from the bus: its driver says goodbye to who answers, and waits for what it has in flight. All that it asks a disk for fails.
+//! A device that nobody wants any more, served until it is taken from the bus: its driver says
+//! goodbye to who answers, and waits for what it has in flight. All that it asks a disk for fails.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,18 +18,29 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Serves `device`, whose requests fail from now on: those in flight, too, if there is a `log` of them. Without, it is a device whose driver waits for nothing.
+    /// Serves `device`, whose requests fail from now on: those in flight, too, if there is a `log`
+    /// of them. Without, it is a device whose driver waits for nothing.
     pub fn start(device: Device, log: Option<Inflight>) -> Result<Self, Error> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let failed = |error: std::io::Error| Error::os(format!("{}: the thread that ends it", device.name()), error);
+        let failed = |error: std::io::Error| {
+            Error::os(format!("{}: the thread that ends it", device.name()), error)
+        };
         let stop = Arc::new(event().map_err(|error| failed(error.into()))?);
         let kicks = event().map_err(|error| failed(error.into()))?;
         let (told, name) = (stop.clone(), format!("{}-end", device.name()));
         let device = Arc::new(device);
-        let mut refusing =
-            Refusing { queues: Vec::new(), chain: Chain::with_capacity(PIECES), device: device.clone(), kicks, log };
-        let failed = |error: std::io::Error| Error::os(format!("{}: the thread that ends it", device.name()), error);
-        let thread = thread::Builder::new().name(name).spawn(move || refusing.run(&told)).map_err(failed)?;
+        let mut refusing = Refusing {
+            queues: Vec::new(),
+            chain: Chain::with_capacity(PIECES),
+            device: device.clone(),
+            kicks,
+            log,
+        };
+        let failed = |error: std::io::Error| {
+            Error::os(format!("{}: the thread that ends it", device.name()), error)
+        };
+        let thread =
+            thread::Builder::new().name(name).spawn(move || refusing.run(&told)).map_err(failed)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
@@ -54,8 +66,8 @@ impl Refusing {
         self.open();
         loop {
             self.refuse_all();
-            let mut fds =
-                [stop.as_fd(), self.device.as_fd(), self.kicks.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let mut fds = [stop.as_fd(), self.device.as_fd(), self.kicks.as_fd()]
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let _ = poll(&mut fds, None);
             let broken = fds[1].revents().contains(PollFlags::ERR);
             if !fds[0].revents().is_empty() || broken {
@@ -73,14 +85,20 @@ impl Refusing {
         let Some(log) = &self.log else { return };
         let features = self.device.features().unwrap_or_default();
         for number in 0.. {
-            let (Some(log), Ok(vring)) = (log.queue(number), self.device.vring(number)) else { return };
+            let (Some(log), Ok(vring)) = (log.queue(number), self.device.vring(number)) else {
+                return;
+            };
             if !vring.ready || self.device.kicks(number, self.kicks.as_fd()).is_err() {
                 continue;
             }
             let memory = Memory::new(self.device.clone());
             match Queue::open(memory, &vring, features, Some(log), Begin::Resume) {
                 Ok(queue) => self.queues.push((number, queue)),
-                Err(fault) => tracing::warn!("{}: {}", self.device.name(), Error::Driver { queue: number, fault }),
+                Err(fault) => tracing::warn!(
+                    "{}: {}",
+                    self.device.name(),
+                    Error::Driver { queue: number, fault }
+                ),
             }
         }
     }
@@ -92,9 +110,11 @@ impl Refusing {
                 Ok(0)
             }
             Request::Status(_) | Request::Iotlb { .. } => Ok(0),
-            Request::State { queue } => {
-                Ok(self.queues.iter().find(|(number, _)| u32::from(*number) == queue).map_or(0, |(_, queue)| queue.available()))
-            }
+            Request::State { queue } => Ok(self
+                .queues
+                .iter()
+                .find(|(number, _)| u32::from(*number) == queue)
+                .map_or(0, |(_, queue)| queue.available())),
             Request::Unknown(_) => Err(()),
         };
         if let Err(error) = self.device.answer(message, answer) {
@@ -112,7 +132,8 @@ impl Refusing {
     }
 }
 
-/// Whether the driver is to be interrupted. A chain that makes no sense ends that queue: its driver has to be unbound by force.
+/// Whether the driver is to be interrupted. A chain that makes no sense ends that queue: its driver
+/// has to be unbound by force.
 fn refuse(queue: &mut Queue, chain: &mut Chain) -> bool {
     for head in queue.in_flight() {
         if queue.take_again(head, chain).is_ok() {

@@ -1,4 +1,5 @@
-//! A network namespace of the test's own: what is made in it nobody else sees, and it goes with the test.
+//! A network namespace of the test's own: what is made in it nobody else sees, and it goes with the
+//! test.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs::File;
@@ -21,7 +22,8 @@ impl Namespace {
         ip.map_err(|error| format!("ip, of iproute2: {error}"))?;
         let made = thread::spawn(|| {
             // SAFETY: only this thread's network namespace changes.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|error| format!("a network namespace: {error}"))?;
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+                .map_err(|error| format!("a network namespace: {error}"))?;
             File::open("/proc/thread-self/ns/net").map_err(|error| error.to_string())
         });
         let namespace = Self(made.join().unwrap()?);
@@ -51,8 +53,13 @@ impl Namespace {
 
     /// What `ip WORDS` prints, or why it fails.
     pub fn try_ip(&self, words: &str) -> Result<String, String> {
-        let output = self.within(|| Command::new("ip").args(words.split_whitespace()).output().unwrap());
+        let output =
+            self.within(|| Command::new("ip").args(words.split_whitespace()).output().unwrap());
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        if output.status.success() { Ok(text(output.stdout)) } else { Err(format!("ip {words}: {}", text(output.stderr))) }
+        if output.status.success() {
+            Ok(text(output.stdout))
+        } else {
+            Err(format!("ip {words}: {}", text(output.stderr)))
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! A card of ring3's as a device of smoltcp's.
 //!
-//! What was received is copied out of its buffer once, and what is sent into one: a device may write to that memory at any time, so that there are no references to it that a stack could work on.
+//! What was received is copied out of its buffer once, and what is sent into one: a device may
+//! write to that memory at any time, so that there are no references to it that a stack could work
+//! on.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -38,15 +40,26 @@ impl Card {
     pub fn open(nic: Arc<dyn Nic>) -> Result<Self, Error> {
         let settings = QueueSettings { mtu: MTU, rx_room: ROOM, ..QueueSettings::default() };
         let mut queues = nic.open_queues(1, &settings)?;
-        let mut queue = queues.pop().ok_or_else(|| Error::Unsupported(format!("{} has no queue", nic.name())))?;
+        let mut queue = queues
+            .pop()
+            .ok_or_else(|| Error::Unsupported(format!("{} has no queue", nic.name())))?;
         let start = nic.info().headroom.next_multiple_of(64);
-        let buffer = || Ok(Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start));
+        let buffer =
+            || Ok(Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start));
         let buffers = |count: u16| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, Error>>();
         let (mut empty, free) = (buffers(queue.depth().0)?, buffers(queue.depth().1)?);
         // It takes as many as it holds.
         let _ = queue.rx_provide(&mut empty);
         let batch = (0..BATCH).map(|_| Packet::default()).collect();
-        Ok(Self { queue, nic, batch, came: VecDeque::with_capacity(BATCH), free, frames: Default::default(), failed: None })
+        Ok(Self {
+            queue,
+            nic,
+            batch,
+            came: VecDeque::with_capacity(BATCH),
+            free,
+            frames: Default::default(),
+            failed: None,
+        })
     }
 
     /// The card's address on the wire.
@@ -54,7 +67,8 @@ impl Card {
         self.nic.info().mac.0
     }
 
-    /// Sleeps until something has come, for at most `limit`. What the card has complained of meanwhile is said here.
+    /// Sleeps until something has come, for at most `limit`. What the card has complained of
+    /// meanwhile is said here.
     pub fn wait(&mut self, limit: Duration) -> Result<(), Error> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -93,13 +107,20 @@ impl Device for Card {
         // The buffer came from the queue, so that there is room for it.
         let _ = self.queue.rx_provide(&mut [packet]);
         self.failed = read.err().or(self.failed.take());
-        Some((Received(frame), ToSend { queue: &mut *self.queue, free: &mut self.free, frame: out }))
+        Some((
+            Received(frame),
+            ToSend { queue: &mut *self.queue, free: &mut self.free, frame: out },
+        ))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<ToSend<'_>> {
         self.failed = self.take().err().or(self.failed.take());
         let [_, frame] = &mut self.frames;
-        (!self.free.is_empty()).then_some(ToSend { queue: &mut *self.queue, free: &mut self.free, frame })
+        (!self.free.is_empty()).then_some(ToSend {
+            queue: &mut *self.queue,
+            free: &mut self.free,
+            frame,
+        })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -132,7 +153,8 @@ impl TxToken for ToSend<'_> {
         self.frame.resize(len, 0);
         let written = write(self.frame);
         if let Some(mut packet) = self.free.pop() {
-            // A frame that is refused, or finds the queue full, is lost, as any may be: the stack sends again what matters.
+            // A frame that is refused, or finds the queue full, is lost, as any may be: the stack
+            // sends again what matters.
             let _ = packet.fill(self.frame);
             let mut packet = [packet];
             let _ = self.queue.tx_provide(&mut packet);

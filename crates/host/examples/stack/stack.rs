@@ -30,7 +30,8 @@ const SLEEP: Duration = Duration::from_millis(100);
 const ROOM: usize = 16 << 10;
 
 /// What is served.
-const PAGE: &str = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nserved by a card out of the kernel\n";
+const PAGE: &str =
+    "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nserved by a card out of the kernel\n";
 
 /// A stack on a card.
 pub struct Stack {
@@ -48,7 +49,9 @@ impl Stack {
         let config = Config::new(EthernetAddress(card.mac()).into());
         let mut interface = Interface::new(config, &mut card, Instant::now());
         // There is room for one.
-        interface.update_ip_addrs(|addresses| addresses.push(IpCidr::new(IpAddress::Ipv4(address), 24)).unwrap_or(()));
+        interface.update_ip_addrs(|addresses| {
+            addresses.push(IpCidr::new(IpAddress::Ipv4(address), 24)).unwrap_or(())
+        });
         Ok(Self { card, interface, sockets: SocketSet::new(Vec::new()), port: OURS })
     }
 
@@ -57,14 +60,19 @@ impl Stack {
         self.interface.poll(Instant::now(), &mut self.card, &mut self.sockets);
     }
 
-    /// Sleeps until the card has something or the stack wants to go on: at once, if sockets have something to send.
+    /// Sleeps until the card has something or the stack wants to go on: at once, if sockets have
+    /// something to send.
     fn sleep(&mut self) -> Result<()> {
         let due = self.interface.poll_delay(Instant::now(), &self.sockets);
         Ok(self.card.wait(due.map_or(SLEEP, Duration::from).min(SLEEP))?)
     }
 
     /// Goes on until `done` gives something.
-    fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Result<Option<T>>) -> Result<T> {
+    fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Result<Option<T>>,
+    ) -> Result<T> {
         let start = Clock::now();
         while start.elapsed() < PATIENCE {
             self.poll();
@@ -78,17 +86,23 @@ impl Stack {
 
     /// Sends a ping to `peer` and says how long its answer took.
     pub fn ping(&mut self, peer: Ipv4Addr, number: u16) -> Result<Duration> {
-        let buffer = || icmp::PacketBuffer::new(vec![icmp::PacketMetadata::EMPTY; 4], vec![0; 1024]);
+        let buffer =
+            || icmp::PacketBuffer::new(vec![icmp::PacketMetadata::EMPTY; 4], vec![0; 1024]);
         let mut socket = icmp::Socket::new(buffer(), buffer());
         socket.bind(icmp::Endpoint::Ident(OURS)).map_err(|error| error.to_string())?;
         let checksums = self.card.capabilities().checksum;
         let request = Icmpv4Repr::EchoRequest { ident: OURS, seq_no: number, data: b"ring3" };
-        let bytes = socket.send(request.buffer_len(), IpAddress::Ipv4(peer)).map_err(|error| error.to_string())?;
+        let bytes = socket
+            .send(request.buffer_len(), IpAddress::Ipv4(peer))
+            .map_err(|error| error.to_string())?;
         request.emit(&mut Icmpv4Packet::new_unchecked(bytes), &checksums);
         let (handle, start) = (self.sockets.add(socket), Clock::now());
         let answered = self.until("ping", |stack| {
-            let Ok((bytes, from)) = stack.sockets.get_mut::<icmp::Socket>(handle).recv() else { return Ok(None) };
-            Ok((is_answer(bytes, number, &checksums) && from == IpAddress::Ipv4(peer)).then(|| start.elapsed()))
+            let Ok((bytes, from)) = stack.sockets.get_mut::<icmp::Socket>(handle).recv() else {
+                return Ok(None);
+            };
+            Ok((is_answer(bytes, number, &checksums) && from == IpAddress::Ipv4(peer))
+                .then(|| start.elapsed()))
         });
         self.sockets.remove(handle);
         answered
@@ -98,10 +112,18 @@ impl Stack {
     pub fn echo(&mut self, peer: Ipv4Addr, bytes: &[u8]) -> Result<Vec<u8>> {
         let mut socket = udp_socket();
         socket.bind(OURS).map_err(|error| error.to_string())?;
-        socket.send_slice(bytes, IpEndpoint::new(IpAddress::Ipv4(peer), ECHO)).map_err(|error| error.to_string())?;
+        socket
+            .send_slice(bytes, IpEndpoint::new(IpAddress::Ipv4(peer), ECHO))
+            .map_err(|error| error.to_string())?;
         let handle = self.sockets.add(socket);
-        let echoed = self
-            .until("echo", |stack| Ok(stack.sockets.get_mut::<udp::Socket>(handle).recv().ok().map(|(bytes, _)| bytes.to_vec())));
+        let echoed = self.until("echo", |stack| {
+            Ok(stack
+                .sockets
+                .get_mut::<udp::Socket>(handle)
+                .recv()
+                .ok()
+                .map(|(bytes, _)| bytes.to_vec()))
+        });
         self.sockets.remove(handle);
         echoed
     }
@@ -111,9 +133,12 @@ impl Stack {
         let mut socket = tcp_socket();
         self.port = self.port.checked_add(1).unwrap_or(OURS);
         let there = (IpAddress::Ipv4(peer), HTTP);
-        socket.connect(self.interface.context(), there, self.port).map_err(|error| error.to_string())?;
+        socket
+            .connect(self.interface.context(), there, self.port)
+            .map_err(|error| error.to_string())?;
         let handle = self.sockets.add(socket);
-        let (mut request, mut page) = (format!("GET {path} HTTP/1.0\r\n\r\n").into_bytes(), Vec::new());
+        let (mut request, mut page) =
+            (format!("GET {path} HTTP/1.0\r\n\r\n").into_bytes(), Vec::new());
         let got = self.until("get", |stack| {
             let socket = stack.sockets.get_mut::<tcp::Socket>(handle);
             if socket.can_send() && !request.is_empty() {
@@ -121,7 +146,8 @@ impl Stack {
                 request.drain(..sent);
             }
             take(socket, &mut page)?;
-            // The server ends the page by closing; the connection is over when it has heard that we do, too.
+            // The server ends the page by closing; the connection is over when it has heard that we
+            // do, too.
             if request.is_empty() && !socket.may_recv() {
                 socket.close();
             }
@@ -151,7 +177,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Answers a request that is whole. Gives the socket that listens next: one that has closed would wait ten seconds for late segments.
+    /// Answers a request that is whole. Gives the socket that listens next: one that has closed
+    /// would wait ten seconds for late segments.
     fn serve_page(&mut self, mut http: SocketHandle) -> Result<SocketHandle> {
         if self.sockets.get::<tcp::Socket>(http).state() == tcp::State::TimeWait {
             self.sockets.remove(http);
@@ -161,7 +188,8 @@ impl Stack {
         if !socket.is_open() {
             socket.listen(HTTP).map_err(|error| error.to_string())?;
         }
-        let whole = socket.can_recv() && socket.peek(ROOM).is_ok_and(|request| request.ends_with(b"\r\n\r\n"));
+        let whole = socket.can_recv()
+            && socket.peek(ROOM).is_ok_and(|request| request.ends_with(b"\r\n\r\n"));
         if whole && socket.can_send() {
             take(socket, &mut Vec::new())?;
             socket.send_slice(PAGE.as_bytes()).map_err(|error| error.to_string())?;
@@ -172,7 +200,8 @@ impl Stack {
 }
 
 fn is_answer(bytes: &[u8], number: u16, checksums: &ChecksumCapabilities) -> bool {
-    let answer = Icmpv4Packet::new_checked(bytes).and_then(|packet| Icmpv4Repr::parse(&packet, checksums));
+    let answer =
+        Icmpv4Packet::new_checked(bytes).and_then(|packet| Icmpv4Repr::parse(&packet, checksums));
     matches!(answer, Ok(Icmpv4Repr::EchoReply { ident: OURS, seq_no, data: b"ring3" }) if seq_no == number)
 }
 

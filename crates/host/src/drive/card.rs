@@ -54,24 +54,35 @@ impl Card {
         }
     }
 
-    /// Moves packets between it and the interface whose `queues` these are, until the card or this process ends.
-    pub fn connect(&mut self, standby: &Standby, connect: Connect, queues: Vec<OwnedFd>) -> Result<(), Error> {
+    /// Moves packets between it and the interface whose `queues` these are, until the card or this
+    /// process ends.
+    pub fn connect(
+        &mut self,
+        standby: &Standby,
+        connect: Connect,
+        queues: Vec<OwnedFd>,
+    ) -> Result<(), Error> {
         let Connect { nic, interface, wishes } = connect;
         let most = usize::from(self.nic.info().max_queues.clamp(1, standby.wanted.queues.max(1)));
         if self.served.is_some() || !(1..=most).contains(&queues.len()) {
-            let reason = format!("card {nic} is served already, or cannot be by {} queues", queues.len());
+            let reason =
+                format!("card {nic} is served already, or cannot be by {} queues", queues.len());
             return Err(Error::protocol(reason));
         }
-        let relay = Relay::new(wanted(wishes)).map_err(|error| Error::os("the way to the supervisor", error))?;
-        let (poll, rings, segment) = (standby.wanted.poll, standby.rings.clone(), standby.segment.clone());
+        let relay = Relay::new(wanted(wishes))
+            .map_err(|error| Error::os("the way to the supervisor", error))?;
+        let (poll, rings, segment) =
+            (standby.wanted.poll, standby.rings.clone(), standby.segment.clone());
         let interface = Arc::new(Interface::of(interface, 0, queues));
         let manner = Manner { poll, engine: standby.engine.clone(), joins: true, rings, segment };
-        let export = Some(Export::over((self.nic.clone(), interface), Box::new(relay.clone()), &manner)?);
+        let export =
+            Some(Export::over((self.nic.clone(), interface), Box::new(relay.clone()), &manner)?);
         self.served = Some(Served { export, relay });
         Ok(())
     }
 
-    /// What the supervisor says of its interface. Of one that is not served it is said again when it is.
+    /// What the supervisor says of its interface. Of one that is not served it is said again when
+    /// it is.
     pub fn wish(&self, wishes: Wishes) {
         if let Some(served) = &self.served {
             served.relay.wish(wanted(wishes));

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use ring3_class::Saved;
 use ring3_class::block::{Disk, Queue, detach};
 use ring3_class::net::Link;
-use ring3_control::drive::{Connect, DiskFacts, Region, Report, SHARED_ARENA, Serve, Share, Wishes};
+use ring3_control::drive::{
+    Connect, DiskFacts, Region, Report, SHARED_ARENA, Serve, Share, Wishes,
+};
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_export::tap;
@@ -27,10 +29,12 @@ use crate::attach::EXPECTED;
 /// Most disks of a device.
 const MAX_DISKS: usize = 128;
 
-/// How long requests may take to end before a device is left to another process. Whoever waits for them waits as long.
+/// How long requests may take to end before a device is left to another process. Whoever waits for
+/// them waits as long.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// A driven device. Its drop ends its driver, then gives the device back; the disks' threads have ended then.
+/// A driven device. Its drop ends its driver, then gives the device back; the disks' threads have
+/// ended then.
 pub struct Driven {
     sharing: Option<Sharing>,
     disks: Vec<Served>,
@@ -73,12 +77,15 @@ impl Driven {
             Before::Left(left) => ring3_backend::attach(lease.into(), Some(&left.arena)),
             Before::Killed(left) => ring3_backend::attach_running(lease.into(), &left.arena),
         };
-        let device = device.map_err(|source| Error::Device { device: "the leased device".into(), source })?;
+        let device = device
+            .map_err(|source| Error::Device { device: "the leased device".into(), source })?;
         let failed = |source| Error::Device { device: device.name().into(), source };
         let mut adopted = false;
         let opened = match &left {
             Before::Nothing => open(&device, &standby),
-            Before::Left(left) => Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller),
+            Before::Left(left) => {
+                Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller)
+            }
             Before::Killed(left) => match left.adopt(&device, &settings(&standby, EXPECTED)) {
                 Some(opened) => {
                     adopted = true;
@@ -96,7 +103,12 @@ impl Driven {
     }
 
     /// `device`, as it was `opened`, with what the last driver has left of its disks.
-    pub fn of(standby: Standby, device: Arc<dyn Device>, opened: Opened, left: Vec<LeftDisk>) -> Result<Self, Error> {
+    pub fn of(
+        standby: Standby,
+        device: Arc<dyn Device>,
+        opened: Opened,
+        left: Vec<LeftDisk>,
+    ) -> Result<Self, Error> {
         let Opened { offers, refused, controller } = opened;
         let mut saved = left.into_iter();
         let (mut disks, mut cards) = (Vec::new(), Vec::new());
@@ -112,12 +124,32 @@ impl Driven {
                 Some(LeftDisk { name, queues }) if name == disk.name() => queues,
                 None => Vec::new(),
                 Some(LeftDisk { name, .. }) => {
-                    return Err(Error::protocol(format!("what was saved is of {name}, and {} is there", disk.name())));
+                    return Err(Error::protocol(format!(
+                        "what was saved is of {name}, and {} is there",
+                        disk.name()
+                    )));
                 }
             };
-            disks.push(Served { disk, saved, prepared: Prepared::default(), threads: None, id: None, lent: Lent::default() });
+            disks.push(Served {
+                disk,
+                saved,
+                prepared: Prepared::default(),
+                threads: None,
+                id: None,
+                lent: Lent::default(),
+            });
         }
-        Ok(Self { sharing: None, disks, cards, refused, adopted: false, controller, device, standby, began: Instant::now() })
+        Ok(Self {
+            sharing: None,
+            disks,
+            cards,
+            refused,
+            adopted: false,
+            controller,
+            device,
+            standby,
+            began: Instant::now(),
+        })
     }
 
     /// Where the process shows what it does.
@@ -132,7 +164,8 @@ impl Driven {
         Report::Offers { disks, nics, refused: self.refused.clone(), adopted: self.adopted }
     }
 
-    /// By what another process can adopt the device if this one is killed, once all disks are served, and if it is wanted; `None` if that cannot be.
+    /// By what another process can adopt the device if this one is killed, once all disks are
+    /// served, and if it is wanted; `None` if that cannot be.
     pub fn record(&self) -> Option<OwnedFd> {
         let unready = self.disks.iter().any(|served| served.id.is_none());
         // Of a card nothing is in flight that would be worth it.
@@ -140,10 +173,15 @@ impl Driven {
             return None;
         }
         let record = Left::record(&*self.device, &*self.controller);
-        record.inspect_err(|why| tracing::debug!("if this process is killed, its device is fenced: {why}")).ok()
+        record
+            .inspect_err(|why| {
+                tracing::debug!("if this process is killed, its device is fenced: {why}")
+            })
+            .ok()
     }
 
-    /// Makes what the disks will most likely be served by, so that only the kernel's side is missing.
+    /// Makes what the disks will most likely be served by, so that only the kernel's side is
+    /// missing.
     pub fn prepare(&mut self) -> Result<(), Error> {
         if self.standby.shared {
             return Ok(());
@@ -168,18 +206,27 @@ impl Driven {
 
     /// Gives rings back that nobody will ask for: after the start, of which that would be a part.
     pub fn trim(&self) {
-        let waits = if self.standby.shared { self.sharing.is_none() } else { self.cards.iter().any(|card| !card.is_served()) };
+        let waits = if self.standby.shared {
+            self.sharing.is_none()
+        } else {
+            self.cards.iter().any(|card| !card.is_served())
+        };
         if waits {
             return;
         }
-        let spare = self.disks.iter().filter(|served| served.id.is_none()).map(|served| usize::from(served.prepared.queues));
+        let spare = self
+            .disks
+            .iter()
+            .filter(|served| served.id.is_none())
+            .map(|served| usize::from(served.prepared.queues));
         self.standby.rings.trim(spare.sum());
     }
 
     /// Gives disk `place` queues and threads, with the statistics from queue `first` on.
     fn seat(&mut self, place: usize, first: u16, prepared: Prepared) -> Result<(), Error> {
         let Prepared { queues: count, depth, buffer } = prepared;
-        let (segment, poll, rings) = (self.standby.segment.clone(), self.standby.wanted.poll, self.standby.rings.clone());
+        let (segment, poll, rings) =
+            (self.standby.segment.clone(), self.standby.wanted.poll, self.standby.rings.clone());
         let served = &mut self.disks[place];
         if let Some(mut threads) = served.threads.take() {
             drop(threads.join()?);
@@ -190,8 +237,15 @@ impl Driven {
         if self.standby.lent {
             served.lent.share_with(&mut queues);
         }
-        let manner =
-            Manner { segment, first, poll, idle_poll: Duration::ZERO, on_failure: OnFailure::Keep, started: self.began, rings };
+        let manner = Manner {
+            segment,
+            first,
+            poll,
+            idle_poll: Duration::ZERO,
+            on_failure: OnFailure::Keep,
+            started: self.began,
+            rings,
+        };
         served.threads = Some(Threads::prepare(queues, &manner)?);
         served.prepared = prepared;
         Ok(())
@@ -205,13 +259,20 @@ impl Driven {
             return Err(Error::protocol(format!("disk {disk} is not there, or is served already")));
         };
         let wanted = Prepared { queues, depth, buffer };
-        let most = ublk::limits::buffer_bytes(served.disk.info(), u32::MAX, rustix::param::page_size() as u32);
+        let most = ublk::limits::buffer_bytes(
+            served.disk.info(),
+            u32::MAX,
+            rustix::param::page_size() as u32,
+        );
         let fits = (1..=self.standby.wanted.queues.max(served.prepared.queues)).contains(&queues)
             && (1..=ublk::uapi::MAX_QUEUE_DEPTH).contains(&depth)
             && (1..=most).contains(&buffer)
             && cpus.len() == usize::from(queues);
         if !fits {
-            return Err(Error::protocol(format!("disk {disk} cannot be served as {wanted:?} with {} sets of CPUs", cpus.len())));
+            return Err(Error::protocol(format!(
+                "disk {disk} cannot be served as {wanted:?} with {} sets of CPUs",
+                cpus.len()
+            )));
         }
         if served.prepared != wanted {
             let first = self.disks[..place].iter().map(|served| served.prepared.queues).sum();
@@ -219,15 +280,22 @@ impl Driven {
         }
         let served = &mut self.disks[place];
         served.id = Some(id);
-        let threads = served.threads.as_mut().ok_or_else(|| Error::protocol("nothing is prepared"))?;
-        Ok(threads.serve(Arc::new(File::from(file)), Layout { id, cpus, commands: ublk::features::Commands::single(encoded) })?)
+        let threads =
+            served.threads.as_mut().ok_or_else(|| Error::protocol("nothing is prepared"))?;
+        Ok(threads.serve(
+            Arc::new(File::from(file)),
+            Layout { id, cpus, commands: ublk::features::Commands::single(encoded) },
+        )?)
     }
 
     /// Lets requests of a disk lie in a client's `file`.
     pub fn lend(&mut self, Region { disk, index, .. }: Region, file: OwnedFd) -> Result<(), Error> {
         let device = self.device.name().to_owned();
         let served = self.lent(disk)?;
-        served.lent.insert(&*served.disk, index, file).map_err(|source| Error::Device { device, source })
+        served
+            .lent
+            .insert(&*served.disk, index, file)
+            .map_err(|source| Error::Device { device, source })
     }
 
     /// They do not lie there any more, and the device does not reach it when this returns.
@@ -239,17 +307,25 @@ impl Driven {
     fn lent(&mut self, disk: u16) -> Result<&mut Served, Error> {
         let lent = self.standby.lent;
         let served = self.disks.get_mut(usize::from(disk)).filter(|_| lent);
-        served.ok_or_else(|| Error::protocol(format!("disk {disk} is not there, or has nothing to do with clients' memory")))
+        served.ok_or_else(|| {
+            Error::protocol(format!(
+                "disk {disk} is not there, or has nothing to do with clients' memory"
+            ))
+        })
     }
 
     /// Moves packets between a card and the `queues` of its interface.
     pub fn connect(&mut self, connect: Connect, queues: Vec<OwnedFd>) -> Result<(), Error> {
         let place = connect.nic;
-        let card = self.cards.get_mut(usize::from(place)).ok_or_else(|| Error::protocol(format!("card {place} is not there")))?;
+        let card = self
+            .cards
+            .get_mut(usize::from(place))
+            .ok_or_else(|| Error::protocol(format!("card {place} is not there")))?;
         card.connect(&self.standby, connect, queues)
     }
 
-    /// Shares the one disk or card with who comes to `sockets`; what the supervisor is told of that.
+    /// Shares the one disk or card with who comes to `sockets`; what the supervisor is told of
+    /// that.
     pub fn share(&mut self, share: &Share, sockets: Vec<OwnedFd>) -> Result<Report, Error> {
         let count = if share.card { self.cards.len() } else { self.disks.len() };
         if !self.standby.shared || self.sharing.is_some() {
@@ -269,7 +345,10 @@ impl Driven {
 
     /// What is wanted of a card's interface now.
     pub fn wish(&self, nic: u16, wishes: Wishes) -> Result<(), Error> {
-        let card = self.cards.get(usize::from(nic)).ok_or_else(|| Error::protocol(format!("card {nic} is not there")))?;
+        let card = self
+            .cards
+            .get(usize::from(nic))
+            .ok_or_else(|| Error::protocol(format!("card {nic} is not there")))?;
         card.wish(wishes);
         Ok(())
     }
@@ -277,7 +356,12 @@ impl Driven {
     /// The links of cards that have changed since the last call.
     pub fn links(&mut self) -> Vec<Report> {
         let link = |(nic, card): (u16, &mut Card)| {
-            card.take_link().map(|Link { up, speed, full_duplex }| Report::Link { nic, up, speed, full_duplex })
+            card.take_link().map(|Link { up, speed, full_duplex }| Report::Link {
+                nic,
+                up,
+                speed,
+                full_duplex,
+            })
         };
         (0..).zip(&mut self.cards).filter_map(link).collect()
     }
@@ -292,18 +376,25 @@ impl Driven {
         if self.cards.iter().any(Card::is_served) {
             return true;
         }
-        self.disks.iter().any(|served| served.id.is_some() && served.threads.as_ref().is_some_and(Threads::is_serving))
+        self.disks.iter().any(|served| {
+            served.id.is_some() && served.threads.as_ref().is_some_and(Threads::is_serving)
+        })
     }
 
     /// Each becomes readable when a thread of a disk or a card has ended, or a link has changed.
     pub fn events_of_threads(&self) -> Vec<BorrowedFd<'_>> {
-        let disks = self.disks.iter().filter_map(|served| served.threads.as_ref()).map(Threads::ended);
-        disks.chain(self.cards.iter().flat_map(Card::events)).chain(self.sharing.iter().map(Sharing::ended)).collect()
+        let disks =
+            self.disks.iter().filter_map(|served| served.threads.as_ref()).map(Threads::ended);
+        disks
+            .chain(self.cards.iter().flat_map(Card::events))
+            .chain(self.sharing.iter().map(Sharing::ended))
+            .collect()
     }
 
     /// Fails if a queue has, or the bus has reported an error of the device.
     pub fn check(&mut self) -> Result<(), Error> {
-        if self.device.bus_errors().is_some_and(|errors| errors.take().is_ok_and(|count| count > 0)) {
+        if self.device.bus_errors().is_some_and(|errors| errors.take().is_ok_and(|count| count > 0))
+        {
             return Err(Error::Bus { device: self.device.name().into() });
         }
         self.cards.iter_mut().try_for_each(Card::check)?;
@@ -324,26 +415,36 @@ impl Driven {
 
     /// What the device has reported since the last call.
     pub fn events(&self) -> Vec<String> {
-        self.controller.poll_events().unwrap_or_else(|error| vec![format!("it does not say how it is: {error}")])
+        self.controller
+            .poll_events()
+            .unwrap_or_else(|error| vec![format!("it does not say how it is: {error}")])
     }
 
-    /// Ends what is with the device, and leaves it as it runs, with nothing of it kept: its lease has ended, too. What the next process needs is in the file.
+    /// Ends what is with the device, and leaves it as it runs, with nothing of it kept: its lease
+    /// has ended, too. What the next process needs is in the file.
     pub fn leave(mut self) -> Result<OwnedFd, Error> {
         if let Some(card) = self.cards.first() {
-            let source = ring3_device::Error::Unsupported("a card is stopped and started for the next driver".into());
+            let source = ring3_device::Error::Unsupported(
+                "a card is stopped and started for the next driver".into(),
+            );
             return Err(Error::Device { device: card.facts().name, source });
         }
         let deadline = Deadline::after(LEAVE);
         let device = self.device.clone();
         let failed = |source| Error::Device { device: device.name().into(), source };
         // All at once, so that the times in which they drain are one.
-        self.disks.iter().filter_map(|served| served.threads.as_ref()).for_each(|threads| threads.leave(deadline));
+        self.disks
+            .iter()
+            .filter_map(|served| served.threads.as_ref())
+            .for_each(|threads| threads.leave(deadline));
         let mut disks = Vec::new();
         for served in &mut self.disks {
-            let class = served.threads.as_mut().map(Threads::take_back).transpose()?.unwrap_or_default();
+            let class =
+                served.threads.as_mut().map(Threads::take_back).transpose()?.unwrap_or_default();
             let save = |mut queue: Box<dyn Queue>| detach(&mut *queue, &mut Vec::new(), deadline);
             let queues = class.into_iter().map(save).collect::<Result<_, _>>().map_err(failed)?;
-            // The kernel gives what was not ended to the next process, which is told of the same memory.
+            // The kernel gives what was not ended to the next process, which is told of the same
+            // memory.
             served.lent.clear().map_err(failed)?;
             disks.push(LeftDisk { name: served.disk.name(), queues });
         }
@@ -355,18 +456,27 @@ impl Driven {
     /// nothing else is begun.
     pub fn rest(&mut self) -> Result<(), Error> {
         let deadline = Deadline::after(LEAVE);
-        self.disks.iter().filter_map(|served| served.threads.as_ref()).for_each(|threads| threads.leave(deadline));
+        self.disks
+            .iter()
+            .filter_map(|served| served.threads.as_ref())
+            .for_each(|threads| threads.leave(deadline));
         self.stop()
     }
 
-    /// Takes the disks' threads back, whose devices the kernel has no more, and has each disk empty its cache.
+    /// Takes the disks' threads back, whose devices the kernel has no more, and has each disk empty
+    /// its cache.
     pub fn stop(&mut self) -> Result<(), Error> {
         self.sharing.take().map_or(Ok(()), |mut sharing| sharing.stop())?;
         std::mem::take(&mut self.cards).iter_mut().try_for_each(Card::stop)?;
         for Served { disk, threads, id, .. } in &mut self.disks {
             let Some(threads) = threads else { continue };
-            let (queues, device) = (threads.join()?, format!("/dev/ublkb{}", id.unwrap_or_default()));
-            ublk::flush(queues).map_err(|reason| ublk::Error::Flush { device, disk: disk.name(), reason })?;
+            let (queues, device) =
+                (threads.join()?, format!("/dev/ublkb{}", id.unwrap_or_default()));
+            ublk::flush(queues).map_err(|reason| ublk::Error::Flush {
+                device,
+                disk: disk.name(),
+                reason,
+            })?;
         }
         self.disks.clear();
         Ok(())

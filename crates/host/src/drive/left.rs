@@ -20,7 +20,8 @@ const VERSION: u32 = 1;
 const MAX_LEN: u64 = 64 << 20;
 
 /// What cannot be changed any more by anybody.
-const SEALS: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
+const SEALS: SealFlags =
+    SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
 
 /// A device as it runs.
 #[derive(Serialize, Deserialize)]
@@ -62,15 +63,22 @@ impl Left {
     /// The file by which another process can [adopt](Self::adopt) `device` if this one is killed.
     pub fn record(device: &dyn Device, controller: &dyn Controller) -> Result<OwnedFd, Error> {
         let failed = |source| Error::Device { device: device.name().into(), source };
-        Self::new(device.dma().arena().save(), controller.record().map_err(failed)?, Vec::new()).write()
+        Self::new(device.dma().arena().save(), controller.record().map_err(failed)?, Vec::new())
+            .write()
     }
 
-    /// Goes on with `device`, whose driver was killed. `None` if that cannot be: its opening, which stops it first, can be.
+    /// Goes on with `device`, whose driver was killed. `None` if that cannot be: its opening, which
+    /// stops it first, can be.
     pub fn adopt(&self, device: &Arc<dyn Device>, settings: &Settings) -> Option<Opened> {
         let adopted = Driver::adopt(device.clone(), settings, &self.controller);
-        // What nobody has claimed is used by nobody before the device has ended what it was told, or is stopped.
+        // What nobody has claimed is used by nobody before the device has ended what it was told,
+        // or is stopped.
         device.dma().arena().release();
-        adopted.inspect_err(|why| tracing::warn!("the device is not adopted, but stopped and started: {why}")).ok()
+        adopted
+            .inspect_err(|why| {
+                tracing::warn!("the device is not adopted, but stopped and started: {why}")
+            })
+            .ok()
     }
 
     /// The file with it.
@@ -92,16 +100,22 @@ impl Left {
 
 /// What the last process has left in `file`.
 pub fn read(file: Option<OwnedFd>) -> Result<Left, Error> {
-    let file = file.ok_or_else(|| Error::protocol("nothing saved came with the order to resume"))?;
+    let file =
+        file.ok_or_else(|| Error::protocol("nothing saved came with the order to resume"))?;
     let read = || -> io::Result<Left> {
         let len = fstat(&file)?.st_size as u64;
         if !fcntl_get_seals(&file)?.contains(SEALS) || len > MAX_LEN {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a file that may change, or of no such size"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a file that may change, or of no such size",
+            ));
         }
         let mut bytes = vec![0; len as usize];
         let mut at = 0;
         while at < bytes.len() {
-            match rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut bytes[at..], at as u64))? {
+            match rustix::io::retry_on_intr(|| {
+                rustix::io::pread(&file, &mut bytes[at..], at as u64)
+            })? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => at += count,
             }
@@ -110,7 +124,10 @@ pub fn read(file: Option<OwnedFd>) -> Result<Left, Error> {
     };
     let left = read().map_err(|error| Error::os("what the last driver has saved", error))?;
     if left.version != VERSION {
-        let reason = format!("the last driver's state was saved in form {}, and this one reads form {VERSION}", left.version);
+        let reason = format!(
+            "the last driver's state was saved in form {}, and this one reads form {VERSION}",
+            left.version
+        );
         return Err(Error::protocol(reason));
     }
     Ok(left)
@@ -123,7 +140,11 @@ mod tests {
     fn left() -> Left {
         let queues = vec![Saved::new("a queue", 1, &7).unwrap()];
         let disks = vec![LeftDisk { name: "disk".into(), queues }];
-        Left::new(SavedArena::fresh(std::iter::empty()), Saved::new("a controller", 1, &"state").unwrap(), disks)
+        Left::new(
+            SavedArena::fresh(std::iter::empty()),
+            Saved::new("a controller", 1, &"state").unwrap(),
+            disks,
+        )
     }
 
     #[test]

@@ -21,11 +21,14 @@ impl Lent {
     /// `queues`, which have none yet, know of all there is, and of all that comes.
     pub fn share_with(&mut self, queues: &mut Queues) {
         self.regions = Arc::default();
-        self.memories.iter().for_each(|(&index, memory)| self.regions.insert(index, memory.clone()));
+        self.memories
+            .iter()
+            .for_each(|(&index, memory)| self.regions.insert(index, memory.clone()));
         queues.share(self.regions.clone());
     }
 
-    /// Lets the device of `disk` reach a client's `file`, which the kernel calls `index`. The same may be said twice.
+    /// Lets the device of `disk` reach a client's `file`, which the kernel calls `index`. The same
+    /// may be said twice.
     pub fn insert(&mut self, disk: &dyn Disk, index: u16, file: OwnedFd) -> Result<(), Error> {
         if self.memories.contains_key(&index) {
             return Ok(());
@@ -37,7 +40,8 @@ impl Lent {
         Ok(())
     }
 
-    /// The kernel has forgotten `index`: the device does not reach it any more when this returns. The same may be said twice.
+    /// The kernel has forgotten `index`: the device does not reach it any more when this returns.
+    /// The same may be said twice.
     pub fn remove(&mut self, index: u16) -> Result<(), Error> {
         self.regions.remove(index);
         self.memories.remove(&index).map_or(Ok(()), |memory| memory.cut())

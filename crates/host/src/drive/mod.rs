@@ -1,20 +1,26 @@
-//! The driver process of a supervised device: it drives what it is leased, and holds nothing of its own.
+//! The driver process of a supervised device: it drives what it is leased, and holds nothing of its
+//! own.
 //!
 //! # Shape
-//! One thread takes the supervisor's orders (`ring3_control::drive`) and waits for what happens besides; the disks' queues have a thread each, which it
-//! never touches while they serve, as have the queues of network cards. `standby` is all that comes before there is a device, `driven` a device and its disks, `card` a network card, `share` what clients have of it in place of the kernel, `left` what the next
-//! process is left with, `hosted` a device whose driver is another part of the program.
+//! One thread takes the supervisor's orders (`ring3_control::drive`) and waits for what happens
+//! besides; the disks' queues have a thread each, which it never touches while they serve, as have
+//! the queues of network cards. `standby` is all that comes before there is a device, `driven` a
+//! device and its disks, `card` a network card, `share` what clients have of it in place of the
+//! kernel, `left` what the next process is left with, `hosted` a device whose driver is another
+//! part of the program.
 //!
 //! # Waiting
-//! From the lease to the first request, users wait. So memory, queues and threads are there before the kernel's device comes, and the threads have only
-//! to be told of it.
+//! From the lease to the first request, users wait. So memory, queues and threads are there before
+//! the kernel's device comes, and the threads have only to be told of it.
 //!
 //! # Death
-//! A driver that fails ends no request: it says why, and ends. What it had, the kernel gives to the next process, after a fence. So nothing here cleans up
-//! after a failure. If the supervisor goes, disks that are served are served on; a process that serves none ends.
+//! A driver that fails ends no request: it says why, and ends. What it had, the kernel gives to the
+//! next process, after a fence. So nothing here cleans up after a failure. If the supervisor goes,
+//! disks that are served are served on; a process that serves none ends.
 //!
 //! # Trust
-//! The supervisor is trusted with the device, and its messages are still checked: an order that makes no sense now ends the process with an error.
+//! The supervisor is trusted with the device, and its messages are still checked: an order that
+//! makes no sense now ends the process with an error.
 
 mod card;
 mod driven;
@@ -48,24 +54,31 @@ const SEND_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often the device is asked what it has to report.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long after the start what turned out not to be needed is given back: users have their disks then, and the next driver does not wait for it.
+/// How long after the start what turned out not to be needed is given back: users have their disks
+/// then, and the next driver does not wait for it.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// The supervisor's socket, as this process was started with it.
 ///
 /// # Safety
-/// Nothing in this process owns descriptor 3, as is so of one that was inherited: call it once, before the process opens files of its own, which could
-/// have got that number if nothing was inherited.
+/// Nothing in this process owns descriptor 3, as is so of one that was inherited: call it once,
+/// before the process opens files of its own, which could have got that number if nothing was
+/// inherited.
 pub unsafe fn inherited() -> Result<OwnedFd, Error> {
     // SAFETY: open or not, it is used for one query, which fails if it is not.
     let open = rustix::fs::fcntl_getfl(unsafe { std::os::fd::BorrowedFd::borrow_raw(CONTROL) });
-    open.map_err(|error| Error::os("descriptor 3, the supervisor's socket: ring3d starts this command, nobody else", error))?;
+    open.map_err(|error| {
+        Error::os(
+            "descriptor 3, the supervisor's socket: ring3d starts this command, nobody else",
+            error,
+        )
+    })?;
     // SAFETY: it is open, and the caller promises that nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(CONTROL) })
 }
 
-/// Drives the device for which a lease comes over `control`, until the supervisor ends it. The error was reported to the supervisor; the process ends then
-/// at once.
+/// Drives the device for which a lease comes over `control`, until the supervisor ends it. The
+/// error was reported to the supervisor; the process ends then at once.
 pub fn run(control: OwnedFd) -> Result<(), Error> {
     let mut process = Process::new(control)?;
     let lived = process.take_lease(Drivers::Own).and_then(|leased| {
@@ -102,12 +115,16 @@ impl Process {
 
     /// Tells the supervisor why this process ends.
     fn fail(&mut self, error: &Error) {
-        let _ = self.control.send(&Report::Failed { error: error.to_string(), gone: error.is_gone() }, &[]);
-        // Its end would speak to a device that does not obey, for as long as that takes, while users wait for the next process.
+        let _ = self
+            .control
+            .send(&Report::Failed { error: error.to_string(), gone: error.is_gone() }, &[]);
+        // Its end would speak to a device that does not obey, for as long as that takes, while
+        // users wait for the next process.
         std::mem::forget(self.driven.take());
     }
 
-    /// Becomes one for `drivers`, confined, and waits for a lease; `None` if the supervisor has gone.
+    /// Becomes one for `drivers`, confined, and waits for a lease; `None` if the supervisor has
+    /// gone.
     fn take_lease(&mut self, drivers: Drivers) -> Result<Option<Leased>, Error> {
         let Some((order, mut fds)) = self.receive()? else { return Ok(None) };
         let Order::Prepare(prepare) = order else { return Err(misplaced(&order)) };
@@ -115,7 +132,8 @@ impl Process {
         self.report(&Report::Standby, &[])?;
         let Some((order, mut fds)) = self.receive()? else { return Ok(None) };
         let Order::Drive { resume, adopt } = order else { return Err(misplaced(&order)) };
-        let lease = fds.next().ok_or_else(|| Error::protocol("no lease came with the order to drive"))?;
+        let lease =
+            fds.next().ok_or_else(|| Error::protocol("no lease came with the order to drive"))?;
         let before = match (resume, adopt) {
             (false, false) => Before::Nothing,
             (true, _) => Before::Left(left::read(fds.next())?),
@@ -154,7 +172,10 @@ impl Process {
 
     /// The next order; `None` if the supervisor has gone.
     fn receive(&self) -> Result<Option<Message>, Error> {
-        let received = self.control.receive().map_err(|error| Error::os("an order of the supervisor's", error))?;
+        let received = self
+            .control
+            .receive()
+            .map_err(|error| Error::os("an order of the supervisor's", error))?;
         Ok(received.map(|(order, fds)| (order, fds.into_iter())))
     }
 
@@ -180,7 +201,9 @@ impl Process {
                 Ok(false)
             }
             Order::Region(region) => {
-                let file = fds.next().ok_or_else(|| Error::protocol("no memory came with the order to lend it"))?;
+                let file = fds
+                    .next()
+                    .ok_or_else(|| Error::protocol("no memory came with the order to lend it"))?;
                 let lent = driven.lend(region, file);
                 self.answer(region.number, lent)
             }
@@ -191,7 +214,9 @@ impl Process {
             Order::Wish { nic, wishes } => driven.wish(nic, wishes).map(|()| false),
             Order::Serve(serve) => {
                 let disk = serve.disk;
-                let file = fds.next().ok_or_else(|| Error::protocol("no device came with the order to serve"))?;
+                let file = fds
+                    .next()
+                    .ok_or_else(|| Error::protocol("no device came with the order to serve"))?;
                 driven.serve(serve, file)?;
                 // Users wait for the first, and not for the second.
                 self.report(&Report::Serving { disk }, &[])?;
@@ -200,7 +225,11 @@ impl Process {
             }
             Order::Leave => {
                 // Whoever hears of it hands the device on at once.
-                let saved = self.driven.take().map(Driven::leave).ok_or_else(|| misplaced(&Order::Leave))??;
+                let saved = self
+                    .driven
+                    .take()
+                    .map(Driven::leave)
+                    .ok_or_else(|| misplaced(&Order::Leave))??;
                 self.report(&Report::Left, &[saved.as_fd()])?;
                 Ok(true)
             }
@@ -234,7 +263,9 @@ impl Process {
     }
 
     fn report(&self, report: &Report, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Error> {
-        self.control.send(report, fds).map_err(|error| Error::os("reporting to the supervisor", error))
+        self.control
+            .send(report, fds)
+            .map_err(|error| Error::os("reporting to the supervisor", error))
     }
 
     /// Says by what the device could be adopted.
@@ -243,7 +274,8 @@ impl Process {
         record.map_or(Ok(()), |record| self.report(&Report::Adoptable, &[record.as_fd()]))
     }
 
-    /// Waits until there is an order (true), until a disk has ended, or until it is time to look at the device, at `next`.
+    /// Waits until there is an order (true), until a disk has ended, or until it is time to look at
+    /// the device, at `next`.
     fn wait(&mut self, next: Instant) -> Result<bool, Error> {
         let Some(driven) = &mut self.driven else { return Ok(true) };
         let (ended, errors) = (driven.events_of_threads(), driven.device().bus_errors());
@@ -262,7 +294,10 @@ impl Process {
         let ordered = self.connected && !fds[0].revents().is_empty();
         // Without orders nobody gives another lease.
         if lost.is_some_and(|irq| irq.take().is_ok_and(|count| count > 0)) && !driven.is_mapped() {
-            return Err(Error::Device { device: driven.device().name().into(), source: ring3_device::Error::Gone });
+            return Err(Error::Device {
+                device: driven.device().name().into(),
+                source: ring3_device::Error::Gone,
+            });
         }
         driven.check()?;
         Ok(ordered)

@@ -1,4 +1,5 @@
-//! The one disk, or network card, of a device, shared with clients of this machine by a thread of this process.
+//! The one disk, or network card, of a device, shared with clients of this machine by a thread of
+//! this process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -37,22 +38,36 @@ enum Server {
 }
 
 impl Server {
-    fn new(offered: Offered, share: &Share, sockets: Vec<OwnedFd>, standby: &Standby) -> Result<Self, Error> {
+    fn new(
+        offered: Offered,
+        share: &Share,
+        sockets: Vec<OwnedFd>,
+        standby: &Standby,
+    ) -> Result<Self, Error> {
         let poll = standby.wanted.poll;
         let mut sockets = sockets.into_iter();
         let mut listens = |path: &Path| {
-            let socket = sockets.next().ok_or_else(|| ring3_class::Error::Invalid("a socket is missing".into()))?;
+            let socket = sockets
+                .next()
+                .ok_or_else(|| ring3_class::Error::Invalid("a socket is missing".into()))?;
             Ok(Listener::inherited(socket, path))
         };
         match offered {
             Offered::Disk(disk) => {
-                let (name, options) = (disk.name(), server::Options { depth: share.depth, poll, copy: share.copy });
-                let server = server::Server::at(disk, terms(share)?, options, |access: &server::Access| listens(&access.path));
+                let (name, options) =
+                    (disk.name(), server::Options { depth: share.depth, poll, copy: share.copy });
+                let server =
+                    server::Server::at(disk, terms(share)?, options, |access: &server::Access| {
+                        listens(&access.path)
+                    });
                 server.map(Self::Disk).map_err(|source| Error::Device { device: name, source })
             }
             Offered::Card(nic) => {
                 let (name, options) = (nic.name(), card::Options { poll, copy: share.copy });
-                let server = card::Server::at(nic, terms(share)?, options, |access: &card::Access| listens(&access.path));
+                let server =
+                    card::Server::at(nic, terms(share)?, options, |access: &card::Access| {
+                        listens(&access.path)
+                    });
                 server.map(Self::Card).map_err(|source| Error::Device { device: name, source })
             }
         }
@@ -60,9 +75,15 @@ impl Server {
 
     fn report(&self) -> Report {
         match self {
-            Self::Disk(server) => Report::Shared { mapped: server.is_mapped(), addresses: Vec::new() },
+            Self::Disk(server) => {
+                Report::Shared { mapped: server.is_mapped(), addresses: Vec::new() }
+            }
             Self::Card(server) => {
-                let addresses = server.sockets().flat_map(|(_, addresses)| addresses).map(|mac| mac.0).collect();
+                let addresses = server
+                    .sockets()
+                    .flat_map(|(_, addresses)| addresses)
+                    .map(|mac| mac.0)
+                    .collect();
                 Report::Shared { mapped: server.is_mapped(), addresses }
             }
         }
@@ -83,7 +104,12 @@ fn terms<A: FromStr<Err = String>>(share: &Share) -> Result<Vec<A>, Error> {
 
 impl Sharing {
     /// Serves from now on who comes to `sockets`; and what the supervisor is told of that.
-    pub fn start(offered: Offered, share: &Share, sockets: Vec<OwnedFd>, standby: &Standby) -> Result<(Self, Report), Error> {
+    pub fn start(
+        offered: Offered,
+        share: &Share,
+        sockets: Vec<OwnedFd>,
+        standby: &Standby,
+    ) -> Result<(Self, Report), Error> {
         let device = match &offered {
             Offered::Disk(disk) => disk.name(),
             Offered::Card(nic) => nic.name(),
@@ -94,7 +120,8 @@ impl Sharing {
         let failed = |error: rustix::io::Errno| Error::os("starting to serve clients", error);
         let (stop, ended) = (event().map_err(failed)?, event().map_err(failed)?);
         // Taken before the thread runs: what is left is given back.
-        let rings = standby.rings.one().map_err(|error| Error::os("starting to serve clients", error))?;
+        let rings =
+            standby.rings.one().map_err(|error| Error::os("starting to serve clients", error))?;
         let (its, done) = (stop.clone(), ended.clone());
         let serve = move || {
             let served = server.run(&rings, its.as_fd());
@@ -113,7 +140,9 @@ impl Sharing {
 
     /// Why it has ended, if it has.
     pub fn check(&mut self) -> Result<(), Error> {
-        let over = poll(&mut [PollFd::new(&*self.ended, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+        let over =
+            poll(&mut [PollFd::new(&*self.ended, PollFlags::IN)], Some(&Timespec::default()))
+                .is_ok_and(|ready| ready > 0);
         if over { self.end() } else { Ok(()) }
     }
 
@@ -125,7 +154,11 @@ impl Sharing {
 
     fn end(&mut self) -> Result<(), Error> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        let panicked = || Err(ring3_class::Error::Fatal("the thread that serves clients panicked: a defect of ring3".into()));
+        let panicked = || {
+            Err(ring3_class::Error::Fatal(
+                "the thread that serves clients panicked: a defect of ring3".into(),
+            ))
+        };
         let ended = thread.join().unwrap_or_else(|_| panicked());
         ended.map_err(|source| Error::Device { device: self.device.clone(), source })
     }

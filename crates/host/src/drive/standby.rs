@@ -56,18 +56,32 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Becomes what `prepare` says, with the memory `stats` for what it does. From here on the process has `control` and that, and no right of root's.
-    pub fn new(prepare: Prepare, drivers: Drivers, control: BorrowedFd<'_>, stats: Option<OwnedFd>) -> Result<Self, Error> {
-        let stats = stats.ok_or_else(|| Error::protocol("no stats segment came with the order to prepare"))?;
-        let segment = Arc::new(Segment::open(stats).map_err(|error| Error::os("the stats segment", error))?);
-        let recorder = Recorder::new(&segment, None).ok_or_else(|| Error::protocol("a stats segment without a part"))?;
+    /// Becomes what `prepare` says, with the memory `stats` for what it does. From here on the
+    /// process has `control` and that, and no right of root's.
+    pub fn new(
+        prepare: Prepare,
+        drivers: Drivers,
+        control: BorrowedFd<'_>,
+        stats: Option<OwnedFd>,
+    ) -> Result<Self, Error> {
+        let stats = stats
+            .ok_or_else(|| Error::protocol("no stats segment came with the order to prepare"))?;
+        let segment =
+            Arc::new(Segment::open(stats).map_err(|error| Error::os("the stats segment", error))?);
+        let recorder = Recorder::new(&segment, None)
+            .ok_or_else(|| Error::protocol("a stats segment without a part"))?;
         let wanted = wanted(&prepare)?;
         let family = match drivers {
             Drivers::Own => prepare.family.as_deref().map(family).transpose()?,
             Drivers::Hosted => None,
         };
         let interrupts = interrupts(&prepare.interrupts)?;
-        let throttle = prepare.throttle.as_deref().map(str::parse::<Throttle>).transpose().map_err(Error::protocol)?;
+        let throttle = prepare
+            .throttle
+            .as_deref()
+            .map(str::parse::<Throttle>)
+            .transpose()
+            .map_err(Error::protocol)?;
         let mut doubts = ring3_process::stay_in_memory();
         let mut rings = Pool::default();
         // As rings: what is opened is opened before.
@@ -79,7 +93,13 @@ impl Standby {
             rings = ublk::rings(segment.queues(), wanted.depth)
                 .map_err(|error| Error::os("making the rings of its queues", error))?;
             ring3_device::dma::budget();
-            doubts.extend(confine(&prepare, drivers, &[control, segment.as_fd()], &rings, &engine)?);
+            doubts.extend(confine(
+                &prepare,
+                drivers,
+                &[control, segment.as_fd()],
+                &rings,
+                &engine,
+            )?);
         }
         // Not before: a line starts the log's thread.
         doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
@@ -92,11 +112,23 @@ impl Standby {
         };
         let (recorder, adoptable) = (Arc::new(recorder), prepare.adoptable);
         let Prepare { shared, lent, .. } = prepare;
-        Ok(Self { family, settings, wanted, segment, recorder, adoptable, shared, lent, rings, engine })
+        Ok(Self {
+            family,
+            settings,
+            wanted,
+            segment,
+            recorder,
+            adoptable,
+            shared,
+            lent,
+            rings,
+            engine,
+        })
     }
 }
 
-/// Gives up all but what the family's drivers need, and `keep`; in words what the machine cannot take away.
+/// Gives up all but what the family's drivers need, and `keep`; in words what the machine cannot
+/// take away.
 fn confine(
     prepare: &Prepare,
     drivers: Drivers,
@@ -111,16 +143,22 @@ fn confine(
     if let Some(broker) = ring3_manifest::part(Role::Broker, "broker").filter(|_| prepare.shared) {
         sandbox = sandbox.with(broker);
     }
-    sandbox.keep.extend(keep.iter().map(AsRawFd::as_raw_fd).chain(rings.fds()).chain(engine.workers.fds()));
+    sandbox
+        .keep
+        .extend(keep.iter().map(AsRawFd::as_raw_fd).chain(rings.fds()).chain(engine.workers.fds()));
     sandbox.vhost = engine.engine != Engine::Tap;
-    (sandbox.user, sandbox.group) = (prepare.user.unwrap_or(sandbox.user), prepare.group.unwrap_or(sandbox.group));
+    (sandbox.user, sandbox.group) =
+        (prepare.user.unwrap_or(sandbox.user), prepare.group.unwrap_or(sandbox.group));
     Ok(ring3_sandbox::enter(&sandbox)?)
 }
 
 fn wanted(prepare: &Prepare) -> Result<ublk::Options, Error> {
     let Prepare { version, queues, depth, max_bytes, poll_us, .. } = *prepare;
     if version != VERSION {
-        let reason = format!("the supervisor speaks version {version}, and this program {VERSION}: start those of one release");
+        let reason = format!(
+            "the supervisor speaks version {version}, and this program {VERSION}: start those of \
+            one release"
+        );
         return Err(Error::protocol(reason));
     }
     let poll = Duration::from_micros(poll_us);
@@ -129,7 +167,10 @@ fn wanted(prepare: &Prepare) -> Result<ublk::Options, Error> {
         && (REQUEST.0..=REQUEST.1).contains(&max_bytes)
         && poll <= MAX_POLL;
     if !fits {
-        let reason = format!("no disk has {queues} queues of {depth} requests of {max_bytes} bytes, polled for {poll:?}");
+        let reason = format!(
+            "no disk has {queues} queues of {depth} requests of {max_bytes} bytes, polled for \
+            {poll:?}"
+        );
         return Err(Error::protocol(reason));
     }
     Ok(ublk::Options { queues, depth, max_bytes, poll, ..ublk::Options::default() })
@@ -137,13 +178,16 @@ fn wanted(prepare: &Prepare) -> Result<ublk::Options, Error> {
 
 fn family(word: &str) -> Result<&'static str, Error> {
     let mut families = DRIVERS.iter().map(|driver| driver.family);
-    families.find(|&family| family == word).ok_or_else(|| Error::protocol(format!("there are no drivers called {word:?}")))
+    families
+        .find(|&family| family == word)
+        .ok_or_else(|| Error::protocol(format!("there are no drivers called {word:?}")))
 }
 
 /// Who says nothing of it knows no other.
 fn engine(word: Option<&str>) -> Result<Engine, Error> {
     let word = word.unwrap_or(Engine::Tap.name());
-    Engine::of(word).ok_or_else(|| Error::protocol(format!("engines are auto, tap or vhost, and not {word:?}")))
+    Engine::of(word)
+        .ok_or_else(|| Error::protocol(format!("engines are auto, tap or vhost, and not {word:?}")))
 }
 
 fn interrupts(word: &str) -> Result<Interrupts, Error> {
@@ -153,7 +197,11 @@ fn interrupts(word: &str) -> Result<Interrupts, Error> {
         "msi" => Interrupts::Only(IrqKind::Msi),
         "intx" => Interrupts::Only(IrqKind::Intx),
         "poll" => Interrupts::Polled,
-        other => return Err(Error::protocol(format!("interrupts are auto, msix, msi, intx or poll, and not {other:?}"))),
+        other => {
+            return Err(Error::protocol(format!(
+                "interrupts are auto, msix, msi, intx or poll, and not {other:?}"
+            )));
+        }
     })
 }
 

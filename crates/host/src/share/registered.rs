@@ -20,7 +20,8 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Lets the device reach `region`. Before the kernel knows of it: requests may come as soon as it does.
+    /// Lets the device reach `region`. Before the kernel knows of it: requests may come as soon as
+    /// it does.
     fn map(&self, region: Arc<Region>) -> Result<Arc<Memory>, String> {
         Memory::map(&self.dma, region).map(Arc::new).map_err(|error| error.to_string())
     }
@@ -29,10 +30,13 @@ impl Disk {
     /// counted. What cannot be mapped any more (its client has made holes in huge pages, and there
     /// are no others) names no memory: requests that lie there end with errors, and nobody else's.
     pub fn adopt(&self, key: Key, memory: OwnedFd) -> Place {
-        let mapped = Region::from_fd(memory).map_err(|error| error.to_string()).and_then(|region| self.map(Arc::new(region)));
+        let mapped = Region::from_fd(memory)
+            .map_err(|error| error.to_string())
+            .and_then(|region| self.map(Arc::new(region)));
         let memory = mapped.inspect_err(|reason| {
             tracing::warn!(
-                "/dev/ublkb{}: requests in the memory of one client end with errors, which cannot be mapped any more: {reason}",
+                "/dev/ublkb{}: requests in the memory of one client end with errors, which cannot \
+                be mapped any more: {reason}",
                 key.id
             );
         });
@@ -69,7 +73,12 @@ impl Registrar {
         self.guard
     }
 
-    fn add(&self, disk: &Disk, region: &Arc<Region>, (fd, bytes): (&OwnedFd, u64)) -> Result<Place, String> {
+    fn add(
+        &self,
+        disk: &Disk,
+        region: &Arc<Region>,
+        (fd, bytes): (&OwnedFd, u64),
+    ) -> Result<Place, String> {
         let memory = disk.map(region.clone())?;
         let key = self.guard.register(disk.id, fd, bytes)?;
         disk.regions.insert(key.index, memory.clone());
@@ -83,7 +92,10 @@ impl Registrar {
             // Requests may lie there still.
             return std::mem::forget(place);
         }
-        self.disks.iter().filter(|disk| disk.id == key.id).for_each(|disk| drop(disk.regions.remove(key.index)));
+        self.disks
+            .iter()
+            .filter(|disk| disk.id == key.id)
+            .for_each(|disk| drop(disk.regions.remove(key.index)));
         cut(&place);
     }
 }
@@ -113,7 +125,9 @@ impl Register for Registrar {
     fn keep(&mut self, Registered(places): &Registered, client: BorrowedFd<'_>) {
         let keys = places.iter().map(|place| place.key).collect();
         if let Err(reason) = self.guard.keep(keys, client) {
-            tracing::warn!("a client will have to share its memory again if this process dies: {reason}");
+            tracing::warn!(
+                "a client will have to share its memory again if this process dies: {reason}"
+            );
         }
     }
 

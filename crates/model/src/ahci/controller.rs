@@ -30,7 +30,8 @@ pub struct AhciModel {
     pub(super) storm: u32,
     /// The interrupt of what happens now gets lost.
     pub(super) muted: bool,
-    /// It was restarted unasked, and the host has not enabled it again: what runs on does so without knowing.
+    /// It was restarted unasked, and the host has not enabled it again: what runs on does so
+    /// without knowing.
     pub(super) estranged: bool,
 }
 

@@ -16,7 +16,14 @@ const STORM_BURST: u32 = 64;
 
 impl AhciModel {
     /// Tells the end of a command, as the fault wants it.
-    pub(super) fn finish(&mut self, bus: &Bus, job: &Job, plan: Option<&Plan>, end: &End, fault: Option<Action>) {
+    pub(super) fn finish(
+        &mut self,
+        bus: &Bus,
+        job: &Job,
+        plan: Option<&Plan>,
+        end: &End,
+        fault: Option<Action>,
+    ) {
         let p = job.port;
         if fault == Some(Action::Drop) {
             return;
@@ -32,7 +39,9 @@ impl AhciModel {
         for _ in 0..if fault == Some(Action::Duplicate) { 2 } else { 1 } {
             match plan {
                 _ if job.is_queued() => self.receive_device_bits(bus, p, job.bit(), end),
-                Some(plan) if plan.protocol == Protocol::PioIn => self.receive_pio(bus, p, plan, end),
+                Some(plan) if plan.protocol == Protocol::PioIn => {
+                    self.receive_pio(bus, p, plan, end)
+                }
                 _ => self.receive_register(bus, p, &job.task, end, true),
             }
         }
@@ -48,7 +57,8 @@ impl AhciModel {
         }
     }
 
-    /// Tells that a command failed; the port stops. A queued one takes all others with it. [AHCI 6.2.2, SATA 13.6.5]
+    /// Tells that a command failed; the port stops. A queued one takes all others with it. [AHCI
+    /// 6.2.2, SATA 13.6.5]
     pub(super) fn fail(&mut self, bus: &Bus, job: &Job, end: &End) {
         let p = job.port;
         if let Some(drive) = self.ports[p].drive()
@@ -82,7 +92,8 @@ impl AhciModel {
         self.receive_register(bus, p, &job.task, &end, true);
     }
 
-    /// An access to memory failed: the port stops, and the drive still waits for its data. [AHCI 6.1.4]
+    /// An access to memory failed: the port stops, and the drive still waits for its data. [AHCI
+    /// 6.1.4]
     pub(super) fn lose_memory(&mut self, bus: &Bus, p: usize) {
         self.ports[p].set_status(BUSY, ErrorBits(0));
         self.stop(bus, p, Interrupts(0).with_memory_fatal(1));

@@ -16,7 +16,8 @@ impl SimHandle<AhciModel> {
         self.with(|model, _| model.shape.clone())
     }
 
-    /// Does the queued command `tag` of `port`, whichever came before it; false if it does not wait.
+    /// Does the queued command `tag` of `port`, whichever came before it; false if it does not
+    /// wait.
     pub fn release_tag(&self, port: usize, tag: u8) -> bool {
         self.with(|model, bus| {
             let wanted = model.held.take_one(|job| job.port == port && job.slot == tag);
@@ -24,7 +25,8 @@ impl SimHandle<AhciModel> {
         })
     }
 
-    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and caches stay as they are.
+    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and
+    /// caches stay as they are.
     pub fn reset_function(&self) {
         self.with(AhciModel::restart_unasked);
     }

@@ -136,7 +136,8 @@ impl AhciModel {
         self.update(bus);
     }
 
-    /// A frame that changes the drive's control register: a software reset begins, or ends. [AHCI 10.4.1]
+    /// A frame that changes the drive's control register: a software reset begins, or ends. [AHCI
+    /// 10.4.1]
     pub(super) fn soft_reset(&mut self, bus: &Bus, p: usize, on: bool) {
         let ready = self.shape.ready;
         let port = &mut self.ports[p];
@@ -156,7 +157,8 @@ impl AhciModel {
         self.greet(bus, p);
     }
 
-    /// Lets a drive that was reset say its signature, once its time has come and somebody listens. [AHCI 3.3.9, 10.1.2]
+    /// Lets a drive that was reset say its signature, once its time has come and somebody listens.
+    /// [AHCI 3.3.9, 10.1.2]
     pub(super) fn greet(&mut self, bus: &Bus, p: usize) {
         let port = &mut self.ports[p];
         let (Some(due), Some(signature)) = (port.greeting, port.is()) else { return };
@@ -168,7 +170,8 @@ impl AhciModel {
         }
         port.greeting = None;
         port.signature = signature.into_raw();
-        let status = if signature == ring3_spec::ata::Signature::Ata { Status(0x50) } else { Status(0) };
+        let status =
+            if signature == ring3_spec::ata::Signature::Ata { Status(0x50) } else { Status(0) };
         port.set_status(status, DIAGNOSTICS_PASSED);
         let [count, low, mid, high] = signature.into_raw().to_le_bytes();
         let mut frame = RegisterToHost::zeroed();

@@ -8,13 +8,14 @@
 //! - `[ACS-3]` ATA/ATAPI Command Set 3, T13/2161-D, Revision 5, October 2013
 //!
 //! # Time
-//! A write to PxCI takes the commands and does them before it returns. Held back or delayed, a command moves its data when it is
-//! released, not when it is taken. Commands that are about the drive (IDENTIFY, SET FEATURES, logs) are never held, unless a fault
-//! hook does.
+//! A write to PxCI takes the commands and does them before it returns. Held back or delayed, a
+//! command moves its data when it is released, not when it is taken. Commands that are about the
+//! drive (IDENTIFY, SET FEATURES, logs) are never held, unless a fault hook does.
 //!
 //! # Complaints
-//! A controller does something undefined when a driver breaks a rule; this one notes it down, in words, and a test of a driver
-//! asserts that there is nothing to read in [`SimHandle::complaints`].
+//! A controller does something undefined when a driver breaks a rule; this one notes it down, in
+//! words, and a test of a driver asserts that there is nothing to read in
+//! [`SimHandle::complaints`].
 
 mod controller;
 mod ending;
@@ -72,10 +73,11 @@ const FAULTS: [&str; 22] = [
 
 /// Opens `sim:ahci`.
 ///
-/// Options, besides those of [every model](super):
-/// `disks=1` (in the first ports), `ports=6`, `slots=32`, `size=64M` (of each disk), `block=512` (or `4096`), `ncq=on`, `depth=32`,
-/// `cache=on`, `fua=on`, `trim=on`, `lba48=on`, `multiple=16`, `text=plain` (or `wild`), `wide=on` (64-bit addresses), `msi=on`, `cdrom=off` (in the port behind
-/// the disks), `multiplier=off` (in the last port), `handoff=off` (firmware owns the controller at first), `ready=0us` (time that a
+/// Options, besides those of [every model](super): `disks=1` (in the first ports), `ports=6`,
+/// `slots=32`, `size=64M` (of each disk), `block=512` (or `4096`), `ncq=on`, `depth=32`,
+/// `cache=on`, `fua=on`, `trim=on`, `lba48=on`, `multiple=16`, `text=plain` (or `wild`), `wide=on`
+/// (64-bit addresses), `msi=on`, `cdrom=off` (in the port behind the disks), `multiplier=off` (in
+/// the last port), `handoff=off` (firmware owns the controller at first), `ready=0us` (time that a
 /// reset takes), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimAhci, Error> {
     let (options, shape) = shape::of_uri(uri)?;

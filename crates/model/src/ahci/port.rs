@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use ring3_spec::ahci::port::{Command, Interrupts, SataControl, SataError, SataStatus, TaskFileData};
+use ring3_spec::ahci::port::{
+    Command, Interrupts, SataControl, SataError, SataStatus, TaskFileData,
+};
 use ring3_spec::ata::{ErrorBits, Signature, Status};
 
 use super::shape::Shape;
@@ -98,19 +100,30 @@ impl Port {
     /// The ports of a controller of `shape`.
     pub(super) fn all(shape: &Shape) -> Vec<Self> {
         let attached = |port: u8| match port {
-            _ if port < shape.disks => Attached::Disk(Box::new(Drive::new(shape.drive, port.into()))),
-            _ if shape.multiplier && port + 1 == shape.ports => Attached::Other(Signature::PortMultiplier),
+            _ if port < shape.disks => {
+                Attached::Disk(Box::new(Drive::new(shape.drive, port.into())))
+            }
+            _ if shape.multiplier && port + 1 == shape.ports => {
+                Attached::Other(Signature::PortMultiplier)
+            }
             _ if shape.cdrom && port == shape.disks => Attached::Other(Signature::Atapi),
             _ => Attached::Nothing,
         };
         (0..shape.ports).map(|port| Self::new(attached(port))).collect()
     }
 
-    /// The registers after a reset of the controller; list and frames stay where they are. [AHCI 10.4.3]
+    /// The registers after a reset of the controller; list and frames stay where they are. [AHCI
+    /// 10.4.3]
     pub(super) fn forget(&mut self) {
         let attached = std::mem::replace(&mut self.attached, Attached::Nothing);
         let (plugged, health) = (self.plugged, self.health);
-        *self = Self { plugged, health, list: self.list, received: self.received, ..Self::new(attached) };
+        *self = Self {
+            plugged,
+            health,
+            list: self.list,
+            received: self.received,
+            ..Self::new(attached)
+        };
     }
 
     pub(super) fn drive(&mut self) -> Option<&mut Drive> {
@@ -147,12 +160,18 @@ impl Port {
     }
 
     pub(super) fn set_status(&mut self, status: Status, error: ErrorBits) {
-        self.task_file = TaskFileData(0).with_status_bits(status.0.into()).with_error_bits(error.0.into());
+        self.task_file =
+            TaskFileData(0).with_status_bits(status.0.into()).with_error_bits(error.0.into());
     }
 
     /// The slot whose command is sent next: in turn from the last one on. [AHCI 5.3.2]
     pub(super) fn next_slot(&self) -> Option<u8> {
-        if self.command.running() == 0 || self.stopped || self.is_busy() || !self.is_linked() || self.issue == 0 {
+        if self.command.running() == 0
+            || self.stopped
+            || self.is_busy()
+            || !self.is_linked()
+            || self.issue == 0
+        {
             return None;
         }
         let from = (u32::from(self.last) + 1) % 32;

@@ -1,4 +1,5 @@
-//! The way of a command: taken from its slot, met by a fault or not, done, and its end told. [AHCI 5.3, 5.5, 6.2]
+//! The way of a command: taken from its slot, met by a fault or not, done, and its end told. [AHCI
+//! 5.3, 5.5, 6.2]
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,8 @@ use crate::fault::{Action, Event};
 use crate::held::Waiting;
 use crate::{Bus, Timing};
 
-/// How long a reordered command waits for another one to overtake it, and one behind a wrong interrupt for its turn.
+/// How long a reordered command waits for another one to overtake it, and one behind a wrong
+/// interrupt for its turn.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// PxCMD.CCS: the slot of the last command that was taken. [AHCI 3.3.7]
 const CURRENT_SLOT: u32 = 0x1f << 8;
@@ -60,7 +62,10 @@ impl AhciModel {
                 Ok((header, frame)) => {
                     let task = memory::task(&frame);
                     let flags = HeaderFlags(header.flags());
-                    self.accept(bus, Job { port: p, slot, header: flags, table: header.table(), task });
+                    self.accept(
+                        bus,
+                        Job { port: p, slot, header: flags, table: header.table(), task },
+                    );
                 }
                 Err(_) => self.lose_memory(bus, p),
             }
@@ -102,18 +107,25 @@ impl AhciModel {
         self.schedule(bus, job, fault, is_io);
     }
 
-    /// What a drive does not forgive: the tag, and queued and other commands at the same time. [SATA 13.6.4, ACS-3 4.16]
+    /// What a drive does not forgive: the tag, and queued and other commands at the same time.
+    /// [SATA 13.6.4, ACS-3 4.16]
     fn broken_rule(&self, job: &Job) -> Option<String> {
         let port = &self.ports[job.port];
         match (job.is_queued(), port.active & job.bit() != 0) {
-            (true, false) => Some("a queued command whose bit was not set in PxSACT before PxCI [AHCI 5.5.1]".into()),
-            (false, true) => Some("a command that is not queued has its bit set in PxSACT [AHCI 5.5.1]".into()),
-            (false, false) if port.queued != 0 => {
-                Some(format!("not queued, while the drive has the queued commands {:#x} [SATA 13.6.4]", port.queued))
+            (true, false) => Some(
+                "a queued command whose bit was not set in PxSACT before PxCI [AHCI 5.5.1]".into(),
+            ),
+            (false, true) => {
+                Some("a command that is not queued has its bit set in PxSACT [AHCI 5.5.1]".into())
             }
-            (true, true) if job.task.count >> 3 & 0x1f != u16::from(job.slot) => {
-                Some(format!("its tag is {}, and must be the slot's number [AHCI 5.5.1]", job.task.count >> 3))
-            }
+            (false, false) if port.queued != 0 => Some(format!(
+                "not queued, while the drive has the queued commands {:#x} [SATA 13.6.4]",
+                port.queued
+            )),
+            (true, true) if job.task.count >> 3 & 0x1f != u16::from(job.slot) => Some(format!(
+                "its tag is {}, and must be the slot's number [AHCI 5.5.1]",
+                job.task.count >> 3
+            )),
             (true, true) if port.queued & job.bit() != 0 => {
                 Some("the drive has a command of that tag already [SATA 13.6.4]".into())
             }
@@ -125,10 +137,16 @@ impl AhciModel {
         let wait = |due, after_next| Waiting { what: job, due, after_next };
         match (fault, self.shape.timing) {
             (None, Timing::Held) if is_io => self.held.push(wait(None, false)),
-            (None, Timing::After(delay)) if is_io => self.hold_until(bus, wait(Some(Instant::now() + delay), false)),
-            (Some(Action::Delay(delay)), _) => self.hold_until(bus, wait(Some(Instant::now() + delay), false)),
+            (None, Timing::After(delay)) if is_io => {
+                self.hold_until(bus, wait(Some(Instant::now() + delay), false))
+            }
+            (Some(Action::Delay(delay)), _) => {
+                self.hold_until(bus, wait(Some(Instant::now() + delay), false))
+            }
             (Some(Action::Hang), _) => self.held.push(wait(None, false)),
-            (Some(Action::Reorder), _) => self.hold_until(bus, wait(Some(Instant::now() + PATIENCE), true)),
+            (Some(Action::Reorder), _) => {
+                self.hold_until(bus, wait(Some(Instant::now() + PATIENCE), true))
+            }
             (Some(Action::WrongInterrupt), _) => {
                 self.hold_until(bus, wait(Some(Instant::now() + PATIENCE), false));
                 self.signal(bus);
@@ -137,7 +155,9 @@ impl AhciModel {
             }
             (Some(Action::Remove), _) => bus.remove(),
             (Some(Action::Unplug), _) => self.unplug(bus, job.port),
-            (Some(Action::Fatal), _) => self.stop(bus, job.port, Interrupts(0).with_interface_fatal(1)),
+            (Some(Action::Fatal), _) => {
+                self.stop(bus, job.port, Interrupts(0).with_interface_fatal(1))
+            }
             _ => self.run(bus, &job, fault),
         }
     }
@@ -166,14 +186,23 @@ impl AhciModel {
     }
 
     /// What the command does; `None` if its end cannot be told, because memory was not reached.
-    fn perform(&mut self, bus: &Bus, job: &Job, fault: Option<Action>) -> Option<(Option<Plan>, End)> {
+    fn perform(
+        &mut self,
+        bus: &Bus,
+        job: &Job,
+        fault: Option<Action>,
+    ) -> Option<(Option<Plan>, End)> {
         let mut plan = match self.ports[job.port].drive()?.begin(&job.task, fault) {
             Ok(plan) => plan,
             Err(end) => return Some((None, end)),
         };
         let p = job.port;
-        if plan.protocol != Protocol::NonData && (job.header.write() != 0) != plan.protocol.writes() {
-            self.complain(format!("port {p}, slot {}: the header's W bit says the other direction [AHCI 4.2.2]", job.slot));
+        if plan.protocol != Protocol::NonData && (job.header.write() != 0) != plan.protocol.writes()
+        {
+            self.complain(format!(
+                "port {p}, slot {}: the header's W bit says the other direction [AHCI 4.2.2]",
+                job.slot
+            ));
         }
         if job.is_queued() {
             self.receive_dma(bus, p, job.slot, &plan);
@@ -190,7 +219,8 @@ impl AhciModel {
         if moved < plan.bytes {
             let (slot, bytes) = (job.slot, plan.bytes);
             self.complain(format!(
-                "port {p}, slot {slot}: the regions have {moved} bytes, the command moves {bytes} [AHCI 6.1.5]"
+                "port {p}, slot {slot}: the regions have {moved} bytes, the command moves {bytes} \
+                [AHCI 6.1.5]"
             ));
             self.happen(bus, p, Interrupts(0).with_overflow(1));
         }

@@ -14,24 +14,47 @@ const PIO_SETUP_BYTES: usize = 20;
 const DMA_SETUP_BYTES: usize = 28;
 
 impl AhciModel {
-    /// Puts a frame into memory and says what has happened. If memory cannot be reached, the port stops. [AHCI 6.1.4]
-    pub(super) fn receive(&mut self, bus: &Bus, p: usize, place: usize, frame: &[u8], what: Interrupts) {
+    /// Puts a frame into memory and says what has happened. If memory cannot be reached, the port
+    /// stops. [AHCI 6.1.4]
+    pub(super) fn receive(
+        &mut self,
+        bus: &Bus,
+        p: usize,
+        place: usize,
+        frame: &[u8],
+        what: Interrupts,
+    ) {
         let port = &self.ports[p];
-        if port.command.receiving() != 0 && bus.write(port.received + place as u64, frame).is_err() {
+        if port.command.receiving() != 0 && bus.write(port.received + place as u64, frame).is_err()
+        {
             return self.lose_memory(bus, p);
         }
         self.happen(bus, p, what);
     }
 
-    /// A register frame: how a command ended that was not queued; or, without an interrupt, that a queued one was accepted.
-    pub(super) fn receive_register(&mut self, bus: &Bus, p: usize, task: &TaskFile, end: &End, interrupt: bool) {
+    /// A register frame: how a command ended that was not queued; or, without an interrupt, that a
+    /// queued one was accepted.
+    pub(super) fn receive_register(
+        &mut self,
+        bus: &Bus,
+        p: usize,
+        task: &TaskFile,
+        end: &End,
+        interrupt: bool,
+    ) {
         self.ports[p].set_status(end.status, end.error);
         let mut frame = RegisterToHost::zeroed();
         frame.set_kind(fis::REGISTER_TO_HOST).set_flags(if interrupt { FLAG_INTERRUPT } else { 0 });
         frame.set_status(end.status.0).set_error(end.error.0).set_count(task.count);
         frame.set_lba_device(end.lba as u32 & 0xff_ffff | u32::from(task.device) << 24);
         frame.set_lba_high((end.lba >> 24) as u32 & 0xff_ffff);
-        self.receive(bus, p, fis::RECEIVED_REGISTER, &frame.0, self.ends(end).with_register_frame(interrupt.into()));
+        self.receive(
+            bus,
+            p,
+            fis::RECEIVED_REGISTER,
+            &frame.0,
+            self.ends(end).with_register_frame(interrupt.into()),
+        );
     }
 
     /// A set-device-bits frame: queued commands ended, or one of them failed.
@@ -40,10 +63,17 @@ impl AhciModel {
         let mut frame = SetDeviceBits::zeroed();
         frame.set_kind(fis::SET_DEVICE_BITS).set_flags(FLAG_INTERRUPT).set_ended(ended);
         frame.set_status(end.status.0 & 0x77).set_error(end.error.0);
-        self.receive(bus, p, fis::RECEIVED_DEVICE_BITS, &frame.0, self.ends(end).with_device_bits(1));
+        self.receive(
+            bus,
+            p,
+            fis::RECEIVED_DEVICE_BITS,
+            &frame.0,
+            self.ends(end).with_device_bits(1),
+        );
     }
 
-    /// A PIO set-up frame. Data that go to the host end with it: it brings the status behind them. [SATA 10.3.11]
+    /// A PIO set-up frame. Data that go to the host end with it: it brings the status behind them.
+    /// [SATA 10.3.11]
     pub(super) fn receive_pio(&mut self, bus: &Bus, p: usize, plan: &Plan, end: &End) {
         let to_host = !plan.protocol.writes();
         let mut frame = [0; PIO_SETUP_BYTES];
@@ -55,7 +85,13 @@ impl AhciModel {
         if to_host {
             self.ports[p].set_status(end.status, end.error);
         }
-        self.receive(bus, p, fis::RECEIVED_PIO_SETUP, &frame, Interrupts(0).with_pio_frame(to_host.into()));
+        self.receive(
+            bus,
+            p,
+            fis::RECEIVED_PIO_SETUP,
+            &frame,
+            Interrupts(0).with_pio_frame(to_host.into()),
+        );
     }
 
     /// A DMA set-up frame, before the data of a queued command. [SATA 10.3.8]

@@ -1,4 +1,5 @@
-//! What the host sees of the controller: configuration, registers, and the time that it asked for. [AHCI 3]
+//! What the host sees of the controller: configuration, registers, and the time that it asked for.
+//! [AHCI 3]
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,8 @@ impl AhciModel {
                 return self.reset_controller(bus);
             }
             let opened = self.control.interrupts() == 0 && asked.interrupts() != 0;
-            self.control = Control(0).with_enabled(asked.enabled()).with_interrupts(asked.interrupts());
+            self.control =
+                Control(0).with_enabled(asked.enabled()).with_interrupts(asked.interrupts());
             self.estranged &= asked.enabled() == 0;
             if opened && self.pending != 0 {
                 self.signal(bus);
@@ -79,17 +81,31 @@ impl AhciModel {
             if self.estranged && is_routine(offset) {
                 return;
             }
-            self.complain(format!("port {p}: register {offset:#x} written while GHC.AE is clear [AHCI 3.1.2]"));
+            self.complain(format!(
+                "port {p}: register {offset:#x} written while GHC.AE is clear [AHCI 3.1.2]"
+            ));
         }
         let started = self.ports[p].command.start() != 0;
         let wide = self.shape.wide;
         let port = &mut self.ports[p];
         if at(offset, port::command_list(0)) || at(offset, port::command_list_high(0)) {
-            place(&mut port.list, at(offset, port::command_list_high(0)), value, COMMAND_LIST_ALIGN, wide);
+            place(
+                &mut port.list,
+                at(offset, port::command_list_high(0)),
+                value,
+                COMMAND_LIST_ALIGN,
+                wide,
+            );
             self.must_be(p, !started, "PxCLB written while PxCMD.ST is set [AHCI 3.3.1]");
         } else if at(offset, port::received(0)) || at(offset, port::received_high(0)) {
             let receives = port.command.receive() != 0;
-            place(&mut port.received, at(offset, port::received_high(0)), value, RECEIVED_ALIGN, wide);
+            place(
+                &mut port.received,
+                at(offset, port::received_high(0)),
+                value,
+                RECEIVED_ALIGN,
+                wide,
+            );
             self.must_be(p, !receives, "PxFB written while PxCMD.FRE is set [AHCI 3.3.3]");
         } else if at(offset, port::interrupt_status(0)) {
             port.happened.0 &= !value;
@@ -124,7 +140,10 @@ impl AhciModel {
     fn command(&mut self, bus: &Bus, p: usize, asked: Command) {
         let port = &mut self.ports[p];
         let (before, busy, linked) = (port.command, port.is_busy(), port.is_linked());
-        port.command = before.with_spin_up(asked.spin_up()).with_start(asked.start()).with_receive(asked.receive());
+        port.command = before
+            .with_spin_up(asked.spin_up())
+            .with_start(asked.start())
+            .with_receive(asked.receive());
         port.command = port.command.with_running(asked.start()).with_receiving(asked.receive());
         if asked.override_busy() != 0 {
             let status = port.task_file.status().with_busy(0).with_data_request(0);
@@ -138,11 +157,29 @@ impl AhciModel {
             port.stopped = false;
             self.held.retain(|job| job.port != p);
         }
-        self.must_be(p, asked.override_busy() == 0 || before.start() == 0, "PxCMD.CLO set while ST is set [AHCI 3.3.7]");
-        self.must_be(p, !starts || asked.receive() != 0, "PxCMD.ST set while FRE is clear [AHCI 10.3.1]");
-        self.must_be(p, !starts || !busy || asked.override_busy() != 0, "PxCMD.ST set while BSY or DRQ is set [AHCI 10.3.1]");
-        self.must_be(p, !starts || linked, "PxCMD.ST set without a drive on the link [AHCI 10.3.1]");
-        let deaf = before.receive() != 0 && asked.receive() == 0 && (before.start() != 0 || asked.start() != 0);
+        self.must_be(
+            p,
+            asked.override_busy() == 0 || before.start() == 0,
+            "PxCMD.CLO set while ST is set [AHCI 3.3.7]",
+        );
+        self.must_be(
+            p,
+            !starts || asked.receive() != 0,
+            "PxCMD.ST set while FRE is clear [AHCI 10.3.1]",
+        );
+        self.must_be(
+            p,
+            !starts || !busy || asked.override_busy() != 0,
+            "PxCMD.ST set while BSY or DRQ is set [AHCI 10.3.1]",
+        );
+        self.must_be(
+            p,
+            !starts || linked,
+            "PxCMD.ST set without a drive on the link [AHCI 10.3.1]",
+        );
+        let deaf = before.receive() != 0
+            && asked.receive() == 0
+            && (before.start() != 0 || asked.start() != 0);
         self.must_be(p, !deaf, "PxCMD.FRE cleared while ST is set [AHCI 10.3.2]");
         if asked.receive() != 0 {
             self.greet(bus, p);
@@ -180,7 +217,10 @@ impl AhciModel {
         if offset < PORTS_AT {
             return self.write_global(bus, offset, value);
         }
-        let (p, register) = ((offset - PORTS_AT) / u64::from(port::STRIDE), (offset - PORTS_AT) % u64::from(port::STRIDE));
+        let (p, register) = (
+            (offset - PORTS_AT) / u64::from(port::STRIDE),
+            (offset - PORTS_AT) % u64::from(port::STRIDE),
+        );
         if (p as usize) < self.ports.len() {
             self.write_port(bus, p as usize, PORTS_AT + register, value);
         }
@@ -208,10 +248,12 @@ fn read_port(this: &Port, offset: u64) -> u32 {
     registers.iter().find(|(at, _)| *at == offset).map_or(0, |(_, value)| *value)
 }
 
-/// Whether a host writes the port's register at `offset` without a look at the controller: to start commands and to take interrupts.
+/// Whether a host writes the port's register at `offset` without a look at the controller: to start
+/// commands and to take interrupts.
 fn is_routine(offset: u64) -> bool {
     let (active, issue) = (port::active(0).offset(), port::issue(0).offset());
-    [active, issue, port::interrupt_status(0).offset(), port::interrupt_enable(0).offset()].contains(&offset)
+    [active, issue, port::interrupt_status(0).offset(), port::interrupt_enable(0).offset()]
+        .contains(&offset)
 }
 
 /// Sets half of an address whose low bits are always zero.
@@ -235,7 +277,11 @@ impl Model for AhciModel {
             device: DEVICE,
             revision: 2,
             class: CLASS,
-            bars: vec![BarLayout { index: BAR, len: len.next_power_of_two().max(4096), ports: false }],
+            bars: vec![BarLayout {
+                index: BAR,
+                len: len.next_power_of_two().max(4096),
+                ports: false,
+            }],
             pins: 1,
             msi: self.shape.msi.into(),
             msix: None,
@@ -283,7 +329,9 @@ impl Model for AhciModel {
         self.release_due(bus, now);
         self.blow(bus);
         let storm = (self.storm > 0).then(|| now + STORM_PAUSE);
-        if let Some(next) = [self.reset_due, self.held.next_due(), storm].into_iter().flatten().min() {
+        if let Some(next) =
+            [self.reset_due, self.held.next_due(), storm].into_iter().flatten().min()
+        {
             bus.wake_at(next);
         }
     }

@@ -57,8 +57,20 @@ impl Default for Shape {
     }
 }
 
-const KEYS: [&str; 12] =
-    ["disks", "ports", "slots", "ncq", "depth", "wide", "msi", "cdrom", "multiplier", "handoff", "ready", "fault"];
+const KEYS: [&str; 12] = [
+    "disks",
+    "ports",
+    "slots",
+    "ncq",
+    "depth",
+    "wide",
+    "msi",
+    "cdrom",
+    "multiplier",
+    "handoff",
+    "ready",
+    "fault",
+];
 
 /// The options of `uri` and the shape that they describe.
 pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
@@ -69,7 +81,9 @@ pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
 
 fn of_options(options: &Options<'_>) -> Result<Shape, Error> {
     let default = Shape::default();
-    let within = |least: u64, most: u64| move |text: &str| number(text).filter(|n| (least..=most).contains(n));
+    let within = |least: u64, most: u64| {
+        move |text: &str| number(text).filter(|n| (least..=most).contains(n))
+    };
     let mut drive = ata::of_options(options, default.drive)?;
     let queued = options.switch("ncq", drive.lba48)? && drive.lba48;
     drive.depth = options.get("depth", "1 to 32", 32, within(1, 32))? as u16;
@@ -92,7 +106,10 @@ fn of_options(options: &Options<'_>) -> Result<Shape, Error> {
     };
     let wanted = shape.disks + u8::from(shape.cdrom) + u8::from(shape.multiplier);
     if wanted > shape.ports {
-        return Err(Error::Invalid(format!("{wanted} drives need as many ports, and there are ports={}", shape.ports)));
+        return Err(Error::Invalid(format!(
+            "{wanted} drives need as many ports, and there are ports={}",
+            shape.ports
+        )));
     }
     Ok(shape)
 }
@@ -119,7 +136,15 @@ mod tests {
 
     #[test]
     fn values_that_make_no_sense_are_refused() {
-        for text in ["ports=0", "slots=33", "disks=7", "block=1024", "depth=0", "disks=6,cdrom=on", "multiple=3"] {
+        for text in [
+            "ports=0",
+            "slots=33",
+            "disks=7",
+            "block=1024",
+            "depth=0",
+            "disks=6,cdrom=on",
+            "multiple=3",
+        ] {
             assert!(shape(&format!("sim:ahci,{text}")).is_err(), "{text}");
         }
     }

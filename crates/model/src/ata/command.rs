@@ -31,8 +31,12 @@ impl Kind {
             opcode::READ_DMA | opcode::READ_DMA_EXT => Self::Read(How::Dma),
             opcode::READ_QUEUED => Self::Read(How::Queued),
             opcode::WRITE_PIO | opcode::WRITE_PIO_EXT => Self::Write(How::Pio),
-            opcode::WRITE_MULTIPLE | opcode::WRITE_MULTIPLE_EXT | opcode::WRITE_MULTIPLE_FUA_EXT => Self::Write(How::Multiple),
-            opcode::WRITE_DMA | opcode::WRITE_DMA_EXT | opcode::WRITE_DMA_FUA_EXT => Self::Write(How::Dma),
+            opcode::WRITE_MULTIPLE
+            | opcode::WRITE_MULTIPLE_EXT
+            | opcode::WRITE_MULTIPLE_FUA_EXT => Self::Write(How::Multiple),
+            opcode::WRITE_DMA | opcode::WRITE_DMA_EXT | opcode::WRITE_DMA_FUA_EXT => {
+                Self::Write(How::Dma)
+            }
             opcode::WRITE_QUEUED => Self::Write(How::Queued),
             _ => return None,
         })

@@ -1,4 +1,5 @@
-//! The data of a command: out of the drive, into it, and what they have done when they have all moved.
+//! The data of a command: out of the drive, into it, and what they have done when they have all
+//! moved.
 
 use ring3_spec::ata::{ErrorBits, TaskFile, TrimRange};
 
@@ -6,7 +7,8 @@ use super::drive::{Drive, End};
 use super::plan::{Data, Plan};
 
 impl Drive {
-    /// Gives the `len` bytes of a command's data from `at` on to `sink`, piece by piece, until it fails.
+    /// Gives the `len` bytes of a command's data from `at` on to `sink`, piece by piece, until it
+    /// fails.
     pub(crate) fn give<E>(
         &self,
         plan: &Plan,
@@ -23,13 +25,16 @@ impl Drive {
             _ => sink(offset, bytes),
         };
         match &plan.data {
-            Data::Blocks { lba, .. } => self.medium.read((lba << self.shape.block_shift) + at as u64, len, sink),
+            Data::Blocks { lba, .. } => {
+                self.medium.read((lba << self.shape.block_shift) + at as u64, len, sink)
+            }
             Data::Page(page) => page.get(at..at + len).map_or(Ok(()), |bytes| sink(0, bytes)),
             Data::None => Ok(()),
         }
     }
 
-    /// Lets `source` fill the `len` bytes of a command's data from `at` on, piece by piece, until it fails.
+    /// Lets `source` fill the `len` bytes of a command's data from `at` on, piece by piece, until
+    /// it fails.
     pub(crate) fn take<E>(
         &mut self,
         plan: &mut Plan,
@@ -46,7 +51,9 @@ impl Drive {
             Ok(())
         };
         match &mut plan.data {
-            Data::Blocks { lba, .. } => self.medium.write((*lba << self.shape.block_shift) + at as u64, len, source),
+            Data::Blocks { lba, .. } => {
+                self.medium.write((*lba << self.shape.block_shift) + at as u64, len, source)
+            }
             Data::Page(page) => {
                 let mut source = source;
                 page.get_mut(at..at + len).map_or(Ok(()), |bytes| source(0, bytes))
@@ -67,10 +74,13 @@ impl Drive {
         End::well(task.lba)
     }
 
-    /// TRIM: all ranges are checked before the first block is freed; what is freed reads as zeroes. [ACS-3 7.5.3]
+    /// TRIM: all ranges are checked before the first block is freed; what is freed reads as zeroes.
+    /// [ACS-3 7.5.3]
     fn discard(&mut self, page: &[u8]) -> End {
         let ranges = || page.as_chunks::<8>().0.iter().map(|bytes| TrimRange::from_bytes(*bytes));
-        if let Some(bad) = ranges().find(|range| !self.medium.contains(range.lba, range.blocks.into())) {
+        if let Some(bad) =
+            ranges().find(|range| !self.medium.contains(range.lba, range.blocks.into()))
+        {
             return End::error(ErrorBits(0).with_id_not_found(1), bad.lba);
         }
         for range in ranges().filter(|range| range.blocks > 0) {

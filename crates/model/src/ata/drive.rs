@@ -45,7 +45,11 @@ impl End {
 
     /// The drive is broken.
     fn fault() -> Self {
-        Self { status: READY.with_fault(1).with_error(1), error: ErrorBits(0).with_aborted(1), lba: 0 }
+        Self {
+            status: READY.with_fault(1).with_error(1),
+            error: ErrorBits(0).with_aborted(1),
+            lba: 0,
+        }
     }
 
     pub(crate) fn failed(&self) -> bool {
@@ -74,14 +78,24 @@ pub(crate) struct Drive {
 impl Drive {
     pub(crate) fn new(shape: DriveShape, number: usize) -> Self {
         let medium = Medium::new(shape.bytes, shape.block_shift, shape.cache);
-        Self { shape, number, medium, cache: shape.cache, multiple: 0, mode: 0, failed: None, lies: false }
+        Self {
+            shape,
+            number,
+            medium,
+            cache: shape.cache,
+            multiple: 0,
+            mode: 0,
+            failed: None,
+            lies: false,
+        }
     }
 
     pub(super) fn blocks(&self) -> u64 {
         self.medium.blocks()
     }
 
-    /// A reset: what was under way is forgotten; settings stay, but for READ MULTIPLE's. [ACS-3 7.45.16]
+    /// A reset: what was under way is forgotten; settings stay, but for READ MULTIPLE's. [ACS-3
+    /// 7.45.16]
     pub(crate) fn reset(&mut self) {
         self.multiple = 0;
         self.failed = None;
@@ -129,7 +143,8 @@ impl Drive {
     fn plan(&mut self, task: &TaskFile) -> Result<Plan, End> {
         let is_log = matches!(task.command, opcode::READ_LOG_EXT | opcode::READ_LOG_DMA_EXT);
         if self.failed.is_some() && !is_log {
-            // After an error of a queued command nothing is done until the log was read. [ACS-3 4.16.3]
+            // After an error of a queued command nothing is done until the log was read. [ACS-3
+            // 4.16.3]
             return Err(End::aborted());
         }
         if command::is_ext(task.command) && !self.shape.lba48 {
@@ -185,12 +200,19 @@ impl Drive {
 
     /// DATA SET MANAGEMENT. [ACS-3 7.5]
     fn trim(&self, task: &TaskFile) -> Result<Plan, End> {
-        let known = task.features == u16::from(opcode::DSM_TRIM) && (1..=TRIM_SECTORS).contains(&task.count);
+        let known = task.features == u16::from(opcode::DSM_TRIM)
+            && (1..=TRIM_SECTORS).contains(&task.count);
         if !self.shape.trim || !known {
             return Err(End::aborted());
         }
         let page = vec![0; usize::from(task.count) * SECTOR];
-        Ok(Plan { protocol: Protocol::DmaOut, bytes: page.len(), block: SECTOR, corrupt: false, data: Data::Page(page) })
+        Ok(Plan {
+            protocol: Protocol::DmaOut,
+            bytes: page.len(),
+            block: SECTOR,
+            corrupt: false,
+            data: Data::Page(page),
+        })
     }
 
     fn set_feature(&mut self, task: &TaskFile) -> Result<(), End> {
@@ -201,7 +223,9 @@ impl Drive {
                     0 => mode <= 1,
                     MODE_PIO => mode <= 4,
                     MODE_MULTIWORD => self.shape.dma && mode <= 2,
-                    MODE_ULTRA => self.shape.dma && self.shape.ultra_dma.is_some_and(|best| mode <= best),
+                    MODE_ULTRA => {
+                        self.shape.dma && self.shape.ultra_dma.is_some_and(|best| mode <= best)
+                    }
                     _ => false,
                 };
                 if !has {
@@ -265,7 +289,8 @@ impl Drive {
         }
     }
 
-    /// Remembers that the queued command `task` failed; all others are given up with it. [ACS-3 9.13]
+    /// Remembers that the queued command `task` failed; all others are given up with it. [ACS-3
+    /// 9.13]
     pub(crate) fn fail_queued(&mut self, task: &TaskFile, end: &End) {
         let mut page = QueuedErrorLog::zeroed();
         let queued = command::is_queued(task.command);

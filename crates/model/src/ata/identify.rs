@@ -21,7 +21,8 @@ impl Drive {
     pub(super) fn identify(&self) -> Identify {
         let shape = &self.shape;
         let mut id = Identify::zeroed();
-        let serial: String = if self.number == 0 { "RING3SIM".into() } else { format!("RING3SIM-{}", self.number) };
+        let serial: String =
+            if self.number == 0 { "RING3SIM".into() } else { format!("RING3SIM-{}", self.number) };
         let plain = [&serial, "ring3 simulated ATA disk", "1.0"];
         let [serial, model, firmware] = if shape.wild_text { WILD_TEXT } else { plain };
         id.set_text(identify::SERIAL, serial);
@@ -60,7 +61,8 @@ impl Drive {
     fn identify_sets(&self, id: &mut Identify) {
         let shape = &self.shape;
         let when = |on: bool, bit: u16| if on { bit } else { 0 };
-        id.set_sets82(SMART | when(shape.cache, CACHE)).set_enabled85(SMART | when(self.cache, CACHE));
+        id.set_sets82(SMART | when(shape.cache, CACHE))
+            .set_enabled85(SMART | when(self.cache, CACHE));
         let sets83 = FLUSH | when(shape.lba48, LBA48 | FLUSH_EXT);
         id.set_sets83(HOLDS | sets83).set_enabled86(sets83);
         id.set_sets84(HOLDS | when(shape.fua, FUA)).set_enabled87(HOLDS | when(shape.fua, FUA));
@@ -68,7 +70,9 @@ impl Drive {
             id.set_sectors48(self.blocks());
         }
         if shape.trim {
-            id.set_data_set_management(1).set_max_trim_sectors(TRIM_SECTORS).set_additional(1 << 14 | 1 << 5);
+            id.set_data_set_management(1)
+                .set_max_trim_sectors(TRIM_SECTORS)
+                .set_additional(1 << 14 | 1 << 5);
         }
     }
 }

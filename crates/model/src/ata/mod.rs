@@ -1,7 +1,7 @@
 //! The drive behind an ATA controller, whichever carries its commands.
 //!
-//! A controller gives the drive a [`TaskFile`](ring3_spec::ata::TaskFile) and is told by a [`Plan`] what data go which way; it moves
-//! them as it can, and asks the drive how the command ended.
+//! A controller gives the drive a [`TaskFile`](ring3_spec::ata::TaskFile) and is told by a [`Plan`]
+//! what data go which way; it moves them as it can, and asks the drive how the command ended.
 //!
 //! # References
 //! - `[ACS-3]` ATA/ATAPI Command Set 3, T13/2161-D, Revision 5, October 2013
@@ -27,8 +27,8 @@ use ring3_spec::ata::opcode;
 
 use super::fault::{CommandName, Event, Queues};
 
-/// The commands that a fault rule can name. Queue 0 is that of commands which are about the drive, the others that of its data:
-/// queue 1 belongs to the first drive, and so on.
+/// The commands that a fault rule can name. Queue 0 is that of commands which are about the drive,
+/// the others that of its data: queue 1 belongs to the first drive, and so on.
 pub(super) const COMMANDS: [CommandName; 9] = [
     ("read", Queues::Io, FAULT_READ),
     ("write", Queues::Io, FAULT_WRITE),
@@ -53,8 +53,12 @@ pub const FAULT_LOG: u8 = opcode::READ_LOG_EXT;
 /// What the fault hooks see of a command to drive `number`.
 pub(super) fn describe(number: usize, task: &ring3_spec::ata::TaskFile) -> Event {
     let (code, io, blocks) = match command::Kind::of(task.command) {
-        Some(command::Kind::Read(_)) => (FAULT_READ, true, Some((task.lba, command::count(task).into()))),
-        Some(command::Kind::Write(_)) => (FAULT_WRITE, true, Some((task.lba, command::count(task).into()))),
+        Some(command::Kind::Read(_)) => {
+            (FAULT_READ, true, Some((task.lba, command::count(task).into())))
+        }
+        Some(command::Kind::Write(_)) => {
+            (FAULT_WRITE, true, Some((task.lba, command::count(task).into())))
+        }
         _ => match task.command {
             opcode::FLUSH | opcode::FLUSH_EXT => (FAULT_FLUSH, true, None),
             opcode::DATA_SET_MANAGEMENT => (task.command, true, None),

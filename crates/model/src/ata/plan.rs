@@ -49,6 +49,12 @@ impl Plan {
 
     /// `page` goes to the host.
     pub(super) fn give(page: Vec<u8>, protocol: Protocol) -> Self {
-        Self { protocol, bytes: page.len(), block: ring3_spec::ata::SECTOR, corrupt: false, data: Data::Page(page) }
+        Self {
+            protocol,
+            bytes: page.len(),
+            block: ring3_spec::ata::SECTOR,
+            corrupt: false,
+            data: Data::Page(page),
+        }
     }
 }

@@ -39,7 +39,8 @@ impl Record {
     }
 
     pub(crate) fn count_command(&mut self, is_io: bool) {
-        let counter = if is_io { &mut self.counters.commands } else { &mut self.counters.admin_commands };
+        let counter =
+            if is_io { &mut self.counters.commands } else { &mut self.counters.admin_commands };
         *counter += 1;
     }
 }

@@ -68,25 +68,40 @@ impl DriveShape {
 }
 
 /// The options of every ATA drive.
-pub(crate) const KEYS: [&str; 8] = ["text", "size", "block", "cache", "fua", "trim", "lba48", "multiple"];
+pub(crate) const KEYS: [&str; 8] =
+    ["text", "size", "block", "cache", "fua", "trim", "lba48", "multiple"];
 
 /// What the user wants of `default`.
 pub(crate) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<DriveShape, Error> {
     let lba48 = options.switch("lba48", default.lba48)?;
-    let multiple = |text: &str| number(text).filter(|n| *n == 0 || n.is_power_of_two() && *n <= 128);
-    let block_shift = options.get("block", "512 or 4096", default.block_shift, |text| match text {
-        "512" => Some(9),
-        "4096" => Some(12),
-        _ => None,
-    })?;
-    let bytes = options.get("size", "bytes of each drive, whole blocks up to 1T, as 64M", default.bytes, |text| {
-        parse_size(text).filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(1 << block_shift))
-    })?;
+    let multiple =
+        |text: &str| number(text).filter(|n| *n == 0 || n.is_power_of_two() && *n <= 128);
+    let block_shift =
+        options.get("block", "512 or 4096", default.block_shift, |text| match text {
+            "512" => Some(9),
+            "4096" => Some(12),
+            _ => None,
+        })?;
+    let bytes = options.get(
+        "size",
+        "bytes of each drive, whole blocks up to 1T, as 64M",
+        default.bytes,
+        |text| {
+            parse_size(text).filter(|size| {
+                (1..=1 << 40).contains(size) && size.is_multiple_of(1 << block_shift)
+            })
+        },
+    )?;
     let shape = DriveShape {
         bytes,
         block_shift,
         lba48,
-        multiple: options.get("multiple", "0 (none) or a power of two up to 128", default.multiple.into(), multiple)? as u8,
+        multiple: options.get(
+            "multiple",
+            "0 (none) or a power of two up to 128",
+            default.multiple.into(),
+            multiple,
+        )? as u8,
         cache: options.switch("cache", default.cache)?,
         // These are 48-bit commands.
         fua: options.switch("fua", lba48)? && lba48,
@@ -95,7 +110,9 @@ pub(crate) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<D
         ..default
     };
     if !lba48 && bytes >> shape.block_shift > ring3_spec::ata::LBA28_SECTORS {
-        return Err(Error::Invalid("lba48=off: a drive of that size has more blocks than 28 bits reach".into()));
+        return Err(Error::Invalid(
+            "lba48=off: a drive of that size has more blocks than 28 bits reach".into(),
+        ));
     }
     Ok(shape)
 }

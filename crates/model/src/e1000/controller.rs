@@ -19,7 +19,8 @@ use crate::held::{Held, Waiting};
 use crate::wire::Wire;
 use crate::{Bus, Timing};
 
-/// KiB of the packet buffer that are the receiver's after a reset, and of the whole. [82574 10.2.2, PBA]
+/// KiB of the packet buffer that are the receiver's after a reset, and of the whole. [82574 10.2.2,
+/// PBA]
 const RECEIVE_KIB: u32 = 20;
 const BUFFER_KIB: u32 = 40;
 const QUEUES: usize = 2;
@@ -47,7 +48,8 @@ pub struct E1000Model {
     pub(super) held: Held<Late>,
     /// When CTRL.RST clears.
     pub(super) reset_due: Option<Instant>,
-    /// It was reset by somebody else, and the host has not reset it since: what it does meanwhile it cannot know better.
+    /// It was reset by somebody else, and the host has not reset it since: what it does meanwhile
+    /// it cannot know better.
     pub(super) estranged: bool,
     pub(super) counters: Counters,
     pub(super) complaints: Complaints,
@@ -118,9 +120,12 @@ impl E1000Model {
         registers.set(general::CONTROL, Control(0).with_full_duplex(1).with_speed(2));
         registers.set(general::NVM_CONTROL, NvmControl(0).with_present(1).with_auto_read_done(1));
         registers.set(general::MANAGEMENT_CONTROL, general::CONFIGURED);
-        let buffer = PacketBuffer(0).with_receive_kib(RECEIVE_KIB).with_transmit_kib(BUFFER_KIB - RECEIVE_KIB);
+        let buffer = PacketBuffer(0)
+            .with_receive_kib(RECEIVE_KIB)
+            .with_transmit_kib(BUFFER_KIB - RECEIVE_KIB);
         registers.set(general::PACKET_BUFFER, buffer);
-        registers.set(receive::address_low(0), u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]]));
+        registers
+            .set(receive::address_low(0), u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]]));
         let high = u32::from_le_bytes([mac[4], mac[5], 0, 0]);
         registers.set(receive::address_high(0), AddressHigh(high).with_valid(1));
     }
@@ -146,7 +151,8 @@ impl E1000Model {
     pub(super) fn end_reset(&mut self) {
         self.reset_due = None;
         self.registers.set(general::CONTROL, self.registers.get(general::CONTROL).with_reset(0));
-        self.registers.set(general::NVM_CONTROL, NvmControl(0).with_present(1).with_auto_read_done(1));
+        self.registers
+            .set(general::NVM_CONTROL, NvmControl(0).with_present(1).with_auto_read_done(1));
     }
 
     pub(super) fn is_in_reset(&self) -> bool {
@@ -177,7 +183,8 @@ impl E1000Model {
     pub(super) fn update_link(&mut self, bus: &Bus) {
         let offered = self.shape.link && self.link_back.is_none() && self.phy.is_on();
         self.wire.offer(offered);
-        let linked = offered && self.wire.is_up() && self.registers.get(general::CONTROL).link_up() != 0;
+        let linked =
+            offered && self.wire.is_up() && self.registers.get(general::CONTROL).link_up() != 0;
         if linked == std::mem::replace(&mut self.linked, linked) {
             return;
         }
@@ -228,7 +235,8 @@ impl E1000Model {
         }
     }
 
-    /// What most faults do to a frame, whichever way it goes; false if there is nothing more to do for it.
+    /// What most faults do to a frame, whichever way it goes; false if there is nothing more to do
+    /// for it.
     pub(super) fn suffer(&mut self, bus: &Bus, fault: Option<Action>) -> bool {
         match fault {
             Some(Action::StrayDma(iova)) => {

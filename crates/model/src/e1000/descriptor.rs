@@ -1,4 +1,5 @@
-//! A ring of descriptors as the card sees it: a place, a length, head and tail. [82574 7.1.6, 7.2.4]
+//! A ring of descriptors as the card sees it: a place, a length, head and tail. [82574 7.1.6,
+//! 7.2.4]
 
 use ring3_spec::e1000::{DESCRIPTOR_BYTES, RING_ALIGN, receive, transmit};
 use ring3_spec::register::{Reg, Rw};
@@ -28,12 +29,24 @@ pub(super) struct Place {
 impl Ring {
     pub(super) const fn receive(queue: u32) -> Self {
         use receive::{head, ring_bytes, ring_high, ring_low, tail};
-        Self { low: ring_low(queue), high: ring_high(queue), bytes: ring_bytes(queue), head: head(queue), tail: tail(queue) }
+        Self {
+            low: ring_low(queue),
+            high: ring_high(queue),
+            bytes: ring_bytes(queue),
+            head: head(queue),
+            tail: tail(queue),
+        }
     }
 
     pub(super) const fn transmit(queue: u32) -> Self {
         use transmit::{head, ring_bytes, ring_high, ring_low, tail};
-        Self { low: ring_low(queue), high: ring_high(queue), bytes: ring_bytes(queue), head: head(queue), tail: tail(queue) }
+        Self {
+            low: ring_low(queue),
+            high: ring_high(queue),
+            bytes: ring_bytes(queue),
+            head: head(queue),
+            tail: tail(queue),
+        }
     }
 
     /// `None` if the registers describe none: no length, or head or tail beyond it.

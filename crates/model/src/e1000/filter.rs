@@ -17,18 +17,22 @@ pub(super) fn passes(registers: &Store, frame: &[u8]) -> Option<bool> {
 fn address_passes(registers: &Store, to: &[u8; 6]) -> Option<bool> {
     let control = registers.get(receive::CONTROL);
     let is_group = to[0] & 1 != 0;
-    if *to == BROADCAST && control.broadcast() != 0 || (0..receive::ADDRESSES).any(|index| is_address(registers, index, to)) {
+    if *to == BROADCAST && control.broadcast() != 0
+        || (0..receive::ADDRESSES).any(|index| is_address(registers, index, to))
+    {
         return Some(true);
     }
     if is_group && in_table(registers, to, control.multicast_offset()) {
         return Some(false);
     }
-    let promiscuous = if is_group { control.multicast_promiscuous() } else { control.unicast_promiscuous() };
+    let promiscuous =
+        if is_group { control.multicast_promiscuous() } else { control.unicast_promiscuous() };
     (promiscuous != 0).then_some(false)
 }
 
 fn is_address(registers: &Store, index: u32, to: &[u8; 6]) -> bool {
-    let (low, high) = (registers.get(receive::address_low(index)), registers.get(receive::address_high(index)));
+    let (low, high) =
+        (registers.get(receive::address_low(index)), registers.get(receive::address_high(index)));
     let bytes = u64::from_le_bytes([to[0], to[1], to[2], to[3], to[4], to[5], 0, 0]);
     high.valid() != 0 && u64::from(high.bytes()) << 32 | u64::from(low) == bytes
 }
@@ -51,7 +55,9 @@ fn vlan_passes(registers: &Store, frame: &[u8]) -> bool {
 /// The frame's VLAN tag, if its type is VET's.
 pub(super) fn tag(registers: &Store, frame: &[u8]) -> Option<u16> {
     let word = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
-    (word(ADDRESSES)? == registers.get(general::VLAN_TYPE) as u16).then(|| word(ADDRESSES + 2)).flatten()
+    (word(ADDRESSES)? == registers.get(general::VLAN_TYPE) as u16)
+        .then(|| word(ADDRESSES + 2))
+        .flatten()
 }
 
 /// Takes the tag out of a frame that has one.

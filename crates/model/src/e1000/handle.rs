@@ -12,7 +12,8 @@ impl SimHandle<E1000Model> {
         self.with(|model, bus| model.arrive(bus, frame.to_vec()));
     }
 
-    /// Takes the frames that were sent since the last call, without FCS; the last 4096 if they are more. With `wire=test` only.
+    /// Takes the frames that were sent since the last call, without FCS; the last 4096 if they are
+    /// more. With `wire=test` only.
     pub fn sent(&self) -> Vec<Vec<u8>> {
         self.with(|model, _| model.wire.take_sent())
     }
@@ -73,7 +74,8 @@ impl SimHandle<E1000Model> {
         self.with(|model, _| model.counters)
     }
 
-    /// Where the host broke a rule of the data sheet, in words, the first 64; empty at the end of a driver's test.
+    /// Where the host broke a rule of the data sheet, in words, the first 64; empty at the end of a
+    /// driver's test.
     pub fn complaints(&self) -> Vec<String> {
         self.with(|model, _| model.complaints.all())
     }

@@ -51,7 +51,9 @@ impl E1000Model {
                 let all = self.registers.get(interrupt::CAUSE).0 | causes.0;
                 self.registers.set(interrupt::CAUSE, Causes(all));
             }
-            Some(Action::LateInterrupt(delay)) => self.hold(bus, Late::Causes(causes), Timing::After(delay)),
+            Some(Action::LateInterrupt(delay)) => {
+                self.hold(bus, Late::Causes(causes), Timing::After(delay))
+            }
             Some(Action::Storm(count)) => {
                 self.cause(bus, causes);
                 self.storm = Some((0, count));
@@ -121,15 +123,29 @@ impl E1000Model {
     /// IVAR, by vector.
     fn causes_of(&self, vector: u16) -> u32 {
         let vectors = self.registers.get(interrupt::VECTORS);
-        let fields = [vectors.receive0(), vectors.receive1(), vectors.transmit0(), vectors.transmit1(), vectors.other()];
+        let fields = [
+            vectors.receive0(),
+            vectors.receive1(),
+            vectors.transmit0(),
+            vectors.transmit1(),
+            vectors.other(),
+        ];
         let first = OTHER.trailing_zeros() - 4;
-        let has = |(bit, field): (u32, u32)| u32::from(field == Vectors::VALID | u32::from(vector)) << bit;
+        let has = |(bit, field): (u32, u32)| {
+            u32::from(field == Vectors::VALID | u32::from(vector)) << bit
+        };
         (first..).zip(fields).map(has).fold(0, |all, bit| all | bit)
     }
 
     fn interval(&self, bus: &Bus, vector: u16) -> Duration {
-        let register = if Self::is_msix(bus) { interrupt::vector_throttle(vector.into()) } else { interrupt::THROTTLE };
-        Duration::from_nanos(u64::from(self.registers.get(register).interval()) * Throttle::UNIT_NANOS)
+        let register = if Self::is_msix(bus) {
+            interrupt::vector_throttle(vector.into())
+        } else {
+            interrupt::THROTTLE
+        };
+        Duration::from_nanos(
+            u64::from(self.registers.get(register).interval()) * Throttle::UNIT_NANOS,
+        )
     }
 
     /// An interrupt now, or as soon as the last is long enough ago.
@@ -146,7 +162,8 @@ impl E1000Model {
     fn interrupt(&mut self, bus: &Bus, vector: u16) {
         self.moderation.wanting &= !(1 << vector);
         let interval = self.interval(bus, vector);
-        self.moderation.next[usize::from(vector)] = (!interval.is_zero()).then(|| Instant::now() + interval);
+        self.moderation.next[usize::from(vector)] =
+            (!interval.is_zero()).then(|| Instant::now() + interval);
         self.counters.interrupts += 1;
         bus.raise(vector);
         if !Self::is_msix(bus) {
@@ -155,20 +172,29 @@ impl E1000Model {
         // What the message clears and masks by itself. [82574 7.4.5]
         let causes = self.causes_of(vector) & self.registers.get(interrupt::CAUSE).0;
         let clear = causes & self.registers.get(interrupt::AUTO_CLEAR).0;
-        self.registers.set(interrupt::CAUSE, Causes(self.registers.get(interrupt::CAUSE).0 & !clear));
+        self.registers
+            .set(interrupt::CAUSE, Causes(self.registers.get(interrupt::CAUSE).0 & !clear));
         if self.registers.get(general::CONTROL_EXTENDED).auto_mask() != 0 {
             let masked = causes & self.registers.get(interrupt::AUTO_MASK).0;
-            self.registers.set(interrupt::MASK_SET, Causes(self.registers.get(interrupt::MASK_SET).0 & !masked));
+            self.registers.set(
+                interrupt::MASK_SET,
+                Causes(self.registers.get(interrupt::MASK_SET).0 & !masked),
+            );
         }
     }
 
     /// The interrupts whose time has come; when the next has.
     pub(super) fn release_interrupts(&mut self, bus: &Bus, now: Instant) -> Option<Instant> {
         let mut next_due: Option<Instant> = None;
-        for vector in (0..MSIX_VECTORS).filter(|vector| self.moderation.wanting >> vector & 1 != 0).collect::<Vec<_>>() {
+        for vector in (0..MSIX_VECTORS)
+            .filter(|vector| self.moderation.wanting >> vector & 1 != 0)
+            .collect::<Vec<_>>()
+        {
             let causes = if Self::is_msix(bus) { self.causes_of(vector) } else { u32::MAX };
             match self.moderation.next[usize::from(vector)] {
-                Some(next) if next > now => next_due = Some(next_due.map_or(next, |due| due.min(next))),
+                Some(next) if next > now => {
+                    next_due = Some(next_due.map_or(next, |due| due.min(next)))
+                }
                 _ if self.active() & causes == 0 => self.moderation.wanting &= !(1 << vector),
                 _ => self.interrupt(bus, vector),
             }
@@ -182,7 +208,8 @@ impl E1000Model {
         for _ in 0..left.min(STORM_BURST) {
             bus.raise(vector);
         }
-        self.storm = left.checked_sub(STORM_BURST).filter(|left| *left > 0).map(|left| (vector, left));
+        self.storm =
+            left.checked_sub(STORM_BURST).filter(|left| *left > 0).map(|left| (vector, left));
         bus.set_level(self.storm.is_some() || self.active() != 0);
     }
 }

@@ -7,16 +7,18 @@
 //! - `[802.3]` IEEE Std 802.3, clauses 3, 22 and 28
 //!
 //! # Time
-//! A write to the transmit tail sends before it returns, and a frame that comes is stored at once; held back or delayed, sending waits. Interrupt
-//! throttling is of real time, as ITR and EITR say. A link that is down stops the transmitter, as it stops the card's.
+//! A write to the transmit tail sends before it returns, and a frame that comes is stored at once;
+//! held back or delayed, sending waits. Interrupt throttling is of real time, as ITR and EITR say.
+//! A link that is down stops the transmitter, as it stops the card's.
 //!
 //! # What it leaves out
-//! Packet split, RSS (RETA is not there: queue 0 receives all), the packet checksum of RXCSUM.PCSS, the absolute and relative timers of interrupts (RDTR, RADV, TIDV,
-//! TADV: what they delay comes at once), pause frames, management, wake-up.
+//! Packet split, RSS (RETA is not there: queue 0 receives all), the packet checksum of RXCSUM.PCSS,
+//! the absolute and relative timers of interrupts (RDTR, RADV, TIDV, TADV: what they delay comes at
+//! once), pause frames, management, wake-up.
 //!
 //! # Complaints
-//! Where a driver breaks a rule of the data sheet, the model notes it down, in words; a test of a driver asserts that there is nothing to
-//! read in [`complaints`](SimHandle::complaints).
+//! Where a driver breaks a rule of the data sheet, the model notes it down, in words; a test of a
+//! driver asserts that there is nothing to read in [`complaints`](SimHandle::complaints).
 
 mod controller;
 mod descriptor;
@@ -50,7 +52,8 @@ pub const FAULT_SEND: u8 = 1;
 pub const FAULT_RECEIVE: u8 = 2;
 
 const WORDS: Vocabulary = Vocabulary { commands: &COMMANDS, faults: &FAULTS };
-const COMMANDS: [CommandName; 2] = [("send", Queues::Io, FAULT_SEND), ("receive", Queues::Io, FAULT_RECEIVE)];
+const COMMANDS: [CommandName; 2] =
+    [("send", Queues::Io, FAULT_SEND), ("receive", Queues::Io, FAULT_RECEIVE)];
 const FAULTS: [&str; 14] = [
     "drop",
     "delay/TIME",
@@ -70,10 +73,11 @@ const FAULTS: [&str; 14] = [
 
 /// Opens `sim:e1000`.
 ///
-/// Options, besides those of [every model](super): `mac=52:54:00:12:34:56`, `wire=test` (a test's [handle](E1000Handle); or `mirror`: what is sent
-/// comes back with its addresses exchanged; or `cable/NAME`: the other model of the process with the same name), `link=on`, `vectors=5`
-/// (MSI-X; 0 for none), `ready=0us` (time that a reset takes), `nvm=good` (or `bad`: its checksum is wrong), and `fault=`, which is
-/// described [there](super::fault).
+/// Options, besides those of [every model](super): `mac=52:54:00:12:34:56`, `wire=test` (a test's
+/// [handle](E1000Handle); or `mirror`: what is sent comes back with its addresses exchanged; or
+/// `cable/NAME`: the other model of the process with the same name), `link=on`, `vectors=5` (MSI-X;
+/// 0 for none), `ready=0us` (time that a reset takes), `nvm=good` (or `bad`: its checksum is
+/// wrong), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimE1000, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| E1000Model::new(shape, plan))

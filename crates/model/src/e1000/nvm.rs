@@ -30,7 +30,12 @@ pub(super) struct Phy {
 
 impl Phy {
     pub(super) fn new() -> Self {
-        Self { control: phy::Control(0).with_negotiate(1), advertised: 0x0de1, gigabit: 0x0300, lost: false }
+        Self {
+            control: phy::Control(0).with_negotiate(1),
+            advertised: 0x0de1,
+            gigabit: 0x0300,
+            lost: false,
+        }
     }
 
     pub(super) fn lose_link(&mut self) {
@@ -79,7 +84,9 @@ impl Phy {
 
     fn write(&mut self, register: u8, value: u16) {
         match register {
-            phy::CONTROL if phy::Control(value).reset() != 0 => *self = Self { lost: self.lost, ..Self::new() },
+            phy::CONTROL if phy::Control(value).reset() != 0 => {
+                *self = Self { lost: self.lost, ..Self::new() }
+            }
             phy::CONTROL => self.control = phy::Control(value).with_restart(0),
             phy::ADVERTISEMENT => self.advertised = value,
             phy::GIGABIT_CONTROL => self.gigabit = value,

@@ -11,7 +11,9 @@ const LAST_FLAGS: u8 = 0x09;
 
 /// The ones' complement sum of `bytes`, folded.
 fn sum(bytes: &[u8], start: u32) -> u16 {
-    let words = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
     let mut total = words.fold(u64::from(start), |sum, word| sum + u64::from(word));
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);
@@ -37,18 +39,25 @@ fn look(frame: &[u8]) -> Option<Checked> {
     let packet = frame.get(14..)?;
     match u16::from_be_bytes([frame[12], frame[13]]) {
         IPV4 => {
-            let header = packet.get(..usize::from(packet.first()? & 15) * 4).filter(|header| header.len() >= 20)?;
+            let header = packet
+                .get(..usize::from(packet.first()? & 15) * 4)
+                .filter(|header| header.len() >= 20)?;
             let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
             let ip = Some(sum(header, 0) == 0xffff);
             let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
             let payload = packet.get(header.len()..length).filter(|_| !fragment);
-            let transport = payload.and_then(|payload| check_transport(payload, header[9], &header[12..20]));
+            let transport =
+                payload.and_then(|payload| check_transport(payload, header[9], &header[12..20]));
             Some(Checked { ip, transport })
         }
         IPV6 => {
             let header = packet.get(..40)?;
-            let payload = packet.get(40..40 + usize::from(u16::from_be_bytes([header[4], header[5]])))?;
-            Some(Checked { ip: None, transport: check_transport(payload, header[6], &header[8..40]) })
+            let payload =
+                packet.get(40..40 + usize::from(u16::from_be_bytes([header[4], header[5]])))?;
+            Some(Checked {
+                ip: None,
+                transport: check_transport(payload, header[6], &header[8..40]),
+            })
         }
         _ => None,
     }
@@ -65,7 +74,8 @@ fn check_transport(payload: &[u8], protocol: u8, addresses: &[u8]) -> Option<(u8
     (payload.len() >= least).then(|| (protocol, sum(payload, pseudo) == 0xffff))
 }
 
-/// Puts a checksum in: over `start` to `end` (both within; an end of 0 is the frame's), at `offset`. False if it does not lie within the frame.
+/// Puts a checksum in: over `start` to `end` (both within; an end of 0 is the frame's), at
+/// `offset`. False if it does not lie within the frame.
 pub(super) fn insert(frame: &mut [u8], start: usize, offset: usize, end: usize) -> bool {
     let end = if end == 0 { frame.len() } else { (end + 1).min(frame.len()) };
     let Some(bytes) = frame.get(start..end) else { return false };
@@ -75,8 +85,13 @@ pub(super) fn insert(frame: &mut [u8], start: usize, offset: usize, end: usize) 
     true
 }
 
-/// Cuts a large send into frames, with what differs between their headers. `None` if the context describes no such send.
-pub(super) fn segment(whole: &[u8], places: ContextPlaces, context: Context) -> Option<Vec<Vec<u8>>> {
+/// Cuts a large send into frames, with what differs between their headers. `None` if the context
+/// describes no such send.
+pub(super) fn segment(
+    whole: &[u8],
+    places: ContextPlaces,
+    context: Context,
+) -> Option<Vec<Vec<u8>>> {
     let (headers, size) = (context.headers() as usize, context.segment() as usize);
     let (header, payload) = whole.split_at_checked(headers)?;
     let (ip, transport) = (places.ip_start() as usize, places.transport_start() as usize);
@@ -121,7 +136,9 @@ fn add(bytes: &mut [u8], by: u32) {
 /// The frame check sequence. [802.3 3.2.9]
 pub(super) fn fcs(frame: &[u8]) -> [u8; 4] {
     let crc = frame.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 != 0 { 0xedb8_8320 } else { 0 })
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            crc >> 1 ^ if crc & 1 != 0 { 0xedb8_8320 } else { 0 }
+        })
     });
     (!crc).to_le_bytes()
 }
@@ -147,7 +164,8 @@ mod tests {
     #[test]
     fn a_send_that_is_not_as_long_as_it_says_is_none() {
         let context = Context(0).with_headers(54).with_segment(10).with_tcp(1).with_payload(30);
-        let places = ContextPlaces(0).with_ip_start(14).with_transport_start(34).with_transport_offset(50);
+        let places =
+            ContextPlaces(0).with_ip_start(14).with_transport_start(34).with_transport_offset(50);
         assert_eq!(segment(&[0; 84], places, context).map(|frames| frames.len()), Some(3));
         assert_eq!(segment(&[0; 85], places, context), None);
         assert_eq!(segment(&[0; 20], places, context), None);

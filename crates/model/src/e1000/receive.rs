@@ -52,7 +52,8 @@ impl E1000Model {
         }
     }
 
-    /// Moves frames from the packet buffer to memory, as long as there are descriptors. The first has met its fault if it is `excused`.
+    /// Moves frames from the packet buffer to memory, as long as there are descriptors. The first
+    /// has met its fault if it is `excused`.
     pub(super) fn store(&mut self, bus: &Bus, mut excused: bool) {
         let control = self.registers.get(receive::CONTROL);
         if control.enable() == 0 || self.receiver_failed || self.is_in_reset() {
@@ -71,11 +72,15 @@ impl E1000Model {
             let event = Event::Command { queue: 1, opcode: FAULT_RECEIVE, blocks: None };
             let fault = if std::mem::take(&mut excused) { None } else { self.faults.check(&event) };
             match fault {
-                Some(Action::Delay(time)) => self.hold(bus, Late::Frame(frame, exact), Timing::After(time)),
+                Some(Action::Delay(time)) => {
+                    self.hold(bus, Late::Frame(frame, exact), Timing::After(time))
+                }
                 Some(Action::Hang) => self.receiver_failed = true,
                 _ if !self.suffer(bus, fault) => {}
                 // A card that cannot reach its memory cannot go on. [82574 7.8]
-                _ if self.fill(bus, frame, bytes, (exact, fault)).is_err() => self.receiver_failed = true,
+                _ if self.fill(bus, frame, bytes, (exact, fault)).is_err() => {
+                    self.receiver_failed = true
+                }
                 _ => self.announce(bus, fault),
             }
             if self.receiver_failed || bus.is_removed() {
@@ -86,8 +91,11 @@ impl E1000Model {
 
     fn announce(&mut self, bus: &Bus, fault: Option<Action>) {
         let threshold = self.registers.get(receive::CONTROL).low_threshold().min(2) + 1;
-        let few = RING.place(&self.registers).is_some_and(|place| place.available() < place.size >> threshold);
-        let causes = Causes::NONE.with_received(1).with_receive_queues(1).with_receive_low(few.into());
+        let few = RING
+            .place(&self.registers)
+            .is_some_and(|place| place.available() < place.size >> threshold);
+        let causes =
+            Causes::NONE.with_received(1).with_receive_queues(1).with_receive_low(few.into());
         self.cause_with(bus, causes, fault);
     }
 
@@ -117,7 +125,12 @@ impl E1000Model {
                 Some(Action::WrongLength(bits)) => part.len() as u64 ^ u64::from(bits),
                 _ => part.len() as u64,
             };
-            self.write_back(bus, place, Extended(0).with_status(status).with_length(length).with_vlan(tag.into()), fault)?;
+            self.write_back(
+                bus,
+                place,
+                Extended(0).with_status(status).with_length(length).with_vlan(tag.into()),
+                fault,
+            )?;
             RING.advance(&mut self.registers, place);
         }
         Ok(())
@@ -148,7 +161,13 @@ impl E1000Model {
     }
 
     /// Writes a descriptor back in the form that RFCTL asks for. [82574 7.1.3, 7.1.4]
-    fn write_back(&self, bus: &Bus, place: Place, extended: Extended, fault: Option<Action>) -> Result<(), Blocked> {
+    fn write_back(
+        &self,
+        bus: &Bus,
+        place: Place,
+        extended: Extended,
+        fault: Option<Action>,
+    ) -> Result<(), Blocked> {
         let iova = place.iova();
         let word = match fault {
             Some(Action::Drop) => return Ok(()),

@@ -1,4 +1,5 @@
-//! What the host sees of the card: configuration, registers, and the time that it asked for. [82574 9, 10]
+//! What the host sees of the card: configuration, registers, and the time that it asked for. [82574
+//! 9, 10]
 
 use std::time::Instant;
 
@@ -42,15 +43,23 @@ impl E1000Model {
 
     fn write_dword(&mut self, bus: &Bus, offset: u64, value: u32) {
         if self.is_in_reset() {
-            return self.complain(format!("register {offset:#x} written while CTRL.RST is set [82574 4.6.2]"));
+            return self.complain(format!(
+                "register {offset:#x} written while CTRL.RST is set [82574 4.6.2]"
+            ));
         }
         if at(offset, general::CONTROL) {
             self.write_control(bus, Control(value));
-        } else if at(offset, general::STATUS) || (statistics::FIRST..statistics::END).contains(&offset) {
+        } else if at(offset, general::STATUS)
+            || (statistics::FIRST..statistics::END).contains(&offset)
+        {
         } else if at(offset, general::NVM_READ) {
-            let word = self.nvm.get(nvm::Read(value).address() as usize).copied().unwrap_or(u16::MAX);
+            let word =
+                self.nvm.get(nvm::Read(value).address() as usize).copied().unwrap_or(u16::MAX);
             if nvm::Read(value).start() != 0 {
-                self.registers.set(general::NVM_READ, nvm::Read(value).with_start(0).with_done(1).with_data(word.into()).0);
+                self.registers.set(
+                    general::NVM_READ,
+                    nvm::Read(value).with_start(0).with_done(1).with_data(word.into()).0,
+                );
             }
         } else if at(offset, general::MDI) {
             let done = self.phy.access(Mdi(value), self.linked);
@@ -63,7 +72,8 @@ impl E1000Model {
             let receive = general::PacketBuffer(value).receive_kib();
             let all = general::PacketBuffer(value).with_transmit_kib(40u32.saturating_sub(receive));
             self.registers.set(general::PACKET_BUFFER, all);
-        } else if !self.write_interrupt(bus, offset, value) && !self.write_queue(bus, offset, value) {
+        } else if !self.write_interrupt(bus, offset, value) && !self.write_queue(bus, offset, value)
+        {
             self.registers.set_dword(offset, value);
             if at(offset, receive::CONTROL) {
                 self.store(bus, false);
@@ -97,7 +107,8 @@ impl E1000Model {
         true
     }
 
-    /// Rings: their places are set while their direction is off, and tails lie within. [82574 10.2.5, 10.2.6]
+    /// Rings: their places are set while their direction is off, and tails lie within. [82574
+    /// 10.2.5, 10.2.6]
     fn write_queue(&mut self, bus: &Bus, offset: u64, value: u32) -> bool {
         for queue in 0..QUEUES {
             if at(offset, receive::tail(queue)) {
@@ -113,16 +124,20 @@ impl E1000Model {
                 return true;
             }
             let receives = self.registers.get(receive::CONTROL).enable() != 0
-                && (receive::ring_low(queue).offset()..=receive::head(queue).offset()).contains(&offset);
+                && (receive::ring_low(queue).offset()..=receive::head(queue).offset())
+                    .contains(&offset);
             let sends = self.registers.get(transmit::CONTROL).enable() != 0
-                && (transmit::ring_low(queue).offset()..=transmit::head(queue).offset()).contains(&offset);
+                && (transmit::ring_low(queue).offset()..=transmit::head(queue).offset())
+                    .contains(&offset);
             if receives || sends {
                 self.complain(format!("register {offset:#x} of a ring written while its direction is enabled [82574 4.6.5]"));
             }
             if at(offset, receive::ring_bytes(queue)) || at(offset, transmit::ring_bytes(queue)) {
                 self.registers.set_dword(offset, value & !127);
                 if value & 127 != 0 {
-                    self.complain(format!("a ring of {value} bytes: it must be a multiple of 128 [82574 10.2.5]"));
+                    self.complain(format!(
+                        "a ring of {value} bytes: it must be a multiple of 128 [82574 10.2.5]"
+                    ));
                 }
                 return true;
             }
@@ -133,7 +148,9 @@ impl E1000Model {
     fn set_tail(&mut self, offset: u64, tail: u32, bytes: u32) {
         self.registers.set_dword(offset, tail);
         if tail >= (bytes / spec::DESCRIPTOR_BYTES).max(1) {
-            self.complain(format!("{tail} was written to the tail at {offset:#x}, beyond its ring [82574 10.2.5]"));
+            self.complain(format!(
+                "{tail} was written to the tail at {offset:#x}, beyond its ring [82574 10.2.5]"
+            ));
         }
     }
 }
@@ -179,7 +196,8 @@ impl Model for E1000Model {
         }
         self.counters.reads += 1;
         let word = u64::from(self.read_dword(bus, offset & !3));
-        let high = if width == 8 { u64::from(self.read_dword(bus, (offset & !3) + 4)) << 32 } else { 0 };
+        let high =
+            if width == 8 { u64::from(self.read_dword(bus, (offset & !3) + 4)) << 32 } else { 0 };
         let shifted = (word | high) >> (offset % 4 * 8);
         if width >= 8 { shifted } else { shifted & ((1 << (width * 8)) - 1) }
     }
@@ -192,7 +210,8 @@ impl Model for E1000Model {
         self.wire.attach(bus);
         if width < 4 || !offset.is_multiple_of(4) {
             return self.complain(format!(
-                "a write of {width} bytes at {offset:#x}: registers are written as whole dwords [82574 10.1]"
+                "a write of {width} bytes at {offset:#x}: registers are written as whole dwords \
+                [82574 10.1]"
             ));
         }
         self.write_dword(bus, offset, value as u32);
@@ -224,7 +243,11 @@ impl Model for E1000Model {
         self.blow(bus);
         let interrupt = self.release_interrupts(bus, now);
         let storm = self.storm.map(|_| now);
-        if let Some(next) = [self.reset_due, self.link_back, self.held.next_due(), interrupt, storm].into_iter().flatten().min() {
+        if let Some(next) = [self.reset_due, self.link_back, self.held.next_due(), interrupt, storm]
+            .into_iter()
+            .flatten()
+            .min()
+        {
             bus.wake_at(next);
         }
     }

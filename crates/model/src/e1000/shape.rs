@@ -48,9 +48,16 @@ const KEYS: [&str; 7] = ["mac", "wire", "link", "vectors", "ready", "nvm", "faul
 pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
     let options = Options::of(uri, "e1000", &KEYS)?;
     let default = Shape::default();
-    let vectors = |text: &str| number(text).filter(|count| *count <= MSIX_VECTORS.into()).map(|count| count as u16);
+    let vectors = |text: &str| {
+        number(text).filter(|count| *count <= MSIX_VECTORS.into()).map(|count| count as u16)
+    };
     let shape = Shape {
-        mac: options.get("mac", "an address of one card, as 52:54:00:12:34:56", default.mac, mac)?,
+        mac: options.get(
+            "mac",
+            "an address of one card, as 52:54:00:12:34:56",
+            default.mac,
+            mac,
+        )?,
         good_nvm: options.get("nvm", "good or bad", true, |text| match text {
             "good" => Some(true),
             "bad" => Some(false),

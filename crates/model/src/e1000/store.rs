@@ -38,7 +38,8 @@ impl Store {
 
     /// The same of one in two dwords, by `bytes`.
     pub(super) fn count_bytes<A>(&mut self, low: Reg<u32, A>, high: Reg<u32, A>, bytes: u64) {
-        let sum = (u64::from(self.get(high)) << 32 | u64::from(self.get(low))).saturating_add(bytes);
+        let sum =
+            (u64::from(self.get(high)) << 32 | u64::from(self.get(low))).saturating_add(bytes);
         self.set_dword(low.offset(), sum as u32);
         self.set_dword(high.offset(), (sum >> 32) as u32);
     }

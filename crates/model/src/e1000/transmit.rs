@@ -2,7 +2,9 @@
 
 use ring3_spec::e1000::interrupt::Causes;
 use ring3_spec::e1000::transmit::{self, Context, ContextPlaces, Data, Legacy, command};
-use ring3_spec::e1000::{FCS_BYTES, MAX_FRAME, SHORTEST_FRAME, general, receive, statistics as stats};
+use ring3_spec::e1000::{
+    FCS_BYTES, MAX_FRAME, SHORTEST_FRAME, general, receive, statistics as stats,
+};
 
 use super::controller::{E1000Model, Late};
 use super::descriptor::{Place, Ring};
@@ -30,8 +32,14 @@ pub(super) struct Sender {
 
 impl E1000Model {
     fn may_send(&self, queue: usize) -> bool {
-        let (enabled, sender) = (self.registers.get(transmit::CONTROL).enable() != 0, &self.senders[queue]);
-        enabled && self.linked && !sender.hung && !sender.paused && !self.is_in_reset() && self.wire.has_room()
+        let (enabled, sender) =
+            (self.registers.get(transmit::CONTROL).enable() != 0, &self.senders[queue]);
+        enabled
+            && self.linked
+            && !sender.hung
+            && !sender.paused
+            && !self.is_in_reset()
+            && self.wire.has_room()
     }
 
     /// The tail has moved.
@@ -53,13 +61,17 @@ impl E1000Model {
             && !bus.is_removed()
             && let Some(place) = ring.place(&self.registers).filter(|place| place.available() > 0)
         {
-            let (Ok(address), Ok(word)) = (bus.load(place.iova()), bus.load(place.iova() + 8)) else {
+            let (Ok(address), Ok(word)) = (bus.load(place.iova()), bus.load(place.iova() + 8))
+            else {
                 // A card that cannot reach its memory cannot go on. [82574 7.8]
                 self.senders[queue as usize].hung = true;
                 break;
             };
             let fault = self.meet(bus, queue, word);
-            if self.senders[queue as usize].paused || self.senders[queue as usize].hung || !self.suffer(bus, fault) {
+            if self.senders[queue as usize].paused
+                || self.senders[queue as usize].hung
+                || !self.suffer(bus, fault)
+            {
                 break;
             }
             if !self.take(bus, queue as usize, (address, word), fault) {
@@ -106,7 +118,13 @@ impl E1000Model {
     }
 
     /// Does what a descriptor says; false if the card cannot.
-    fn take(&mut self, bus: &Bus, queue: usize, (address, word): (u64, u64), fault: Option<Action>) -> bool {
+    fn take(
+        &mut self,
+        bus: &Bus,
+        queue: usize,
+        (address, word): (u64, u64),
+        fault: Option<Action>,
+    ) -> bool {
         let data = Data(word);
         let extended = data.command() & command::EXTENDED != 0;
         if is_context(word) {
@@ -141,7 +159,8 @@ impl E1000Model {
     /// The frame is complete.
     fn finish(&mut self, queue: usize, last: u64, fault: Option<Action>) {
         let sender = &mut self.senders[queue];
-        let (mut frame, first) = (std::mem::take(&mut sender.frame), sender.first.take().unwrap_or(Data(last)));
+        let (mut frame, first) =
+            (std::mem::take(&mut sender.frame), sender.first.take().unwrap_or(Data(last)));
         let context = sender.context;
         if fault == Some(Action::Corrupt) {
             frame[0] = !frame[0];
@@ -150,7 +169,12 @@ impl E1000Model {
         if first.command() & command::EXTENDED == 0 {
             let legacy = Legacy(last);
             if legacy.command() & command::CHECKSUM != 0 {
-                let done = offload::insert(&mut frame, legacy.checksum_start() as usize, legacy.checksum_offset() as usize, 0);
+                let done = offload::insert(
+                    &mut frame,
+                    legacy.checksum_start() as usize,
+                    legacy.checksum_offset() as usize,
+                    0,
+                );
                 self.must(done, "a checksum outside of its frame [82574 7.2]");
             }
             return self.emit(frame, tag);
@@ -160,7 +184,9 @@ impl E1000Model {
             self.insert(&mut frame, first, places);
             return self.emit(frame, tag);
         }
-        let Some(frames) = offload::segment(&frame, places, context).filter(|_| context.segmentation() != 0) else {
+        let Some(frames) =
+            offload::segment(&frame, places, context).filter(|_| context.segmentation() != 0)
+        else {
             return self.must(false, "a large send that is not as its context says [82574 7.3]");
         };
         self.registers.count(stats::LARGE_SENDS);
@@ -174,10 +200,16 @@ impl E1000Model {
     fn insert(&mut self, frame: &mut [u8], data: Data, places: ContextPlaces) {
         let mut done = true;
         if data.insert_ip() != 0 {
-            done &= offload::insert(frame, places.ip_start() as usize, places.ip_offset() as usize, places.ip_end() as usize);
+            done &= offload::insert(
+                frame,
+                places.ip_start() as usize,
+                places.ip_offset() as usize,
+                places.ip_end() as usize,
+            );
         }
         if data.insert_transport() != 0 {
-            let (start, offset) = (places.transport_start() as usize, places.transport_offset() as usize);
+            let (start, offset) =
+                (places.transport_start() as usize, places.transport_offset() as usize);
             done &= offload::insert(frame, start, offset, places.transport_end() as usize);
         }
         self.must(done, "a checksum outside of its frame [82574 7.2]");
@@ -185,7 +217,9 @@ impl E1000Model {
 
     /// Puts a frame on the wire.
     fn emit(&mut self, mut frame: Vec<u8>, tag: Option<u16>) {
-        if let Some(tag) = tag.filter(|_| self.registers.get(general::CONTROL).vlan() != 0 && frame.len() >= 12) {
+        if let Some(tag) =
+            tag.filter(|_| self.registers.get(general::CONTROL).vlan() != 0 && frame.len() >= 12)
+        {
             filter::insert(&self.registers, &mut frame, tag);
         }
         let shortest = SHORTEST_FRAME - FCS_BYTES;
@@ -193,7 +227,8 @@ impl E1000Model {
             frame.resize(shortest, 0);
         }
         if frame.len() < shortest || frame.len() + FCS_BYTES > MAX_FRAME {
-            return self.must(false, "a frame that is too short or too long for the wire [802.3 3.2.7]");
+            return self
+                .must(false, "a frame that is too short or too long for the wire [802.3 3.2.7]");
         }
         self.registers.count(stats::SENT);
         self.registers.count(stats::TOTAL_SENT);
@@ -212,7 +247,8 @@ impl E1000Model {
 
     /// Says in the descriptor that it is done.
     fn report(&mut self, bus: &Bus, place: Place, word: u64, fault: Option<Action>) {
-        let word = if fault == Some(Action::Garbage) { u64::MAX } else { Data(word).with_done(1).0 };
+        let word =
+            if fault == Some(Action::Garbage) { u64::MAX } else { Data(word).with_done(1).0 };
         // The descriptor was just read there.
         let _ = bus.store(place.iova() + 8, word);
     }

@@ -10,7 +10,8 @@ pub(crate) type CommandName = (&'static str, Queues, u8);
 
 /// Flipped bits of a command id if the user does not say which.
 const ID_BITS: u16 = 0xffff;
-/// Interrupts of a storm if the user does not say how many: some ten thousand in a few ten milliseconds.
+/// Interrupts of a storm if the user does not say how many: some ten thousand in a few ten
+/// milliseconds.
 const STORM: u32 = 50_000;
 /// Where a stray access goes if the user does not say: a page that no arena of ours lies in.
 const STRAY: u64 = 0xdead_0000;
@@ -51,16 +52,21 @@ fn parse_rule(text: &str, words: &Vocabulary) -> Result<Rule, Error> {
         refuse(&format!("what it waits for must be any, admin, io, enable or one of {names}; behind it #QUEUE or @FIRST-LAST"))
     })?;
     if at_reset != (when == When::Enable) && action != Action::Busy {
-        return Err(refuse("stuck-ready and no-drive go with enable, other faults with commands, and busy with both"));
+        return Err(refuse(
+            "stuck-ready and no-drive go with enable, other faults with commands, and busy with \
+            both",
+        ));
     }
     let count = |text: Option<&str>, default| match text {
         None => Some(default),
         Some("all") => Some(u64::MAX),
         Some(text) => number(text).filter(|n| *n > 0),
     };
-    let nth =
-        count(parts.next(), 1).filter(|nth| *nth < u64::MAX).ok_or_else(|| refuse("which match it is must be 1 or more"))?;
-    let times = count(parts.next(), 1).ok_or_else(|| refuse("how often it happens must be 1 or more, or all"))?;
+    let nth = count(parts.next(), 1)
+        .filter(|nth| *nth < u64::MAX)
+        .ok_or_else(|| refuse("which match it is must be 1 or more"))?;
+    let times = count(parts.next(), 1)
+        .ok_or_else(|| refuse("how often it happens must be 1 or more, or all"))?;
     match parts.next() {
         None => Ok(Rule { when, nth, times, action }),
         Some(_) => Err(refuse("it is FAULT:COMMAND:NTH:TIMES, and there is more")),
@@ -76,7 +82,8 @@ fn action(text: &str) -> Option<Action> {
         None => Some(default),
         Some(text) => number(text).filter(|value| *value <= most),
     };
-    let bits = || or(ID_BITS.into(), u16::MAX.into()).filter(|bits| *bits > 0).map(|bits| bits as u16);
+    let bits =
+        || or(ID_BITS.into(), u16::MAX.into()).filter(|bits| *bits > 0).map(|bits| bits as u16);
     let plain = |action| argument.is_none().then_some(action);
     match name {
         "drop" => plain(Action::Drop),
@@ -87,7 +94,9 @@ fn action(text: &str) -> Option<Action> {
         "wrong-id" => bits().map(Action::WrongId),
         "invent" => bits().map(Action::Invent),
         "wrong-phase" => plain(Action::WrongPhase),
-        "status" => number(argument?).filter(|code| (1..1 << 15).contains(code)).map(|code| Action::Status(code as u16)),
+        "status" => number(argument?)
+            .filter(|code| (1..1 << 15).contains(code))
+            .map(|code| Action::Status(code as u16)),
         "stuck-ready" => plain(Action::StuckReady),
         "fatal" => plain(Action::Fatal),
         "remove" => plain(Action::Remove),
@@ -98,7 +107,9 @@ fn action(text: &str) -> Option<Action> {
         "function-reset" => plain(Action::FunctionReset),
         "lose-power" => plain(Action::LosePower),
         "endless-list" => plain(Action::EndlessList),
-        "error" => number(argument?).filter(|bits| (1..=0xff).contains(bits)).map(|bits| Action::Error(bits as u8)),
+        "error" => number(argument?)
+            .filter(|bits| (1..=0xff).contains(bits))
+            .map(|bits| Action::Error(bits as u8)),
         "fault" => plain(Action::DriveFault),
         "busy" => plain(Action::Busy),
         "busy-until-reset" => plain(Action::BusyUntilReset),
@@ -125,14 +136,19 @@ fn when(text: &str, commands: &[CommandName]) -> Option<When> {
         None => (text, None),
     };
     let (name, queue) = match text.split_once('#') {
-        Some((name, queue)) => (name, Some(number(queue).filter(|queue| *queue <= u16::MAX.into())? as u16)),
+        Some((name, queue)) => {
+            (name, Some(number(queue).filter(|queue| *queue <= u16::MAX.into())? as u16))
+        }
         None => (text, None),
     };
     let (queues, opcode) = match name {
         "any" => (Queues::Any, None),
         "admin" => (Queues::Admin, None),
         "io" => (Queues::Io, None),
-        _ => commands.iter().find(|command| command.0 == name).map(|command| (command.1, Some(command.2)))?,
+        _ => commands
+            .iter()
+            .find(|command| command.0 == name)
+            .map(|command| (command.1, Some(command.2)))?,
     };
     Some(When::Command { queues: queue.map_or(queues, Queues::One), opcode, blocks })
 }
@@ -144,7 +160,15 @@ mod tests {
 
     const WORDS: Vocabulary = Vocabulary {
         commands: &[("read", Queues::Io, 2), ("identify", Queues::Admin, 6)],
-        faults: &["drop", "delay/TIME", "status/CODE", "stuck-ready", "corrupt", "stray-dma[/ADDRESS]", "busy"],
+        faults: &[
+            "drop",
+            "delay/TIME",
+            "status/CODE",
+            "stuck-ready",
+            "corrupt",
+            "stray-dma[/ADDRESS]",
+            "busy",
+        ],
     };
 
     fn rule(text: &str) -> Rule {
@@ -161,14 +185,23 @@ mod tests {
     #[test]
     fn a_rule_names_its_command_and_its_turn() {
         assert_eq!(rule("drop:read:3"), Rule::io(Action::Drop, 2).nth(3));
-        assert_eq!(rule("delay/5ms:identify:1:all"), Rule::admin(Action::Delay(Duration::from_millis(5)), 6).always());
-        assert_eq!(rule("corrupt:read#2@100-200"), Rule::io(Action::Corrupt, 2).on_queue(2).at_blocks(100..=200));
+        assert_eq!(
+            rule("delay/5ms:identify:1:all"),
+            Rule::admin(Action::Delay(Duration::from_millis(5)), 6).always()
+        );
+        assert_eq!(
+            rule("corrupt:read#2@100-200"),
+            Rule::io(Action::Corrupt, 2).on_queue(2).at_blocks(100..=200)
+        );
     }
 
     #[test]
     fn rules_stand_beside_each_other() {
         let rules = parse("status/0x281:read+stray-dma/0x1000:read:2", &WORDS).unwrap();
-        assert_eq!(rules, [Rule::io(Action::Status(0x281), 2), Rule::io(Action::StrayDma(0x1000), 2).nth(2)]);
+        assert_eq!(
+            rules,
+            [Rule::io(Action::Status(0x281), 2), Rule::io(Action::StrayDma(0x1000), 2).nth(2)]
+        );
     }
 
     #[test]

@@ -29,7 +29,9 @@ impl IdeModel {
             0 => channel.master_command.0,
             2 => channel.master_status.with_simplex(self.shape.simplex.into()).0,
             at @ 4..8 => channel.table.to_le_bytes()[at as usize - 4],
-            1 if is_cmd(self) && c == 0 => self.mode.with_primary_interrupt(latched[0]).with_secondary_interrupt(latched[1]).0,
+            1 if is_cmd(self) && c == 0 => {
+                self.mode.with_primary_interrupt(latched[0]).with_secondary_interrupt(latched[1]).0
+            }
             3 if is_cmd(self) => self.config[cmd64x::ultra_dma(c as u8) as usize],
             _ => 0,
         }
@@ -44,7 +46,8 @@ impl IdeModel {
                 let status = self.channels[c].master_status;
                 let status = if asked.error() != 0 { status.with_error(0) } else { status };
                 let status = if asked.interrupt() != 0 { status.with_interrupt(0) } else { status };
-                self.channels[c].master_status = status.with_drive0_dma(asked.drive0_dma()).with_drive1_dma(asked.drive1_dma());
+                self.channels[c].master_status =
+                    status.with_drive0_dma(asked.drive0_dma()).with_drive1_dma(asked.drive1_dma());
             }
             at @ 4..8 => {
                 let mut bytes = self.channels[c].table.to_le_bytes();
@@ -83,11 +86,16 @@ impl IdeModel {
 
     fn control_master(&mut self, bus: &Bus, c: usize, asked: BusMasterCommand) {
         let channel = &mut self.channels[c];
-        let before = std::mem::replace(&mut channel.master_command, BusMasterCommand(asked.0 & 0x09));
+        let before =
+            std::mem::replace(&mut channel.master_command, BusMasterCommand(asked.0 & 0x09));
         if before.start() != 0 && asked.start() != 0 && before.to_memory() != asked.to_memory() {
-            self.complain(c, "the bus master's direction is changed while it is started [BMIDE 3.1]");
+            self.complain(
+                c,
+                "the bus master's direction is changed while it is started [BMIDE 3.1]",
+            );
         }
-        if self.shape.simplex && asked.start() != 0 && self.channels[1 - c].engine == Engine::Armed {
+        if self.shape.simplex && asked.start() != 0 && self.channels[1 - c].engine == Engine::Armed
+        {
             self.complain(c, "both bus masters of a simplex function are started [BMIDE 3.2]");
         }
         let channel = &mut self.channels[c];
@@ -127,7 +135,10 @@ impl IdeModel {
             }
             Ok(Walk::Short) => {
                 channel.master_status = channel.master_status.with_active(0);
-                self.complain(c, "the bus master's table ends before the command's data [BMIDE 3.2]");
+                self.complain(
+                    c,
+                    "the bus master's table ends before the command's data [BMIDE 3.2]",
+                );
             }
             // The drive still waits for the rest. [BMIDE 3.2]
             Err(_) => channel.master_status = channel.master_status.with_active(0).with_error(1),
@@ -145,25 +156,37 @@ impl IdeModel {
             bus.read(at, &mut word)?;
             let region = Prd::from_raw(u64::from_le_bytes(word));
             if region.iova() % PRD_BOUNDARY + u64::from(region.bytes()) > PRD_BOUNDARY {
-                self.complain(c, "a region of the bus master's table crosses a multiple of 64 KiB [BMIDE 1.2]");
+                self.complain(
+                    c,
+                    "a region of the bus master's table crosses a multiple of 64 KiB [BMIDE 1.2]",
+                );
             }
             let channel = &mut self.channels[c];
             let Some(job) = &mut channel.job else { return Ok(Walk::Short) };
-            let (Some(drive), Some(plan)) = (channel.units[job.unit].drive(), &mut job.plan) else { return Ok(Walk::Short) };
+            let (Some(drive), Some(plan)) = (channel.units[job.unit].drive(), &mut job.plan) else {
+                return Ok(Walk::Short);
+            };
             let piece = (region.bytes() as usize).min(plan.bytes - job.done);
             // The address counter has 16 bits; the rest of the address stays. [BMIDE 1.2]
             let inside = (PRD_BOUNDARY - region.iova() % PRD_BOUNDARY) as usize;
-            let place = |at: usize| (region.iova() & !(PRD_BOUNDARY - 1)) | ((region.iova() + at as u64) % PRD_BOUNDARY);
+            let place = |at: usize| {
+                (region.iova() & !(PRD_BOUNDARY - 1)) | ((region.iova() + at as u64) % PRD_BOUNDARY)
+            };
             for (from, len) in [(0, piece.min(inside)), (inside, piece.saturating_sub(inside))] {
                 if plan.protocol.writes() {
-                    drive.take(plan, job.done, len, |at, bytes| bus.read(place(from + at), bytes))?;
+                    drive
+                        .take(plan, job.done, len, |at, bytes| bus.read(place(from + at), bytes))?;
                 } else {
-                    drive.give(plan, job.done, len, |at, bytes| bus.write(place(from + at), bytes))?;
+                    drive.give(plan, job.done, len, |at, bytes| {
+                        bus.write(place(from + at), bytes)
+                    })?;
                 }
                 job.done += len;
             }
             if job.done == plan.bytes {
-                return Ok(Walk::Done { exhausted: region.is_last() && piece == region.bytes() as usize });
+                return Ok(Walk::Done {
+                    exhausted: region.is_last() && piece == region.bytes() as usize,
+                });
             }
             if region.is_last() {
                 return Ok(Walk::Short);

@@ -34,7 +34,8 @@ pub(super) enum Health {
     Dead,
 }
 
-/// A register that is written twice for 48-bit commands: what it holds, and what it held before. [ATA-6 6.20]
+/// A register that is written twice for 48-bit commands: what it holds, and what it held before.
+/// [ATA-6 6.20]
 #[derive(Clone, Copy, Default)]
 pub(super) struct Twice(pub(super) u8, pub(super) u8);
 
@@ -191,7 +192,9 @@ impl Channel {
     /// The channels of a controller of `shape`.
     pub(super) fn all(shape: &Shape) -> [Self; 2] {
         let attached = |place: u8| match place {
-            _ if place < shape.disks => Attached::Disk(Box::new(Drive::new(shape.drive, place.into()))),
+            _ if place < shape.disks => {
+                Attached::Disk(Box::new(Drive::new(shape.drive, place.into())))
+            }
             _ if shape.cdrom && place == shape.disks => Attached::Packet,
             _ => Attached::Nothing,
         };
@@ -216,7 +219,8 @@ impl Channel {
 
     /// Everything as after power-on, but for the drives and their health.
     pub(super) fn forget(&mut self) {
-        let units = std::mem::replace(&mut self.units, [(); 2].map(|()| Unit::new(Attached::Nothing)));
+        let units =
+            std::mem::replace(&mut self.units, [(); 2].map(|()| Unit::new(Attached::Nothing)));
         let units = units.map(|unit| {
             let health = if unit.health == Health::Dead { Health::Dead } else { Health::Well };
             Unit { plugged: unit.plugged, health, ..Unit::new(unit.attached) }

@@ -1,4 +1,5 @@
-//! What is a chip's own: who it says it is, and its registers in configuration space. [PIIX4 4.1, CMD646 4]
+//! What is a chip's own: who it says it is, and its registers in configuration space. [PIIX4 4.1,
+//! CMD646 4]
 
 use ring3_spec::ide::{self, CHANNELS, Interface, cmd64x, piix};
 
@@ -46,8 +47,14 @@ impl Chip {
     /// Class code.
     pub(super) fn class(self) -> u32 {
         let native = u8::from(self.is_native());
-        let interface = Interface(0).with_bus_master(1).with_primary_native(native).with_secondary_native(native);
-        ide::CLASS | u32::from(interface.with_primary_switchable(native).with_secondary_switchable(native).0)
+        let interface = Interface(0)
+            .with_bus_master(1)
+            .with_primary_native(native)
+            .with_secondary_native(native);
+        ide::CLASS
+            | u32::from(
+                interface.with_primary_switchable(native).with_secondary_switchable(native).0,
+            )
     }
 
     /// Its best Ultra DMA mode.
@@ -73,7 +80,9 @@ impl Chip {
     fn writable(self, at: usize) -> u8 {
         let at = at as u64;
         match self {
-            Self::Piix3 | Self::Piix4 if (piix::timing(0)..=piix::SLAVE_TIMING).contains(&at) => 0xff,
+            Self::Piix3 | Self::Piix4 if (piix::timing(0)..=piix::SLAVE_TIMING).contains(&at) => {
+                0xff
+            }
             Self::Piix4 if at == piix::ULTRA_DMA_CONTROL => 0x0f,
             Self::Piix4 if at == piix::ULTRA_DMA_TIMING || at == piix::ULTRA_DMA_TIMING + 1 => 0x33,
             Self::Cmd646 if at == cmd64x::CONFIGURATION => 0,
@@ -85,7 +94,8 @@ impl Chip {
 
     /// Whether a byte of configuration space is the chip's own.
     fn owns(self, at: usize) -> bool {
-        self.writable(at) != 0 || self == Self::Cmd646 && (at as u64 == cmd64x::CONFIGURATION || MIRROR.contains(&at))
+        self.writable(at) != 0
+            || self == Self::Cmd646 && (at as u64 == cmd64x::CONFIGURATION || MIRROR.contains(&at))
     }
 }
 
@@ -93,8 +103,13 @@ impl IdeModel {
     /// Whether the chip answers at a channel's ports.
     pub(super) fn is_decoded(&self, channel: usize) -> bool {
         match self.shape.chip {
-            Chip::Piix3 | Chip::Piix4 => self.config[piix::timing(channel as u8) as usize + 1] & 0x80 != 0,
-            Chip::Cmd646 => channel == 0 || self.config[cmd64x::CONTROL as usize] & cmd64x::CONTROL_SECONDARY != 0,
+            Chip::Piix3 | Chip::Piix4 => {
+                self.config[piix::timing(channel as u8) as usize + 1] & 0x80 != 0
+            }
+            Chip::Cmd646 => {
+                channel == 0
+                    || self.config[cmd64x::CONTROL as usize] & cmd64x::CONTROL_SECONDARY != 0
+            }
         }
     }
 
@@ -105,8 +120,12 @@ impl IdeModel {
         let byte = *self.config.get(at)?;
         Some(match at as u64 {
             _ if self.shape.chip != Chip::Cmd646 => byte,
-            cmd64x::CONFIGURATION => byte | if self.channels[0].latched { cmd64x::CONFIGURATION_INTERRUPT } else { 0 },
-            cmd64x::ADDRESS_SETUP_23 => byte | if self.channels[1].latched { cmd64x::ADDRESS_SETUP_23_INTERRUPT } else { 0 },
+            cmd64x::CONFIGURATION => {
+                byte | if self.channels[0].latched { cmd64x::CONFIGURATION_INTERRUPT } else { 0 }
+            }
+            cmd64x::ADDRESS_SETUP_23 => {
+                byte | if self.channels[1].latched { cmd64x::ADDRESS_SETUP_23_INTERRUPT } else { 0 }
+            }
             _ if MIRROR.contains(&at) => self.read_master((at - MIRROR.start) as u64),
             _ => byte,
         })
@@ -121,8 +140,12 @@ impl IdeModel {
             return;
         }
         match at as u64 {
-            cmd64x::CONFIGURATION if value & cmd64x::CONFIGURATION_INTERRUPT != 0 => self.channels[0].latched = false,
-            cmd64x::ADDRESS_SETUP_23 if value & cmd64x::ADDRESS_SETUP_23_INTERRUPT != 0 => self.channels[1].latched = false,
+            cmd64x::CONFIGURATION if value & cmd64x::CONFIGURATION_INTERRUPT != 0 => {
+                self.channels[0].latched = false
+            }
+            cmd64x::ADDRESS_SETUP_23 if value & cmd64x::ADDRESS_SETUP_23_INTERRUPT != 0 => {
+                self.channels[1].latched = false
+            }
             _ if MIRROR.contains(&at) => self.write_master(bus, (at - MIRROR.start) as u64, value),
             _ => {}
         }
@@ -133,18 +156,28 @@ impl IdeModel {
         let mode = mode?;
         match self.shape.chip.ultra_dma() {
             None => Some(format!("Ultra DMA {mode}, and the chip has none")),
-            Some(most) if mode > most => Some(format!("Ultra DMA {mode}, and the chip has {most} at best")),
-            Some(_) if mode > 2 && !wide_cable => Some(format!("Ultra DMA {mode} on a cable of 40 wires")),
+            Some(most) if mode > most => {
+                Some(format!("Ultra DMA {mode}, and the chip has {most} at best"))
+            }
+            Some(_) if mode > 2 && !wide_cable => {
+                Some(format!("Ultra DMA {mode} on a cable of 40 wires"))
+            }
             Some(_) => None,
         }
     }
 
     /// Why a drive's transfer mode does not suit what the chip was told of it.
-    pub(super) fn mode_is_not_told(&self, channel: usize, unit: usize, mode: Option<u8>) -> Option<String> {
+    pub(super) fn mode_is_not_told(
+        &self,
+        channel: usize,
+        unit: usize,
+        mode: Option<u8>,
+    ) -> Option<String> {
         let told = match self.shape.chip {
             Chip::Piix3 => true,
             Chip::Piix4 => {
-                let on = self.config[piix::ULTRA_DMA_CONTROL as usize] >> (channel * 2 + unit) & 1 != 0;
+                let on =
+                    self.config[piix::ULTRA_DMA_CONTROL as usize] >> (channel * 2 + unit) & 1 != 0;
                 on == mode.is_some()
             }
             Chip::Cmd646 => {
@@ -153,8 +186,12 @@ impl IdeModel {
             }
         };
         (!told).then(|| match mode {
-            Some(mode) => format!("the drive is in Ultra DMA {mode}, and the chip's register does not say so"),
-            None => "the chip's register says Ultra DMA, and the drive is not in such a mode".into(),
+            Some(mode) => {
+                format!("the drive is in Ultra DMA {mode}, and the chip's register does not say so")
+            }
+            None => {
+                "the chip's register says Ultra DMA, and the drive is not in such a mode".into()
+            }
         })
     }
 }

@@ -34,7 +34,16 @@ impl IdeModel {
         if health != Health::Well {
             return;
         }
-        let fresh = Job { unit, task, plan: None, phase: Phase::Working, fault: None, done: 0, buffer: Vec::new(), at: 0 };
+        let fresh = Job {
+            unit,
+            task,
+            plan: None,
+            phase: Phase::Working,
+            fault: None,
+            done: 0,
+            buffer: Vec::new(),
+            at: 0,
+        };
         self.channels[c].job = Some(fresh);
         if packet {
             // Its signature stands where an address would. [ACS-3 7.12.4]
@@ -123,18 +132,24 @@ impl IdeModel {
         match self.channels[c].engine {
             Engine::Armed => self.transfer(bus, c),
             Engine::Spent => {
-                self.complain(c, "a DMA command, and the bus master was not stopped since the last [BMIDE 3.1]");
+                self.complain(
+                    c,
+                    "a DMA command, and the bus master was not stopped since the last [BMIDE 3.1]",
+                );
             }
             Engine::Stopped => {}
         }
     }
 
-    /// Whether chip and drive agree about the transfer mode: always the limits, at a transfer also what was set.
+    /// Whether chip and drive agree about the transfer mode: always the limits, at a transfer also
+    /// what was set.
     fn check_mode(&mut self, c: usize, unit: usize, transfers: bool) {
         let Some(drive) = self.channels[c].units[unit].drive() else { return };
         let (mode, wide) = (drive.ultra_dma(), drive.has_wide_cable());
         let too_fast = self.mode_is_too_fast(mode, wide);
-        if let Some(wrong) = too_fast.or_else(|| if transfers { self.mode_is_not_told(c, unit, mode) } else { None }) {
+        if let Some(wrong) =
+            too_fast.or_else(|| if transfers { self.mode_is_not_told(c, unit, mode) } else { None })
+        {
             self.complain(c, &format!("drive {unit}: {wrong} [ATA-6 6.2, PIIX4 4.1.10, CMD646 4]"));
         }
     }
@@ -171,7 +186,8 @@ impl IdeModel {
             channel.device = channel.device & 0xf0 | (end.lba >> 24) as u8 & 0xf;
         }
         // Data that the processor has read are their own end. [ATA-6 9.5]
-        unit.interrupt = end.failed() || job.plan.as_ref().is_none_or(|plan| plan.protocol != Protocol::PioIn);
+        unit.interrupt =
+            end.failed() || job.plan.as_ref().is_none_or(|plan| plan.protocol != Protocol::PioIn);
         unit.again = job.fault == Some(Action::Duplicate);
         self.muted = job.fault == Some(Action::LoseInterrupt);
         self.update(bus, c);
@@ -183,7 +199,10 @@ impl IdeModel {
             }
             Some(Action::Stuck) => {
                 let channel = &mut self.channels[c];
-                channel.master_status = channel.master_status.with_active(channel.master_command.start()).with_interrupt(0);
+                channel.master_status = channel
+                    .master_status
+                    .with_active(channel.master_command.start())
+                    .with_interrupt(0);
             }
             _ => {}
         }

@@ -53,7 +53,11 @@ impl IdeModel {
             storm: None,
             muted: false,
         };
-        model.channels.iter_mut().flat_map(|channel| &mut channel.units).for_each(|unit| unit.greet());
+        model
+            .channels
+            .iter_mut()
+            .flat_map(|channel| &mut channel.units)
+            .for_each(|unit| unit.greet());
         model
     }
 
@@ -61,10 +65,12 @@ impl IdeModel {
         self.record.complain(format!("channel {channel}: {what}"));
     }
 
-    /// Lets the interrupt of a channel follow its selected drive; one that rises is noted by the bus master. [BMIDE 3.2]
+    /// Lets the interrupt of a channel follow its selected drive; one that rises is noted by the
+    /// bus master. [BMIDE 3.2]
     pub(super) fn update(&mut self, bus: &Bus, c: usize) {
         let channel = &mut self.channels[c];
-        let line = channel.units[channel.selected()].interrupt && channel.control.interrupts_off() == 0;
+        let line =
+            channel.units[channel.selected()].interrupt && channel.control.interrupts_off() == 0;
         let rose = !std::mem::replace(&mut channel.line, line) && line;
         if rose {
             channel.latched = true;
@@ -143,17 +149,31 @@ impl Model for IdeModel {
             bars.push(ports(ide::control_bar(channel), control::LEN));
         }
         let pins = if chip.is_native() { 1 } else { 2 };
-        Identity { vendor, device, revision, class: chip.class(), bars, pins, msi: 0, msix: None, express: false, dma_bits: 32 }
+        Identity {
+            vendor,
+            device,
+            revision,
+            class: chip.class(),
+            bars,
+            pins,
+            msi: 0,
+            msix: None,
+            express: false,
+            dma_bits: 32,
+        }
     }
 
     fn read(&mut self, bus: &Bus, bar: u8, offset: u64, width: usize) -> u64 {
         self.record.counters.reads += 1;
-        let bytes =
-            |read: &dyn Fn(u64) -> u8| (0..width as u64).rev().fold(0, |word, at| word << 8 | u64::from(read(offset + at)));
+        let bytes = |read: &dyn Fn(u64) -> u8| {
+            (0..width as u64).rev().fold(0, |word, at| word << 8 | u64::from(read(offset + at)))
+        };
         match bar {
             BUS_MASTER_BAR => bytes(&|at| self.read_master(at)),
             _ if !self.is_decoded(usize::from(bar / 2)) => u64::MAX,
-            _ if bar.is_multiple_of(2) => self.read_command(bus, usize::from(bar / 2), offset, width),
+            _ if bar.is_multiple_of(2) => {
+                self.read_command(bus, usize::from(bar / 2), offset, width)
+            }
             _ => self.read_control(usize::from(bar / 2), offset, width),
         }
     }
@@ -162,10 +182,16 @@ impl Model for IdeModel {
         self.record.counters.writes += 1;
         let bytes = value.to_le_bytes().into_iter().take(width);
         match bar {
-            BUS_MASTER_BAR if self.is_table(offset) && width == 4 => self.write_table(offset, value as u32),
-            BUS_MASTER_BAR => bytes.zip(offset..).for_each(|(byte, at)| self.write_master(bus, at, byte)),
+            BUS_MASTER_BAR if self.is_table(offset) && width == 4 => {
+                self.write_table(offset, value as u32)
+            }
+            BUS_MASTER_BAR => {
+                bytes.zip(offset..).for_each(|(byte, at)| self.write_master(bus, at, byte))
+            }
             _ if !self.is_decoded(usize::from(bar / 2)) => {}
-            _ if bar.is_multiple_of(2) => self.write_command(bus, usize::from(bar / 2), offset, width, value),
+            _ if bar.is_multiple_of(2) => {
+                self.write_command(bus, usize::from(bar / 2), offset, width, value)
+            }
             _ => self.write_control(bus, usize::from(bar / 2), offset, width, value as u8),
         }
     }
@@ -177,7 +203,11 @@ impl Model for IdeModel {
     fn config_read(&mut self, _: &Bus, offset: u64, width: usize) -> Option<u32> {
         let at = offset as usize;
         self.read_own(at)?;
-        Some((at..at + width).rev().fold(0, |word, at| word << 8 | u32::from(self.read_own(at).unwrap_or(0))))
+        Some(
+            (at..at + width)
+                .rev()
+                .fold(0, |word, at| word << 8 | u32::from(self.read_own(at).unwrap_or(0))),
+        )
     }
 
     fn config_write(&mut self, bus: &Bus, offset: u64, width: usize, value: u32) -> bool {
@@ -202,7 +232,9 @@ impl Model for IdeModel {
         }
         self.blow(bus);
         let storm = self.storm.map(|_| now + STORM_PAUSE);
-        if let Some(next) = [self.held.next_due(), self.repeats.next_due(), storm].into_iter().flatten().min() {
+        if let Some(next) =
+            [self.held.next_due(), self.repeats.next_due(), storm].into_iter().flatten().min()
+        {
             bus.wake_at(next);
         }
     }

@@ -1,5 +1,5 @@
-//! What a test does to a simulated IDE controller and its drives. Drives are counted from 0: primary master, primary slave,
-//! secondary master, secondary slave.
+//! What a test does to a simulated IDE controller and its drives. Drives are counted from 0:
+//! primary master, primary slave, secondary master, secondary slave.
 
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ impl SimHandle<IdeModel> {
         });
     }
 
-    /// The transfer mode that `drive` was set to, as SET FEATURES says it; 0 if it was not, or there is none.
+    /// The transfer mode that `drive` was set to, as SET FEATURES says it; 0 if it was not, or
+    /// there is none.
     pub fn transfer_mode(&self, drive: usize) -> u8 {
         self.with(|model, _| match model.attached(drive) {
             Some(Attached::Disk(drive)) => drive.mode,

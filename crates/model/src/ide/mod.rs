@@ -1,4 +1,5 @@
-//! A PCI IDE controller as a model: Intel's PIIX3 or PIIX4 in compatibility mode, or CMD's PCI0646 in native mode.
+//! A PCI IDE controller as a model: Intel's PIIX3 or PIIX4 in compatibility mode, or CMD's PCI0646
+//! in native mode.
 //!
 //! Written against the same sections as the driver, and sharing only `ring3_spec` with it.
 //!
@@ -10,13 +11,15 @@
 //! - `[CMD646]` CMD Technology PCI0646 and PCI0646U2 data sheets, 1997
 //!
 //! # Time
-//! A write to the command register, to the data port or to the bus master does what it starts before it returns. Held back or
-//! delayed, a command keeps its drive busy until it is released. Commands that are about the drive (IDENTIFY, SET FEATURES) are
-//! never held, unless a fault hook does.
+//! A write to the command register, to the data port or to the bus master does what it starts
+//! before it returns. Held back or delayed, a command keeps its drive busy until it is released.
+//! Commands that are about the drive (IDENTIFY, SET FEATURES) are never held, unless a fault hook
+//! does.
 //!
 //! # Complaints
-//! A controller does something undefined when a driver breaks a rule; this one notes it down, in words, and a test of a driver
-//! asserts that there is nothing to read in [`SimHandle::complaints`].
+//! A controller does something undefined when a driver breaks a rule; this one notes it down, in
+//! words, and a test of a driver asserts that there is nothing to read in
+//! [`SimHandle::complaints`].
 
 mod bus_master;
 mod channel;
@@ -72,11 +75,12 @@ const FAULTS: [&str; 19] = [
 
 /// Opens `sim:ide`.
 ///
-/// Options, besides those of [every model](super):
-/// `chip=piix4` (or `piix3`, `cmd646`), `disks=1` (primary master, primary slave, secondary master, secondary slave), `size=64M` (of
-/// each disk), `block=512` (or `4096`), `lba48=on`, `multiple=16`, `dma=on`, `udma=5` (the drive's best Ultra DMA mode, or `off`),
-/// `cable=80` (wires, or `40`), `cache=on`, `fua=on`, `trim=on`, `cdrom=off` (behind the disks), `ready=0us` (time that a reset takes),
-/// and `fault=`, which is described [there](super::fault).
+/// Options, besides those of [every model](super): `chip=piix4` (or `piix3`, `cmd646`), `disks=1`
+/// (primary master, primary slave, secondary master, secondary slave), `size=64M` (of each disk),
+/// `block=512` (or `4096`), `lba48=on`, `multiple=16`, `dma=on`, `udma=5` (the drive's best Ultra
+/// DMA mode, or `off`), `cable=80` (wires, or `40`), `cache=on`, `fua=on`, `trim=on`, `cdrom=off`
+/// (behind the disks), `ready=0us` (time that a reset takes), and `fault=`, which is described
+/// [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimIde, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| IdeModel::new(shape, plan))

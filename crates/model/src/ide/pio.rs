@@ -26,10 +26,11 @@ impl IdeModel {
         let unit = &mut channel.units[job.unit];
         let (Some(drive), Some(plan)) = (unit.drive(), &job.plan) else { return };
         let mut buffer = vec![0; job.next()];
-        let given: Result<(), Infallible> = drive.give(plan, job.done, buffer.len(), |at, bytes| {
-            buffer[at..at + bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        });
+        let given: Result<(), Infallible> =
+            drive.give(plan, job.done, buffer.len(), |at, bytes| {
+                buffer[at..at + bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            });
         let Ok(()) = given;
         (job.phase, job.buffer, job.at) = (Phase::Pio, buffer, 0);
         (unit.status, unit.interrupt) = (REQUEST, true);
@@ -38,7 +39,8 @@ impl IdeModel {
         self.muted = false;
     }
 
-    /// The drive wants data of the processor. The first time it does not interrupt for it. [ATA-6 9.6]
+    /// The drive wants data of the processor. The first time it does not interrupt for it. [ATA-6
+    /// 9.6]
     pub(super) fn ask(&mut self, c: usize) {
         let channel = &mut self.channels[c];
         let Some(job) = &mut channel.job else { return };
@@ -82,10 +84,11 @@ impl IdeModel {
         let unit = &mut channel.units[job.unit];
         let buffer = std::mem::take(&mut job.buffer);
         let (Some(drive), Some(plan)) = (unit.drive(), &mut job.plan) else { return };
-        let taken: Result<(), Infallible> = drive.take(plan, job.done, buffer.len(), |at, bytes| {
-            bytes.copy_from_slice(&buffer[at..at + bytes.len()]);
-            Ok(())
-        });
+        let taken: Result<(), Infallible> =
+            drive.take(plan, job.done, buffer.len(), |at, bytes| {
+                bytes.copy_from_slice(&buffer[at..at + bytes.len()]);
+                Ok(())
+            });
         let Ok(()) = taken;
         job.done += buffer.len();
         if job.has_more() {
@@ -98,18 +101,30 @@ impl IdeModel {
         }
     }
 
-    /// The command of the selected drive, if it is at moving data this way, and where the next `width` bytes of them lie.
-    fn pio(&mut self, c: usize, width: usize, writes: bool) -> Option<(&mut Job, std::ops::Range<usize>)> {
+    /// The command of the selected drive, if it is at moving data this way, and where the next
+    /// `width` bytes of them lie.
+    fn pio(
+        &mut self,
+        c: usize,
+        width: usize,
+        writes: bool,
+    ) -> Option<(&mut Job, std::ops::Range<usize>)> {
         let channel = &self.channels[c];
         let selected = channel.selected();
         let fits = |job: &&Job| {
             let way = job.plan.as_ref().is_some_and(|plan| plan.protocol.writes() == writes);
-            job.unit == selected && job.phase == Phase::Pio && way && job.at + width <= job.buffer.len()
+            job.unit == selected
+                && job.phase == Phase::Pio
+                && way
+                && job.at + width <= job.buffer.len()
         };
         let moves = channel.job.as_ref().filter(fits).is_some();
         if !moves || width == 1 {
             if channel.units[selected].is().is_some() {
-                self.complain(c, "the data port is accessed while the drive does not ask for it [ATA-6 7.6]");
+                self.complain(
+                    c,
+                    "the data port is accessed while the drive does not ask for it [ATA-6 7.6]",
+                );
             }
             return None;
         }

@@ -24,7 +24,10 @@ impl IdeModel {
             return self.read_data(bus, c, width);
         }
         if width != 1 {
-            self.complain(c, "a register of the command block is read with more than 8 bits [ATA-6 7.2]");
+            self.complain(
+                c,
+                "a register of the command block is read with more than 8 bits [ATA-6 7.2]",
+            );
             return u64::MAX;
         }
         if offset == STATUS {
@@ -44,7 +47,8 @@ impl IdeModel {
         })
     }
 
-    /// The drive that answers for the selected one: the master does for a slave that is not there, but for its status. [ATA-6 9.16.1]
+    /// The drive that answers for the selected one: the master does for a slave that is not there,
+    /// but for its status. [ATA-6 9.16.1]
     fn answering(&self, c: usize) -> Option<usize> {
         let channel = &self.channels[c];
         let selected = channel.selected();
@@ -79,28 +83,50 @@ impl IdeModel {
         }
     }
 
-    pub(super) fn write_command(&mut self, bus: &Bus, c: usize, offset: u64, width: usize, value: u64) {
+    pub(super) fn write_command(
+        &mut self,
+        bus: &Bus,
+        c: usize,
+        offset: u64,
+        width: usize,
+        value: u64,
+    ) {
         if offset == command::DATA_OUT.offset() {
             return self.write_data(bus, c, width, value);
         }
         if width != 1 {
-            return self.complain(c, "a register of the command block is written with more than 8 bits [ATA-6 7.2]");
+            return self.complain(
+                c,
+                "a register of the command block is written with more than 8 bits [ATA-6 7.2]",
+            );
         }
         let value = value as u8;
         let channel = &mut self.channels[c];
         channel.control = channel.control.with_high_order(0);
         if channel.units.iter().any(|unit| unit.is_occupied()) {
-            let waits = channel.job.as_ref().is_some_and(|job| job.phase == Phase::Dma && job.fault.is_none());
+            let waits = channel
+                .job
+                .as_ref()
+                .is_some_and(|job| job.phase == Phase::Dma && job.fault.is_none());
             if waits && channel.master_command.start() == 0 {
-                self.complain(c, "a DMA command was given, and the bus master was not started [BMIDE 3.1]");
+                self.complain(
+                    c,
+                    "a DMA command was given, and the bus master was not started [BMIDE 3.1]",
+                );
             }
-            return self.complain(c, "a register of the command block is written while BSY or DRQ is set [ATA-6 7.2]");
+            return self.complain(
+                c,
+                "a register of the command block is written while BSY or DRQ is set [ATA-6 7.2]",
+            );
         }
         match offset {
             ERROR => channel.units.iter_mut().for_each(|unit| unit.features.write(value)),
             COUNT => channel.units.iter_mut().for_each(|unit| unit.count.write(value)),
             LBA_LOW..=LBA_HIGH => {
-                channel.units.iter_mut().for_each(|unit| unit.lba[(offset - LBA_LOW) as usize].write(value));
+                channel
+                    .units
+                    .iter_mut()
+                    .for_each(|unit| unit.lba[(offset - LBA_LOW) as usize].write(value));
             }
             DEVICE => {
                 channel.device = value;
@@ -112,15 +138,28 @@ impl IdeModel {
 
     pub(super) fn read_control(&mut self, c: usize, offset: u64, width: usize) -> u64 {
         if offset != control::ALTERNATE_STATUS.offset() || width != 1 {
-            self.complain(c, "a port of the control block that is not the controller's is read [PCI-IDE 2.4]");
+            self.complain(
+                c,
+                "a port of the control block that is not the controller's is read [PCI-IDE 2.4]",
+            );
             return u64::MAX;
         }
         self.status(c).into()
     }
 
-    pub(super) fn write_control(&mut self, bus: &Bus, c: usize, offset: u64, width: usize, value: u8) {
+    pub(super) fn write_control(
+        &mut self,
+        bus: &Bus,
+        c: usize,
+        offset: u64,
+        width: usize,
+        value: u8,
+    ) {
         if offset != control::DEVICE_CONTROL.offset() || width != 1 {
-            return self.complain(c, "a port of the control block that is not the controller's is written [PCI-IDE 2.4]");
+            return self.complain(
+                c,
+                "a port of the control block that is not the controller's is written [PCI-IDE 2.4]",
+            );
         }
         let asked = DeviceControl(value);
         let before = std::mem::replace(&mut self.channels[c].control, asked);

@@ -54,13 +54,18 @@ impl IdeModel {
     pub(super) fn begin_reset(&mut self, c: usize) {
         let channel = &mut self.channels[c];
         channel.reset_since = Some(Instant::now());
-        let waits = channel.job.take().is_some_and(|job| job.phase == Phase::Dma && job.fault.is_none());
+        let waits =
+            channel.job.take().is_some_and(|job| job.phase == Phase::Dma && job.fault.is_none());
         channel.units.iter_mut().for_each(Unit::begin_reset);
         channel.device = 0;
-        let never_started = waits && channel.engine == Engine::Stopped && channel.master_status.error() == 0;
+        let never_started =
+            waits && channel.engine == Engine::Stopped && channel.master_status.error() == 0;
         self.held.retain(|held| *held != c);
         if never_started {
-            self.complain(c, "a DMA command was given, and the bus master was not started [BMIDE 3.1]");
+            self.complain(
+                c,
+                "a DMA command was given, and the bus master was not started [BMIDE 3.1]",
+            );
         }
     }
 

@@ -43,7 +43,8 @@ impl Default for Shape {
     }
 }
 
-const KEYS: [&str; 9] = ["chip", "disks", "dma", "udma", "cable", "cdrom", "simplex", "ready", "fault"];
+const KEYS: [&str; 9] =
+    ["chip", "disks", "dma", "udma", "cable", "cdrom", "simplex", "ready", "fault"];
 
 /// The options of `uri` and the shape that they describe.
 pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
@@ -60,7 +61,9 @@ fn of_options(options: &Options<'_>) -> Result<Shape, Error> {
         "off" => Some(None),
         _ => number(text).filter(|mode| *mode <= 6).map(|mode| Some(mode as u8)),
     };
-    drive.ultra_dma = options.get("udma", "a mode from 0 to 6, or off", drive.ultra_dma, mode)?.filter(|_| drive.dma);
+    drive.ultra_dma = options
+        .get("udma", "a mode from 0 to 6, or off", drive.ultra_dma, mode)?
+        .filter(|_| drive.dma);
     // A drive without DMA has none of the commands that are DMA alone.
     drive.trim &= drive.dma;
     let wide_cable = options.get("cable", "80 or 40 wires", true, |text| match text {
@@ -71,8 +74,9 @@ fn of_options(options: &Options<'_>) -> Result<Shape, Error> {
     drive.link = Link::Parallel { wide_cable };
     let shape = Shape {
         chip: options.get("chip", "piix3, piix4 or cmd646", default.chip, Chip::of_name)?,
-        disks: options
-            .get("disks", "0 to 4", default.disks, |text| number(text).filter(|disks| *disks <= 4).map(|disks| disks as u8))?,
+        disks: options.get("disks", "0 to 4", default.disks, |text| {
+            number(text).filter(|disks| *disks <= 4).map(|disks| disks as u8)
+        })?,
         drive,
         cdrom: options.switch("cdrom", false)?,
         simplex: options.switch("simplex", false)?,
@@ -107,7 +111,8 @@ mod tests {
 
     #[test]
     fn values_that_make_no_sense_are_refused() {
-        for text in ["chip=via", "disks=5", "udma=7", "cable=60", "disks=4,cdrom=on", "multiple=3"] {
+        for text in ["chip=via", "disks=5", "udma=7", "cable=60", "disks=4,cdrom=on", "multiple=3"]
+        {
             assert!(shape(&format!("sim:ide,{text}")).is_err(), "{text}");
         }
     }

@@ -1,4 +1,5 @@
-//! The volatile write cache, told backwards: what the medium held before writes that are not durable yet.
+//! The volatile write cache, told backwards: what the medium held before writes that are not
+//! durable yet.
 
 use std::collections::HashMap;
 

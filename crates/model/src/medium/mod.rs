@@ -16,9 +16,15 @@ pub struct Medium {
 }
 
 impl Medium {
-    /// `bytes` of zeroes in blocks of `1 << block_shift` bytes, with a volatile write cache or without.
+    /// `bytes` of zeroes in blocks of `1 << block_shift` bytes, with a volatile write cache or
+    /// without.
     pub(super) fn new(bytes: u64, block_shift: u32, cache: bool) -> Self {
-        Self { bytes, block_shift, store: Store::new(bytes), cache: cache.then(|| Cache::new(1 << block_shift)) }
+        Self {
+            bytes,
+            block_shift,
+            store: Store::new(bytes),
+            cache: cache.then(|| Cache::new(1 << block_shift)),
+        }
     }
 
     /// Has `bytes` from now on, the first of them as they are.
@@ -37,12 +43,17 @@ impl Medium {
     }
 
     /// Gives the `len` bytes at byte `at` to `sink`, piece by piece, until it fails.
-    pub(super) fn read<E>(&self, at: u64, len: usize, sink: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn read<E>(
+        &self,
+        at: u64,
+        len: usize,
+        sink: impl FnMut(usize, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.store.read(at, len, sink)
     }
 
-    /// Lets `source` fill the `len` bytes at byte `at`, piece by piece, until it fails. Between [`begin`](Self::begin) and
-    /// [`settle`](Self::settle) of their blocks.
+    /// Lets `source` fill the `len` bytes at byte `at`, piece by piece, until it fails. Between
+    /// [`begin`](Self::begin) and [`settle`](Self::settle) of their blocks.
     pub(super) fn write<E>(
         &mut self,
         at: u64,

@@ -21,8 +21,14 @@ impl Store {
         self.chunks.resize_with(len.div_ceil(CHUNK as u64) as usize, || None);
     }
 
-    /// Gives the `len` bytes at `at` to `sink`, piece by piece, until it fails. Nothing beyond the end.
-    pub(crate) fn read<E>(&self, at: u64, len: usize, mut sink: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+    /// Gives the `len` bytes at `at` to `sink`, piece by piece, until it fails. Nothing beyond the
+    /// end.
+    pub(crate) fn read<E>(
+        &self,
+        at: u64,
+        len: usize,
+        mut sink: impl FnMut(usize, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut done = 0;
         while done < len {
             let (chunk, start, piece) = locate(at + done as u64, len - done);
@@ -85,10 +91,11 @@ impl Store {
     }
 
     pub(crate) fn copy_in(&mut self, at: u64, bytes: &[u8]) {
-        let copied: Result<(), std::convert::Infallible> = self.write(at, bytes.len(), |offset, piece| {
-            piece.copy_from_slice(&bytes[offset..offset + piece.len()]);
-            Ok(())
-        });
+        let copied: Result<(), std::convert::Infallible> =
+            self.write(at, bytes.len(), |offset, piece| {
+                piece.copy_from_slice(&bytes[offset..offset + piece.len()]);
+                Ok(())
+            });
         let Ok(()) = copied;
     }
 }

@@ -35,7 +35,9 @@ impl NvmeModel {
         if queue == 0 || queue > self.features.granted(self.shape.queues) || taken {
             return Err(Status::INVALID_QUEUE_ID.with_do_not_retry());
         }
-        if !(2..=self.shape.entries_taken()).contains(&command.queue_entries()) || !self.entry_sizes_are_set() {
+        if !(2..=self.shape.entries_taken()).contains(&command.queue_entries())
+            || !self.entry_sizes_are_set()
+        {
             return Err(Status::INVALID_QUEUE_SIZE.with_do_not_retry());
         }
         if !command.queue_contiguous() {
@@ -54,7 +56,8 @@ impl NvmeModel {
         if vector.is_some_and(|vector| vector >= self.shape.vectors.max(1)) {
             return Err(Status::INVALID_INTERRUPT_VECTOR.with_do_not_retry());
         }
-        self.completion[queue] = Some(CompletionQueue::new(command.prp1(), command.queue_entries(), vector));
+        self.completion[queue] =
+            Some(CompletionQueue::new(command.prp1(), command.queue_entries(), vector));
         Ok(0)
     }
 
@@ -65,7 +68,8 @@ impl NvmeModel {
         if target == 0 || !matches!(self.completion.get(usize::from(target)), Some(Some(_))) {
             return Err(Status::INVALID_CQ.with_do_not_retry());
         }
-        self.submission[queue] = Some(SubmissionQueue::new(command.prp1(), command.queue_entries(), target));
+        self.submission[queue] =
+            Some(SubmissionQueue::new(command.prp1(), command.queue_entries(), target));
         Ok(0)
     }
 

@@ -1,4 +1,5 @@
-//! The controller: its registers, its life from enable to shutdown, and its doorbells. [NVMe 3.1, 3.5, 3.6]
+//! The controller: its registers, its life from enable to shutdown, and its doorbells. [NVMe 3.1,
+//! 3.5, 3.6]
 
 use std::time::Instant;
 
@@ -44,7 +45,8 @@ pub struct NvmeModel {
     pub(super) interrupt_mask: u32,
     /// When CSTS.RDY follows CC.EN.
     pub(super) ready_due: Option<Instant>,
-    /// It was reset by somebody else, and the host has not written CC since: what it does meanwhile it cannot know better.
+    /// It was reset by somebody else, and the host has not written CC since: what it does meanwhile
+    /// it cannot know better.
     pub(super) estranged: bool,
     /// Rules that the host broke.
     pub(super) complaints: Complaints,
@@ -78,7 +80,11 @@ impl NvmeModel {
     pub fn new(shape: Shape, faults: FaultPlan) -> Self {
         let queues = usize::from(shape.queues) + 1;
         let mut model = Self {
-            namespaces: shape.namespaces.iter().map(|&namespace| Namespace::new(namespace, shape.cache)).collect(),
+            namespaces: shape
+                .namespaces
+                .iter()
+                .map(|&namespace| Namespace::new(namespace, shape.cache))
+                .collect(),
             features: Features::new(&shape),
             shape,
             faults,
@@ -168,7 +174,8 @@ impl NvmeModel {
     fn start(&mut self) -> bool {
         let (cc, page) = (self.cc, self.page());
         let sizes = [self.aqa.submission_0based() + 1, self.aqa.completion_0based() + 1];
-        let valid = (cc.command_set() == Cc::CSS_NVM || cc.command_set() == Cc::CSS_ALL && self.has_command_sets())
+        let valid = (cc.command_set() == Cc::CSS_NVM
+            || cc.command_set() == Cc::CSS_ALL && self.has_command_sets())
             && (self.shape.mpsmin..=PAGE_MAX_SHIFT).contains(&cc.page_size())
             && cc.arbitration() == 0
             && sizes.iter().all(|&size| size >= 2)
@@ -183,10 +190,12 @@ impl NvmeModel {
 
     /// Whether CC says the sizes of I/O queue entries that exist. [NVMe 3.1.4.5]
     pub(super) fn entry_sizes_are_set(&self) -> bool {
-        self.cc.submission_entry() == SUBMISSION_SHIFT && self.cc.completion_entry() == COMPLETION_SHIFT
+        self.cc.submission_entry() == SUBMISSION_SHIFT
+            && self.cc.completion_entry() == COMPLETION_SHIFT
     }
 
-    /// Controller reset: queues, commands and settings are forgotten, the admin queue's place is kept. [NVMe 3.7.2]
+    /// Controller reset: queues, commands and settings are forgotten, the admin queue's place is
+    /// kept. [NVMe 3.7.2]
     fn stop(&mut self, bus: &Bus) {
         self.submission.iter_mut().for_each(|queue| *queue = None);
         self.completion.iter_mut().for_each(|queue| *queue = None);
@@ -205,7 +214,8 @@ impl NvmeModel {
         self.ready_due = None;
     }
 
-    /// A reset that the host did not ask this controller for: of the function, of its bus, of the power.
+    /// A reset that the host did not ask this controller for: of the function, of its bus, of the
+    /// power.
     pub(super) fn restart_unasked(&mut self, bus: &Bus) {
         self.restart(bus);
         self.estranged = true;
@@ -219,7 +229,8 @@ impl NvmeModel {
         self.restart_unasked(bus);
     }
 
-    /// CAP.CSS: whether there are command sets besides NVM, to be had with CC.CSS = 110b. [NVMe 3.1.4.1]
+    /// CAP.CSS: whether there are command sets besides NVM, to be had with CC.CSS = 110b. [NVMe
+    /// 3.1.4.1]
     pub(super) fn has_command_sets(&self) -> bool {
         self.shape.namespaces.iter().any(|namespace| namespace.command_set != csi::NVM)
     }
@@ -228,22 +239,36 @@ impl NvmeModel {
     #[inline]
     pub(super) fn doorbell(&mut self, bus: &Bus, offset: u64, value: u32) {
         if self.csts.ready() == 0 && !self.estranged {
-            self.complaints.add(format!("a write to the doorbell at {offset:#x} while CSTS.RDY is 0 [NVMe 3.5.1]"));
+            self.complaints.add(format!(
+                "a write to the doorbell at {offset:#x} while CSTS.RDY is 0 [NVMe 3.5.1]"
+            ));
         }
         if self.csts.ready() == 0 || self.is_fatal() {
             return;
         }
         let index = (offset - u64::from(registers::DOORBELLS)) >> (2 + self.shape.stride);
         let queue = (index / 2) as u16;
-        if index.is_multiple_of(2) { self.ring(bus, queue, value) } else { self.take(bus, queue, value) }
+        if index.is_multiple_of(2) {
+            self.ring(bus, queue, value)
+        } else {
+            self.take(bus, queue, value)
+        }
     }
 
     fn ring(&mut self, bus: &Bus, queue: u16, tail: u32) {
         let Some(Some(submission)) = self.submission.get_mut(usize::from(queue)) else {
-            return self.refuse_doorbell(bus, AsyncEvent::INVALID_DOORBELL, ("submission", queue, tail));
+            return self.refuse_doorbell(
+                bus,
+                AsyncEvent::INVALID_DOORBELL,
+                ("submission", queue, tail),
+            );
         };
         if tail >= submission.size {
-            return self.refuse_doorbell(bus, AsyncEvent::INVALID_DOORBELL_VALUE, ("submission", queue, tail));
+            return self.refuse_doorbell(
+                bus,
+                AsyncEvent::INVALID_DOORBELL_VALUE,
+                ("submission", queue, tail),
+            );
         }
         submission.tail = tail;
         self.counters.submission_doorbells += u64::from(queue != 0);
@@ -252,10 +277,18 @@ impl NvmeModel {
 
     fn take(&mut self, bus: &Bus, queue: u16, head: u32) {
         let Some(Some(completion)) = self.completion.get_mut(usize::from(queue)) else {
-            return self.refuse_doorbell(bus, AsyncEvent::INVALID_DOORBELL, ("completion", queue, head));
+            return self.refuse_doorbell(
+                bus,
+                AsyncEvent::INVALID_DOORBELL,
+                ("completion", queue, head),
+            );
         };
         if head >= completion.size || !completion.taken(head) {
-            return self.refuse_doorbell(bus, AsyncEvent::INVALID_DOORBELL_VALUE, ("completion", queue, head));
+            return self.refuse_doorbell(
+                bus,
+                AsyncEvent::INVALID_DOORBELL_VALUE,
+                ("completion", queue, head),
+            );
         }
         self.counters.completion_doorbells += u64::from(queue != 0);
         self.make_room(bus, queue);
@@ -263,14 +296,23 @@ impl NvmeModel {
 
     #[cold]
     fn refuse_doorbell(&mut self, bus: &Bus, why: u32, (kind, queue, value): (&str, u16, u32)) {
-        let what = if why == AsyncEvent::INVALID_DOORBELL { "which does not exist" } else { "which cannot be" };
-        self.complaints.add(format!("{value} was written to the doorbell of {kind} queue {queue}, {what} [NVMe 5.1.2.1]"));
+        let what = if why == AsyncEvent::INVALID_DOORBELL {
+            "which does not exist"
+        } else {
+            "which cannot be"
+        };
+        self.complaints.add(format!(
+            "{value} was written to the doorbell of {kind} queue {queue}, {what} [NVMe 5.1.2.1]"
+        ));
         self.post_event(bus, AsyncEvent::new(AsyncEvent::ERROR, why, log::ERRORS));
     }
 
-    /// What the pin shows: some queue with interrupts has an entry that the host has not taken. [NVMe-PCIe 3.5.1]
+    /// What the pin shows: some queue with interrupts has an entry that the host has not taken.
+    /// [NVMe-PCIe 3.5.1]
     pub(super) fn update_pin(&self, bus: &Bus) {
-        let waiting = |queue: &CompletionQueue| !queue.is_empty() && queue.vector.is_some_and(|vector| self.is_open(vector));
+        let waiting = |queue: &CompletionQueue| {
+            !queue.is_empty() && queue.vector.is_some_and(|vector| self.is_open(vector))
+        };
         bus.set_level(self.completion.iter().flatten().any(waiting));
     }
 
@@ -283,7 +325,10 @@ impl NvmeModel {
         let opened = self.interrupt_mask & !mask;
         self.interrupt_mask = mask;
         let waiting = self.completion.iter().flatten().filter(|queue| !queue.is_empty());
-        for vector in waiting.filter_map(|queue| queue.vector).filter(|vector| *vector < 32 && opened >> vector & 1 == 1) {
+        for vector in waiting
+            .filter_map(|queue| queue.vector)
+            .filter(|vector| *vector < 32 && opened >> vector & 1 == 1)
+        {
             bus.raise(vector);
         }
         self.update_pin(bus);

@@ -1,4 +1,5 @@
-//! Where the data of a command lies: physical region pages, or a scatter gather list. [NVMe 4.3, 4.4]
+//! Where the data of a command lies: physical region pages, or a scatter gather list. [NVMe 4.3,
+//! 4.4]
 
 use ring3_spec::nvme::{Status, Submission};
 
@@ -14,8 +15,8 @@ const LAST_SEGMENT: u8 = 0x30;
 /// Segments of one list; a list that leads back to itself has more.
 const MOST_SEGMENTS: usize = 64;
 
-/// Calls `each` with the device address, the offset in the data and the length of every piece of the `len` bytes of `command`,
-/// in order, until it fails. `page` is CC.MPS in bytes.
+/// Calls `each` with the device address, the offset in the data and the length of every piece of
+/// the `len` bytes of `command`, in order, until it fails. `page` is CC.MPS in bytes.
 pub(super) fn for_each(
     bus: &Bus,
     command: &Submission,

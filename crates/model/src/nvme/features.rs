@@ -23,7 +23,14 @@ pub(super) struct Features {
 impl Features {
     pub(super) fn new(shape: &Shape) -> Self {
         let cache = if shape.cache { feature::CACHE_ENABLED } else { 0 };
-        Self { has_cache: shape.cache, cache, coalescing: 0, async_events: AsyncEvents(0), queues: None, retry_delay: false }
+        Self {
+            has_cache: shape.cache,
+            cache,
+            coalescing: 0,
+            async_events: AsyncEvents(0),
+            queues: None,
+            retry_delay: false,
+        }
     }
 
     pub(super) fn cache_enabled(&self) -> bool {
@@ -78,7 +85,8 @@ impl NvmeModel {
         })
     }
 
-    /// Only before the first I/O queue exists, and never the reserved value 65535. [NVMe 5.1.25.2.1]
+    /// Only before the first I/O queue exists, and never the reserved value 65535. [NVMe
+    /// 5.1.25.2.1]
     fn set_queue_counts(&mut self, value: u32) -> Result<u32, Status> {
         if self.completion.iter().skip(1).any(Option::is_some) {
             return Err(Status::SEQUENCE.with_do_not_retry());

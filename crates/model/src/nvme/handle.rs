@@ -33,7 +33,8 @@ impl SimHandle<NvmeModel> {
         self.with(|model, _| model.fail());
     }
 
-    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and cache stay as they are.
+    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and
+    /// cache stay as they are.
     pub fn reset_function(&self) {
         self.with(NvmeModel::restart_unasked);
     }
@@ -62,7 +63,9 @@ impl SimHandle<NvmeModel> {
             {
                 model.namespaces.push(Namespace::new(shape, cache));
             }
-            let Some(namespace) = model.namespaces.get_mut(id.wrapping_sub(1) as usize) else { return };
+            let Some(namespace) = model.namespaces.get_mut(id.wrapping_sub(1) as usize) else {
+                return;
+            };
             match change {
                 Change::Resized(bytes) => namespace.resize(bytes),
                 Change::Detached => namespace.attached = false,
@@ -74,7 +77,14 @@ impl SimHandle<NvmeModel> {
                 Change::Unique(unique) => namespace.unique = unique,
             }
             model.changed.push(id);
-            model.post_event(bus, AsyncEvent::new(AsyncEvent::NOTICE, AsyncEvent::NAMESPACE_CHANGED, log::CHANGED_NAMESPACES));
+            model.post_event(
+                bus,
+                AsyncEvent::new(
+                    AsyncEvent::NOTICE,
+                    AsyncEvent::NAMESPACE_CHANGED,
+                    log::CHANGED_NAMESPACES,
+                ),
+            );
         });
     }
 

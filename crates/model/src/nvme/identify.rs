@@ -1,6 +1,8 @@
 //! Identify. [NVMe 5.1.13]
 
-use ring3_spec::nvme::identify::{Controller, LbaFormat, Namespace, build_descriptors, build_namespace_list, cns, csi};
+use ring3_spec::nvme::identify::{
+    Controller, LbaFormat, Namespace, build_descriptors, build_namespace_list, cns, csi,
+};
 use ring3_spec::nvme::registers::Cc;
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT, Status, Submission};
 
@@ -22,7 +24,12 @@ const SEPARATE_METADATA: u8 = 1 << 1;
 const DEALLOCATED_ZEROES: u8 = 1;
 
 impl NvmeModel {
-    pub(super) fn identify(&mut self, bus: &Bus, command: &Submission, endless: bool) -> Result<u32, Status> {
+    pub(super) fn identify(
+        &mut self,
+        bus: &Bus,
+        command: &Submission,
+        endless: bool,
+    ) -> Result<u32, Status> {
         let id = command.namespace();
         let bytes = match command.cns() {
             // Version 1.0 has two structures. [NVMe 1.0e 5.11]
@@ -43,8 +50,12 @@ impl NvmeModel {
                 let shape = self.active(id).ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
                 build_descriptors(id, shape.command_set)
             }
-            cns::ACTIVE_NAMESPACES if id >= u32::MAX - 1 => return Err(Status::INVALID_NAMESPACE.with_do_not_retry()),
-            cns::ACTIVE_NAMESPACES if endless => build_namespace_list(id + 1..=id.saturating_add(1024), id),
+            cns::ACTIVE_NAMESPACES if id >= u32::MAX - 1 => {
+                return Err(Status::INVALID_NAMESPACE.with_do_not_retry());
+            }
+            cns::ACTIVE_NAMESPACES if endless => {
+                build_namespace_list(id + 1..=id.saturating_add(1024), id)
+            }
             cns::ACTIVE_NAMESPACES => {
                 let all = 1..=self.namespaces.len() as u32;
                 build_namespace_list(all.filter(|&id| self.active(id).is_some()), id)
@@ -54,9 +65,14 @@ impl NvmeModel {
         prp::give(bus, command, self.page(), &bytes).map(|()| 0)
     }
 
-    /// Namespace `id`, if it is active: without CC.CSS = 110b, only those of the NVM command set are.
+    /// Namespace `id`, if it is active: without CC.CSS = 110b, only those of the NVM command set
+    /// are.
     fn active(&self, id: u32) -> Option<NamespaceShape> {
-        let shape = self.namespaces.get(id.wrapping_sub(1) as usize).filter(|namespace| namespace.attached)?.shape;
+        let shape = self
+            .namespaces
+            .get(id.wrapping_sub(1) as usize)
+            .filter(|namespace| namespace.attached)?
+            .shape;
         (shape.command_set == csi::NVM || self.cc.command_set() == Cc::CSS_ALL).then_some(shape)
     }
 
@@ -67,16 +83,22 @@ impl NvmeModel {
         let serial = self.serial.as_deref().unwrap_or(serial);
         controller.set_strings(serial, model, firmware).set_version(self.shape.version.0);
         controller.set_retry_delay_1((self.shape.retry_delay.as_millis() / 100) as u16);
-        controller.set_vendor(0x1b36).set_max_transfer_shift(self.shape.mdts).set_controller_type(IO_CONTROLLER);
+        controller
+            .set_vendor(0x1b36)
+            .set_max_transfer_shift(self.shape.mdts)
+            .set_controller_type(IO_CONTROLLER);
         controller.set_async_events(NAMESPACE_NOTICES).set_log_attributes(LOG_EXTENDED);
         controller.set_abort_limit_0based(3).set_event_limit_0based(events::LIMIT as u8 - 1);
         controller.set_error_entries_0based(logs::ERROR_ENTRIES as u8 - 1);
         controller.set_submission_entry((SUBMISSION_SHIFT << 4 | SUBMISSION_SHIFT) as u8);
         controller.set_completion_entry((COMPLETION_SHIFT << 4 | COMPLETION_SHIFT) as u8);
-        controller.set_namespaces(self.namespaces.len() as u32).set_volatile_cache(self.shape.cache.into());
+        controller
+            .set_namespaces(self.namespaces.len() as u32)
+            .set_volatile_cache(self.shape.cache.into());
         // 1: supported, of any length and alignment.
         controller.set_sgl_support(self.shape.sgl.into());
-        controller.set_nvm_commands(Controller::ONCS_DATASET_MANAGEMENT | Controller::ONCS_WRITE_ZEROES);
+        controller
+            .set_nvm_commands(Controller::ONCS_DATASET_MANAGEMENT | Controller::ONCS_WRITE_ZEROES);
         controller
     }
 

@@ -11,7 +11,12 @@ use crate::Bus;
 impl NvmeModel {
     /// Does an I/O command; `corrupt` inverts the first byte of its data.
     #[inline]
-    pub(super) fn io(&mut self, bus: &Bus, command: &Submission, corrupt: bool) -> Result<u32, Status> {
+    pub(super) fn io(
+        &mut self,
+        bus: &Bus,
+        command: &Submission,
+        corrupt: bool,
+    ) -> Result<u32, Status> {
         if command.flags() & !(if self.shape.sgl { Submission::SGL_FLAG } else { 0 }) != 0 {
             // No fused commands, and no metadata by scatter gather lists. [NVMe 4.1, CDW0]
             return Err(Status::INVALID_FIELD.with_do_not_retry());
@@ -20,7 +25,12 @@ impl NvmeModel {
             self.namespaces.iter_mut().for_each(Namespace::flush);
             return Ok(0);
         }
-        let how = Transfer { page: self.page(), most: self.most_bytes(), corrupt, cached: self.features.cache_enabled() };
+        let how = Transfer {
+            page: self.page(),
+            most: self.most_bytes(),
+            corrupt,
+            cached: self.features.cache_enabled(),
+        };
         let index = command.namespace().wrapping_sub(1) as usize;
         let namespace = self
             .namespaces

@@ -70,7 +70,11 @@ impl Logs {
     pub(super) fn note_error(&mut self, queue: u16, command: &Submission, status: Status) {
         self.error_count += 1;
         let mut entry = ErrorEntry::zeroed();
-        entry.set_count(self.error_count).set_queue(queue).set_command(command.id()).set_raw_status(status.0 << 1);
+        entry
+            .set_count(self.error_count)
+            .set_queue(queue)
+            .set_command(command.id())
+            .set_raw_status(status.0 << 1);
         entry.set_location(u16::MAX).set_lba(command.lba()).set_namespace(command.namespace());
         self.errors.truncate(ERROR_ENTRIES - 1);
         self.errors.push_front(entry);
@@ -78,13 +82,17 @@ impl Logs {
 
     fn smart(&self) -> Smart {
         let mut smart = Smart::zeroed();
-        smart.set_critical_warning(self.critical_warning).set_temperature_kelvin(TEMPERATURE_KELVIN);
+        smart
+            .set_critical_warning(self.critical_warning)
+            .set_temperature_kelvin(TEMPERATURE_KELVIN);
         smart.set_available_spare(100).set_spare_threshold(10);
         smart.set_data_units_read(self.bytes_read.div_ceil(DATA_UNIT).into());
         smart.set_data_units_written(self.bytes_written.div_ceil(DATA_UNIT).into());
         smart.set_host_reads(self.reads.into()).set_host_writes(self.writes.into());
         let power = |count: u64| if self.counts_power { u128::from(count) } else { 0 };
-        smart.set_power_cycles(power(self.power_cycles)).set_unsafe_shutdowns(power(self.unsafe_shutdowns));
+        smart
+            .set_power_cycles(power(self.power_cycles))
+            .set_unsafe_shutdowns(power(self.unsafe_shutdowns));
         smart.set_power_on_hours((self.since.elapsed().as_secs() / 3600).into());
         smart.set_error_log_entries(self.error_count.into());
         smart
@@ -104,7 +112,10 @@ impl NvmeModel {
             _ => return Err(Status::INVALID_LOG_PAGE.with_do_not_retry()),
         };
         let most = ring3_spec::nvme::identify::SIZE as u64;
-        if command.log_bytes() > most || !command.log_offset().is_multiple_of(4) || command.log_offset() > most {
+        if command.log_bytes() > most
+            || !command.log_offset().is_multiple_of(4)
+            || command.log_offset() > most
+        {
             return Err(Status::INVALID_FIELD.with_do_not_retry());
         }
         let (start, len) = (command.log_offset() as usize, command.log_bytes() as usize);

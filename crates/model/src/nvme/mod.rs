@@ -8,8 +8,9 @@
 //! - `[NVMe-PCIe]` NVM Express NVMe over PCIe Transport Specification, Revision 1.1, 5 August 2024
 //!
 //! # Time
-//! A doorbell write takes the commands and does them before it returns. Held back or delayed, a command moves its data when it
-//! is released, not when it is taken. Admin commands are never held, unless a fault hook does.
+//! A doorbell write takes the commands and does them before it returns. Held back or delayed, a
+//! command moves its data when it is released, not when it is taken. Admin commands are never held,
+//! unless a fault hook does.
 
 mod admin;
 mod controller;
@@ -87,10 +88,11 @@ const COMMANDS: [CommandName; 15] = [
 
 /// Opens `sim:nvme`.
 ///
-/// Options, besides those of [every model](super):
-/// `size=64M` (of each namespace), `namespaces=1`, `block=512` (or `4096`, `512m8` with metadata, `512+4096` one for each namespace),
-/// `sets=nvm` (or `nvm+zoned`, as `block`), `readonly=off`, `queues=4`, `entries=1024`, `mdts=5`, `mpsmin=0`, `vectors=5` (MSI-X; 0 for none), `cache=on`, `stride=0`, `sgl=on`, `text=plain` (or `wild`), `ready=0us` (time
-/// to become ready), and `fault=`, which is described [there](super::fault).
+/// Options, besides those of [every model](super): `size=64M` (of each namespace), `namespaces=1`,
+/// `block=512` (or `4096`, `512m8` with metadata, `512+4096` one for each namespace), `sets=nvm`
+/// (or `nvm+zoned`, as `block`), `readonly=off`, `queues=4`, `entries=1024`, `mdts=5`, `mpsmin=0`,
+/// `vectors=5` (MSI-X; 0 for none), `cache=on`, `stride=0`, `sgl=on`, `text=plain` (or `wild`),
+/// `ready=0us` (time to become ready), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimNvme, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| NvmeModel::new(shape, plan))

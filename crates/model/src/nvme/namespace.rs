@@ -53,15 +53,24 @@ impl Namespace {
     }
 
     /// Read. [NVMe-NVM 3.3.4]
-    pub(super) fn read(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<u64, Status> {
+    pub(super) fn read(
+        &mut self,
+        bus: &Bus,
+        command: &Submission,
+        how: Transfer,
+    ) -> Result<u64, Status> {
         let (at, len) = self.locate(command, how.most)?;
         let mut first = None;
         data::for_each(bus, command, how.page, len, |iova, offset, piece| {
             first.get_or_insert(iova);
-            self.medium.read(at + offset as u64, piece, |done, bytes| bus.write(iova + done as u64, bytes)).map_err(blocked)
+            self.medium
+                .read(at + offset as u64, piece, |done, bytes| bus.write(iova + done as u64, bytes))
+                .map_err(blocked)
         })?;
         if let Some((store, at, len)) = metadata(&mut self.metadata, self.shape, command) {
-            store.read(at, len, |done, bytes| bus.write(command.0[2] + done as u64, bytes)).map_err(blocked)?;
+            store
+                .read(at, len, |done, bytes| bus.write(command.0[2] + done as u64, bytes))
+                .map_err(blocked)?;
         }
         if let Some(iova) = first.filter(|_| how.corrupt) {
             let mut byte = [0];
@@ -72,15 +81,24 @@ impl Namespace {
     }
 
     /// Write. [NVMe-NVM 3.3.6]
-    pub(super) fn write(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<u64, Status> {
+    pub(super) fn write(
+        &mut self,
+        bus: &Bus,
+        command: &Submission,
+        how: Transfer,
+    ) -> Result<u64, Status> {
         let (at, len) = self.locate(command, how.most)?;
         self.check_writable()?;
         self.medium.begin(command.lba(), command.blocks().into());
         data::for_each(bus, command, how.page, len, |iova, offset, piece| {
-            self.medium.write(at + offset as u64, piece, |done, bytes| bus.read(iova + done as u64, bytes)).map_err(blocked)
+            self.medium
+                .write(at + offset as u64, piece, |done, bytes| bus.read(iova + done as u64, bytes))
+                .map_err(blocked)
         })?;
         if let Some((store, at, len)) = metadata(&mut self.metadata, self.shape, command) {
-            store.write(at, len, |done, bytes| bus.read(command.0[2] + done as u64, bytes)).map_err(blocked)?;
+            store
+                .write(at, len, |done, bytes| bus.read(command.0[2] + done as u64, bytes))
+                .map_err(blocked)?;
         }
         if how.corrupt {
             let mut byte = [0];
@@ -92,7 +110,11 @@ impl Namespace {
     }
 
     /// Write zeroes. [NVMe-NVM 3.3.8]
-    pub(super) fn write_zeroes(&mut self, command: &Submission, cached: bool) -> Result<(), Status> {
+    pub(super) fn write_zeroes(
+        &mut self,
+        command: &Submission,
+        cached: bool,
+    ) -> Result<(), Status> {
         let (lba, blocks) = (command.lba(), u64::from(command.blocks()));
         self.check(lba, blocks)?;
         self.check_writable()?;
@@ -101,7 +123,12 @@ impl Namespace {
     }
 
     /// Dataset management: deallocated blocks read as zeroes. [NVMe-NVM 3.3.3]
-    pub(super) fn deallocate(&mut self, bus: &Bus, command: &Submission, how: Transfer) -> Result<(), Status> {
+    pub(super) fn deallocate(
+        &mut self,
+        bus: &Bus,
+        command: &Submission,
+        how: Transfer,
+    ) -> Result<(), Status> {
         let mut bytes = [0; 256 * DsmRange::SIZE];
         let count = command.dsm_ranges() as usize;
         let list = &mut bytes[..count * DsmRange::SIZE];
@@ -146,11 +173,19 @@ impl Namespace {
     }
 
     fn check(&self, lba: u64, blocks: u64) -> Result<(), Status> {
-        if self.medium.contains(lba, blocks) { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry()) }
+        if self.medium.contains(lba, blocks) {
+            Ok(())
+        } else {
+            Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry())
+        }
     }
 
     fn check_writable(&self) -> Result<(), Status> {
-        if self.shape.read_only { Err(Status::NAMESPACE_WRITE_PROTECTED.with_do_not_retry()) } else { Ok(()) }
+        if self.shape.read_only {
+            Err(Status::NAMESPACE_WRITE_PROTECTED.with_do_not_retry())
+        } else {
+            Ok(())
+        }
     }
 }
 

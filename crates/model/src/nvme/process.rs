@@ -1,4 +1,5 @@
-//! The way of a command: taken from its queue, met by a fault or not, done, and its end written down.
+//! The way of a command: taken from its queue, met by a fault or not, done, and its end written
+//! down.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use crate::{Blocked, Bus, Timing};
 
 /// How long a reordered command waits for another one to overtake it.
 const REORDER_PATIENCE: Duration = Duration::from_millis(10);
-/// Interrupts that a storm sends at a time: more than a driver lets through at once, so that it is a storm on a busy machine, too.
+/// Interrupts that a storm sends at a time: more than a driver lets through at once, so that it is
+/// a storm on a busy machine, too.
 const STORM_BURST: u32 = 8192;
 
 /// How a command ended; `None` if it has not yet (asynchronous event requests).
@@ -28,9 +30,12 @@ impl NvmeModel {
     #[inline]
     pub(super) fn work(&mut self, bus: &Bus, queue: u16) {
         while !self.is_fatal() && !bus.is_removed() {
-            let Some(Some(submission)) = self.submission.get_mut(usize::from(queue)) else { return };
+            let Some(Some(submission)) = self.submission.get_mut(usize::from(queue)) else {
+                return;
+            };
             let completion = self.completion.get(usize::from(submission.completion));
-            if completion.is_none_or(|queue| queue.as_ref().is_none_or(|queue| queue.is_stuffed())) {
+            if completion.is_none_or(|queue| queue.as_ref().is_none_or(|queue| queue.is_stuffed()))
+            {
                 return;
             }
             match submission.fetch(bus) {
@@ -44,17 +49,25 @@ impl NvmeModel {
 
     #[inline]
     fn accept(&mut self, bus: &Bus, queue: u16, command: Submission) {
-        let counter = if queue == 0 { &mut self.counters.admin_commands } else { &mut self.counters.commands };
+        let counter = if queue == 0 {
+            &mut self.counters.admin_commands
+        } else {
+            &mut self.counters.commands
+        };
         *counter += 1;
         let fault = self.faults.check(&describe(queue, &command));
         let wait = |due, after_next| Waiting { what: Taken { queue, command }, due, after_next };
         match (fault, self.shape.timing) {
             (None, Timing::Held) if queue != 0 => self.held.push(wait(None, false)),
-            (None, Timing::After(delay)) | (Some(Action::Delay(delay)), _) if queue != 0 || fault.is_some() => {
+            (None, Timing::After(delay)) | (Some(Action::Delay(delay)), _)
+                if queue != 0 || fault.is_some() =>
+            {
                 self.hold_until(bus, wait(Some(Instant::now() + delay), false));
             }
             (Some(Action::Hang), _) => self.held.push(wait(None, false)),
-            (Some(Action::Reorder), _) => self.hold_until(bus, wait(Some(Instant::now() + REORDER_PATIENCE), true)),
+            (Some(Action::Reorder), _) => {
+                self.hold_until(bus, wait(Some(Instant::now() + REORDER_PATIENCE), true))
+            }
             (Some(Action::Fatal), _) => self.fail(),
             (Some(Action::Remove), _) => bus.remove(),
             (Some(Action::FunctionReset), _) => self.restart_unasked(bus),
@@ -71,7 +84,13 @@ impl NvmeModel {
     }
 
     /// Does a command and writes its end down.
-    pub(super) fn run(&mut self, bus: &Bus, queue: u16, command: &Submission, fault: Option<Action>) {
+    pub(super) fn run(
+        &mut self,
+        bus: &Bus,
+        queue: u16,
+        command: &Submission,
+        fault: Option<Action>,
+    ) {
         if let Some(Action::StrayDma(iova)) = fault {
             let _ = bus.write(iova, &[0xbd; 64]);
         }
@@ -186,7 +205,8 @@ impl NvmeModel {
         for _ in 0..left.min(STORM_BURST) {
             bus.raise(vector);
         }
-        self.storm = left.checked_sub(STORM_BURST).filter(|left| *left > 0).map(|left| (vector, left));
+        self.storm =
+            left.checked_sub(STORM_BURST).filter(|left| *left > 0).map(|left| (vector, left));
         if self.storm.is_some() { bus.set_level(true) } else { self.update_pin(bus) }
     }
 }
@@ -194,6 +214,11 @@ impl NvmeModel {
 /// What the fault hooks see of a command.
 fn describe(queue: u16, command: &Submission) -> Event {
     let opcode = command.opcode();
-    let has_blocks = queue != 0 && matches!(opcode, opcode::nvm::READ | opcode::nvm::WRITE | opcode::nvm::WRITE_ZEROES);
-    Event::Command { queue, opcode, blocks: has_blocks.then(|| (command.lba(), command.blocks().into())) }
+    let has_blocks = queue != 0
+        && matches!(opcode, opcode::nvm::READ | opcode::nvm::WRITE | opcode::nvm::WRITE_ZEROES);
+    Event::Command {
+        queue,
+        opcode,
+        blocks: has_blocks.then(|| (command.lba(), command.blocks().into())),
+    }
 }

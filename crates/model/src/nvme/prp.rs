@@ -4,8 +4,8 @@ use ring3_spec::nvme::{Status, Submission};
 
 use crate::Bus;
 
-/// Calls `each` with the device address, the offset in the data and the length of every piece of the `len` bytes of `command`,
-/// in order, until it fails. `page` is CC.MPS in bytes.
+/// Calls `each` with the device address, the offset in the data and the length of every piece of
+/// the `len` bytes of `command`, in order, until it fails. `page` is CC.MPS in bytes.
 pub(super) fn for_each(
     bus: &Bus,
     command: &Submission,
@@ -34,7 +34,8 @@ pub(super) fn for_each(
         let value = bus.load(entry).map_err(|_| Status::DATA_TRANSFER)?;
         let left = len - done;
         if (entry + 8).is_multiple_of(page) && left > page as usize {
-            // The last entry of a page of the list leads to the next one, unless it is the last of all. [NVMe 4.3.1]
+            // The last entry of a page of the list leads to the next one, unless it is the last of
+            // all. [NVMe 4.3.1]
             entry = aligned(value, page)?;
             continue;
         }
@@ -51,7 +52,12 @@ fn aligned(address: u64, page: u64) -> Result<u64, Status> {
 }
 
 /// Takes `bytes` from the host, as an admin command does.
-pub(super) fn take(bus: &Bus, command: &Submission, page: u64, bytes: &mut [u8]) -> Result<(), Status> {
+pub(super) fn take(
+    bus: &Bus,
+    command: &Submission,
+    page: u64,
+    bytes: &mut [u8],
+) -> Result<(), Status> {
     for_each(bus, command, page, bytes.len(), |iova, at, len| {
         bus.read(iova, &mut bytes[at..at + len]).map_err(|_| Status::DATA_TRANSFER)
     })

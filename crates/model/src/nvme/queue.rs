@@ -68,7 +68,12 @@ impl CompletionQueue {
 
     /// Writes an entry, now or when there is room; true if it was written.
     #[inline]
-    pub(super) fn post(&mut self, bus: &Bus, entry: Completion, flip_phase: bool) -> Result<bool, Blocked> {
+    pub(super) fn post(
+        &mut self,
+        bus: &Bus,
+        entry: Completion,
+        flip_phase: bool,
+    ) -> Result<bool, Blocked> {
         let next = if self.tail + 1 == self.size { 0 } else { self.tail + 1 };
         if next == self.head {
             self.waiting.push_back(entry);

@@ -1,4 +1,5 @@
-//! What the host sees of the controller: configuration, registers, and the time that it asked for. [NVMe 3.1.4]
+//! What the host sees of the controller: configuration, registers, and the time that it asked for.
+//! [NVMe 3.1.4]
 
 use std::time::{Duration, Instant};
 
@@ -23,9 +24,15 @@ impl NvmeModel {
             .with_max_queue_entries_0based(u64::from(self.shape.entries - 1))
             .with_contiguous_queues(1)
             .with_timeout_500ms(units_of_500ms(self.shape.timeout))
-            .with_ready_modes(if self.shape.ready_timeout.is_zero() { 0 } else { Cap::READY_WITH_MEDIA })
+            .with_ready_modes(if self.shape.ready_timeout.is_zero() {
+                0
+            } else {
+                Cap::READY_WITH_MEDIA
+            })
             .with_doorbell_stride(self.shape.stride.into())
-            .with_command_sets(Cap::CSS_NVM | if self.has_command_sets() { Cap::CSS_IO_SETS } else { 0 })
+            .with_command_sets(
+                Cap::CSS_NVM | if self.has_command_sets() { Cap::CSS_IO_SETS } else { 0 },
+            )
             .with_page_min(self.shape.mpsmin.into())
             .with_page_max(PAGE_MAX_SHIFT.into())
     }
@@ -66,7 +73,10 @@ impl Model for NvmeModel {
         let registers: [(u64, u64); 10] = [
             wide(registers::CAP, self.cap()),
             narrow(registers::VS, self.shape.version),
-            narrow(registers::CRTO, Crto(0).with_with_media_500ms(units_of_500ms(self.shape.ready_timeout) as u32)),
+            narrow(
+                registers::CRTO,
+                Crto(0).with_with_media_500ms(units_of_500ms(self.shape.ready_timeout) as u32),
+            ),
             narrow(registers::INTMS, self.interrupt_mask),
             narrow(registers::INTMC, self.interrupt_mask),
             narrow(registers::CC, self.cc),
@@ -75,7 +85,10 @@ impl Model for NvmeModel {
             wide(registers::ASQ, self.asq),
             wide(registers::ACQ, self.acq),
         ];
-        let has_upper_half = |at: u64| [registers::CAP.offset(), registers::ASQ.offset(), registers::ACQ.offset()].contains(&at);
+        let has_upper_half = |at: u64| {
+            [registers::CAP.offset(), registers::ASQ.offset(), registers::ACQ.offset()]
+                .contains(&at)
+        };
         for (at, value) in registers {
             if offset == at {
                 return if width == 4 { value & 0xffff_ffff } else { value };
@@ -129,7 +142,9 @@ impl Model for NvmeModel {
         self.release_due(bus, now);
         self.blow(bus);
         let storm = self.storm.map(|_| now + Duration::from_micros(100));
-        if let Some(next) = [self.ready_due, self.held.next_due(), storm].into_iter().flatten().min() {
+        if let Some(next) =
+            [self.ready_due, self.held.next_due(), storm].into_iter().flatten().min()
+        {
             bus.wake_at(next);
         }
     }

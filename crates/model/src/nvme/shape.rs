@@ -21,7 +21,8 @@ pub struct NamespaceShape {
     pub metadata: u16,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Its I/O command set, as `ring3_spec::nvme::identify::csi` numbers them. Of others than NVM, the model knows that they are there.
+    /// Its I/O command set, as `ring3_spec::nvme::identify::csi` numbers them. Of others than NVM,
+    /// the model knows that they are there.
     pub command_set: u8,
 }
 
@@ -65,7 +66,13 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        let namespace = NamespaceShape { bytes: 64 << 20, block_shift: 9, metadata: 0, read_only: false, command_set: csi::NVM };
+        let namespace = NamespaceShape {
+            bytes: 64 << 20,
+            block_shift: 9,
+            metadata: 0,
+            read_only: false,
+            command_set: csi::NVM,
+        };
         Self {
             namespaces: vec![namespace],
             queues: 4,
@@ -90,7 +97,8 @@ impl Default for Shape {
 /// Entries that a queue may have whose most the controller does not say.
 const ENTRIES_UNSAID: u32 = 64;
 /// Versions by their names.
-const VERSIONS: [(&str, Version); 2] = [("1.0", Version(0x0001_0000)), ("2.1", Version(0x0002_0100))];
+const VERSIONS: [(&str, Version); 2] =
+    [("1.0", Version(0x0001_0000)), ("2.1", Version(0x0002_0100))];
 
 pub(super) const KEYS: [&str; 20] = [
     "size",
@@ -118,28 +126,55 @@ pub(super) const KEYS: [&str; 20] = [
 impl Shape {
     pub(super) fn from_options(options: &Options<'_>) -> Result<Self, Error> {
         let default = Self::default();
-        let within = |least: u64, most: u64| move |text: &str| number(text).filter(|n| (least..=most).contains(n));
+        let within = |least: u64, most: u64| {
+            move |text: &str| number(text).filter(|n| (least..=most).contains(n))
+        };
         let queues = options.get("queues", "1 to 64", u64::from(default.queues), within(1, 64))?;
         Ok(Self {
             namespaces: namespaces(options)?,
             queues: queues as u16,
-            entries: options.get("entries", "1 (CAP.MQES is 0) to 65536", u64::from(default.entries), within(1, 65536))? as u32,
+            entries: options.get(
+                "entries",
+                "1 (CAP.MQES is 0) to 65536",
+                u64::from(default.entries),
+                within(1, 65536),
+            )? as u32,
             mdts: options.get(
                 "mdts",
                 "0 (no limit) to 12, log2 of the pages of a transfer",
                 default.mdts.into(),
                 within(0, 12),
             )? as u8,
-            mpsmin: options.get("mpsmin", "0 to 4, log2 of the smallest memory page in units of 4096", 0, within(0, 4))? as u32,
+            mpsmin: options.get(
+                "mpsmin",
+                "0 to 4, log2 of the smallest memory page in units of 4096",
+                0,
+                within(0, 4),
+            )? as u32,
             vectors: options.get("vectors", "0 to 65", queues + 1, within(0, 65))? as u16,
             cache: options.switch("cache", true)?,
             stride: options.get("stride", "0 to 4", 0, within(0, 4))? as u32,
             sgl: options.switch("sgl", true)?,
             wild_text: options.wild_text()?,
             ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
-            timeout: options.get("timeout", "a time up to 60s, as 5s", default.timeout, duration)?,
-            ready_timeout: options.get("crto", "a time up to 60s, as 5s", Duration::ZERO, duration)?,
-            retry_delay: options.get("retry-delay", "a time up to 60s, as 200ms", Duration::ZERO, duration)?,
+            timeout: options.get(
+                "timeout",
+                "a time up to 60s, as 5s",
+                default.timeout,
+                duration,
+            )?,
+            ready_timeout: options.get(
+                "crto",
+                "a time up to 60s, as 5s",
+                Duration::ZERO,
+                duration,
+            )?,
+            retry_delay: options.get(
+                "retry-delay",
+                "a time up to 60s, as 200ms",
+                Duration::ZERO,
+                duration,
+            )?,
             version: options.get("version", "1.0 or 2.1", default.version, |text| {
                 VERSIONS.iter().find(|(name, _)| *name == text).map(|(_, version)| *version)
             })?,
@@ -154,17 +189,33 @@ impl Shape {
 }
 
 fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
-    let count = options.get("namespaces", "1 to 1024", 1, |text| number(text).filter(|n| (1..=1024).contains(n)))?;
-    let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of metadata; one for each namespace with + between";
-    let formats = options.get("block", wants, vec![(9, 0)], |text| text.split('+').map(format).collect())?;
-    let largest = formats.iter().map(|&(shift, _)| 1 << shift).max().unwrap_or(512);
-    let bytes = options.get("size", "bytes of each namespace, whole blocks up to 1T, as 64M", 64 << 20, |text| {
-        parse_size(text).filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(largest))
+    let count = options.get("namespaces", "1 to 1024", 1, |text| {
+        number(text).filter(|n| (1..=1024).contains(n))
     })?;
+    let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of metadata; one for each namespace with + between";
+    let formats =
+        options.get("block", wants, vec![(9, 0)], |text| text.split('+').map(format).collect())?;
+    let largest = formats.iter().map(|&(shift, _)| 1 << shift).max().unwrap_or(512);
+    let bytes = options.get(
+        "size",
+        "bytes of each namespace, whole blocks up to 1T, as 64M",
+        64 << 20,
+        |text| {
+            parse_size(text)
+                .filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(largest))
+        },
+    )?;
     let wants = "nvm, zoned, kv or a number up to 0xff; one for each namespace with + between";
-    let sets = options.get("sets", wants, vec![csi::NVM], |text| text.split('+').map(command_set).collect())?;
+    let sets = options
+        .get("sets", wants, vec![csi::NVM], |text| text.split('+').map(command_set).collect())?;
     let read_only = options.switch("readonly", false)?;
-    let shape = |((block_shift, metadata), command_set)| NamespaceShape { bytes, block_shift, metadata, read_only, command_set };
+    let shape = |((block_shift, metadata), command_set)| NamespaceShape {
+        bytes,
+        block_shift,
+        metadata,
+        read_only,
+        command_set,
+    };
     Ok(for_ever(formats).zip(for_ever(sets)).map(shape).take(count as usize).collect())
 }
 
@@ -187,7 +238,8 @@ fn command_set(text: &str) -> Option<u8> {
 /// `512`, `4096` or, with 8 bytes of metadata, `512m8`.
 fn format(text: &str) -> Option<(u32, u16)> {
     let (block, metadata) = text.split_once('m').unwrap_or((text, "0"));
-    let block = number(block).filter(|block| block.is_power_of_two() && (512..=65536).contains(block))?;
+    let block =
+        number(block).filter(|block| block.is_power_of_two() && (512..=65536).contains(block))?;
     let metadata = number(metadata).filter(|bytes| *bytes <= 64)?;
     Some((block.ilog2(), metadata as u16))
 }
@@ -216,7 +268,8 @@ mod tests {
     #[test]
     fn each_namespace_has_its_format_and_the_last_one_repeats() {
         let shape = shape("sim:nvme,namespaces=4,block=512+512m8+4096").unwrap();
-        let formats: Vec<_> = shape.namespaces.iter().map(|n| (n.block_shift, n.metadata)).collect();
+        let formats: Vec<_> =
+            shape.namespaces.iter().map(|n| (n.block_shift, n.metadata)).collect();
         assert_eq!(formats, [(9, 0), (9, 8), (12, 0), (12, 0)]);
     }
 

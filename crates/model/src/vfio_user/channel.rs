@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use ring3_spec::vfio_user::{Header, MAX_DATA, MAX_FDS, REPLY};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 /// A message is no longer than an access of the most bytes, with what stands before them.
@@ -28,7 +29,8 @@ pub struct Body {
 /// A connected socket.
 ///
 /// # Trust
-/// The other end may send anything, or nothing: a message has a length that fits, and comes within the time or not at all.
+/// The other end may send anything, or nothing: a message has a length that fits, and comes within
+/// the time or not at all.
 pub struct Channel {
     stream: UnixStream,
     limit: Duration,
@@ -44,7 +46,12 @@ impl Channel {
     }
 
     /// Sends `header`, whose length is set here, and the parts of its body.
-    pub fn send(&self, header: Header, parts: [&[u8]; 2], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn send(
+        &self,
+        header: Header,
+        parts: [&[u8]; 2],
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let len = (Header::LEN + parts[0].len() + parts[1].len()) as u32;
         let bytes = [&Header { len, ..header }.to_bytes()[..], parts[0], parts[1]].concat();
         let (mut sent, since) = (0, Instant::now());
@@ -54,7 +61,12 @@ impl Channel {
             if sent == 0 && !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
                 return Err(ErrorKind::InvalidInput.into());
             }
-            match sendmsg(&self.stream, &[IoSlice::new(&bytes[sent..])], &mut beside, SendFlags::NOSIGNAL) {
+            match sendmsg(
+                &self.stream,
+                &[IoSlice::new(&bytes[sent..])],
+                &mut beside,
+                SendFlags::NOSIGNAL,
+            ) {
                 Ok(more) => sent += more,
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
@@ -64,8 +76,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Receives the next message; `None` at the end of the connection. [`ErrorKind::WouldBlock`]: nothing came within the time.
-    /// After every other error the place in the stream is lost.
+    /// Receives the next message; `None` at the end of the connection. [`ErrorKind::WouldBlock`]:
+    /// nothing came within the time. After every other error the place in the stream is lost.
     pub fn receive(&self) -> io::Result<Option<(Header, Body)>> {
         let mut start = [0; Header::LEN];
         let mut body = Body::default();
@@ -79,7 +91,12 @@ impl Channel {
         let (header, _) = Header::take(&start).ok_or(ErrorKind::InvalidData)?;
         match usize::try_from(header.len).ok().filter(|len| (Header::LEN..=MAX_LEN).contains(len)) {
             Some(len) => body.bytes.resize(len - Header::LEN, 0),
-            None => return Err(wrong(format!("a message of {} bytes: at most {MAX_LEN} make sense", header.len))),
+            None => {
+                return Err(wrong(format!(
+                    "a message of {} bytes: at most {MAX_LEN} make sense",
+                    header.len
+                )));
+            }
         }
         self.fill(&mut body.bytes, since)?;
         Ok(Some((header, body)))
@@ -94,7 +111,12 @@ impl Channel {
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
             let mut beside = RecvAncillaryBuffer::new(&mut space);
-            match recvmsg(&self.stream, &mut [IoSliceMut::new(bytes)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(
+                &self.stream,
+                &mut [IoSliceMut::new(bytes)],
+                &mut beside,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
                 Ok(received) => {
                     for message in beside.drain() {
                         if let RecvAncillaryMessage::ScmRights(received) = message {
@@ -163,9 +185,13 @@ mod tests {
         let (one, other) = UnixStream::pair().unwrap();
         let (one, other) = (Channel::new(one, SOON).unwrap(), Channel::new(other, SOON).unwrap());
         let header = Header { id: 3, command: 8, len: 0, flags: 0, error: 0 };
-        one.send(header, [b"ab", b"c"], &[std::io::stdin().as_fd(), std::io::stdin().as_fd()]).unwrap();
+        one.send(header, [b"ab", b"c"], &[std::io::stdin().as_fd(), std::io::stdin().as_fd()])
+            .unwrap();
         let (header, body) = other.receive().unwrap().unwrap();
-        assert_eq!((header.id, header.len, &body.bytes[..], body.fds.len()), (3, 19, &b"abc"[..], 2));
+        assert_eq!(
+            (header.id, header.len, &body.bytes[..], body.fds.len()),
+            (3, 19, &b"abc"[..], 2)
+        );
         drop(one);
         assert!(other.receive().unwrap().is_none());
     }

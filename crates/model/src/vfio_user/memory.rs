@@ -26,7 +26,9 @@ impl ClientMemory {
 
     /// Maps a part of `file`.
     pub(super) fn map(&mut self, wish: &DmaMap, file: Option<OwnedFd>) -> Result<(), Error> {
-        let refused = |why: &str| Error::Invalid(format!("mapping {:#x}+{:#x}: {why}", wish.address, wish.size));
+        let refused = |why: &str| {
+            Error::Invalid(format!("mapping {:#x}+{:#x}: {why}", wish.address, wish.size))
+        };
         let file = file.ok_or_else(|| {
             refused("no descriptor came with it; share the memory with the device (QEMU: -object memory-backend-memfd,share=on)")
         })?;
@@ -34,11 +36,18 @@ impl ClientMemory {
             return Err(refused("the device must be able to read and to write it"));
         }
         if self.maps.len() >= MAX_MAPS {
-            return Err(refused("there are too many mappings already: unmap some, or map larger pieces"));
+            return Err(refused(
+                "there are too many mappings already: unmap some, or map larger pieces",
+            ));
         }
-        // A file that shrinks leaves a mapping without memory, and the access that meets it is a SIGBUS.
-        if !rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            return Err(refused("its file may shrink: use a memfd with the seal F_SEAL_SHRINK (QEMU: memory-backend-memfd)"));
+        // A file that shrinks leaves a mapping without memory, and the access that meets it is a
+        // SIGBUS.
+        if !rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
+        {
+            return Err(refused(
+                "its file may shrink: use a memfd with the seal F_SEAL_SHRINK (QEMU: \
+                memory-backend-memfd)",
+            ));
         }
         let whole = |number: u64| usize::try_from(number).map_err(|_| refused("no such size"));
         let size = whole(wish.size)?;
@@ -60,7 +69,10 @@ impl ClientMemory {
                 self.maps.remove(&wish.address);
                 Ok(())
             }
-            0 => Err(Error::Invalid(format!("{:#x}+{:#x} was not mapped as one range", wish.address, wish.size))),
+            0 => Err(Error::Invalid(format!(
+                "{:#x}+{:#x} was not mapped as one range",
+                wish.address, wish.size
+            ))),
             flags => Err(Error::Unsupported(format!("unmapping with flags {flags:#x}"))),
         }
     }

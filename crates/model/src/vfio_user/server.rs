@@ -70,12 +70,14 @@ struct Client {
 }
 
 impl Server {
-    /// Listens at `path`, for this user alone. A socket there that nobody listens on any more is replaced; one that somebody listens on is
-    /// [`Error::Busy`].
+    /// Listens at `path`, for this user alone. A socket there that nobody listens on any more is
+    /// replaced; one that somebody listens on is [`Error::Busy`].
     pub fn bind(path: &Path, device: Arc<dyn Served>) -> Result<Self, Error> {
         let listener = listen(path)?;
-        let failed = |error| Error::os(format!("{}: looking at the new socket", path.display()), error);
-        let file = std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino())).map_err(failed)?;
+        let failed =
+            |error| Error::os(format!("{}: looking at the new socket", path.display()), error);
+        let file =
+            std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino())).map_err(failed)?;
         let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let stop = Arc::new(stop.map_err(|error| Error::os("creating an eventfd", error))?);
         let server = Self { listener, path: path.to_owned(), file, device, stop };
@@ -113,15 +115,24 @@ impl Server {
     /// Serves from a thread of its own.
     pub fn spawn(self) -> Result<Running, Error> {
         let stop = self.stop();
-        let run = move || self.run().unwrap_or_else(|error| tracing::error!("a device is not served any more: {error}"));
+        let run = move || {
+            self.run()
+                .unwrap_or_else(|error| tracing::error!("a device is not served any more: {error}"))
+        };
         let thread = std::thread::Builder::new().name("ring3-model".into()).spawn(run);
-        Ok(Running { stop, thread: Some(thread.map_err(|error| Error::os("starting a thread", error))?) })
+        Ok(Running {
+            stop,
+            thread: Some(thread.map_err(|error| Error::os("starting a thread", error))?),
+        })
     }
 
     /// The next client; `None` when it was stopped.
     fn accept(&self) -> Result<Option<UnixStream>, Error> {
         loop {
-            let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop, PollFlags::IN)];
+            let mut fds = [
+                PollFd::new(&self.listener, PollFlags::IN),
+                PollFd::new(&*self.stop, PollFlags::IN),
+            ];
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => continue,
                 result => result.map_err(|error| Error::os("waiting for clients", error))?,
@@ -133,8 +144,18 @@ impl Server {
                 Ok((stream, _)) => return Ok(Some(stream)),
                 // Who has left again before he was accepted is nobody.
                 Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
-                Err(error) => return Err(Error::os(format!("{}: accepting a client", self.path.display()), error)),
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock
+                            | ErrorKind::ConnectionAborted
+                            | ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => {
+                    return Err(Error::os(
+                        format!("{}: accepting a client", self.path.display()),
+                        error,
+                    ));
+                }
             }
         }
     }
@@ -145,7 +166,8 @@ impl Server {
         let start = |stream: &UnixStream| {
             let channel = Channel::new(stream.try_clone()?, MESSAGE_LIMIT)?;
             std::thread::Builder::new().name("ring3-vfio-user".into()).spawn(move || {
-                // Dropped last: whoever sees the end of the connection may rely on the device being quiet.
+                // Dropped last: whoever sees the end of the connection may rely on the device being
+                // quiet.
                 let channel = channel;
                 let mut session = Session::new(device);
                 if let Err(error) = session.run(&channel) {
@@ -167,7 +189,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.file) {
+        if std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|file| (file.dev(), file.ino()) == self.file)
+        {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -178,7 +202,8 @@ impl Client {
     fn has_left(&self) -> bool {
         let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        self.session.is_finished() || poll(&mut fds, Some(&now)).is_ok_and(|_| !fds[0].revents().is_empty())
+        self.session.is_finished()
+            || poll(&mut fds, Some(&now)).is_ok_and(|_| !fds[0].revents().is_empty())
     }
 
     /// Ends the session; when it returns, the device is as after power-on.
@@ -196,7 +221,11 @@ fn refuse(stream: UnixStream) {
     if let Ok(channel) = Channel::new(stream, REFUSAL_LIMIT)
         && let Ok(Some((request, _))) = channel.receive()
     {
-        let _ = channel.send(answer(&request, ERROR, Errno::BUSY.raw_os_error() as u32), [&[], &[]], &[]);
+        let _ = channel.send(
+            answer(&request, ERROR, Errno::BUSY.raw_os_error() as u32),
+            [&[], &[]],
+            &[],
+        );
     }
 }
 
@@ -205,21 +234,27 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
     let failed = |what: &str, error: Errno| {
         let mend = match error {
             Errno::NAMETOOLONG => " (a socket's path has at most 107 bytes: choose a shorter one)",
-            Errno::ACCESS | Errno::ROFS => " (nothing can be created in that folder: choose another, or mend its rights)",
+            Errno::ACCESS | Errno::ROFS => {
+                " (nothing can be created in that folder: choose another, or mend its rights)"
+            }
             Errno::NOENT => " (create its folder first)",
             _ => "",
         };
         Error::os(format!("{}: {what}{mend}", path.display()), error)
     };
     let address = SocketAddrUnix::new(path).map_err(|error| failed("naming a socket", error))?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder =
-        File::open(folder).map_err(|error| failed("opening its folder", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = File::open(folder).map_err(|error| {
+        failed("opening its folder", Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    })?;
     // Who looks whether a socket is dead, and removes it, does so alone.
-    rustix::fs::flock(&folder, FlockOperation::LockExclusive).map_err(|error| failed("locking its folder", error))?;
+    rustix::fs::flock(&folder, FlockOperation::LockExclusive)
+        .map_err(|error| failed("locking its folder", error))?;
     let socket = stream_socket().map_err(|error| failed("making a socket", error))?;
     // The file gets the rights that the socket has now.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|error| failed("setting its rights", error))?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
+        .map_err(|error| failed("setting its rights", error))?;
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
             remove_dead(path)?;
@@ -233,17 +268,30 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
 }
 
 fn stream_socket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
 }
 
 /// Removes what a server has left at `path` that was killed.
 fn remove_dead(path: &Path) -> Result<(), Error> {
     let failed = |error| Error::os(format!("{}: looking at what is there", path.display()), error);
     if !std::fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket() {
-        return Err(Error::Invalid(format!("{} is there already and is no socket: choose another path", path.display())));
+        return Err(Error::Invalid(format!(
+            "{} is there already and is no socket: choose another path",
+            path.display()
+        )));
     }
-    match stream_socket().and_then(|probe| rustix::net::connect(&probe, &SocketAddrUnix::new(path)?)) {
+    match stream_socket()
+        .and_then(|probe| rustix::net::connect(&probe, &SocketAddrUnix::new(path)?))
+    {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed),
-        _ => Err(Error::Busy(format!("{}: somebody listens there: stop it first, or choose another path", path.display()))),
+        _ => Err(Error::Busy(format!(
+            "{}: somebody listens there: stop it first, or choose another path",
+            path.display()
+        ))),
     }
 }

@@ -46,7 +46,10 @@ impl Session {
                 Err(error) => return Err(error),
             };
             if request.flags & TYPE != 0 {
-                return Err(io::Error::new(ErrorKind::InvalidData, "an answer, and nothing was asked"));
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "an answer, and nothing was asked",
+                ));
             }
             let reply = self.handle(request.command, body);
             if let Err(error) = &reply {
@@ -55,7 +58,9 @@ impl Session {
             let quiet = request.flags & NO_REPLY != 0;
             let sent = match reply {
                 _ if quiet => Ok(()),
-                Ok(Reply { fixed, data }) => channel.send(answer(&request, 0, 0), [&fixed, &data], &[]),
+                Ok(Reply { fixed, data }) => {
+                    channel.send(answer(&request, 0, 0), [&fixed, &data], &[])
+                }
                 Err(error) => channel.send(answer(&request, ERROR, errno(&error)), [&[], &[]], &[]),
             };
             match sent {
@@ -85,10 +90,17 @@ impl Session {
             }
             command::DEVICE_GET_INFO => {
                 let flags = DEVICE_PCI | DEVICE_RESETTABLE;
-                let info = DeviceInfo { argsz: DeviceInfo::LEN as u32, flags, regions: PCI_REGIONS, irqs: PCI_IRQS };
+                let info = DeviceInfo {
+                    argsz: DeviceInfo::LEN as u32,
+                    flags,
+                    regions: PCI_REGIONS,
+                    irqs: PCI_IRQS,
+                };
                 Ok(info.to_bytes().into())
             }
-            command::DEVICE_GET_REGION_INFO => self.region_info(parse(RegionInfo::take(&bytes))?.0.index),
+            command::DEVICE_GET_REGION_INFO => {
+                self.region_info(parse(RegionInfo::take(&bytes))?.0.index)
+            }
             command::DEVICE_GET_IRQ_INFO => self.irq_info(parse(IrqInfo::take(&bytes))?.0.index),
             command::DEVICE_SET_IRQS => self.set_irqs(&parse(SetIrqs::take(&bytes))?.0, fds),
             command::REGION_READ => self.read(&parse(RegionAccess::take(&bytes))?.0),
@@ -123,13 +135,16 @@ impl Session {
     fn region_len(&self, index: u32) -> Option<u64> {
         match index {
             CONFIG_REGION => Some(CONFIG_LEN),
-            0..PCI_REGIONS => Some(self.bars.get(index as usize).and_then(Option::as_ref).map_or(0, Bar::len)),
+            0..PCI_REGIONS => {
+                Some(self.bars.get(index as usize).and_then(Option::as_ref).map_or(0, Bar::len))
+            }
             _ => None,
         }
     }
 
     fn region_info(&self, index: u32) -> Result<Reply, Error> {
-        let size = self.region_len(index).ok_or_else(|| Error::Invalid(format!("region {index}")))?;
+        let size =
+            self.region_len(index).ok_or_else(|| Error::Invalid(format!("region {index}")))?;
         let flags = if size > 0 { REGION_READ_WRITE } else { 0 };
         let argsz = RegionInfo::LEN as u32;
         Ok(RegionInfo { argsz, flags, index, cap_offset: 0, size, offset: 0 }.to_bytes().into())
@@ -139,24 +154,36 @@ impl Session {
     fn vectors(&self, index: u32) -> Result<u16, Error> {
         let limits = self.device.irq_limits();
         let counts = [limits.intx, limits.msi, limits.msix, 0, 0];
-        counts.get(index as usize).copied().ok_or_else(|| Error::Invalid(format!("interrupts of kind {index}")))
+        counts
+            .get(index as usize)
+            .copied()
+            .ok_or_else(|| Error::Invalid(format!("interrupts of kind {index}")))
     }
 
     fn irq_info(&self, index: u32) -> Result<Reply, Error> {
         let pin = if index == 0 { IRQ_MASKABLE | IRQ_AUTOMASKED } else { 0 };
         let count = self.vectors(index)?.into();
-        Ok(IrqInfo { argsz: IrqInfo::LEN as u32, flags: IRQ_EVENTFD | pin, index, count }.to_bytes().into())
+        Ok(IrqInfo { argsz: IrqInfo::LEN as u32, flags: IRQ_EVENTFD | pin, index, count }
+            .to_bytes()
+            .into())
     }
 
     fn set_irqs(&mut self, wish: &SetIrqs, fds: Vec<OwnedFd>) -> Result<Reply, Error> {
         let &SetIrqs { flags, index, start, count, .. } = wish;
         let have = self.vectors(index)?;
-        if start.checked_add(count).is_none_or(|end| end > have.into()) || fds.len() > count as usize {
-            return Err(Error::Invalid(format!("vectors {start}+{count} of {have}, with {} descriptors", fds.len())));
+        if start.checked_add(count).is_none_or(|end| end > have.into())
+            || fds.len() > count as usize
+        {
+            return Err(Error::Invalid(format!(
+                "vectors {start}+{count} of {have}, with {} descriptors",
+                fds.len()
+            )));
         }
         // Both fit into 16 bits: they are at most `have`.
         let (first, last) = (start as u16, (start + count) as u16);
-        let kind = *KINDS.get(index as usize).ok_or_else(|| Error::Invalid(format!("interrupts of kind {index}")))?;
+        let kind = *KINDS
+            .get(index as usize)
+            .ok_or_else(|| Error::Invalid(format!("interrupts of kind {index}")))?;
         match flags {
             flags if flags == IRQ_DATA_NONE | IRQ_TRIGGER && count == 0 => self.device.untie(),
             flags if flags == IRQ_DATA_EVENTFD | IRQ_TRIGGER && count > 0 => {
@@ -170,7 +197,11 @@ impl Session {
             flags if kind == IrqKind::Intx && flags == IRQ_DATA_NONE | IRQ_UNMASK => {
                 (first..last).for_each(|vector| self.device.set_mask(vector, false));
             }
-            _ => return Err(Error::Unsupported(format!("flags {flags:#x} for {count} interrupts {kind:?}"))),
+            _ => {
+                return Err(Error::Unsupported(format!(
+                    "flags {flags:#x} for {count} interrupts {kind:?}"
+                )));
+            }
         }
         Ok(Reply::default())
     }
@@ -179,8 +210,13 @@ impl Session {
     fn check(&self, access: &RegionAccess) -> Result<(), Error> {
         let &RegionAccess { offset, region, count } = access;
         let len = self.region_len(region).unwrap_or(0);
-        if count == 0 || count > MAX_DATA || offset.checked_add(count.into()).is_none_or(|end| end > len) {
-            return Err(Error::Invalid(format!("bytes {offset:#x}+{count:#x} of region {region}, which has {len:#x}")));
+        if count == 0
+            || count > MAX_DATA
+            || offset.checked_add(count.into()).is_none_or(|end| end > len)
+        {
+            return Err(Error::Invalid(format!(
+                "bytes {offset:#x}+{count:#x} of region {region}, which has {len:#x}"
+            )));
         }
         Ok(())
     }
@@ -201,7 +237,11 @@ impl Session {
     fn write(&self, access: &RegionAccess, mut data: &[u8]) -> Result<Reply, Error> {
         self.check(access)?;
         if data.len() != access.count as usize {
-            return Err(Error::Invalid(format!("a write of {} bytes with {} bytes of data", access.count, data.len())));
+            return Err(Error::Invalid(format!(
+                "a write of {} bytes with {} bytes of data",
+                access.count,
+                data.len()
+            )));
         }
         for (at, width) in words(access) {
             let (word, rest) = data.split_at(width);
@@ -237,14 +277,18 @@ impl<const N: usize> From<[u8; N]> for Reply {
 
 /// So ends the connection of a process that is killed.
 fn has_left(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof
+    )
 }
 
 fn parse<T>(taken: Option<T>) -> Result<T, Error> {
     taken.ok_or_else(|| Error::Invalid("a message that is too short for its command".into()))
 }
 
-/// The single accesses that `access` is made of, each aligned, the widest first; configuration space has none of 8 bytes.
+/// The single accesses that `access` is made of, each aligned, the widest first; configuration
+/// space has none of 8 bytes.
 fn words(access: &RegionAccess) -> impl Iterator<Item = (u64, usize)> {
     let widest = if access.region == CONFIG_REGION { 4 } else { 8 };
     let (mut at, end) = (access.offset, access.offset + u64::from(access.count));
@@ -274,7 +318,9 @@ mod tests {
 
     #[test]
     fn an_access_is_cut_into_aligned_words() {
-        let cut = |offset, count, region| words(&RegionAccess { offset, region, count }).collect::<Vec<_>>();
+        let cut = |offset, count, region| {
+            words(&RegionAccess { offset, region, count }).collect::<Vec<_>>()
+        };
         assert_eq!(cut(0x1000, 8, 0), [(0x1000, 8)]);
         assert_eq!(cut(0x14, 8, 0), [(0x14, 4), (0x18, 4)]);
         assert_eq!(cut(3, 6, CONFIG_REGION), [(3, 1), (4, 4), (8, 1)]);

@@ -1,4 +1,5 @@
-//! What all virtio devices over PCI have: structures in BARs, status, features, queues. [virtio 4.1.4]
+//! What all virtio devices over PCI have: structures in BARs, status, features, queues. [virtio
+//! 4.1.4]
 
 use ring3_spec::register::Reg;
 use ring3_spec::virtio::{self as spec, NO_VECTOR, common};
@@ -24,9 +25,11 @@ pub(super) struct Places {
 
 impl Places {
     /// All in BAR 4, as QEMU has them.
-    pub(super) const TOGETHER: Self = Self { common: (4, 0), isr: (4, PAGE), config: (4, 2 * PAGE), notify: (4, 3 * PAGE) };
+    pub(super) const TOGETHER: Self =
+        Self { common: (4, 0), isr: (4, PAGE), config: (4, 2 * PAGE), notify: (4, 3 * PAGE) };
     /// Each in another one, and none at its start.
-    pub(super) const APART: Self = Self { common: (2, PAGE), isr: (5, PAGE), config: (0, 2 * PAGE), notify: (3, 3 * PAGE) };
+    pub(super) const APART: Self =
+        Self { common: (2, PAGE), isr: (5, PAGE), config: (0, 2 * PAGE), notify: (3, 3 * PAGE) };
 
     /// By the word of a user.
     pub(super) fn named(text: &str) -> Option<Self> {
@@ -45,7 +48,9 @@ impl Places {
 
     /// Which structure an access is to, and where in it.
     fn locate(&self, bar: u8, offset: u64) -> Option<(u8, u64)> {
-        let within = |(at, start): (u8, u64)| (at == bar && (start..start + PAGE).contains(&offset)).then(|| offset - start);
+        let within = |(at, start): (u8, u64)| {
+            (at == bar && (start..start + PAGE).contains(&offset)).then(|| offset - start)
+        };
         let kinds = [
             (spec::TYPE_COMMON, self.common),
             (spec::TYPE_ISR, self.isr),
@@ -118,7 +123,8 @@ impl Function {
 
     /// As after a reset.
     pub(super) fn restart(&mut self) {
-        let fresh = Self::new(self.places, self.offered, self.queues.len()).with_entries(self.entries);
+        let fresh =
+            Self::new(self.places, self.offered, self.queues.len()).with_entries(self.entries);
         *self = Self { generation: self.generation, ..fresh };
     }
 
@@ -140,7 +146,8 @@ impl Function {
         signal(bus, self.config_vector);
     }
 
-    /// Lets the driver see what was done on a queue; with an interrupt, if it wants one and `tells` says so.
+    /// Lets the driver see what was done on a queue; with an interrupt, if it wants one and `tells`
+    /// says so.
     pub(super) fn end(&mut self, bus: &Bus, queue: usize, tells: bool) -> Result<(), Blocked> {
         let Some(queue) = self.queues.get_mut(queue) else { return Ok(()) };
         let interrupt = queue.publish(bus)?;
@@ -154,16 +161,39 @@ impl Function {
     /// What configuration space says of a device with PCI id `device` and `class`.
     pub(super) fn identity(&self, device: u16, class: u32, vectors: u16) -> Identity {
         let mut bars = vec![BarLayout { index: TABLE, len: PAGE, ports: false }];
-        bars.extend(self.places.bars().map(|index| BarLayout { index, len: 4 * PAGE, ports: false }));
-        let msix = (vectors > 0).then_some(MsixLayout { vectors, bar: TABLE, table: 0, pba: 0x800 });
-        Identity { vendor: spec::VENDOR, device, revision: 1, class, bars, pins: 0, msi: 0, msix, express: true, dma_bits: 64 }
+        bars.extend(self.places.bars().map(|index| BarLayout {
+            index,
+            len: 4 * PAGE,
+            ports: false,
+        }));
+        let msix =
+            (vectors > 0).then_some(MsixLayout { vectors, bar: TABLE, table: 0, pba: 0x800 });
+        Identity {
+            vendor: spec::VENDOR,
+            device,
+            revision: 1,
+            class,
+            bars,
+            pins: 0,
+            msi: 0,
+            msix,
+            express: true,
+            dma_bits: 64,
+        }
     }
 
-    /// What follows the header of each capability, of a device whose configuration has `config` bytes. [virtio 4.1.4]
+    /// What follows the header of each capability, of a device whose configuration has `config`
+    /// bytes. [virtio 4.1.4]
     pub(super) fn capabilities(&self, config: u64) -> Vec<Vec<u8>> {
         let of = |kind: u8, (bar, offset): (u8, u64), len: u64, more: &[u8]| {
             let own = 16 + more.len() as u8;
-            [&[own, kind, bar, 0, 0, 0][..], &(offset as u32).to_le_bytes(), &(len as u32).to_le_bytes(), more].concat()
+            [
+                &[own, kind, bar, 0, 0, 0][..],
+                &(offset as u32).to_le_bytes(),
+                &(len as u32).to_le_bytes(),
+                more,
+            ]
+            .concat()
         };
         let Places { common, isr, config: own, notify } = self.places;
         vec![
@@ -180,7 +210,11 @@ impl Function {
             Some((spec::TYPE_ISR, _)) => std::mem::take(&mut self.isr).into(),
             Some((spec::TYPE_DEVICE, offset)) => {
                 let from = (offset as usize).min(config.len());
-                config[from..].iter().take(width).rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+                config[from..]
+                    .iter()
+                    .take(width)
+                    .rev()
+                    .fold(0, |value, &byte| value << 8 | u64::from(byte))
             }
             Some((spec::TYPE_COMMON, offset)) => self.read_common(offset),
             _ => 0,
@@ -203,8 +237,12 @@ impl Function {
             _ if at(offset, common::CONFIG_GENERATION) => self.generation.into(),
             _ if at(offset, common::QUEUE_SELECT) => self.select.into(),
             _ if at(offset, common::QUEUE_SIZE) => queue.map_or(0, |queue| queue.size.into()),
-            _ if at(offset, common::QUEUE_VECTOR) => queue.map_or(NO_VECTOR, |queue| queue.vector).into(),
-            _ if at(offset, common::QUEUE_ENABLE) => queue.is_some_and(|queue| queue.enabled).into(),
+            _ if at(offset, common::QUEUE_VECTOR) => {
+                queue.map_or(NO_VECTOR, |queue| queue.vector).into()
+            }
+            _ if at(offset, common::QUEUE_ENABLE) => {
+                queue.is_some_and(|queue| queue.enabled).into()
+            }
             _ if at(offset, common::QUEUE_NOTIFY_OFF) => self.select.into(),
             _ => queue.map_or(0, |queue| address(queue, offset)),
         }
@@ -215,7 +253,9 @@ impl Function {
         match self.places.locate(bar, offset) {
             Some((spec::TYPE_NOTIFY, _)) => Asked::Notified(value as u16),
             Some((spec::TYPE_DEVICE, offset)) => Asked::Configured(offset, value as u8),
-            Some((spec::TYPE_COMMON, offset)) if at(offset, common::DEVICE_STATUS) => self.set_status(value as u8),
+            Some((spec::TYPE_COMMON, offset)) if at(offset, common::DEVICE_STATUS) => {
+                self.set_status(value as u8)
+            }
             Some((spec::TYPE_COMMON, offset)) => {
                 self.write_common(offset, width, value);
                 Asked::Nothing
@@ -230,7 +270,8 @@ impl Function {
             _ if at(offset, common::DRIVER_FEATURE_SELECT) => self.driver_select = value as u32,
             _ if at(offset, common::DRIVER_FEATURE) && self.driver_select < 2 => {
                 let shift = 32 * self.driver_select;
-                self.features = self.features & !(0xffff_ffff << shift) | (value & 0xffff_ffff) << shift;
+                self.features =
+                    self.features & !(0xffff_ffff << shift) | (value & 0xffff_ffff) << shift;
             }
             _ if at(offset, common::CONFIG_VECTOR) => self.config_vector = value as u16,
             _ if at(offset, common::QUEUE_SELECT) => self.select = value as u16,
@@ -239,17 +280,28 @@ impl Function {
     }
 
     fn write_queue(&mut self, offset: u64, width: usize, value: u64) {
-        let (packed, events) = (self.features & spec::RING_PACKED != 0, self.features & spec::EVENT_IDX != 0);
+        let (packed, events) =
+            (self.features & spec::RING_PACKED != 0, self.features & spec::EVENT_IDX != 0);
         let entries = self.entries;
-        let Some(queue) = self.queues.get_mut(usize::from(self.select)).filter(|queue| !queue.enabled) else { return };
-        let address = |before: u64, register: Reg<u64, _>| match (offset.wrapping_sub(register.offset()), width) {
+        let Some(queue) =
+            self.queues.get_mut(usize::from(self.select)).filter(|queue| !queue.enabled)
+        else {
+            return;
+        };
+        let address = |before: u64, register: Reg<u64, _>| match (
+            offset.wrapping_sub(register.offset()),
+            width,
+        ) {
             (0, 8) => Some(value),
             (0, 4) => Some(before & !0xffff_ffff | value),
             (4, 4) => Some(before & 0xffff_ffff | value << 32),
             _ => None,
         };
         let size = value as u16;
-        if at(offset, common::QUEUE_SIZE) && (1..=entries).contains(&size) && (packed || size.is_power_of_two()) {
+        if at(offset, common::QUEUE_SIZE)
+            && (1..=entries).contains(&size)
+            && (packed || size.is_power_of_two())
+        {
             queue.size = size;
         } else if at(offset, common::QUEUE_VECTOR) {
             queue.vector = value as u16;
@@ -283,11 +335,17 @@ fn at<T, A>(offset: u64, register: Reg<T, A>) -> bool {
 
 /// What a read at `offset` says of where `queue` is: as a whole, or of the upper halves.
 fn address(queue: &Queue, offset: u64) -> u64 {
-    let places = [(common::QUEUE_DESC, queue.table), (common::QUEUE_DRIVER, queue.driver), (common::QUEUE_DEVICE, queue.device)];
-    let half = places.into_iter().find_map(|(register, address)| match offset.wrapping_sub(register.offset()) {
-        0 => Some(address),
-        4 => Some(address >> 32),
-        _ => None,
+    let places = [
+        (common::QUEUE_DESC, queue.table),
+        (common::QUEUE_DRIVER, queue.driver),
+        (common::QUEUE_DEVICE, queue.device),
+    ];
+    let half = places.into_iter().find_map(|(register, address)| {
+        match offset.wrapping_sub(register.offset()) {
+            0 => Some(address),
+            4 => Some(address >> 32),
+            _ => None,
+        }
     });
     half.unwrap_or(0)
 }

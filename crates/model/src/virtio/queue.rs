@@ -2,8 +2,8 @@
 
 use ring3_spec::virtio::NO_VECTOR;
 use ring3_spec::virtio::ring::{
-    INDIRECT, NEXT, NO_INTERRUPT, PACKED_AT, PACKED_AVAILABLE, PACKED_DISABLED, PACKED_USED, WRITE, event_at, packed, parts,
-    passes,
+    INDIRECT, NEXT, NO_INTERRUPT, PACKED_AT, PACKED_AVAILABLE, PACKED_DISABLED, PACKED_USED, WRITE,
+    event_at, packed, parts, passes,
 };
 
 use crate::{Blocked, Bus};
@@ -26,9 +26,11 @@ pub(super) struct Queue {
     pub(super) device: u64,
     /// Split: entries of the driver's ring that were taken. Packed: descriptors. Either runs free.
     taken: u32,
-    /// Split: entries of the device's ring that were written. Packed: descriptors that were given back. Either runs free.
+    /// Split: entries of the device's ring that were written. Packed: descriptors that were given
+    /// back. Either runs free.
     used: u32,
-    /// Packed: the word that shows the first of the descriptors that were given back, which comes last.
+    /// Packed: the word that shows the first of the descriptors that were given back, which comes
+    /// last.
     withheld: Option<(u64, u64)>,
     /// What was used when the driver was last let see it.
     shown: u32,
@@ -71,7 +73,8 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Takes the next chain; `None` if there is none, or it is no chain: a loop, or a descriptor that is none.
+    /// Takes the next chain; `None` if there is none, or it is no chain: a loop, or a descriptor
+    /// that is none.
     pub(super) fn take(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
         if !self.enabled {
             return Ok(None);
@@ -92,9 +95,13 @@ impl Queue {
     /// Asks to be told of the next chain. [virtio 2.7.10, 2.8.10]
     fn ask(&self, bus: &Bus) -> Result<(), Blocked> {
         if !self.packed {
-            return bus.write(self.device + event_at(self.size, 8), &(self.taken as u16).to_le_bytes());
+            return bus
+                .write(self.device + event_at(self.size, 8), &(self.taken as u16).to_le_bytes());
         }
-        let (index, lap) = (self.taken % u32::from(self.size), (self.taken / u32::from(self.size)).is_multiple_of(2));
+        let (index, lap) = (
+            self.taken % u32::from(self.size),
+            (self.taken / u32::from(self.size)).is_multiple_of(2),
+        );
         bus.store(self.device, u64::from(index) | u64::from(lap) << 15 | u64::from(PACKED_AT) << 16)
     }
 
@@ -112,17 +119,20 @@ impl Queue {
         let mut chain = Chain { id: 0, pieces: Vec::new(), descriptors: 0 };
         loop {
             let (at, lap) = self.place(self.taken.wrapping_add(chain.descriptors.into()));
-            // The marks come first: an address that was loaded before them may be that of the lap before.
+            // The marks come first: an address that was loaded before them may be that of the lap
+            // before.
             let (len, id, flags) = parts_packed(bus.load(at + 8)?);
             let address = bus.load(at)?;
-            let available = (flags & PACKED_AVAILABLE != 0) == lap && (flags & PACKED_USED != 0) != lap;
+            let available =
+                (flags & PACKED_AVAILABLE != 0) == lap && (flags & PACKED_USED != 0) != lap;
             if chain.descriptors == 0 && !available || chain.descriptors >= self.size {
                 return Ok(None);
             }
             chain.descriptors += 1;
             if flags & INDIRECT != 0 {
                 for at in (address..).step_by(16).take((len / 16).min(MAX_SIZE.into()) as usize) {
-                    let (address, (len, _, flags)) = (bus.load(at)?, parts_packed(bus.load(at + 8)?));
+                    let (address, (len, _, flags)) =
+                        (bus.load(at)?, parts_packed(bus.load(at + 8)?));
                     chain.pieces.push(Piece { address, len, writable: flags & WRITE != 0 });
                 }
             } else {
@@ -142,8 +152,15 @@ impl Queue {
         (self.table + 16 * u64::from(index % size), (index / size).is_multiple_of(2))
     }
 
-    /// Gives `chain` back as `id`, with `len` bytes written; the driver sees it after [`publish`](Self::publish).
-    pub(super) fn put(&mut self, bus: &Bus, chain: &Chain, id: u32, len: u32) -> Result<(), Blocked> {
+    /// Gives `chain` back as `id`, with `len` bytes written; the driver sees it after
+    /// [`publish`](Self::publish).
+    pub(super) fn put(
+        &mut self,
+        bus: &Bus,
+        chain: &Chain,
+        id: u32,
+        len: u32,
+    ) -> Result<(), Blocked> {
         if self.packed {
             let (at, lap) = self.place(self.used);
             let word = packed(len, id as u16, if lap { PACKED_AVAILABLE | PACKED_USED } else { 0 });
@@ -175,14 +192,19 @@ impl Queue {
             let shown = std::mem::replace(&mut self.shown, self.used);
             return self.wanted_packed(bus, shown);
         }
-        // Flags and index with the first entry behind them, as one access that comes after all others.
+        // Flags and index with the first entry behind them, as one access that comes after all
+        // others.
         let word = bus.load(self.device)?;
         bus.store(self.device, word & !0xffff_0000 | u64::from(self.used as u16) << 16)?;
         let shown = std::mem::replace(&mut self.shown, self.used);
         if !self.events {
             return Ok(load16(bus, self.driver)? & NO_INTERRUPT == 0);
         }
-        Ok(passes(load16(bus, self.driver + event_at(self.size, 2))?, shown as u16, self.used as u16))
+        Ok(passes(
+            load16(bus, self.driver + event_at(self.size, 2))?,
+            shown as u16,
+            self.used as u16,
+        ))
     }
 
     /// Packed: whether the driver wants to be told of what was used since `shown`. [virtio 2.8.10]
@@ -199,8 +221,14 @@ impl Queue {
     }
 }
 
-/// Collects the chain that begins at `first` of a table, which may name other tables if it is the queue's own; false if it is none.
-fn walk(bus: &Bus, (table, size): (u64, u16), (first, may_nest): (u16, bool), pieces: &mut Vec<Piece>) -> Result<bool, Blocked> {
+/// Collects the chain that begins at `first` of a table, which may name other tables if it is the
+/// queue's own; false if it is none.
+fn walk(
+    bus: &Bus,
+    (table, size): (u64, u16),
+    (first, may_nest): (u16, bool),
+    pieces: &mut Vec<Piece>,
+) -> Result<bool, Blocked> {
     let mut next = Some(first);
     while let Some(descriptor) = next {
         if descriptor >= size || pieces.len() >= MAX_SIZE.into() {
@@ -211,7 +239,9 @@ fn walk(bus: &Bus, (table, size): (u64, u16), (first, may_nest): (u16, bool), pi
         if flags & INDIRECT != 0 {
             // It ends a chain, and its table has none such. [virtio 2.7.5.3]
             let entries = (len / 16).min(u32::from(MAX_SIZE)) as u16;
-            return Ok(may_nest && flags & NEXT == 0 && walk(bus, (address, entries), (0, false), pieces)?);
+            return Ok(may_nest
+                && flags & NEXT == 0
+                && walk(bus, (address, entries), (0, false), pieces)?);
         }
         pieces.push(Piece { address, len, writable: flags & WRITE != 0 });
         next = (flags & NEXT != 0).then_some(after);
@@ -269,19 +299,34 @@ mod tests {
     fn a_packed_descriptor_that_is_written_while_the_device_looks_is_taken_whole() {
         const CHAINS: u64 = 100_000;
         let bus = bus();
-        let mut queue = Queue { size: 1, enabled: true, packed: true, table: MEMORY, device: MEMORY + 16, ..Queue::default() };
+        let mut queue = Queue {
+            size: 1,
+            enabled: true,
+            packed: true,
+            table: MEMORY,
+            device: MEMORY + 16,
+            ..Queue::default()
+        };
         queue.driver = queue.device;
         // The other side may have no processor of its own.
-        let turn = |turn: usize| if turn % 64 == 63 { std::thread::yield_now() } else { std::hint::spin_loop() };
+        let turn = |turn: usize| {
+            if turn % 64 == 63 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        };
         let until = |chain: u64, marks: [u16; 2]| {
-            let is_back = |word: u64| (word >> 48) as u16 & (PACKED_AVAILABLE | PACKED_USED) == marks[chain as usize % 2];
+            let is_back = |word: u64| {
+                (word >> 48) as u16 & (PACKED_AVAILABLE | PACKED_USED) == marks[chain as usize % 2]
+            };
             (0..).take_while(|_| !is_back(bus.load(MEMORY + 8).unwrap())).for_each(turn);
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for chain in 0..CHAINS {
                     bus.store(MEMORY, chain).unwrap();
-                    bus.store(MEMORY + 8, packed(64, 0, [PACKED_AVAILABLE, PACKED_USED][chain as usize % 2])).unwrap();
+                    bus.store(
+                        MEMORY + 8,
+                        packed(64, 0, [PACKED_AVAILABLE, PACKED_USED][chain as usize % 2]),
+                    )
+                    .unwrap();
                     until(chain, [PACKED_AVAILABLE | PACKED_USED, 0]);
                 }
             });

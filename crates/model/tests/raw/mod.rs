@@ -1,4 +1,5 @@
-//! A client that drives the simulated controller register by register: enough to see what the model does, and no more.
+//! A client that drives the simulated controller register by register: enough to see what the model
+//! does, and no more.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
@@ -53,7 +54,8 @@ impl Client {
             (ring3_backend::open(&uri, options).unwrap(), None)
         };
         device.set_bus_master(true).unwrap();
-        let irqs = interrupts.map(|(kind, count)| device.irqs(kind, count).unwrap()).unwrap_or_default();
+        let irqs =
+            interrupts.map(|(kind, count)| device.irqs(kind, count).unwrap()).unwrap_or_default();
         let pair = |id| {
             let pages = || device.dma().arena().alloc_pages(4096).unwrap();
             Pair { id, submission: pages(), completion: pages(), tail: 0, head: 0 }
@@ -70,7 +72,8 @@ impl Client {
         self.handle.as_ref().expect("the simulated controller")
     }
 
-    /// The controller of `uri`, enabled, with I/O queue 1, whose interrupts go to vector 1 if there is one and to 0 if not.
+    /// The controller of `uri`, enabled, with I/O queue 1, whose interrupts go to vector 1 if there
+    /// is one and to 0 if not.
     pub fn ready(uri: &str) -> Self {
         Self::ready_with(uri, Some((IrqKind::MsiX, 2)), 1)
     }
@@ -89,7 +92,10 @@ impl Client {
         bar.write32(registers::AQA.offset(), sizes.0);
         bar.write64(registers::ASQ.offset(), self.admin.submission.iova());
         bar.write64(registers::ACQ.offset(), self.admin.completion.iova());
-        bar.write32(registers::CC.offset(), Cc(0).with_enable(1).with_submission_entry(6).with_completion_entry(4).0);
+        bar.write32(
+            registers::CC.offset(),
+            Cc(0).with_enable(1).with_submission_entry(6).with_completion_entry(4).0,
+        );
         if self.handle.is_none() {
             self.wait_for(|client| client.status().ready() == 1);
         }
@@ -97,7 +103,10 @@ impl Client {
 
     pub fn create_queue(&mut self, vector: u16) {
         let (cq, sq) = (self.queue.completion.iova(), self.queue.submission.iova());
-        assert_eq!(self.admin(Submission::create_cq(1, ENTRIES, cq, Some(vector))).status(), Status::SUCCESS);
+        assert_eq!(
+            self.admin(Submission::create_cq(1, ENTRIES, cq, Some(vector))).status(),
+            Status::SUCCESS
+        );
         assert_eq!(self.admin(Submission::create_sq(1, ENTRIES, sq, 1)).status(), Status::SUCCESS);
     }
 
@@ -110,7 +119,8 @@ impl Client {
         let id = self.next_id;
         self.next_id += 1;
         let pair = if admin { &mut self.admin } else { &mut self.queue };
-        let bytes: Vec<u8> = command.with_id(id).0.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            command.with_id(id).0.iter().flat_map(|word| word.to_le_bytes()).collect();
         pair.submission.write(pair.tail as usize * 64, &bytes).unwrap();
         pair.tail = (pair.tail + 1) % ENTRIES;
         self.bar.write32(registers::submission_doorbell(pair.id, 0).offset(), pair.tail);
@@ -205,7 +215,9 @@ impl Client {
             self.list.write((page as usize - 1) * 8, &entry).unwrap();
         });
         let second = if pages == 2 { self.buffer.iova() + 4096 } else { list };
-        self.io(Submission::transfer(opcode, 1, lba, blocks, fua).with_data(self.buffer.iova(), second))
+        self.io(
+            Submission::transfer(opcode, 1, lba, blocks, fua).with_data(self.buffer.iova(), second)
+        )
     }
 
     /// Reads blocks of namespace 1 into the buffer.

@@ -1,4 +1,5 @@
-//! A client that drives the simulated AHCI controller register by register: enough to see what the model does, and no more.
+//! A client that drives the simulated AHCI controller register by register: enough to see what the
+//! model does, and no more.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
@@ -50,7 +51,14 @@ pub fn task(command: u8, lba: u64, count: u16) -> TaskFile {
 }
 
 pub fn queued(command: u8, lba: u64, blocks: u16, tag: u8) -> TaskFile {
-    TaskFile { command, features: blocks, count: u16::from(tag) << 3, lba, device: device::LBA, ext: true }
+    TaskFile {
+        command,
+        features: blocks,
+        count: u16::from(tag) << 3,
+        lba,
+        device: device::LBA,
+        ext: true,
+    }
 }
 
 pub fn identify() -> TaskFile {
@@ -73,7 +81,8 @@ impl Client {
         let irqs = interrupts.map(|kind| device.irqs(kind, 1).unwrap()).unwrap_or_default();
         irqs.iter().for_each(|irq| irq.unmask().unwrap());
         let pages = |bytes| device.dma().arena().alloc_pages(bytes).unwrap();
-        let (list, received, tables, buffer) = (pages(4096), pages(4096), pages(32 * TABLE), pages(256 << 10));
+        let (list, received, tables, buffer) =
+            (pages(4096), pages(4096), pages(32 * TABLE), pages(256 << 10));
         let bar = device.bar(BAR).unwrap();
         Self { device, handle, bar, irqs, port: 0, list, received, tables, buffer }
     }
@@ -177,7 +186,10 @@ impl Client {
                 self.tables.write(table + 0x80 + i * 16 + half * 8, &word.to_le_bytes()).unwrap();
             }
         }
-        let flags = HeaderFlags(0).with_frame_dwords(5).with_write(write.into()).with_regions(regions.len() as u32);
+        let flags = HeaderFlags(0)
+            .with_frame_dwords(5)
+            .with_write(write.into())
+            .with_regions(regions.len() as u32);
         let mut header = CommandHeader::zeroed();
         header.set_flags(flags.0).set_table(self.tables.iova() + table as u64);
         self.list.write(usize::from(slot) * 32, &header.0).unwrap();
@@ -198,11 +210,14 @@ impl Client {
         self.issue(slots);
     }
 
-    /// Puts and issues a command in slot 0, and waits until the port is done with it or has stopped; says how it ended.
+    /// Puts and issues a command in slot 0, and waits until the port is done with it or has
+    /// stopped; says how it ended.
     pub fn run(&self, command: &TaskFile, write: bool, bytes: usize) -> TaskFileData {
         self.put(0, command, write, 0, bytes);
         self.issue(1);
-        self.wait_for(|client| client.issued() & 1 == 0 || client.happened().0 & Interrupts::FATAL.0 != 0);
+        self.wait_for(|client| {
+            client.issued() & 1 == 0 || client.happened().0 & Interrupts::FATAL.0 != 0
+        });
         self.status()
     }
 
@@ -210,7 +225,9 @@ impl Client {
     pub fn run_queued(&self, command: u8, lba: u64, blocks: u16, bytes: usize) -> TaskFileData {
         self.put(0, &queued(command, lba, blocks, 0), command == opcode::WRITE_QUEUED, 0, bytes);
         self.issue_queued(1);
-        self.wait_for(|client| client.active() & 1 == 0 || client.happened().0 & Interrupts::FATAL.0 != 0);
+        self.wait_for(|client| {
+            client.active() & 1 == 0 || client.happened().0 & Interrupts::FATAL.0 != 0
+        });
         self.status()
     }
 

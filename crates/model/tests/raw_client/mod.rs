@@ -23,7 +23,11 @@ pub struct Served {
 pub fn serve(uri: &str) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let device = ring3_model::open(&uri.parse().unwrap(), OpenOptions { arena: 4096, ..OpenOptions::default() }).unwrap();
+    let device = ring3_model::open(
+        &uri.parse().unwrap(),
+        OpenOptions { arena: 4096, ..OpenOptions::default() },
+    )
+    .unwrap();
     Served { _server: Server::bind(&path, device).unwrap().spawn().unwrap(), path, folder }
 }
 
@@ -67,7 +71,12 @@ impl RawClient {
     }
 
     /// The body of the answer, or its errno.
-    pub fn request(&self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Vec<u8>, u32> {
+    pub fn request(
+        &self,
+        command: u16,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Vec<u8>, u32> {
         let header = Header { id: 77, command, len: 0, flags: 0, error: 0 };
         self.channel.send(header, [body, &[]], fds).unwrap();
         let (answer, body) = self.channel.receive().unwrap().unwrap();
@@ -76,7 +85,11 @@ impl RawClient {
     }
 
     pub fn read(&self, region: u32, offset: u64, count: u32) -> Result<Vec<u8>, u32> {
-        let answer = self.request(command::REGION_READ, &RegionAccess { offset, region, count }.to_bytes(), &[])?;
+        let answer = self.request(
+            command::REGION_READ,
+            &RegionAccess { offset, region, count }.to_bytes(),
+            &[],
+        )?;
         Ok(answer[RegionAccess::LEN..].to_vec())
     }
 
@@ -98,7 +111,8 @@ impl RawClient {
 
 /// Memory that cannot shrink.
 pub fn memory(len: u64) -> OwnedFd {
-    let fd = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let fd =
+        rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, len).unwrap();
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
     fd

@@ -1,4 +1,5 @@
-//! A client that drives the simulated card register by register: enough to see what the model does, and no more.
+//! A client that drives the simulated card register by register: enough to see what the model does,
+//! and no more.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
@@ -43,7 +44,8 @@ pub fn frame(to: [u8; 6], from: [u8; 6], len: usize) -> Vec<u8> {
     head.into_iter().chain((0..).map(|i: usize| i as u8)).take(len).collect()
 }
 
-/// A TCP segment over IPv4 with `payload` bytes; its IP checksum is right, the TCP checksum holds what `sum` says.
+/// A TCP segment over IPv4 with `payload` bytes; its IP checksum is right, the TCP checksum holds
+/// what `sum` says.
 pub fn tcp(payload: usize, sum: u16) -> Vec<u8> {
     let mut frame = [&MAC[..], &OTHER[..], &[8, 0]].concat();
     let total = (40 + payload) as u16;
@@ -61,7 +63,8 @@ pub fn tcp(payload: usize, sum: u16) -> Vec<u8> {
 
 /// The folded ones' complement sum.
 pub fn ones(bytes: &[u8]) -> u16 {
-    let mut sum: u32 = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
+    let mut sum: u32 =
+        bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -96,7 +99,18 @@ impl Client {
         let (rx_ring, rx_data) = (pages(4096), pages(RING as usize * BUFFER));
         let (tx_ring, tx_data) = (pages(4096), pages(128 << 10));
         let bar = device.bar(BAR).unwrap();
-        Self { device, handle, bar, irqs: Vec::new(), rx_ring, rx_data, tx_ring, tx_data, rx_next: 0, tx_next: 0 }
+        Self {
+            device,
+            handle,
+            bar,
+            irqs: Vec::new(),
+            rx_ring,
+            rx_data,
+            tx_ring,
+            tx_data,
+            rx_next: 0,
+            tx_next: 0,
+        }
     }
 
     /// With both directions running and its link up.
@@ -133,7 +147,10 @@ impl Client {
 
     pub fn start(&mut self) {
         self.reset();
-        self.set(general::CONTROL, Control(0).with_full_duplex(1).with_link_up(1).with_auto_speed(1));
+        self.set(
+            general::CONTROL,
+            Control(0).with_full_duplex(1).with_link_up(1).with_auto_speed(1),
+        );
         self.wait_for(|client| client.get(general::STATUS).link() != 0);
         self.set(receive::FILTER_CONTROL, receive::FilterControl(0).with_extended(1));
         self.set(receive::CHECKSUM, receive::Checksum(0).with_ip(1).with_transport(1).with_hash(1));
@@ -145,7 +162,10 @@ impl Client {
         self.set(transmit::ring_high(0), (tx >> 32) as u32);
         self.set(transmit::ring_bytes(0), RING * 16);
         (self.rx_next, self.tx_next) = (0, 0);
-        self.set(receive::CONTROL, receive::Control(0).with_enable(1).with_broadcast(1).with_strip_fcs(1));
+        self.set(
+            receive::CONTROL,
+            receive::Control(0).with_enable(1).with_broadcast(1).with_strip_fcs(1),
+        );
         self.set(transmit::CONTROL, transmit::Control(0).with_enable(1).with_pad(1));
         self.provide(RING - 1);
     }
@@ -219,7 +239,8 @@ impl Client {
     pub fn send(&mut self, frame: &[u8], with: impl Fn(Data) -> Data) {
         self.tx_data.write(0, frame).unwrap();
         let command = command::END | command::FCS | command::REPORT | command::EXTENDED;
-        let data = Data(0).with_length(frame.len() as u64).with_kind(Data::TYPE).with_command(command);
+        let data =
+            Data(0).with_length(frame.len() as u64).with_kind(Data::TYPE).with_command(command);
         self.push([self.tx_data.iova(), with(data).0]);
         self.ring();
     }
@@ -238,7 +259,8 @@ impl Client {
     }
 
     pub fn phy(&self, register: u8) -> Mdi {
-        let access = Mdi(0).with_phy(Mdi::INTERNAL).with_register(register.into()).with_operation(Mdi::READ);
+        let access =
+            Mdi(0).with_phy(Mdi::INTERNAL).with_register(register.into()).with_operation(Mdi::READ);
         self.set(general::MDI, access);
         self.wait_for(|client| client.get(general::MDI).ready() != 0);
         self.get(general::MDI)
@@ -249,11 +271,16 @@ impl Client {
         self.irqs = self.device.irqs(IrqKind::MsiX, 3).unwrap();
         self.irqs.iter().for_each(|irq| irq.unmask().unwrap());
         let vector = |number: u32| Vectors::VALID | number;
-        let vectors = Vectors(0).with_receive0(vector(0)).with_transmit0(vector(1)).with_other(vector(2));
+        let vectors =
+            Vectors(0).with_receive0(vector(0)).with_transmit0(vector(1)).with_other(vector(2));
         self.set(interrupt::VECTORS, vectors.with_each_write_back(1));
         self.set(general::CONTROL_EXTENDED, ControlExtended(0).with_pending_clear(1));
-        self.set(interrupt::AUTO_CLEAR, Causes::NONE.with_receive_queues(1).with_transmit_queues(1).with_other(1));
-        let causes = Causes::NONE.with_receive_queues(1).with_transmit_queues(1).with_other(1).with_link(1);
+        self.set(
+            interrupt::AUTO_CLEAR,
+            Causes::NONE.with_receive_queues(1).with_transmit_queues(1).with_other(1),
+        );
+        let causes =
+            Causes::NONE.with_receive_queues(1).with_transmit_queues(1).with_other(1).with_link(1);
         self.set(interrupt::MASK_SET, causes);
     }
 

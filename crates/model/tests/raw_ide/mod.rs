@@ -1,4 +1,5 @@
-//! A client that drives the simulated IDE controller port by port: enough to see what the model does, and no more.
+//! A client that drives the simulated IDE controller port by port: enough to see what the model
+//! does, and no more.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::time::{Duration, Instant};
@@ -9,7 +10,9 @@ use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Bar, Device};
 use ring3_model::ide::{self as sim, IdeHandle, SimIde};
 use ring3_spec::ata::{ErrorBits, Identify, Signature, Status, TaskFile, device, opcode};
-use ring3_spec::ide::{self, BusMasterCommand, BusMasterStatus, DeviceControl, Prd, bus_master, command, control};
+use ring3_spec::ide::{
+    self, BusMasterCommand, BusMasterStatus, DeviceControl, Prd, bus_master, command, control,
+};
 
 /// A controller, and the channel and the drive that the client talks to.
 pub struct Client {
@@ -43,7 +46,12 @@ pub fn identify() -> TaskFile {
 }
 
 pub fn feature(feature: u8, count: u16) -> TaskFile {
-    TaskFile { command: opcode::SET_FEATURES, features: feature.into(), count, ..TaskFile::default() }
+    TaskFile {
+        command: opcode::SET_FEATURES,
+        features: feature.into(),
+        count,
+        ..TaskFile::default()
+    }
 }
 
 impl Client {
@@ -55,7 +63,8 @@ impl Client {
         let irqs = device.irqs(IrqKind::Intx, device.irq_limits().intx).unwrap();
         irqs.iter().for_each(|irq| irq.unmask().unwrap());
         let bar = |index| device.bar(index).unwrap();
-        let (command, control) = ([0, 1].map(|c| bar(ide::command_bar(c))), [0, 1].map(|c| bar(ide::control_bar(c))));
+        let (command, control) =
+            ([0, 1].map(|c| bar(ide::command_bar(c))), [0, 1].map(|c| bar(ide::control_bar(c))));
         let buffer = device.dma().arena().alloc(256 << 10, 64 << 10).unwrap();
         let table = device.dma().arena().alloc_pages(4096).unwrap();
         let (handle, master) = (device.handle(), bar(ide::BUS_MASTER_BAR));
@@ -103,7 +112,8 @@ impl Client {
         let slave = if self.drive == 1 { device::SLAVE } else { 0 };
         self.put(command::DEVICE.offset(), task.device_byte() | slave);
         let [a, b, c, d, e, f] = task.lba_bytes();
-        let ([features, features_high], [count, count_high]) = (task.features.to_le_bytes(), task.count.to_le_bytes());
+        let ([features, features_high], [count, count_high]) =
+            (task.features.to_le_bytes(), task.count.to_le_bytes());
         let halves = [[features_high, count_high, d, e, f], [features, count, a, b, c]];
         for half in halves.into_iter().skip(usize::from(!task.ext)) {
             (1..).zip(half).for_each(|(port, value)| self.put(port, value));
@@ -176,7 +186,9 @@ impl Client {
     }
 
     pub fn regions(&self, bytes: usize) -> Vec<Prd> {
-        let piece = |at: usize| Prd::new(self.buffer.iova() + at as u64, (bytes - at).min(1 << 16) as u32).unwrap();
+        let piece = |at: usize| {
+            Prd::new(self.buffer.iova() + at as u64, (bytes - at).min(1 << 16) as u32).unwrap()
+        };
         (0..bytes).step_by(1 << 16).map(piece).collect()
     }
 
@@ -187,7 +199,12 @@ impl Client {
     }
 
     /// The same, and the drive keeps its interrupt.
-    pub fn dma_without_status(&self, task: &TaskFile, to_memory: bool, bytes: usize) -> (BusMasterStatus, Status) {
+    pub fn dma_without_status(
+        &self,
+        task: &TaskFile,
+        to_memory: bool,
+        bytes: usize,
+    ) -> (BusMasterStatus, Status) {
         self.put_table(&self.regions(bytes));
         self.start(task);
         self.start_master(to_memory);
@@ -235,7 +252,9 @@ impl Client {
     /// What the selected drive left in its registers.
     pub fn signature(&self) -> Signature {
         let registers = [command::COUNT, command::LBA_LOW, command::LBA_MID, command::LBA_HIGH];
-        Signature::from_raw(u32::from_le_bytes(registers.map(|register| self.get(register.offset()))))
+        Signature::from_raw(u32::from_le_bytes(
+            registers.map(|register| self.get(register.offset())),
+        ))
     }
 
     /// Interrupts of the channel that have come since the last call; it is open again then.

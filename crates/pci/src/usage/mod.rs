@@ -1,14 +1,16 @@
-//! What the system does with a function: file systems, swap, volumes above its disks, processes that have its devices open, interfaces
-//! that are up.
+//! What the system does with a function: file systems, swap, volumes above its disks, processes
+//! that have its devices open, interfaces that are up.
 //!
 //! # What is sure
-//! Whoever uses a disk as a whole (a file system, swap, a volume, a pool) has claimed it, and the kernel lets nobody else claim it then, nor a
-//! part of it. So a disk that this process can claim has no such user, in whatever mount namespace, and none comes while it is claimed;
-//! see [`Usage::seize`]. What is read from `/proc` and `/sys` gives the user a name, and finds those who do not claim: processes that
-//! read or write the device itself, and loop devices.
+//! Whoever uses a disk as a whole (a file system, swap, a volume, a pool) has claimed it, and the
+//! kernel lets nobody else claim it then, nor a part of it. So a disk that this process can claim
+//! has no such user, in whatever mount namespace, and none comes while it is claimed; see
+//! [`Usage::seize`]. What is read from `/proc` and `/sys` gives the user a name, and finds those
+//! who do not claim: processes that read or write the device itself, and loop devices.
 //!
 //! # What is not seen
-//! A process that has mapped a device, or registered it with io_uring, and closed its descriptor; a descriptor that is under way in a socket.
+//! A process that has mapped a device, or registered it with io_uring, and closed its descriptor; a
+//! descriptor that is under way in a socket.
 
 mod disks;
 mod mounts;
@@ -72,7 +74,18 @@ pub enum Use {
 
 /// Whether a running system cannot do without what is mounted there. [FHS 3.0, hier(7)]
 fn is_system(at: &str) -> bool {
-    matches!(at, "/" | "/boot" | "/boot/efi" | "/efi" | "/etc" | "/nix" | "/nix/store" | "/sysroot" | "/usr" | "/var")
+    matches!(
+        at,
+        "/" | "/boot"
+            | "/boot/efi"
+            | "/efi"
+            | "/etc"
+            | "/nix"
+            | "/nix/store"
+            | "/sysroot"
+            | "/usr"
+            | "/var"
+    )
 }
 
 /// Text of others within a message.
@@ -83,16 +96,23 @@ fn shown(text: &str) -> Printable<'_> {
 impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mounted { disk, at, inside: None } => write!(f, "/dev/{disk} is mounted at {}", shown(at)),
+            Self::Mounted { disk, at, inside: None } => {
+                write!(f, "/dev/{disk} is mounted at {}", shown(at))
+            }
             Self::Mounted { disk, at, inside: Some(process) } => {
-                write!(f, "/dev/{disk} is mounted at {} in the mount namespace of {process}", shown(at))
+                write!(
+                    f,
+                    "/dev/{disk} is mounted at {} in the mount namespace of {process}",
+                    shown(at)
+                )
             }
             Self::Swap { disk } => write!(f, "/dev/{disk} is swap space"),
             Self::Held { disk, by } => write!(f, "/dev/{by} is made of /dev/{disk}"),
             Self::Open { device, by } => write!(f, "/dev/{device} is open in {by}"),
             Self::Claimed { disk } => write!(
                 f,
-                "/dev/{disk} is claimed by somebody in the kernel (a pool, a journal, or a mount that no process sees any more)"
+                "/dev/{disk} is claimed by somebody in the kernel (a pool, a journal, or a mount \
+                that no process sees any more)"
             ),
             Self::Up { interface } => write!(f, "the interface {} is up", shown(interface)),
         }
@@ -151,7 +171,8 @@ impl Usage {
         Self { claims: Vec::new(), ..Self::seize(host, address) }
     }
 
-    /// Looks at the function at `address`, and has claimed those of its disks that were free, until it is dropped.
+    /// Looks at the function at `address`, and has claimed those of its disks that were free, until
+    /// it is dropped.
     pub fn seize(host: &Host, address: Address) -> Self {
         let (mut usage, mut found) = (Self::default(), BTreeSet::new());
         let devices = Devices::below(host, address, &mut usage.unseen);
@@ -182,7 +203,8 @@ impl Usage {
         }
     }
 
-    /// Claims each disk. Returns those that others have: the disk, and what of it they have as far as that can be told.
+    /// Claims each disk. Returns those that others have: the disk, and what of it they have as far
+    /// as that can be told.
     fn claim_all(&mut self, host: &Host, devices: &Devices) -> Vec<(String, String)> {
         let mut claimed = Vec::new();
         for disk in devices.disks().filter(|disk| !disk.is_partition) {
@@ -190,7 +212,8 @@ impl Usage {
                 // With the whole disk, all its partitions are claimed.
                 Ok(claim) => self.claims.push(claim),
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                    let parts: Vec<_> = devices.partitions(disk).filter(|part| is_claimed(host, part)).collect();
+                    let parts: Vec<_> =
+                        devices.partitions(disk).filter(|part| is_claimed(host, part)).collect();
                     let parts = if parts.is_empty() { vec![disk] } else { parts };
                     claimed.extend(parts.iter().map(|part| (disk.name.clone(), part.name.clone())));
                 }
@@ -214,13 +237,22 @@ impl Usage {
     }
 
     /// The processes among `others` that have one of `devices` open.
-    fn add_openers(&mut self, host: &Host, others: &[u32], devices: &Devices, found: &mut BTreeSet<Use>) {
+    fn add_openers(
+        &mut self,
+        host: &Host,
+        others: &[u32],
+        devices: &Devices,
+        found: &mut BTreeSet<Use>,
+    ) {
         let mut hidden = 0;
         for &pid in others {
             match open_nodes(host, pid) {
                 Ok(nodes) => {
                     let open = devices.0.iter().filter(|device| nodes.contains(&device.node));
-                    found.extend(open.map(|device| Use::Open { device: device.name.clone(), by: Holder::of(host, pid) }));
+                    found.extend(open.map(|device| Use::Open {
+                        device: device.name.clone(),
+                        by: Holder::of(host, pid),
+                    }));
                 }
                 Err(error) if has_ended(&error) => {}
                 Err(_) => hidden += 1,

@@ -16,7 +16,8 @@ pub(super) struct Mounts {
 pub(super) struct Mount {
     /// The device number that the file system shows.
     number: String,
-    /// The paths that its source and its options name: other disks may be among them, for a log or as further members.
+    /// The paths that its source and its options name: other disks may be among them, for a log or
+    /// as further members.
     paths: Vec<String>,
     at: String,
     /// A process that sees it, if this one does not.
@@ -31,7 +32,8 @@ impl Mount {
 }
 
 impl Mounts {
-    /// Reads those of this process and of the `others`; what keeps some from being read goes to `unseen`.
+    /// Reads those of this process and of the `others`; what keeps some from being read goes to
+    /// `unseen`.
     pub(super) fn read(host: &Host, others: &[u32], unseen: &mut Vec<String>) -> Self {
         let own = host.text("proc/self/mountinfo").unwrap_or_default();
         let mut mounted: Vec<_> = own.lines().filter_map(|line| parse(line, None)).collect();
@@ -46,7 +48,8 @@ impl Mounts {
             match std::fs::read(host.path(&format!("proc/{pid}/mountinfo"))) {
                 Ok(text) => {
                     namespaces.extend(namespace);
-                    // Services have copies of what this process sees, and of each other's: the first will do.
+                    // Services have copies of what this process sees, and of each other's: the
+                    // first will do.
                     let text = String::from_utf8_lossy(&text).into_owned();
                     let new = text.lines().filter(|line| seen.insert(without_ids(line).to_owned()));
                     mounted.extend(new.filter_map(|line| parse(line, Some(Holder::of(host, pid)))));
@@ -59,24 +62,38 @@ impl Mounts {
             unseen.push(format!("the mounts of {hidden} processes may not be read"));
         }
         let swap = host.text("proc/swaps").unwrap_or_default();
-        let swap = swap.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(unescape).collect();
+        let swap = swap
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_whitespace().next())
+            .map(unescape)
+            .collect();
         Self { mounted, swap }
     }
 
-    /// Where a disk is mounted. Some file systems (btrfs) show a number of their own, but name the disk as their source.
+    /// Where a disk is mounted. Some file systems (btrfs) show a number of their own, but name the
+    /// disk as their source.
     pub(super) fn of(&self, disk: &str, number: &str) -> Vec<&Mount> {
         let path = format!("/dev/{disk}");
-        self.mounted.iter().filter(|mount| mount.number == number || mount.paths.contains(&path)).collect()
+        self.mounted
+            .iter()
+            .filter(|mount| mount.number == number || mount.paths.contains(&path))
+            .collect()
     }
 }
 
-/// Fields: id, parent, major:minor, root, mount point, options, optional ones, "-", type, source, options of the file system. [proc(5)]
+/// Fields: id, parent, major:minor, root, mount point, options, optional ones, "-", type, source,
+/// options of the file system. [proc(5)]
 fn parse(line: &str, inside: Option<Holder>) -> Option<Mount> {
     let (place, kind) = line.split_once(" - ")?;
     let mut place = place.split(' ').skip(2);
     let (number, at) = (place.next()?.to_owned(), unescape(place.nth(1)?));
     let names = kind.split(' ').skip(1).map(unescape).collect::<Vec<_>>().join(",");
-    let paths = names.split([',', ':', '=']).filter(|name| name.starts_with('/')).map(str::to_owned).collect();
+    let paths = names
+        .split([',', ':', '='])
+        .filter(|name| name.starts_with('/'))
+        .map(str::to_owned)
+        .collect();
     Some(Mount { number, paths, at, inside })
 }
 

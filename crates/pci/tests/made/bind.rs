@@ -25,7 +25,10 @@ fn a_bound_function_has_vfio_pci_and_an_override_of_its_own() {
     let machine = machine();
     let done = bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
     assert_eq!((done.before.as_deref(), done.now.as_deref()), (Some("nvme"), Some("vfio-pci")));
-    assert_eq!((machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()), (Some("vfio-pci"), "vfio-pci"));
+    assert_eq!(
+        (machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()),
+        (Some("vfio-pci"), "vfio-pci")
+    );
 }
 
 #[test]
@@ -52,7 +55,10 @@ fn unbind_puts_an_earlier_override_back() {
     machine.file(&format!("sys/bus/pci/devices/{DISK}/driver_override"), "nvme\n");
     bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
     unbind(&machine.host(), DISK.parse().unwrap()).unwrap();
-    assert_eq!((machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()), (Some("nvme"), "nvme"));
+    assert_eq!(
+        (machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()),
+        (Some("nvme"), "nvme")
+    );
 }
 
 #[test]
@@ -60,7 +66,10 @@ fn unbind_without_a_memory_lets_the_kernel_choose() {
     let machine = machine();
     bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
     std::fs::remove_dir_all(machine.path("run/ring3")).unwrap();
-    assert_eq!(unbind(&machine.host(), DISK.parse().unwrap()).unwrap().now.as_deref(), Some("nvme"));
+    assert_eq!(
+        unbind(&machine.host(), DISK.parse().unwrap()).unwrap().now.as_deref(),
+        Some("nvme")
+    );
 }
 
 #[test]
@@ -81,7 +90,10 @@ fn a_missing_module_is_loaded_and_named() {
     let machine = Machine::new();
     machine.function(DISK, Some(7), Some("nvme"));
     machine.offer_module("vfio-pci");
-    assert_eq!(bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap().loaded.as_deref(), Some("vfio-pci"));
+    assert_eq!(
+        bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap().loaded.as_deref(),
+        Some("vfio-pci")
+    );
 }
 
 #[test]
@@ -99,7 +111,11 @@ fn a_mounted_disk_is_refused_with_where_it_is_mounted() {
     machine.disk(DISK, "nvme0n1", "259:0");
     machine.mount("259:0", "/home", "/dev/nvme0n1");
     let error = blocked(bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err());
-    assert_eq!(error.to_string(), "0000:01:00.0: it is in use: /dev/nvme0n1 is mounted at /home; to mend it: sudo umount /home");
+    assert_eq!(
+        error.to_string(),
+        "0000:01:00.0: it is in use: /dev/nvme0n1 is mounted at /home; to mend it: sudo umount \
+        /home"
+    );
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("nvme"));
 }
 
@@ -113,12 +129,17 @@ fn force_takes_a_mounted_disk_and_says_so_before_anything_is_changed() {
     let (mut told, mut before) = (String::new(), Vec::new());
     let mut tell = |blocked: &Blocked| (told, before) = (blocked.problem(), machine.journal());
     bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, Some(&mut tell)).unwrap();
-    assert_eq!(told, "0000:01:00.0: it is in use: /dev/nvme0n1 is mounted at /home, /dev/nvme0n1 is open in process 77 (qemu)");
+    assert_eq!(
+        told,
+        "0000:01:00.0: it is in use: /dev/nvme0n1 is mounted at /home, /dev/nvme0n1 is open in \
+        process 77 (qemu)"
+    );
     assert_eq!(before, [""; 0]);
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("vfio-pci"));
 }
 
-/// What a bind without force says of a disk with one partition and its generic device, to which `prepare` does something.
+/// What a bind without force says of a disk with one partition and its generic device, to which
+/// `prepare` does something.
 fn refusal(prepare: impl FnOnce(&Machine)) -> String {
     let machine = machine();
     machine.disk(DISK, "nvme0n1", "259:0");
@@ -127,7 +148,11 @@ fn refusal(prepare: impl FnOnce(&Machine)) -> String {
     prepare(&machine);
     let error = blocked(bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err());
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("nvme"));
-    assert!(!machine.journal().iter().any(|entry| entry.starts_with("driver_override")), "{:?}", machine.journal());
+    assert!(
+        !machine.journal().iter().any(|entry| entry.starts_with("driver_override")),
+        "{:?}",
+        machine.journal()
+    );
     error.to_string()
 }
 
@@ -176,7 +201,10 @@ fn a_loop_device_is_refused_with_what_is_mounted_on_it() {
         machine.loop_over("loop3", "7:3", "nvme0n1");
         machine.mount("7:3", "/image", "/dev/loop3");
     });
-    assert!(text.contains("/dev/loop3 is mounted at /image, /dev/loop3 is made of /dev/nvme0n1"), "{text}");
+    assert!(
+        text.contains("/dev/loop3 is mounted at /image, /dev/loop3 is made of /dev/nvme0n1"),
+        "{text}"
+    );
     assert!(text.contains("sudo losetup --detach /dev/loop3"), "{text}");
 }
 
@@ -184,7 +212,12 @@ fn a_loop_device_is_refused_with_what_is_mounted_on_it() {
 fn a_disk_that_a_process_has_open_is_refused_with_the_process() {
     for device in ["nvme0n1", "nvme0n1p1", "ng0n1"] {
         let text = refusal(|machine| machine.open_by(77, "qemu", &format!("dev/{device}")));
-        assert!(text.contains(&format!("/dev/{device} is open in process 77 (qemu); to mend it: kill 77")), "{text}");
+        assert!(
+            text.contains(&format!(
+                "/dev/{device} is open in process 77 (qemu); to mend it: kill 77"
+            )),
+            "{text}"
+        );
     }
 }
 
@@ -192,14 +225,24 @@ fn a_disk_that_a_process_has_open_is_refused_with_the_process() {
 fn a_claim_for_which_nobody_can_be_named_is_refused_too() {
     for disk in ["nvme0n1", "nvme0n1p1"] {
         let text = refusal(|machine| machine.claim(disk));
-        assert!(text.contains(&format!("it is in use: /dev/{disk} is claimed by somebody in the kernel")), "{text}");
+        assert!(
+            text.contains(&format!(
+                "it is in use: /dev/{disk} is claimed by somebody in the kernel"
+            )),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn a_disk_that_may_not_be_looked_at_does_not_count_as_free() {
     let text = refusal(|machine| machine.forbid("nvme0n1"));
-    assert!(text.contains("whether it is in use cannot be told: claiming /dev/nvme0n1: permission denied"), "{text}");
+    assert!(
+        text.contains(
+            "whether it is in use cannot be told: claiming /dev/nvme0n1: permission denied"
+        ),
+        "{text}"
+    );
     let text = refusal(|machine| std::fs::remove_file(machine.path("dev/nvme0n1")).unwrap());
     assert!(text.contains("whether it is in use cannot be told"), "{text}");
 }
@@ -216,16 +259,30 @@ fn a_disk_is_claimed_until_its_driver_has_let_go_of_it() {
     machine.disk(DISK, "nvme0n1", "259:0");
     bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
     let journal = machine.journal();
-    let at = |wanted: &str| journal.iter().position(|entry| entry.starts_with(wanted)).unwrap_or_else(|| panic!("{journal:?}"));
-    assert!(at("claim nvme0n1") < at("unbind") && at("unbind") < at("let go") && at("let go") < at("drivers_probe"));
+    let at = |wanted: &str| {
+        journal
+            .iter()
+            .position(|entry| entry.starts_with(wanted))
+            .unwrap_or_else(|| panic!("{journal:?}"))
+    };
+    assert!(
+        at("claim nvme0n1") < at("unbind")
+            && at("unbind") < at("let go")
+            && at("let go") < at("drivers_probe")
+    );
 }
 
 #[test]
 fn a_kernel_that_does_not_answer_is_an_error_that_says_how_it_was_left() {
     let machine = machine();
     machine.stall("unbind");
-    let error = bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err().to_string();
-    assert!(error.contains("the kernel has not answered; it was not put back") && error.contains("ring3 unbind"), "{error}");
+    let error =
+        bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err().to_string();
+    assert!(
+        error.contains("the kernel has not answered; it was not put back")
+            && error.contains("ring3 unbind"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -235,8 +292,13 @@ fn a_function_that_is_held_by_its_own_vfio_file_is_not_unbound() {
     machine.file(&format!("sys/bus/pci/devices/{DISK}/vfio-dev/vfio0/dev"), "511:0");
     machine.open_by(4711, "qemu", "dev/vfio/devices/vfio0");
     let error = blocked(unbind(&machine.host(), DISK.parse().unwrap()).unwrap_err());
-    assert!(error.to_string().contains("/dev/vfio/devices/vfio0 is held by process 4711 (qemu)"), "{error}");
-    let error = blocked(bind(&machine.host(), DISK.parse().unwrap(), Way::Uio, Some(&mut |_| ())).unwrap_err());
+    assert!(
+        error.to_string().contains("/dev/vfio/devices/vfio0 is held by process 4711 (qemu)"),
+        "{error}"
+    );
+    let error = blocked(
+        bind(&machine.host(), DISK.parse().unwrap(), Way::Uio, Some(&mut |_| ())).unwrap_err(),
+    );
     assert!(["busy", "translated"].contains(&error.obstacle.name()), "{error}");
 }
 
@@ -245,7 +307,10 @@ fn a_process_that_was_killed_and_is_not_gone_yet_holds_nothing() {
     let machine = machine();
     bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
     machine.open_by(4711, "ring3", "dev/vfio/7");
-    machine.file("proc/4711/status", "State:\tD (disk sleep)\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n");
+    machine.file(
+        "proc/4711/status",
+        "State:\tD (disk sleep)\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n",
+    );
     assert!(unbind(&machine.host(), DISK.parse().unwrap()).is_ok());
 }
 
@@ -255,7 +320,10 @@ fn a_driver_that_does_not_take_the_function_is_rolled_back() {
     machine.break_driver("vfio-pci");
     let error = bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err();
     assert!(error.to_string().ends_with("it was put back as it was"), "{error}");
-    assert_eq!((machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()), (Some("nvme"), "(null)"));
+    assert_eq!(
+        (machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()),
+        (Some("nvme"), "(null)")
+    );
 }
 
 #[test]
@@ -272,7 +340,9 @@ fn a_step_that_is_not_permitted_asks_for_root() {
 fn a_function_without_an_iommu_is_refused() {
     let machine = machine();
     machine.function("0000:02:00.0", None, Some("nvme"));
-    let error = blocked(bind(&machine.host(), "0000:02:00.0".parse().unwrap(), Way::Vfio, None).unwrap_err());
+    let error = blocked(
+        bind(&machine.host(), "0000:02:00.0".parse().unwrap(), Way::Vfio, None).unwrap_err(),
+    );
     assert_eq!(error.obstacle, Obstacle::NoIommu);
 }
 
@@ -280,14 +350,22 @@ fn a_function_without_an_iommu_is_refused() {
 fn a_bridge_is_refused() {
     let machine = machine();
     machine.function_of_class("0000:00:1c.0", Some(3), Some("pcieport"), "0x060400");
-    let error = blocked(bind(&machine.host(), "0000:00:1c.0".parse().unwrap(), Way::Vfio, Some(&mut |_| ())).unwrap_err());
+    let error = blocked(
+        bind(&machine.host(), "0000:00:1c.0".parse().unwrap(), Way::Vfio, Some(&mut |_| ()))
+            .unwrap_err(),
+    );
     assert_eq!(error.obstacle, Obstacle::Bridge);
 }
 
 #[test]
 fn a_wrong_address_is_named() {
-    let error = blocked(bind(&machine().host(), "0000:09:00.0".parse().unwrap(), Way::Vfio, None).unwrap_err());
-    assert!(error.to_string().starts_with("0000:09:00.0: there is no such PCI function"), "{error}");
+    let error = blocked(
+        bind(&machine().host(), "0000:09:00.0".parse().unwrap(), Way::Vfio, None).unwrap_err(),
+    );
+    assert!(
+        error.to_string().starts_with("0000:09:00.0: there is no such PCI function"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -296,7 +374,10 @@ fn a_function_that_a_process_drives_is_not_unbound() {
     bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
     machine.open_by(4711, "ring3", "dev/vfio/7");
     let error = blocked(unbind(&machine.host(), DISK.parse().unwrap()).unwrap_err());
-    assert_eq!(error.to_string(), "0000:01:00.0: /dev/vfio/7 is held by process 4711 (ring3); to mend it: kill 4711");
+    assert_eq!(
+        error.to_string(),
+        "0000:01:00.0: /dev/vfio/7 is held by process 4711 (ring3); to mend it: kill 4711"
+    );
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("vfio-pci"));
 }
 
@@ -306,8 +387,14 @@ fn a_function_without_an_iommu_goes_to_uio_and_comes_back() {
     machine.offer_module("uio_pci_generic");
     machine.function(DISK, None, Some("nvme"));
     let done = bind(&machine.host(), DISK.parse().unwrap(), Way::Uio, None).unwrap();
-    assert_eq!((done.now.as_deref(), done.loaded.as_deref()), (Some("uio_pci_generic"), Some("uio_pci_generic")));
-    assert_eq!(unbind(&machine.host(), DISK.parse().unwrap()).unwrap().now.as_deref(), Some("nvme"));
+    assert_eq!(
+        (done.now.as_deref(), done.loaded.as_deref()),
+        (Some("uio_pci_generic"), Some("uio_pci_generic"))
+    );
+    assert_eq!(
+        unbind(&machine.host(), DISK.parse().unwrap()).unwrap().now.as_deref(),
+        Some("nvme")
+    );
 }
 
 #[test]
@@ -318,7 +405,10 @@ fn from_one_way_to_the_other_the_first_driver_is_remembered() {
     bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
     bind(&machine.host(), DISK.parse().unwrap(), Way::Uio, None).unwrap();
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("uio_pci_generic"));
-    assert_eq!(unbind(&machine.host(), DISK.parse().unwrap()).unwrap().now.as_deref(), Some("nvme"));
+    assert_eq!(
+        unbind(&machine.host(), DISK.parse().unwrap()).unwrap().now.as_deref(),
+        Some("nvme")
+    );
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Looking for what stands in the way.
 
 use crate::machine::Machine;
-use ring3_pci::{Address, Blocked, Function, Host, Obstacle, Usage, Use, Way, examine, examine_machine, forges_interrupts};
+use ring3_pci::{
+    Address, Blocked, Function, Host, Obstacle, Usage, Use, Way, examine, examine_machine,
+    forges_interrupts,
+};
 
 const DISK: &str = "0000:01:00.0";
 const ARENA: u64 = 4 << 20;
@@ -11,7 +14,10 @@ fn obstacles(machine: &Machine) -> Vec<Blocked> {
 }
 
 fn on(way: Way, machine: &Machine) -> Vec<Blocked> {
-    examine(&machine.host(), DISK.parse().unwrap(), way, ARENA).into_iter().filter_map(|check| check.found.err()).collect()
+    examine(&machine.host(), DISK.parse().unwrap(), way, ARENA)
+        .into_iter()
+        .filter_map(|check| check.found.err())
+        .collect()
 }
 
 fn names(machine: &Machine) -> Vec<&'static str> {
@@ -37,7 +43,10 @@ fn nothing_stands_in_the_way_of_a_bound_function() {
 #[test]
 fn a_function_is_read_with_all_that_is_known_of_it() {
     let function = Function::read(&ready().host(), DISK.parse().unwrap()).unwrap();
-    assert_eq!((function.iommu_group, function.bars[0].size, function.reset_methods.len()), (Some(7), 0x4000, 2));
+    assert_eq!(
+        (function.iommu_group, function.bars[0].size, function.reset_methods.len()),
+        (Some(7), 0x4000, 2)
+    );
     assert_eq!(function.class_name(), "Non-Volatile memory controller");
     assert!(function.name().starts_with("Intel"), "{}", function.name());
     assert_eq!(function.driver_override, None);
@@ -49,7 +58,10 @@ fn a_function_with_the_kernels_driver_is_not_bound_and_bind_is_named_with_its_un
     machine.driver("vfio-pci");
     machine.function(DISK, Some(7), Some("nvme"));
     let obstacles = obstacles(&machine);
-    assert_eq!(obstacles[0].obstacle, Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) });
+    assert_eq!(
+        obstacles[0].obstacle,
+        Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) }
+    );
     assert_eq!(
         (obstacles[0].mend()[0].as_str(), obstacles[0].undo()[0].as_str()),
         ("sudo ring3 bind 0000:01:00.0", "sudo ring3 unbind 0000:01:00.0")
@@ -133,7 +145,10 @@ fn obstacles_are_json_with_their_names_and_figures() {
     let machine = ready();
     machine.memlock("65536");
     let json = serde_json::to_value(&obstacles(&machine)[0]).unwrap();
-    assert_eq!(json, serde_json::json!({ "address": null, "obstacle": { "memlock": { "needed": ARENA, "limit": 65536 } } }));
+    assert_eq!(
+        json,
+        serde_json::json!({ "address": null, "obstacle": { "memlock": { "needed": ARENA, "limit": 65536 } } })
+    );
 }
 
 #[test]
@@ -144,7 +159,10 @@ fn a_mounted_partition_is_a_use_of_its_disk() {
     machine.partition(DISK, "nvme0n1", "nvme0n1p1", "259:1");
     machine.mount("259:1", "/var\\040lib", "/dev/nvme0n1p1");
     let found = uses(&machine.host(), DISK.parse().unwrap());
-    assert_eq!(found, [Use::Mounted { disk: "nvme0n1p1".into(), at: "/var lib".into(), inside: None }]);
+    assert_eq!(
+        found,
+        [Use::Mounted { disk: "nvme0n1p1".into(), at: "/var lib".into(), inside: None }]
+    );
 }
 
 #[test]
@@ -175,8 +193,11 @@ fn volumes_that_hold_each_other_do_not_hang_the_search() {
     machine.function(DISK, Some(7), Some("nvme"));
     machine.disk(DISK, "nvme0n1", "259:0");
     for (disk, by) in [("nvme0n1", "dm-0"), ("dm-0", "nvme0n1")] {
-        let directory =
-            if disk == "dm-0" { "virtual/block/dm-0".into() } else { format!("pci0000:00/{DISK}/nvme/nvme0/nvme0n1") };
+        let directory = if disk == "dm-0" {
+            "virtual/block/dm-0".into()
+        } else {
+            format!("pci0000:00/{DISK}/nvme/nvme0/nvme0n1")
+        };
         machine.file(&format!("sys/devices/{directory}/holders/{by}"), "");
     }
     machine.link("sys/class/block/dm-0", "sys/devices/virtual/block/dm-0");
@@ -192,7 +213,10 @@ fn a_disk_that_controllers_share_is_found_through_its_subsystem() {
     let controller = format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0");
     machine.link("sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0", &controller);
     machine.file("proc/swaps", "Filename Type Size Used Priority\n/dev/nvme0n1 partition 1 0 -2\n");
-    assert_eq!(uses(&machine.host(), DISK.parse().unwrap()), [Use::Swap { disk: "nvme0n1".into() }]);
+    assert_eq!(
+        uses(&machine.host(), DISK.parse().unwrap()),
+        [Use::Swap { disk: "nvme0n1".into() }]
+    );
 }
 
 #[test]
@@ -212,7 +236,10 @@ fn in_a_container_nothing_is_known_of_other_processes() {
     machine.disk(DISK, "nvme0n1", "259:0");
     std::fs::create_dir_all(machine.path("proc/self/ns")).unwrap();
     std::os::unix::fs::symlink("pid:[4026532000]", machine.path("proc/self/ns/pid")).unwrap();
-    assert!(matches!(Usage::look(&machine.host(), DISK.parse().unwrap()).obstacle(), Some(Obstacle::UseUnknown { .. })));
+    assert!(matches!(
+        Usage::look(&machine.host(), DISK.parse().unwrap()).obstacle(),
+        Some(Obstacle::UseUnknown { .. })
+    ));
 }
 
 #[test]
@@ -220,12 +247,16 @@ fn an_interface_is_in_use_only_while_it_is_up() {
     let machine = Machine::new();
     machine.function(DISK, Some(7), Some("e1000e"));
     machine.interface(DISK, "eth0", "0x1003");
-    assert_eq!(uses(&machine.host(), DISK.parse().unwrap()), [Use::Up { interface: "eth0".into() }]);
+    assert_eq!(
+        uses(&machine.host(), DISK.parse().unwrap()),
+        [Use::Up { interface: "eth0".into() }]
+    );
     machine.interface("0000:02:00.0", "eth1", "0x1002");
     assert_eq!(uses(&machine.host(), "0000:02:00.0".parse().unwrap()), []);
 }
 
-/// A disk that nothing keeps from being driven without protection: no IOMMU, and four free huge pages.
+/// A disk that nothing keeps from being driven without protection: no IOMMU, and four free huge
+/// pages.
 fn ready_for_uio() -> Machine {
     let machine = Machine::new();
     machine.function(DISK, None, Some("uio_pci_generic"));
@@ -247,17 +278,24 @@ fn a_function_that_vfio_has_is_not_bound_for_uio_and_the_command_names_the_drive
     let machine = ready();
     machine.file("sys/kernel/iommu_groups/7/type", "identity\n");
     let blocked = on(Way::Uio, &machine).remove(0);
-    assert_eq!(blocked.obstacle, Obstacle::NotBound { way: Way::Uio, driver: Some("vfio-pci".into()) });
+    assert_eq!(
+        blocked.obstacle,
+        Obstacle::NotBound { way: Way::Uio, driver: Some("vfio-pci".into()) }
+    );
     assert_eq!(blocked.mend(), ["sudo ring3 bind 0000:01:00.0 --driver uio_pci_generic"]);
 }
 
 #[test]
 fn an_iommu_that_translates_is_in_the_way_and_the_message_points_to_vfio() {
     let machine = ready_for_uio();
-    machine.link(&format!("sys/devices/pci0000:00/{DISK}/iommu_group"), "sys/kernel/iommu_groups/7");
+    machine
+        .link(&format!("sys/devices/pci0000:00/{DISK}/iommu_group"), "sys/kernel/iommu_groups/7");
     machine.file("sys/kernel/iommu_groups/7/type", "DMA-FQ\n");
     let blocked = on(Way::Uio, &machine).remove(0);
-    assert!(blocked.problem().contains("an IOMMU translates its addresses (group 7, DMA-FQ)"), "{blocked}");
+    assert!(
+        blocked.problem().contains("an IOMMU translates its addresses (group 7, DMA-FQ)"),
+        "{blocked}"
+    );
     assert!(blocked.mend()[0].contains("vfio:0000:01:00.0"), "{blocked}");
 }
 
@@ -282,5 +320,7 @@ fn who_may_not_see_physical_addresses_is_told() {
 fn who_holds_the_uio_file_is_named() {
     let machine = ready_for_uio();
     machine.open_by(99, "ring3", "dev/uio0");
-    assert!(on(Way::Uio, &machine)[0].to_string().contains("/dev/uio0 is held by process 99 (ring3)"));
+    assert!(
+        on(Way::Uio, &machine)[0].to_string().contains("/dev/uio0 is held by process 99 (ring3)")
+    );
 }

@@ -1,4 +1,5 @@
-//! A machine made of files: sysfs, procfs and device files as a kernel shows them, and a kernel that acts on what is written.
+//! A machine made of files: sysfs, procfs and device files as a kernel shows them, and a kernel
+//! that acts on what is written.
 
 use std::fs;
 use std::io::{self, PipeReader, pipe};
@@ -80,22 +81,39 @@ impl Machine {
     }
 
     pub fn memlock(&self, soft: &str) {
-        let text = format!("Limit  Soft Limit  Hard Limit  Units\nMax locked memory         {soft}  {soft}  bytes\n");
+        let text = format!(
+            "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         {soft}  {soft}  \
+            bytes\n"
+        );
         self.file("proc/self/limits", &text);
     }
 
-    /// Adds an NVMe controller at `address`, in `group` if there is one, with `driver` if it has one.
+    /// Adds an NVMe controller at `address`, in `group` if there is one, with `driver` if it has
+    /// one.
     pub fn function(&self, address: &str, group: Option<u32>, driver: Option<&str>) -> Address {
         self.function_of_class(address, group, driver, "0x010802")
     }
 
-    pub fn function_of_class(&self, address: &str, group: Option<u32>, driver: Option<&str>, class: &str) -> Address {
+    pub fn function_of_class(
+        &self,
+        address: &str,
+        group: Option<u32>,
+        driver: Option<&str>,
+        class: &str,
+    ) -> Address {
         let directory = format!("sys/devices/pci0000:00/{address}");
-        let attributes =
-            [("vendor", "0x8086\n"), ("device", "0x0953\n"), ("driver_override", "(null)\n"), ("reset_method", "flr bus\n")];
+        let attributes = [
+            ("vendor", "0x8086\n"),
+            ("device", "0x0953\n"),
+            ("driver_override", "(null)\n"),
+            ("reset_method", "flr bus\n"),
+        ];
         attributes.iter().for_each(|(name, text)| self.file(&format!("{directory}/{name}"), text));
         self.file(&format!("{directory}/class"), class);
-        self.file(&format!("{directory}/resource"), "0x00000000fe000000 0x00000000fe003fff 0x0000000000140204\n");
+        self.file(
+            &format!("{directory}/resource"),
+            "0x00000000fe000000 0x00000000fe003fff 0x0000000000140204\n",
+        );
         self.link(&format!("sys/bus/pci/devices/{address}"), &directory);
         if let Some(group) = group {
             let directory_of_group = format!("sys/kernel/iommu_groups/{group}");
@@ -155,8 +173,14 @@ impl Machine {
     /// Adds a loop device over the block device `under`.
     pub fn loop_over(&self, name: &str, number: &str, under: &str) {
         self.block(&format!("sys/devices/virtual/block/{name}"), number);
-        self.file(&format!("sys/devices/virtual/block/{name}/loop/backing_file"), "/somewhere/else\n");
-        self.file(&format!("dev/{name}.under"), &fs::read_to_string(self.path(&format!("dev/{under}"))).unwrap());
+        self.file(
+            &format!("sys/devices/virtual/block/{name}/loop/backing_file"),
+            "/somewhere/else\n",
+        );
+        self.file(
+            &format!("dev/{name}.under"),
+            &fs::read_to_string(self.path(&format!("dev/{under}"))).unwrap(),
+        );
     }
 
     /// Lets somebody claim the block device `name`.
@@ -164,10 +188,14 @@ impl Machine {
         self.kernel.claimed.lock().unwrap().push(name.into());
     }
 
-    /// Lets process `pid` have a mount namespace of its own, in which the device `number` is mounted.
+    /// Lets process `pid` have a mount namespace of its own, in which the device `number` is
+    /// mounted.
     pub fn mount_inside(&self, pid: u32, name: &str, number: &str, at: &str, source: &str) {
         self.file(&format!("proc/{pid}/comm"), name);
-        self.file(&format!("proc/{pid}/mountinfo"), &format!("90 1 {number} / {at} rw - ext4 {source} rw\n"));
+        self.file(
+            &format!("proc/{pid}/mountinfo"),
+            &format!("90 1 {number} / {at} rw - ext4 {source} rw\n"),
+        );
         fs::create_dir_all(self.path(&format!("proc/{pid}/fd"))).unwrap();
         fs::create_dir_all(self.path(&format!("proc/{pid}/ns"))).unwrap();
         symlink(format!("mnt:[{pid}]"), self.path(&format!("proc/{pid}/ns/mnt"))).unwrap();
@@ -219,7 +247,10 @@ impl Machine {
     }
 
     pub fn override_of(&self, address: &str) -> String {
-        fs::read_to_string(self.path(&format!("sys/bus/pci/devices/{address}/driver_override"))).unwrap().trim().into()
+        fs::read_to_string(self.path(&format!("sys/bus/pci/devices/{address}/driver_override")))
+            .unwrap()
+            .trim()
+            .into()
     }
 
     pub fn journal(&self) -> Vec<String> {
@@ -237,7 +268,11 @@ impl Actor {
     }
 
     fn attach(&self, address: &str, driver: &str) {
-        symlink(self.root.join(format!("sys/bus/pci/drivers/{driver}")), self.device(address).join("driver")).unwrap();
+        symlink(
+            self.root.join(format!("sys/bus/pci/drivers/{driver}")),
+            self.device(address).join("driver"),
+        )
+        .unwrap();
         if driver == "vfio-pci" {
             let group = fs::read_link(self.device(address).join("iommu_group")).unwrap();
             fs::write(self.root.join("dev/vfio").join(group.file_name().unwrap()), "").unwrap();
@@ -247,7 +282,8 @@ impl Actor {
     fn notice_ends_of_claims(&self) {
         let is_held = |reader: &PipeReader| {
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-            rustix::event::poll(&mut [PollFd::new(reader, PollFlags::empty())], Some(&now)).unwrap() == 0
+            rustix::event::poll(&mut [PollFd::new(reader, PollFlags::empty())], Some(&now)).unwrap()
+                == 0
         };
         self.granted.lock().unwrap().retain(|(name, reader)| {
             let held = is_held(reader);
@@ -256,14 +292,25 @@ impl Actor {
         });
     }
 
-    /// `drivers_probe`: the override decides alone; without one, the ordinary driver takes the function.
+    /// `drivers_probe`: the override decides alone; without one, the ordinary driver takes the
+    /// function.
     fn probe(&self, address: &str) {
-        let chosen = fs::read_to_string(self.device(address).join("driver_override")).unwrap().trim().to_owned();
-        let ordinary =
-            self.ordinary.lock().unwrap().iter().find(|(function, _)| function == address).map(|(_, driver)| driver.clone());
-        let driver = if ["", "(null)"].contains(&chosen.as_str()) { ordinary } else { Some(chosen) };
+        let chosen = fs::read_to_string(self.device(address).join("driver_override"))
+            .unwrap()
+            .trim()
+            .to_owned();
+        let ordinary = self
+            .ordinary
+            .lock()
+            .unwrap()
+            .iter()
+            .find(|(function, _)| function == address)
+            .map(|(_, driver)| driver.clone());
+        let driver =
+            if ["", "(null)"].contains(&chosen.as_str()) { ordinary } else { Some(chosen) };
         let exists = |driver: &String| self.root.join("sys/bus/pci/drivers").join(driver).exists();
-        if let Some(driver) = driver.filter(exists).filter(|driver| !self.broken.lock().unwrap().contains(driver))
+        if let Some(driver) =
+            driver.filter(exists).filter(|driver| !self.broken.lock().unwrap().contains(driver))
             && self.driver_of(address).is_none()
         {
             self.attach(address, &driver);
@@ -294,7 +341,8 @@ impl Kernel for Actor {
 
     fn node(&self, path: &Path) -> io::Result<Option<Node>> {
         // The links of descriptors lead to this machine's files.
-        let target = fs::read_link(path).map_or(path.into(), |target| self.root.join(target.strip_prefix("/").unwrap()));
+        let target = fs::read_link(path)
+            .map_or(path.into(), |target| self.root.join(target.strip_prefix("/").unwrap()));
         Ok(node(&fs::read_to_string(target)?))
     }
 
@@ -305,7 +353,8 @@ impl Kernel for Actor {
         }
         let claimed = self.claimed.lock().unwrap();
         // With a part of it, a disk is claimed, too.
-        if claimed.iter().any(|claimed| claimed == name || claimed.starts_with(&format!("{name}p"))) {
+        if claimed.iter().any(|claimed| claimed == name || claimed.starts_with(&format!("{name}p")))
+        {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         self.journal.lock().unwrap().push(format!("claim {name}"));

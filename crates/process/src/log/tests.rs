@@ -71,7 +71,10 @@ fn when_the_reader_goes_on_it_learns_how_many_lines_it_missed() {
     assert!(stopped.flush(PATIENCE));
     drop(stopped);
     let text = reading.join().unwrap().unwrap();
-    assert!(missed > 0 && text.contains(&format!("ring3: {missed} lines of the log were left out")), "{missed}: {text}");
+    assert!(
+        missed > 0 && text.contains(&format!("ring3: {missed} lines of the log were left out")),
+        "{missed}: {text}"
+    );
 }
 
 #[test]
@@ -121,7 +124,10 @@ fn an_output_that_fails_costs_its_lines_and_nothing_else() {
 #[test]
 fn what_was_logged_is_one_line_whoever_has_written_it() {
     let forged = b"INFO driver: fine\n2026-11-22 ring3d: all is well\r\x1b[2K\n";
-    assert_eq!(super::one_line(forged, false), b"INFO driver: fine\\n2026-11-22 ring3d: all is well\\r\x1b[2K\n");
+    assert_eq!(
+        super::one_line(forged, false),
+        b"INFO driver: fine\\n2026-11-22 ring3d: all is well\\r\x1b[2K\n"
+    );
     assert_eq!(super::one_line(b"long", true), b"long...\n");
     assert_eq!(super::plain("a\nb\x1b]0;x\x07\u{85}\u{e4}"), "a\\nb\\u{1b}]0;x\\u{7}\\u{85}\u{e4}");
 }

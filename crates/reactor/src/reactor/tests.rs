@@ -80,7 +80,8 @@ fn a_descriptor_is_said_to_be_ready_each_time_it_is_raised_though_nobody_reads_i
 }
 
 #[test]
-fn a_descriptor_that_is_removed_while_it_is_ready_is_not_heard_of_again_and_nor_is_the_next_at_its_place() {
+fn a_descriptor_that_is_removed_while_it_is_ready_is_not_heard_of_again_and_nor_is_the_next_at_its_place()
+ {
     let (mut reactor, old, new) = (reactor(), event(), event());
     let token = reactor.add(old.as_fd()).unwrap();
     raise(&old);
@@ -106,7 +107,11 @@ fn a_descriptor_that_is_removed_is_open_no_longer_for_the_ring() {
         }
         reactor.remove(token).unwrap();
         drop(reader);
-        assert_eq!(rustix::io::write(&writer, b"x"), Err(rustix::io::Errno::PIPE), "ready: {is_ready}");
+        assert_eq!(
+            rustix::io::write(&writer, b"x"),
+            Err(rustix::io::Errno::PIPE),
+            "ready: {is_ready}"
+        );
     }
 }
 
@@ -149,7 +154,9 @@ fn a_descriptor_that_cannot_be_watched_is_lost_with_its_reason() {
     let token = reactor.add(file.as_fd()).unwrap();
     reactor.step(LONG).unwrap();
     // A regular file is always ready: whichever the kernel says, it is said of this descriptor.
-    let (Some(Event::Ready(named)) | Some(Event::Lost(named, _))) = reactor.next_event() else { panic!("nothing was said") };
+    let (Some(Event::Ready(named)) | Some(Event::Lost(named, _))) = reactor.next_event() else {
+        panic!("nothing was said")
+    };
     assert_eq!(named, token);
 }
 
@@ -160,7 +167,10 @@ fn timers_fire_in_the_order_of_their_times_and_never_early() {
     let dues = [30, 5, 20, 5, 10].map(|ms| start + Duration::from_millis(ms));
     let set = dues.map(|due| reactor.set_timer(due));
     let fired = timers(&mut reactor, 5);
-    assert_eq!(fired.iter().map(|&(timer, _)| timer).collect::<Vec<_>>(), [1, 3, 4, 2, 0].map(|place| set[place]));
+    assert_eq!(
+        fired.iter().map(|&(timer, _)| timer).collect::<Vec<_>>(),
+        [1, 3, 4, 2, 0].map(|place| set[place])
+    );
     for (timer, now) in fired {
         let place = set.iter().position(|&known| known == timer).unwrap();
         assert!(now >= dues[place], "timer {place} was early by {:?}", dues[place] - now);
@@ -220,7 +230,10 @@ fn without_timers_and_events_it_costs_no_cpu() {
     reactor.add(fd.as_fd()).unwrap();
     let timer = reactor.set_timer(Instant::now() + Duration::from_secs(3600));
     reactor.cancel(timer);
-    let clock = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap();
+    let clock = || {
+        Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+            .unwrap()
+    };
     let before = clock();
     let turn = reactor.step(Some(Duration::from_millis(300))).unwrap();
     assert!(turn.slept && reactor.next_event().is_none() && reactor.clock.is_none());
@@ -230,13 +243,16 @@ fn without_timers_and_events_it_costs_no_cpu() {
 
 #[test]
 fn its_own_descriptor_tells_another_loop_of_descriptors_and_timers() {
-    let (mut reactor, fd, start) = (Reactor::nested(8, Duration::ZERO).unwrap(), event(), Instant::now());
+    let (mut reactor, fd, start) =
+        (Reactor::nested(8, Duration::ZERO).unwrap(), event(), Instant::now());
     let token = reactor.add(fd.as_fd()).unwrap();
     assert_eq!(ready(&mut reactor, NOW), []);
     let bell = reactor.descriptor().try_clone_to_owned().unwrap();
     let asleep = |ms: i64| {
         let limit = rustix::event::Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 };
-        rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&limit))).unwrap() == 0
+        rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&limit)))
+            .unwrap()
+            == 0
     };
     assert!(asleep(10));
     raise(&fd);
@@ -246,7 +262,10 @@ fn its_own_descriptor_tells_another_loop_of_descriptors_and_timers() {
     reactor.set_timer(Instant::now() + Duration::from_millis(5));
     assert_eq!(ready(&mut reactor, NOW), []);
     assert!(start.elapsed() < Duration::from_secs(15) && !asleep(20_000));
-    assert!(start.elapsed() < Duration::from_secs(15), "it was found by its time limit and not by its descriptor");
+    assert!(
+        start.elapsed() < Duration::from_secs(15),
+        "it was found by its time limit and not by its descriptor"
+    );
     reactor.step(NOW).unwrap();
     assert!(matches!(reactor.next_event(), Some(Event::Timer(..))));
 }
@@ -254,7 +273,8 @@ fn its_own_descriptor_tells_another_loop_of_descriptors_and_timers() {
 #[test]
 fn commands_end_by_their_names_and_more_than_the_ring_holds_are_not_lost() {
     let mut reactor = reactor();
-    // Nobody takes an end meanwhile: the kernel keeps what the ring has no room for, and says EBUSY where it takes no more.
+    // Nobody takes an end meanwhile: the kernel keeps what the ring has no room for, and says EBUSY
+    // where it takes no more.
     for name in 0..1000 {
         nop(&mut reactor, name);
     }
@@ -297,7 +317,10 @@ fn a_signal_ends_a_sleep_and_nothing_else() {
         libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
     }
     // SAFETY: names the calling thread.
-    let (me, done) = (unsafe { libc::pthread_self() } as usize, std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let (me, done) = (
+        unsafe { libc::pthread_self() } as usize,
+        std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)),
+    );
     let seen = done.clone();
     let thread = std::thread::spawn(move || {
         while !seen.load(std::sync::atomic::Ordering::SeqCst) {
@@ -320,22 +343,35 @@ fn only_what_the_next_turn_mends_is_forgiven() {
         forgive(io::Error::from_raw_os_error(errno)).unwrap();
     }
     for errno in [libc::EBADF, libc::EINVAL, libc::EEXIST, libc::ENXIO] {
-        assert_eq!(forgive(io::Error::from_raw_os_error(errno)).unwrap_err().raw_os_error(), Some(errno));
+        assert_eq!(
+            forgive(io::Error::from_raw_os_error(errno)).unwrap_err().raw_os_error(),
+            Some(errno)
+        );
     }
 }
 
 #[test]
-fn a_command_fills_a_buffer_that_the_kernel_chooses_and_finds_them_all_again_when_they_were_looked_at() {
+fn a_command_fills_a_buffer_that_the_kernel_chooses_and_finds_them_all_again_when_they_were_looked_at()
+ {
     let (mut reactor, (reader, writer)) = (reactor(), std::io::pipe().unwrap());
     reactor.provide(2, 8).unwrap();
-    let read =
-        || io_uring::opcode::Read::new(io_uring::types::Fd(reader.as_raw_fd()), std::ptr::null_mut(), 8).buf_group(0).build();
+    let read = || {
+        io_uring::opcode::Read::new(
+            io_uring::types::Fd(reader.as_raw_fd()),
+            std::ptr::null_mut(),
+            8,
+        )
+        .buf_group(0)
+        .build()
+    };
     for turn in 0..5u8 {
         rustix::io::write(&writer, &[turn, turn + 1]).unwrap();
         // SAFETY: the memory is the reactor's.
         unsafe { reactor.push(&read().flags(io_uring::squeue::Flags::BUFFER_SELECT)) }.unwrap();
         reactor.step(LONG).unwrap();
-        let Some(Event::Command { result: 2, flags, .. }) = reactor.next_event() else { panic!("nothing was read") };
+        let Some(Event::Command { result: 2, flags, .. }) = reactor.next_event() else {
+            panic!("nothing was read")
+        };
         let mut seen = Vec::new();
         reactor.provided(flags, 2, |bytes| seen.extend_from_slice(bytes));
         assert_eq!((seen, Reactor::more(flags)), (vec![turn, turn + 1], false));
@@ -347,7 +383,13 @@ fn a_command_for_which_no_buffer_is_left_ends_with_an_error() {
     let (mut reactor, (reader, writer)) = (reactor(), std::io::pipe().unwrap());
     reactor.provide(1, 1).unwrap();
     rustix::io::write(&writer, &[1, 2]).unwrap();
-    let read = io_uring::opcode::Read::new(io_uring::types::Fd(reader.as_raw_fd()), std::ptr::null_mut(), 1).buf_group(0).build();
+    let read = io_uring::opcode::Read::new(
+        io_uring::types::Fd(reader.as_raw_fd()),
+        std::ptr::null_mut(),
+        1,
+    )
+    .buf_group(0)
+    .build();
     let read = read.flags(io_uring::squeue::Flags::BUFFER_SELECT);
     let results = [1, -libc::ENOBUFS].map(|_| {
         // SAFETY: the memory is the reactor's.

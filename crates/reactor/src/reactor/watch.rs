@@ -32,7 +32,8 @@ impl Watch {
 }
 
 impl Reactor {
-    /// Watches `fd`, of which the reactor keeps a duplicate: an [`Event::Ready`] when it is readable, and each time it is raised again.
+    /// Watches `fd`, of which the reactor keeps a duplicate: an [`Event::Ready`] when it is
+    /// readable, and each time it is raised again.
     pub fn add(&mut self, fd: BorrowedFd<'_>) -> io::Result<Token> {
         let token = self.keep(fd)?;
         self.watch(token)?;
@@ -54,7 +55,8 @@ impl Reactor {
         Ok(Token(place as u32))
     }
 
-    /// Gives a descriptor back: nothing is heard of it any more, what has happened already included, and the ring keeps nothing open behind it.
+    /// Gives a descriptor back: nothing is heard of it any more, what has happened already
+    /// included, and the ring keeps nothing open behind it.
     pub fn remove(&mut self, token: Token) -> io::Result<()> {
         let was_watched = self.is_watched(token);
         self.unwatch(token)?;
@@ -77,7 +79,8 @@ impl Reactor {
         let fd = io_uring::types::Fd(fd.as_raw_fd());
         watch.open = true;
         let name = watch.name(token);
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build().user_data(name);
+        let entry =
+            opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build().user_data(name);
         // SAFETY: no memory is involved.
         unsafe { self.push(&entry) }
     }
@@ -96,7 +99,8 @@ impl Reactor {
             return Ok(());
         }
         // A poll's removal fails while an event of it is under way.
-        let entry = opcode::AsyncCancel::new(name).build().flags(Flags::SKIP_SUCCESS).user_data(CANCEL);
+        let entry =
+            opcode::AsyncCancel::new(name).build().flags(Flags::SKIP_SUCCESS).user_data(CANCEL);
         // SAFETY: no memory is involved.
         unsafe { self.push(&entry) }
     }
@@ -104,16 +108,16 @@ impl Reactor {
     /// What the kernel says of the watch of that name; nothing if that is over.
     pub(super) fn watch_event(&mut self, name: u64, result: i32, more: bool) -> Option<Event> {
         let index = name & ((1 << INDEX_BITS) - 1);
-        let watch = self
-            .watches
-            .get_mut(index as usize)
-            .filter(|watch| name & KIND == WATCH && watch.open && (name >> INDEX_BITS) as u32 == watch.generation)?;
+        let watch = self.watches.get_mut(index as usize).filter(|watch| {
+            name & KIND == WATCH && watch.open && (name >> INDEX_BITS) as u32 == watch.generation
+        })?;
         let token = Token(index as u32);
         watch.open = more;
         if result < 0 {
             return Some(Event::Lost(token, io::Error::from_raw_os_error(-result)));
         }
-        // The kernel ends a watch when it has no room for its events. What comes until it is watched again is seen then.
+        // The kernel ends a watch when it has no room for its events. What comes until it is
+        // watched again is seen then.
         match self.watch(token) {
             Ok(()) => Some(Event::Ready(token)),
             Err(error) => Some(Event::Lost(token, error)),

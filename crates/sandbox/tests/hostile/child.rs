@@ -4,15 +4,21 @@ use std::os::fd::RawFd;
 
 use ring3_sandbox::{Sandbox, enter};
 
-/// Goes on as a process with one thread, which the test's is not. Its end is this one's: by a signal, 128 and its number.
+/// Goes on as a process with one thread, which the test's is not. Its end is this one's: by a
+/// signal, 128 and its number.
 fn alone() {
-    // SAFETY: the test's other thread waits and holds nothing; the C library makes its own locks fit.
+    // SAFETY: the test's other thread waits and holds nothing; the C library makes its own locks
+    // fit.
     let child = unsafe { libc::fork() };
     if child != 0 {
         let mut status = 0;
         // SAFETY: the number is this function's.
         unsafe { libc::waitpid(child, &mut status, 0) };
-        std::process::exit(if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) });
+        std::process::exit(if libc::WIFSIGNALED(status) {
+            128 + libc::WTERMSIG(status)
+        } else {
+            libc::WEXITSTATUS(status)
+        });
     }
 }
 
@@ -48,7 +54,8 @@ pub fn confine_for_vhost() {
 pub fn call(number: libc::c_long, arguments: [usize; 6]) -> ! {
     confine();
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the kernel is expected to refuse it; pointers among the arguments are of memory that lives.
+    // SAFETY: the kernel is expected to refuse it; pointers among the arguments are of memory that
+    // lives.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     println!("let through: {result} {}", std::io::Error::last_os_error());
     std::process::exit(1)

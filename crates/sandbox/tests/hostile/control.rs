@@ -1,4 +1,5 @@
-//! What it says to its supervisor: lies, each by a process in the sandbox that a keeper has started and that was honest until it served.
+//! What it says to its supervisor: lies, each by a process in the sandbox that a keeper has started
+//! and that was honest until it served.
 
 use std::ffi::CString;
 use std::io::IoSlice;
@@ -111,7 +112,15 @@ impl Export for Nowhere {
     }
 
     fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
-        let serve = |disk| Serve { disk, id: 0, queues: 1, depth: 1, buffer: 4096, cpus: vec![vec![0]], encoded: true };
+        let serve = |disk| Serve {
+            disk,
+            id: 0,
+            queues: 1,
+            depth: 1,
+            buffer: 4096,
+            cpus: vec![vec![0]],
+            encoded: true,
+        };
         let file = || memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
         let given = |place| Given { place, order: Order::Serve(serve(place)), fds: vec![file()] };
         Ok((0..offered.disks.len() as u16).map(given).collect())
@@ -142,20 +151,31 @@ impl Look for Nowhere {
 
 /// A keeper of a model's device, whose drivers are the test `name`.
 fn keep(name: &str, more: &str) -> Handle {
-    let text =
-        format!("[device.liar]\nmatch = {{ device = \"sim:nvme,size=1M\" }}\n[device.liar.restart]\nbackoff_ms = 10\n{more}");
+    let text = format!(
+        "[device.liar]\nmatch = \
+        {{ device = \"sim:nvme,size=1M\" }}\n[device.liar.restart]\nbackoff_ms = 10\n{more}"
+    );
     let device = manifest::parse(&text).unwrap().remove(0);
     let words = ["hostile", "--exact", name, "--ignored", "--nocapture", "--test-threads=1"];
     let argv = words.into_iter().map(|word| CString::new(word).unwrap()).collect();
     let program = Arc::new(Program::open(std::env::current_exe().unwrap()).unwrap());
-    keeper::start(Setup { device, program, argv, unconfined: false, taken: Default::default() }, Box::new(Nowhere)).unwrap()
+    keeper::start(
+        Setup { device, program, argv, unconfined: false, taken: Default::default() },
+        Box::new(Nowhere),
+    )
+    .unwrap()
 }
 
 #[track_caller]
 fn until(keeper: &Handle, what: &str, is_so: impl Fn(&DeviceStatus) -> bool) {
     let since = Instant::now();
     while !is_so(&keeper.shared.now()) {
-        assert!(since.elapsed() < PATIENCE, "not {what}: {:#?}\n{}", keeper.shared.now(), log(keeper));
+        assert!(
+            since.elapsed() < PATIENCE,
+            "not {what}: {:#?}\n{}",
+            keeper.shared.now(),
+            log(keeper)
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -164,7 +184,8 @@ fn log(keeper: &Handle) -> String {
     keeper.shared.journal().last(2000, 1 << 20).join("\n")
 }
 
-/// Drivers of the test `name` are ended for `why`, each is followed by another, and the keeper lives.
+/// Drivers of the test `name` are ended for `why`, each is followed by another, and the keeper
+/// lives.
 #[track_caller]
 fn assert_ended(name: &str, why: &str) {
     let keeper = keep(name, "burst = 1000");

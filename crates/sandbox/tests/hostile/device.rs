@@ -1,4 +1,5 @@
-//! What it does to its device, and by it, over a lease of QEMU's teaching device behind an IOMMU. [EDU]
+//! What it does to its device, and by it, over a lease of QEMU's teaching device behind an IOMMU.
+//! [EDU]
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -65,7 +66,8 @@ fn device() -> Arc<dyn Device> {
     attach(lease().into(), None).unwrap()
 }
 
-/// In the child: its end of the lease without a driver, agreed on a version, and where the arena is.
+/// In the child: its end of the lease without a driver, agreed on a version, and where the arena
+/// is.
 fn raw() -> (Channel, Memory) {
     let channel = Channel::new(lease(), Duration::from_secs(5), true).unwrap();
     match ask(&channel, &Request::Hello { version: VERSION }) {
@@ -82,7 +84,10 @@ fn ask(channel: &Channel, request: &Request) -> Answer {
 /// In the child: says how many of `requests` were let through, and ends.
 fn try_all(requests: &[Request]) -> ! {
     let (channel, _) = raw();
-    let done = requests.iter().filter(|request| !matches!(ask(&channel, request), Answer::Refused(_))).collect::<Vec<_>>();
+    let done = requests
+        .iter()
+        .filter(|request| !matches!(ask(&channel, request), Answer::Refused(_)))
+        .collect::<Vec<_>>();
     finish(format_args!("let through: {done:?}"))
 }
 
@@ -99,20 +104,35 @@ impl Page {
         let (count, pagemap) = (8192, fs::File::open("/proc/self/pagemap").unwrap());
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE | libc::MAP_LOCKED;
         // SAFETY: new memory that belongs to nobody else.
-        let memory = unsafe { libc::mmap(std::ptr::null_mut(), count * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                count * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
         assert_ne!(memory, libc::MAP_FAILED);
         let pages = (0..count).map(|page| memory.cast::<u8>().wrapping_add(page * PAGE));
         let mut found = pages.filter_map(|memory| {
             // SAFETY: it lies in the mapping.
             unsafe { memory.write_bytes(1, PAGE) };
             let mut entry = [0; 8];
-            std::os::unix::fs::FileExt::read_exact_at(&pagemap, &mut entry, (memory as u64 / PAGE as u64) * 8).ok()?;
+            std::os::unix::fs::FileExt::read_exact_at(
+                &pagemap,
+                &mut entry,
+                (memory as u64 / PAGE as u64) * 8,
+            )
+            .ok()?;
             // Present, and its frame. [Linux, Documentation/admin-guide/mm/pagemap.rst]
             let entry = u64::from_ne_bytes(entry);
             (entry >> 63 == 1).then_some((memory, (entry & ((1 << 55) - 1)) * PAGE as u64))
         });
-        let (memory, physical) =
-            found.rfind(|(_, at)| (2 << 20..1 << 28).contains(at)).expect("a page that the device could name");
+        let (memory, physical) = found
+            .rfind(|(_, at)| (2 << 20..1 << 28).contains(at))
+            .expect("a page that the device could name");
         Self { memory, physical }
     }
 
@@ -125,14 +145,17 @@ impl Page {
 /// In the child: has the device write 64 bytes of its own to device address `to`.
 fn transfer(device: &dyn Device, to: u64) {
     let bar = device.bar(0).unwrap();
-    [(SOURCE, BUFFER), (TARGET, to), (COUNT, 64), (START, TO_MEMORY)].into_iter().for_each(|(at, value)| bar.write64(at, value));
+    [(SOURCE, BUFFER), (TARGET, to), (COUNT, 64), (START, TO_MEMORY)]
+        .into_iter()
+        .for_each(|(at, value)| bar.write64(at, value));
     let since = Instant::now();
     while bar.read64(START) & 1 != 0 && since.elapsed() < PATIENCE {
         sleep(Duration::from_millis(1));
     }
 }
 
-/// In the child: whether a transfer reaches the driver's own memory, so that one that does not go elsewhere is no accident.
+/// In the child: whether a transfer reaches the driver's own memory, so that one that does not go
+/// elsewhere is no accident.
 fn transfers(device: &dyn Device) -> bool {
     let arena = device.dma().arena();
     let buffer = arena.alloc_pages(4096).unwrap();
@@ -166,7 +189,10 @@ fn said(child: &Child, words: OwnedFd) -> String {
 /// Faults of the IOMMU in the kernel's log.
 fn faults() -> usize {
     let log = std::process::Command::new("dmesg").output().unwrap().stdout;
-    String::from_utf8_lossy(&log).lines().filter(|line| line.contains("DMAR:") && line.contains("fault")).count()
+    String::from_utf8_lossy(&log)
+        .lines()
+        .filter(|line| line.contains("DMAR:") && line.contains("fault"))
+        .count()
 }
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -244,7 +270,8 @@ guest_tests! {
             let (sealed, loose) = (memory(1 << 32, SealFlags::SHRINK), memory(1 << 20, SealFlags::empty()));
             let free = 128 << 20;
             let tried = [
-                // Over the arena, where messages of interrupts go, more than there is, and what is no memory.
+                // Over the arena, where messages of interrupts go, more than there is, and what is
+                // no memory.
                 map(arena.iova, 4096, sealed.as_fd()),
                 map(0xfee0_0000, 4096, sealed.as_fd()),
                 map(free, 1 << 32, sealed.as_fd()),

@@ -19,7 +19,8 @@ fn said(end: End) -> String {
 
 /// A line of a file of a control group.
 fn counted(group: &str, file: &str, name: &str) -> u64 {
-    let text = fs::read_to_string(format!("/sys/fs/cgroup/ring3-{group}/{file}")).unwrap_or_default();
+    let text =
+        fs::read_to_string(format!("/sys/fs/cgroup/ring3-{group}/{file}")).unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0)
 }
 
@@ -108,7 +109,8 @@ guest_tests! {
         let limits = Limits { name: "slow".into(), cpu_percent: 10, ..limits() };
         let name = "exhaustion::time_of_the_processors_is_shared_out_however_many_threads_want_it";
         let percent: u64 = said(outcome_within(name, &limits)).parse().unwrap();
-        // Late timers of a busy host make several times the limit of it; without one it is the whole processor.
+        // Late timers of a busy host make several times the limit of it; without one it is the
+        // whole processor.
         assert!(percent <= 60, "{percent} %");
         assert!(counted("slow", "cpu.stat", "nr_throttled ") > 0);
     }

@@ -28,7 +28,10 @@ pub fn in_guest(name: &str, act: impl FnOnce()) {
     }
     static OUTPUT: OnceLock<String> = OnceLock::new();
     let output = OUTPUT.get_or_init(boot);
-    assert!(output.lines().any(|line| line == format!("test {name} ... ok")), "in the guest:\n{output}");
+    assert!(
+        output.lines().any(|line| line == format!("test {name} ... ok")),
+        "in the guest:\n{output}"
+    );
 }
 
 fn boot() -> String {
@@ -36,11 +39,12 @@ fn boot() -> String {
     let name = program.file_name().unwrap().to_str().unwrap().to_owned();
     let run = format!("timeout 500 {name} --ignored --test-threads=1 2>&1; dmesg | tail -n 40");
     let edu = Device { bind: Some("vfio-pci".into()), ..Device::new("edu", "edu") };
-    let mut guest = Guest { vcpus: Some(1), time_limit: Duration::from_secs(600), ..Guest::new("hostile") }
-        .device(edu)
-        .program(Path::new(&program))
-        .variable(MARK, "1")
-        .step("tests", &run);
+    let mut guest =
+        Guest { vcpus: Some(1), time_limit: Duration::from_secs(600), ..Guest::new("hostile") }
+            .device(edu)
+            .program(Path::new(&program))
+            .variable(MARK, "1")
+            .step("tests", &run);
     if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
         guest.kernel = kernel;
     }

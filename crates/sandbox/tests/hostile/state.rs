@@ -23,13 +23,18 @@ impl Waiting {
         Self { child, said, hold: Some(write) }
     }
 
-    /// The folder in /proc of the confined process, once it is: it has one thread, and its parent waits for it.
+    /// The folder in /proc of the confined process, once it is: it has one thread, and its parent
+    /// waits for it.
     fn folder(&self) -> PathBuf {
         for _ in 0..500 {
-            let mut all = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+            let mut all =
+                fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
             let parent = format!("\nPPid:\t{}\n", self.child.pid);
-            let confined = |status: String| status.contains(&parent) && status.contains("\nSeccomp:\t2\n");
-            if let Some(found) = all.find(|path| fs::read_to_string(path.join("status")).is_ok_and(confined)) {
+            let confined =
+                |status: String| status.contains(&parent) && status.contains("\nSeccomp:\t2\n");
+            if let Some(found) =
+                all.find(|path| fs::read_to_string(path.join("status")).is_ok_and(confined))
+            {
                 return found;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));

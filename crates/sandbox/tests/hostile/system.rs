@@ -41,7 +41,8 @@ guest_tests! {
     }
 
     fn a_cards_driver_that_controls_anything_but_vhost_net_is_ended() {
-        // TUNSETIFF, VHOST_SET_LOG_BASE, and what sets an owner, of a device that knows nothing of it.
+        // TUNSETIFF, VHOST_SET_LOG_BASE, and what sets an owner, of a device that knows nothing of
+        // it.
         if is_child() {
             confine_for_vhost();
             let mut word = String::new();

@@ -70,7 +70,11 @@ pub struct Region {
 impl Region {
     /// `bytes` from `iova` on.
     pub const fn new(iova: u64, bytes: u32) -> Option<Self> {
-        if iova.is_multiple_of(2) && bytes.is_multiple_of(2) && bytes > 0 && bytes <= MAX_REGION_BYTES {
+        if iova.is_multiple_of(2)
+            && bytes.is_multiple_of(2)
+            && bytes > 0
+            && bytes <= MAX_REGION_BYTES
+        {
             Some(Self { iova, bytes_0based: bytes - 1 })
         } else {
             None

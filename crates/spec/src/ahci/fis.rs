@@ -24,7 +24,8 @@ pub const RECEIVED_REGISTER: usize = 0x40;
 pub const RECEIVED_DEVICE_BITS: usize = 0x58;
 
 layout! {
-    /// A register frame to the drive: a command, or with `FLAG_COMMAND` clear its control register. [SATA 10.3.4]
+    /// A register frame to the drive: a command, or with `FLAG_COMMAND` clear its control register.
+    /// [SATA 10.3.4]
     pub struct RegisterToDevice[20] {
         /// [`REGISTER_TO_DEVICE`].
         kind, set_kind: u8 @ 0;
@@ -67,13 +68,19 @@ impl RegisterToDevice {
         Self(frame)
     }
 
-    /// The first 16 bytes, as little-endian words, of the frame that brings the queued command `command` under `tag`, for `blocks` (0: 65536) from
-    /// `lba` on; zeroes follow. [ACS-3 7.20.3]
+    /// The first 16 bytes, as little-endian words, of the frame that brings the queued command
+    /// `command` under `tag`, for `blocks` (0: 65536) from `lba` on; zeroes follow. [ACS-3 7.20.3]
     #[inline]
     pub const fn queued_words(command: u8, tag: u8, lba: u64, blocks: u16) -> [u64; 2] {
-        let kind = REGISTER_TO_DEVICE as u64 | (FLAG_COMMAND as u64) << 8 | (command as u64) << 16 | (device::LBA as u64) << 56;
+        let kind = REGISTER_TO_DEVICE as u64
+            | (FLAG_COMMAND as u64) << 8
+            | (command as u64) << 16
+            | (device::LBA as u64) << 56;
         let (low, high) = ((blocks & 0xff) as u64, (blocks >> 8) as u64);
-        [kind | low << 24 | (lba & 0xff_ffff) << 32, lba >> 24 & 0xff_ffff | high << 24 | (tag as u64) << 35]
+        [
+            kind | low << 24 | (lba & 0xff_ffff) << 32,
+            lba >> 24 & 0xff_ffff | high << 24 | (tag as u64) << 35,
+        ]
     }
 
     /// The 28-bit address: 24 bits, and four of the device register.
@@ -162,8 +169,14 @@ mod tests {
 
     #[test]
     fn a_queued_command_has_its_count_in_the_features_and_its_tag_in_the_count() {
-        let read =
-            TaskFile { command: 0x60, features: 0x108, count: 5 << 3, lba: 0x0102_0304_0506, device: device::LBA, ext: true };
+        let read = TaskFile {
+            command: 0x60,
+            features: 0x108,
+            count: 5 << 3,
+            lba: 0x0102_0304_0506,
+            device: device::LBA,
+            ext: true,
+        };
         let frame = RegisterToDevice::of(&read);
         assert_eq!(frame.0[..14], [0x27, 0x80, 0x60, 0x08, 6, 5, 4, 0x40, 3, 2, 1, 0x01, 40, 0]);
         assert_eq!(frame.lba48(), 0x0102_0304_0506);
@@ -171,7 +184,13 @@ mod tests {
 
     #[test]
     fn a_28_bit_command_leaves_the_upper_halves_empty() {
-        let read = TaskFile { command: 0xc8, count: 0x100, lba: 0xabcdef1, device: device::LBA, ..TaskFile::default() };
+        let read = TaskFile {
+            command: 0xc8,
+            count: 0x100,
+            lba: 0xabcdef1,
+            device: device::LBA,
+            ..TaskFile::default()
+        };
         let frame = RegisterToDevice::of(&read);
         assert_eq!(frame.0[4..14], [0xf1, 0xde, 0xbc, 0x4a, 0, 0, 0, 0, 0, 0]);
         assert_eq!(frame.lba28(), 0xabcdef1);

@@ -1,8 +1,9 @@
 //! Serial ATA host controllers with the Advanced Host Controller Interface.
 //!
 //! # Shape
-//! All registers lie in BAR 5: the controller's own, then 128 bytes for each port. A port has a list of 32 command headers, each
-//! naming a table that holds the command as a frame and the list of its memory; and a page into which the drive's frames are written.
+//! All registers lie in BAR 5: the controller's own, then 128 bytes for each port. A port has a
+//! list of 32 command headers, each naming a table that holds the command as a frame and the list
+//! of its memory; and a page into which the drive's frames are written.
 //!
 //! # References
 //! - `[AHCI]` Serial ATA AHCI Specification, Revision 1.3.1, 2012
@@ -14,8 +15,9 @@ pub mod port;
 pub mod registers;
 
 pub use command::{
-    COMMAND_ALIGN, COMMAND_LIST_ALIGN, COMMAND_LIST_BYTES, CommandHeader, HEADER_BYTES, HeaderFlags, MAX_REGION_BYTES,
-    RECEIVED_ALIGN, RECEIVED_BYTES, REGION_BYTES, Region, SLOTS, TABLE_FRAME, TABLE_REGIONS,
+    COMMAND_ALIGN, COMMAND_LIST_ALIGN, COMMAND_LIST_BYTES, CommandHeader, HEADER_BYTES,
+    HeaderFlags, MAX_REGION_BYTES, RECEIVED_ALIGN, RECEIVED_BYTES, REGION_BYTES, Region, SLOTS,
+    TABLE_FRAME, TABLE_REGIONS,
 };
 
 /// PCI class code: mass storage, Serial ATA, AHCI. [AHCI 2.1.5]

@@ -41,7 +41,8 @@ port_registers! {
     sata_control: SataControl, Rw @ 0x2c;
     /// PxSERR: errors of the link; cleared by ones. [AHCI 3.3.12]
     sata_error: SataError, Rw @ 0x30;
-    /// PxSACT: queued commands that have not ended, a bit for each tag; set before PxCI. [AHCI 3.3.13]
+    /// PxSACT: queued commands that have not ended, a bit for each tag; set before PxCI. [AHCI
+    /// 3.3.13]
     active: u32, Rw @ 0x34;
     /// PxCI: commands handed to the port, a bit for each slot; writing ones adds. [AHCI 3.3.14]
     issue: u32, Rw @ 0x38;
@@ -87,7 +88,11 @@ fields! {
 
 impl Interrupts {
     /// What stops a port until it is started again. [AHCI 6.1.9]
-    pub const FATAL: Self = Self(0).with_task_file_error(1).with_memory_fatal(1).with_memory_data(1).with_interface_fatal(1);
+    pub const FATAL: Self = Self(0)
+        .with_task_file_error(1)
+        .with_memory_fatal(1)
+        .with_memory_data(1)
+        .with_interface_fatal(1);
 }
 
 fields! {
@@ -153,7 +158,8 @@ impl SataStatus {
 fields! {
     /// PxSCTL. [AHCI 3.3.11]
     pub struct SataControl(u32) {
-        /// DET: 1 resets the link for as long as it stands, at least a millisecond; 4 switches it off.
+        /// DET: 1 resets the link for as long as it stands, at least a millisecond; 4 switches it
+        /// off.
         detection, with_detection: 3..=0;
         /// SPD: fastest speed allowed; 0 is any.
         speed, with_speed: 7..=4;

@@ -7,7 +7,8 @@ use crate::register::{Reg, Ro, Rw};
 pub const CAPABILITIES: Reg<Capabilities, Ro> = Reg::at(0x00);
 /// Global control. [AHCI 3.1.2]
 pub const CONTROL: Reg<Control, Rw> = Reg::at(0x04);
-/// A bit for each port with an interrupt pending; cleared by a one, after the port's own status. [AHCI 3.1.3]
+/// A bit for each port with an interrupt pending; cleared by a one, after the port's own status.
+/// [AHCI 3.1.3]
 pub const INTERRUPT_STATUS: Reg<u32, Rw> = Reg::at(0x08);
 /// A bit for each port that there is. [AHCI 3.1.4]
 pub const PORTS: Reg<u32, Ro> = Reg::at(0x0c);

@@ -3,7 +3,8 @@
 use crate::layout;
 
 layout! {
-    /// What a drive says about itself. Fields carry the number of their word; see the methods for what they mean together.
+    /// What a drive says about itself. Fields carry the number of their word; see the methods for
+    /// what they mean together.
     pub struct Identify[512] {
         /// Word 0: bit 15 clear is an ATA drive.
         general, set_general: u16 @ 0;
@@ -25,13 +26,15 @@ layout! {
         additional, set_additional: u16 @ 138;
         /// Word 75: bits 4:0, queue depth less one.
         queue_depth_0based, set_queue_depth_0based: u16 @ 150;
-        /// Word 76: Serial ATA capabilities; bit 8 queued commands, bits 3:1 speeds. 0 or all ones: not Serial ATA.
+        /// Word 76: Serial ATA capabilities; bit 8 queued commands, bits 3:1 speeds. 0 or all ones:
+        /// not Serial ATA.
         sata, set_sata: u16 @ 152;
         /// Word 80: versions of the standard, a bit each.
         versions, set_versions: u16 @ 160;
         /// Word 82: command sets supported; bit 5 write cache, bit 0 SMART.
         sets82, set_sets82: u16 @ 164;
-        /// Word 83: bits 15:14 must be 01; bit 10 LBA48, bit 12 FLUSH CACHE, bit 13 FLUSH CACHE EXT.
+        /// Word 83: bits 15:14 must be 01; bit 10 LBA48, bit 12 FLUSH CACHE, bit 13 FLUSH CACHE
+        /// EXT.
         sets83, set_sets83: u16 @ 166;
         /// Word 84: bits 15:14 must be 01; bit 6 WRITE DMA FUA EXT.
         sets84, set_sets84: u16 @ 168;
@@ -49,8 +52,8 @@ layout! {
         sectors48, set_sectors48: u64 @ 200;
         /// Word 105: most 512-byte units of TRIM ranges in one command; 0 is not reported.
         max_trim_sectors, set_max_trim_sectors: u16 @ 210;
-        /// Word 106: bits 15:14 are 01 if it holds; bit 12, words 117 and 118 hold; bit 13, several logical blocks to a physical one,
-        /// bits 3:0 of it log2.
+        /// Word 106: bits 15:14 are 01 if it holds; bit 12, words 117 and 118 hold; bit 13, several
+        /// logical blocks to a physical one, bits 3:0 of it log2.
         sector_sizes, set_sector_sizes: u16 @ 212;
         /// Words 117 and 118: words of 16 bits in a logical block.
         block_words, set_block_words: u32 @ 234;
@@ -98,10 +101,15 @@ impl Identify {
 
     /// Logical blocks.
     pub const fn blocks(&self) -> u64 {
-        if self.has_lba48() && self.sectors48() > 0 { self.sectors48() & ((1 << 48) - 1) } else { self.sectors28() as u64 }
+        if self.has_lba48() && self.sectors48() > 0 {
+            self.sectors48() & ((1 << 48) - 1)
+        } else {
+            self.sectors28() as u64
+        }
     }
 
-    /// Bytes of a logical block: 512 unless it says otherwise. Not checked: the drive's word. [ACS-3 7.12.7.61]
+    /// Bytes of a logical block: 512 unless it says otherwise. Not checked: the drive's word.
+    /// [ACS-3 7.12.7.61]
     pub const fn block_size(&self) -> u32 {
         let long = self.sector_sizes() >> 14 == 0b01 && self.sector_sizes() & 1 << 12 != 0;
         if long { self.block_words().saturating_mul(2) } else { 512 }
@@ -113,7 +121,8 @@ impl Identify {
         self.block_size().saturating_mul(if several { 1 << (self.sector_sizes() & 0xf) } else { 1 })
     }
 
-    /// Most commands that it queues (READ FPDMA QUEUED): 1 to 32, or 0 if it does not. [SATA 13.2.1]
+    /// Most commands that it queues (READ FPDMA QUEUED): 1 to 32, or 0 if it does not. [SATA
+    /// 13.2.1]
     pub const fn queue_depth(&self) -> u16 {
         let sata = self.sata() != 0 && self.sata() != u16::MAX;
         if sata && self.sata() & 1 << 8 != 0 { (self.queue_depth_0based() & 0x1f) + 1 } else { 0 }
@@ -129,7 +138,8 @@ impl Identify {
         self.sets_hold() && self.sets83() & 1 << 13 != 0
     }
 
-    /// Whether it has the commands that write through: WRITE DMA FUA EXT and WRITE MULTIPLE FUA EXT.
+    /// Whether it has the commands that write through: WRITE DMA FUA EXT and WRITE MULTIPLE FUA
+    /// EXT.
     pub const fn has_fua(&self) -> bool {
         self.has_lba48() && self.sets84() >> 14 == 0b01 && self.sets84() & 1 << 6 != 0
     }
@@ -168,7 +178,8 @@ impl Identify {
 
     /// The sum of all bytes is zero, or no sum was given. [ACS-3 7.12.7.94]
     pub fn is_intact(&self) -> bool {
-        self.integrity() as u8 != 0xa5 || self.0.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)) == 0
+        self.integrity() as u8 != 0xa5
+            || self.0.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)) == 0
     }
 
     /// Gives it the sum that [`is_intact`](Self::is_intact) looks for; to be called last.
@@ -178,7 +189,8 @@ impl Identify {
         self.0[511] = sum.wrapping_neg();
     }
 
-    /// The characters in `words`, which hold two each, the first in the upper byte. Padding is left in. [ACS-3 3.4.9]
+    /// The characters in `words`, which hold two each, the first in the upper byte. Padding is left
+    /// in. [ACS-3 3.4.9]
     pub fn text(&self, words: core::ops::Range<usize>) -> impl Iterator<Item = u8> + '_ {
         words.flat_map(|word| [word * 2 + 1, word * 2]).filter_map(|at| self.0.get(at).copied())
     }

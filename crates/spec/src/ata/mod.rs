@@ -4,7 +4,8 @@
 //!
 //! # References
 //! - `[ACS-3]` ATA/ATAPI Command Set 3, T13/2161-D, Revision 5, October 2013
-//! - `[ATA-6]` AT Attachment with Packet Interface 6, T13/1410-D, Revision 3b, February 2002 (PIO and multiword DMA details)
+//! - `[ATA-6]` AT Attachment with Packet Interface 6, T13/1410-D, Revision 3b, February 2002 (PIO
+//!   and multiword DMA details)
 //! - `[SATA]` Serial ATA Revision 3.0, June 2009
 
 pub mod identify;
@@ -18,7 +19,8 @@ pub use status::{ErrorBits, Status};
 pub use taskfile::{Signature, TaskFile, device};
 pub use trim::TrimRange;
 
-/// Bytes of the unit of all PIO transfers and of IDENTIFY and TRIM data, whatever the logical block is. [ACS-3 4.2]
+/// Bytes of the unit of all PIO transfers and of IDENTIFY and TRIM data, whatever the logical block
+/// is. [ACS-3 4.2]
 pub const SECTOR: usize = 512;
 /// Sectors that a 28-bit command reaches: one less than 2^28. [ACS-3 4.1.2]
 pub const LBA28_SECTORS: u64 = (1 << 28) - 1;

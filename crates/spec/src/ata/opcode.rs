@@ -71,5 +71,6 @@ pub const LOG_QUEUED_ERROR: u8 = 0x10;
 pub const SMART_RETURN_STATUS: u8 = 0xda;
 /// SMART, features: return the 512 bytes of vendor data. [ATA-6 8.55.5]
 pub const SMART_READ_DATA: u8 = 0xd0;
-/// SMART: what LBA mid and high must hold for a SMART command to be taken, as bits 23:8. [ACS-3 7.48]
+/// SMART: what LBA mid and high must hold for a SMART command to be taken, as bits 23:8. [ACS-3
+/// 7.48]
 pub const SMART_KEY: u16 = 0xc24f;

@@ -19,7 +19,8 @@ fields! {
 }
 
 impl Status {
-    /// What a bus without a drive answers: the lines float high, or are pulled down at bit 7. [ATA-6 9.16]
+    /// What a bus without a drive answers: the lines float high, or are pulled down at bit 7.
+    /// [ATA-6 9.16]
     pub const fn is_floating(self) -> bool {
         self.0 == 0xff || self.0 == 0x7f
     }

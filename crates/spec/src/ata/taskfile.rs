@@ -2,7 +2,8 @@
 
 /// Bits of the device register. [ACS-3 7.1.4]
 pub mod device {
-    /// LBA addressing; also bits 7 and 5 in the drives before ATA-6, where they are always one. [ATA-6 7.10]
+    /// LBA addressing; also bits 7 and 5 in the drives before ATA-6, where they are always one.
+    /// [ATA-6 7.10]
     pub const LBA: u8 = 1 << 6;
     /// The second drive of an IDE channel.
     pub const SLAVE: u8 = 1 << 4;
@@ -30,7 +31,8 @@ pub struct TaskFile {
 }
 
 impl TaskFile {
-    /// The six bytes of the address, lowest first; for a 28-bit command its topmost four bits go to the device register.
+    /// The six bytes of the address, lowest first; for a 28-bit command its topmost four bits go to
+    /// the device register.
     pub const fn lba_bytes(&self) -> [u8; 6] {
         let [a, b, c, d, e, f, ..] = self.lba.to_le_bytes();
         if self.ext { [a, b, c, d, e, f] } else { [a, b, c, 0, 0, 0] }
@@ -42,7 +44,8 @@ impl TaskFile {
     }
 }
 
-/// What a drive leaves in count and address after a reset: which kind it is. [ACS-3 9.3, ATA-6 9.12]
+/// What a drive leaves in count and address after a reset: which kind it is. [ACS-3 9.3, ATA-6
+/// 9.12]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signature {
     /// A disk.
@@ -58,7 +61,8 @@ pub enum Signature {
 }
 
 impl Signature {
-    /// From the registers, as AHCI's PxSIG holds them: count, then address bits 7:0, 15:8 and 23:16, lowest byte first.
+    /// From the registers, as AHCI's PxSIG holds them: count, then address bits 7:0, 15:8 and
+    /// 23:16, lowest byte first.
     pub const fn from_raw(raw: u32) -> Self {
         match raw >> 8 {
             0x00_0001 if raw as u8 == 1 => Self::Ata,
@@ -88,20 +92,35 @@ mod tests {
     #[test]
     fn a_28_bit_address_goes_on_in_the_device_register() {
         let command = TaskFile { lba: 0xabc_1234, device: device::LBA, ..TaskFile::default() };
-        assert_eq!((command.lba_bytes(), command.device_byte()), ([0x34, 0x12, 0xbc, 0, 0, 0], 0x4a));
+        assert_eq!(
+            (command.lba_bytes(), command.device_byte()),
+            ([0x34, 0x12, 0xbc, 0, 0, 0], 0x4a)
+        );
     }
 
     #[test]
     fn a_48_bit_address_leaves_the_device_register_alone() {
-        let command = TaskFile { lba: 0xf0de_bc9a_7856, device: device::LBA, ext: true, ..TaskFile::default() };
-        assert_eq!((command.lba_bytes(), command.device_byte()), ([0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0], 0x40));
+        let command = TaskFile {
+            lba: 0xf0de_bc9a_7856,
+            device: device::LBA,
+            ext: true,
+            ..TaskFile::default()
+        };
+        assert_eq!(
+            (command.lba_bytes(), command.device_byte()),
+            ([0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0], 0x40)
+        );
     }
 
     #[test]
     fn signatures_are_read_as_they_are_written() {
-        for signature in
-            [Signature::Ata, Signature::Atapi, Signature::PortMultiplier, Signature::Enclosure, Signature::Unknown(7)]
-        {
+        for signature in [
+            Signature::Ata,
+            Signature::Atapi,
+            Signature::PortMultiplier,
+            Signature::Enclosure,
+            Signature::Unknown(7),
+        ] {
             assert_eq!(Signature::from_raw(signature.into_raw()), signature);
         }
     }

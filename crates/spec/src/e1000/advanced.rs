@@ -1,7 +1,9 @@
-//! What the 82576 has of its own: registers of each queue, vectors for many of them, hashes that choose one, and advanced descriptors.
-//! [82576 7.1.5, 7.2.2, 7.3.4, 8]
+//! What the 82576 has of its own: registers of each queue, vectors for many of them, hashes that
+//! choose one, and advanced descriptors. [82576 7.1.5, 7.2.2, 7.3.4, 8]
 //!
-//! An advanced receive descriptor is written back as [`receive::Extended`](super::receive::Extended) says; the buffer's address goes in its first word, and zero in its second.
+//! An advanced receive descriptor is written back as
+//! [`receive::Extended`](super::receive::Extended) says; the buffer's address goes in its first
+//! word, and zero in its second.
 
 use crate::fields;
 use crate::register::{Reg, Rw, Wo};
@@ -29,7 +31,8 @@ pub const fn vector_throttle(vector: u32) -> Reg<Throttle, Rw> {
 pub const fn queue_vectors(index: u32) -> Reg<QueueVectors, Rw> {
     Reg::at(0x1700 + 4 * index)
 }
-/// RETA: queues of four hashes each, `index` below [`SPREAD_WORDS`]; each byte a queue. [82576 8.10.23]
+/// RETA: queues of four hashes each, `index` below [`SPREAD_WORDS`]; each byte a queue. [82576
+/// 8.10.23]
 pub const fn spread_queues(index: u32) -> Reg<u32, Rw> {
     Reg::at(0x5c00 + 4 * index)
 }
@@ -123,7 +126,8 @@ fields! {
 }
 
 fields! {
-    /// First word of a receive descriptor as it is written back, with RXCSUM.PCSD set. [82576 7.1.5.2]
+    /// First word of a receive descriptor as it is written back, with RXCSUM.PCSD set. [82576
+    /// 7.1.5.2]
     pub struct Flow(u64) {
         /// RSS type: what was hashed; 0 is nothing.
         hashed, with_hashed: 3..=0;
@@ -164,7 +168,8 @@ fields! {
         buffer_kib, with_buffer_kib: 6..=0;
         /// DESCTYPE: [`Store::ADVANCED`].
         form, with_form: 27..=25;
-        /// Drop_En: a frame without a descriptor is lost at once, and does not hold up those of other queues.
+        /// Drop_En: a frame without a descriptor is lost at once, and does not hold up those of
+        /// other queues.
         drop, with_drop: 31..=31;
     }
 }
@@ -189,7 +194,8 @@ fields! {
 }
 
 fields! {
-    /// Second word of an advanced data descriptor; the first is the buffer's address. [82576 7.2.2.3]
+    /// Second word of an advanced data descriptor; the first is the buffer's address. [82576
+    /// 7.2.2.3]
     pub struct Data(u64) {
         /// DTALEN: bytes of the buffer.
         length, with_length: 15..=0;
@@ -250,5 +256,6 @@ impl Context {
     pub const TYPE: u64 = 2;
 }
 
-/// A queue stops and starts within this, in milliseconds. The data sheet names no time; what is under way is at most a frame. [82576 4.5.9]
+/// A queue stops and starts within this, in milliseconds. The data sheet names no time; what is
+/// under way is at most a frame. [82576 4.5.9]
 pub const QUEUE_MILLIS: u64 = 10;

@@ -9,7 +9,8 @@ pub const CONTROL: Reg<Control, Rw> = Reg::at(0x0000);
 pub const STATUS: Reg<Status, Ro> = Reg::at(0x0008);
 /// EEC: what the NVM is and who reads it. [82574 10.2.2]
 pub const NVM_CONTROL: Reg<NvmControl, Rw> = Reg::at(0x0010);
-/// EERD: reads a word of the NVM; [`nvm`](super::nvm) has its fields, which differ. [82574 10.2.2; 8254x 13.4.4]
+/// EERD: reads a word of the NVM; [`nvm`](super::nvm) has its fields, which differ. [82574 10.2.2;
+/// 8254x 13.4.4]
 pub const NVM_READ: Reg<u32, Rw> = Reg::at(0x0014);
 /// CTRL_EXT: more of device control. [82574 10.2.2]
 pub const CONTROL_EXTENDED: Reg<ControlExtended, Rw> = Reg::at(0x0018);
@@ -23,9 +24,11 @@ pub const FLOW_ADDRESS_HIGH: Reg<u32, Rw> = Reg::at(0x002c);
 pub const FLOW_TYPE: Reg<u32, Rw> = Reg::at(0x0030);
 /// VET: type of VLAN frames, 0x8100. [82574 10.2.2]
 pub const VLAN_TYPE: Reg<u32, Rw> = Reg::at(0x0038);
-/// PBA: KiB of the packet buffer that are the receiver's; the rest is the transmitter's. [82574 10.2.2]
+/// PBA: KiB of the packet buffer that are the receiver's; the rest is the transmitter's. [82574
+/// 10.2.2]
 pub const PACKET_BUFFER: Reg<PacketBuffer, Rw> = Reg::at(0x1000);
-/// EEMNGCTL: the PHY has its configuration from the NVM when `CONFIGURED` is set. 82574L. [82574 10.2.2]
+/// EEMNGCTL: the PHY has its configuration from the NVM when `CONFIGURED` is set. 82574L. [82574
+/// 10.2.2]
 pub const MANAGEMENT_CONTROL: Reg<u32, Rw> = Reg::at(0x1010);
 
 /// `MANAGEMENT_CONTROL`: configuration done.
@@ -161,15 +164,19 @@ fields! {
 
 /// No register may be touched for this long after CTRL.RST, in microseconds. [82574 4.6.2]
 pub const RESET_QUIET_MICROS: u64 = 1;
-/// A reset and the reading of the NVM behind it are done within this, in milliseconds. The data sheet names no longest time; typical
-/// is some milliseconds. [82574 4.6.2]
+/// A reset and the reading of the NVM behind it are done within this, in milliseconds. The data
+/// sheet names no longest time; typical is some milliseconds. [82574 4.6.2]
 pub const RESET_MILLIS: u64 = 100;
-/// What is under way over PCI has ended this long after both directions were switched off, in milliseconds: cards without CTRL.GIO_MASTER_DISABLE
-/// cannot say. 8254x. A frame takes 0.1 ms at most at 1000 Mb/s.
+/// What is under way over PCI has ended this long after both directions were switched off, in
+/// milliseconds: cards without CTRL.GIO_MASTER_DISABLE cannot say. 8254x. A frame takes 0.1 ms at
+/// most at 1000 Mb/s.
 pub const SETTLE_MILLIS: u64 = 10;
-/// The EEPROM was read this long after CTRL.RST, in milliseconds, by cards without EEC.Auto_RD. 8254x. [8254x 14.4]
+/// The EEPROM was read this long after CTRL.RST, in milliseconds, by cards without EEC.Auto_RD.
+/// 8254x. [8254x 14.4]
 pub const AUTO_READ_MILLIS: u64 = 5;
-/// Transfers that are under way end within this after CTRL.GIO_MASTER_DISABLE, in milliseconds. [82574 5.2]
+/// Transfers that are under way end within this after CTRL.GIO_MASTER_DISABLE, in milliseconds.
+/// [82574 5.2]
 pub const MASTER_MILLIS: u64 = 100;
-/// An access to the PHY ends within this, in microseconds: 64 bits at 2.5 MHz, many times over. [82574 10.2.2]
+/// An access to the PHY ends within this, in microseconds: 64 bits at 2.5 MHz, many times over.
+/// [82574 10.2.2]
 pub const MDI_MICROS: u64 = 10_000;

@@ -3,7 +3,8 @@
 use crate::fields;
 use crate::register::{ReadClears, Reg, Rw, Wo};
 
-/// ICR: causes since the last look. Reading clears them; with MSI-X only what is written as one is cleared. [82574 10.2.4]
+/// ICR: causes since the last look. Reading clears them; with MSI-X only what is written as one is
+/// cleared. [82574 10.2.4]
 pub const CAUSE: Reg<Causes, ReadClears> = Reg::at(0x00c0);
 /// ICR, as a place where ones clear causes. [82574 10.2.4]
 pub const ACKNOWLEDGE: Reg<Causes, Wo> = Reg::at(0x00c0);

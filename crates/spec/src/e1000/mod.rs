@@ -1,16 +1,20 @@
-//! Intel's Gigabit Ethernet controllers that are programmed as the 8254x was: 82540EM and 82545EM, 82574L, 82576.
+//! Intel's Gigabit Ethernet controllers that are programmed as the 8254x was: 82540EM and 82545EM,
+//! 82574L, 82576.
 //!
 //! # Shape
-//! All registers lie in BAR 0, 128 KiB of dwords. A queue is a ring of 16-byte descriptors with a head that the controller moves and a
-//! tail that the driver moves. [`receive`] and [`transmit`] hold registers and descriptors of each direction.
+//! All registers lie in BAR 0, 128 KiB of dwords. A queue is a ring of 16-byte descriptors with a
+//! head that the controller moves and a tail that the driver moves. [`receive`] and [`transmit`]
+//! hold registers and descriptors of each direction.
 //!
 //! # Variants
-//! Where the family differs, the item names the members that it is of; without a name it is of all. The 82574L has two queues of each
-//! direction, extended receive descriptors and MSI-X; 82540EM and 82545EM have one queue, legacy receive descriptors and the pin. What the 82576
-//! has of its own is in [`advanced`].
+//! Where the family differs, the item names the members that it is of; without a name it is of all.
+//! The 82574L has two queues of each direction, extended receive descriptors and MSI-X; 82540EM and
+//! 82545EM have one queue, legacy receive descriptors and the pin. What the 82576 has of its own is
+//! in [`advanced`].
 //!
 //! # References
-//! - `[8254x]` PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's Manual, Revision 4.0, March 2009
+//! - `[8254x]` PCI/PCI-X Family of Gigabit Ethernet Controllers Software Developer's Manual,
+//!   Revision 4.0, March 2009
 //! - `[82574]` Intel 82574 GbE Controller Family Datasheet, Revision 3.4, February 2014
 //! - `[82576]` Intel 82576EB Gigabit Ethernet Controller Datasheet, Revision 2.63, December 2011
 //! - `[802.3]` IEEE Std 802.3, clauses 22 and 28

@@ -30,11 +30,13 @@ fields! {
     }
 }
 
-/// The first of three words with the Ethernet address, two bytes each, the first byte low. [82574 6.1.1]
+/// The first of three words with the Ethernet address, two bytes each, the first byte low. [82574
+/// 6.1.1]
 pub const ADDRESS: u16 = 0;
 /// Words that the checksum is over, itself included. [82574 6.1]
 pub const CHECKED_WORDS: u16 = 0x40;
 /// What these words add up to. [82574 6.1]
 pub const SUM: u16 = 0xbaba;
-/// A word is read within this, in microseconds. The data sheets name no time; serial EEPROMs take some tens a word.
+/// A word is read within this, in microseconds. The data sheets name no time; serial EEPROMs take
+/// some tens a word.
 pub const READ_MICROS: u64 = 100_000;

@@ -1,4 +1,5 @@
-//! Registers of the PHY that every PHY has, reached through [MDIC](super::general::MDI). [802.3 22.2.4]
+//! Registers of the PHY that every PHY has, reached through [MDIC](super::general::MDI). [802.3
+//! 22.2.4]
 
 use crate::fields;
 

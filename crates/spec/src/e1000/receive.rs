@@ -33,7 +33,8 @@ queue_registers! {
     head: u32 @ 0x2810;
     /// RDT: the first descriptor that is not the controller's.
     tail: u32 @ 0x2818;
-    /// RDTR: how long a received frame waits for its interrupt, in units of 1.024 us; 0 is not at all.
+    /// RDTR: how long a received frame waits for its interrupt, in units of 1.024 us; 0 is not at
+    /// all.
     delay: u32 @ 0x2820;
     /// RXDCTL: when descriptors are fetched and written back.
     descriptor_control: DescriptorControl @ 0x2828;
@@ -45,7 +46,8 @@ queue_registers! {
 pub const fn multicast(index: u32) -> Reg<u32, Rw> {
     Reg::at(0x5200 + 4 * index)
 }
-/// RAL: the first four bytes of address `index`, below [`ADDRESSES`], the first in the low byte. [82574 10.2.5]
+/// RAL: the first four bytes of address `index`, below [`ADDRESSES`], the first in the low byte.
+/// [82574 10.2.5]
 pub const fn address_low(index: u32) -> Reg<u32, Rw> {
     Reg::at(0x5400 + 8 * index)
 }
@@ -53,7 +55,8 @@ pub const fn address_low(index: u32) -> Reg<u32, Rw> {
 pub const fn address_high(index: u32) -> Reg<AddressHigh, Rw> {
     Reg::at(0x5404 + 8 * index)
 }
-/// VFTA: dword `index`, below [`VLAN_WORDS`], of the VLAN table: bit `id % 32` of dword `id / 32`. [82574 10.2.5]
+/// VFTA: dword `index`, below [`VLAN_WORDS`], of the VLAN table: bit `id % 32` of dword `id / 32`.
+/// [82574 10.2.5]
 pub const fn vlans(index: u32) -> Reg<u32, Rw> {
     Reg::at(0x5600 + 4 * index)
 }
@@ -98,7 +101,8 @@ fields! {
         multicast_offset, with_multicast_offset: 13..=12;
         /// BAM: broadcast frames.
         broadcast, with_broadcast: 15..=15;
-        /// BSIZE: bytes of a buffer: 2048, 1024, 512, 256; with BSEX 16 times that (0 is reserved then).
+        /// BSIZE: bytes of a buffer: 2048, 1024, 512, 256; with BSEX 16 times that (0 is reserved
+        /// then).
         buffer_size, with_buffer_size: 17..=16;
         /// VFE: frames with a VLAN tag pass only if VFTA has their id.
         vlan_filter, with_vlan_filter: 18..=18;
@@ -183,7 +187,8 @@ fields! {
 }
 
 fields! {
-    /// Second word of a legacy descriptor as it is written back; the first is the buffer's address and stays. [82574 7.1.3; 8254x 3.2.3]
+    /// Second word of a legacy descriptor as it is written back; the first is the buffer's address
+    /// and stays. [82574 7.1.3; 8254x 3.2.3]
     pub struct Legacy(u64) {
         /// Bytes in this buffer.
         length, with_length: 15..=0;
@@ -199,7 +204,8 @@ fields! {
 }
 
 fields! {
-    /// Second word of an extended descriptor as it is written back; zero when it is handed to the controller. [82574 7.1.4]
+    /// Second word of an extended descriptor as it is written back; zero when it is handed to the
+    /// controller. [82574 7.1.4]
     pub struct Extended(u64) {
         /// What it is and what is wrong: see [`status`] and [`error`].
         status, with_status: 31..=0;
@@ -230,7 +236,8 @@ pub mod status {
     pub const INEXACT: u64 = 1 << 7;
 }
 
-/// Error bits of [`Extended::status`]; those of [`Legacy::errors`] are the highest byte of these. [82574 7.1.3, 7.1.4]
+/// Error bits of [`Extended::status`]; those of [`Legacy::errors`] are the highest byte of these.
+/// [82574 7.1.3, 7.1.4]
 pub mod error {
     /// CE: wrong FCS or alignment.
     pub const FCS: u64 = 1 << 24;

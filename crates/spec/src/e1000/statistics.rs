@@ -1,4 +1,5 @@
-//! Counters: each is cleared by reading it, and stops at its largest value. [82574 10.2.7; 8254x 13.7]
+//! Counters: each is cleared by reading it, and stops at its largest value. [82574 10.2.7; 8254x
+//! 13.7]
 
 use crate::register::{ReadClears, Reg};
 
@@ -30,7 +31,8 @@ counters! {
     RECEIVED_MULTICAST @ 0x407c;
     /// GPTC: good frames sent.
     SENT @ 0x4080;
-    /// GORCL: bytes of good frames received, low half; read before the high half, which clears both.
+    /// GORCL: bytes of good frames received, low half; read before the high half, which clears
+    /// both.
     RECEIVED_BYTES_LOW @ 0x4088;
     /// GORCH: high half.
     RECEIVED_BYTES_HIGH @ 0x408c;

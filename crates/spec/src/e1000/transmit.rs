@@ -71,7 +71,8 @@ impl Gap {
 }
 
 fields! {
-    /// Second word of a legacy descriptor; the first is the buffer's address. [82574 7.2; 8254x 3.3.3]
+    /// Second word of a legacy descriptor; the first is the buffer's address. [82574 7.2; 8254x
+    /// 3.3.3]
     pub struct Legacy(u64) {
         /// Bytes of the buffer.
         length, with_length: 15..=0;
@@ -89,7 +90,8 @@ fields! {
 }
 
 fields! {
-    /// Second word of a data descriptor; the first is the buffer's address. [82574 7.2; 8254x 3.3.7]
+    /// Second word of a data descriptor; the first is the buffer's address. [82574 7.2; 8254x
+    /// 3.3.7]
     pub struct Data(u64) {
         /// DTALEN: bytes of the buffer.
         length, with_length: 19..=0;
@@ -114,7 +116,8 @@ impl Data {
 }
 
 fields! {
-    /// First word of a context descriptor: where checksums begin, go and end. [82574 7.2; 8254x 3.3.6]
+    /// First word of a context descriptor: where checksums begin, go and end. [82574 7.2; 8254x
+    /// 3.3.6]
     pub struct ContextPlaces(u64) {
         /// IPCSS: first byte of the IP header.
         ip_start, with_ip_start: 7..=0;
@@ -177,7 +180,8 @@ pub mod command {
     pub const DELAY: u64 = 1 << 7;
 }
 
-/// Most bytes of one data descriptor's buffer that the 82574L sends: its share of the packet buffer must hold them. [82574 7.2]
+/// Most bytes of one data descriptor's buffer that the 82574L sends: its share of the packet buffer
+/// must hold them. [82574 7.2]
 pub const MAX_BUFFER: usize = 16 << 10;
 /// Most payload bytes of a large send: PAYLEN has 20 bits, and the IP header 16. [82574 7.3]
 pub const MAX_SEND: usize = 65535;

@@ -32,7 +32,8 @@ fields! {
 }
 
 fields! {
-    /// Bus master status. Writing it: error and interrupt are cleared by a one, the drives' bits are set as written. [BMIDE 3.2]
+    /// Bus master status. Writing it: error and interrupt are cleared by a one, the drives' bits
+    /// are set as written. [BMIDE 3.2]
     pub struct BusMasterStatus(u8) {
         /// A transfer is under way.
         active, with_active: 0..=0;
@@ -52,10 +53,11 @@ fields! {
 /// No region of a descriptor crosses a multiple of this, and no table does. [BMIDE 1.2]
 pub const PRD_BOUNDARY: u64 = 1 << 16;
 
-/// A physical region descriptor: one piece of memory of a transfer, eight bytes in the table. [BMIDE 1.2]
+/// A physical region descriptor: one piece of memory of a transfer, eight bytes in the table.
+/// [BMIDE 1.2]
 ///
-/// It cannot be built for a region that the bus master could not reach: above 4 GiB, at an odd address, of odd or no length, or across
-/// a multiple of 64 KiB.
+/// It cannot be built for a region that the bus master could not reach: above 4 GiB, at an odd
+/// address, of odd or no length, or across a multiple of 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prd {
     address: u32,
@@ -104,7 +106,8 @@ impl Prd {
         self.address as u64 | (self.count as u64) << 32 | (self.last as u64) << 63
     }
 
-    /// What the bus master makes of a word in the table; the low bit of address and count do not count.
+    /// What the bus master makes of a word in the table; the low bit of address and count do not
+    /// count.
     pub const fn from_raw(raw: u64) -> Self {
         Self { address: raw as u32 & !1, count: (raw >> 32) as u16 & !1, last: raw >> 63 != 0 }
     }

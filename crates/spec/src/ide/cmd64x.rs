@@ -1,5 +1,5 @@
-//! Registers of CMD's PCI0646 and its successors (PCI0648, PCI0649), in configuration space and in the gaps of the bus master's ports.
-//! [CMD646 4]
+//! Registers of CMD's PCI0646 and its successors (PCI0648, PCI0649), in configuration space and in
+//! the gaps of the bus master's ports. [CMD646 4]
 
 use crate::fields;
 use crate::register::{Reg, Rw};
@@ -28,7 +28,8 @@ pub const ADDRESS_SETUP_23: u64 = 0x57;
 /// The secondary channel's interrupt in ARTTIM23.
 pub const ADDRESS_SETUP_23_INTERRUPT: u8 = 1 << 4;
 
-/// UDIDETCR0 and 1: Ultra DMA of `channel`'s two drives, 8 bits at this place of configuration space.
+/// UDIDETCR0 and 1: Ultra DMA of `channel`'s two drives, 8 bits at this place of configuration
+/// space.
 pub const fn ultra_dma(channel: u8) -> u64 {
     0x73 + channel as u64 * 8
 }
@@ -50,7 +51,8 @@ fields! {
     }
 }
 
-/// UDIDETCR with `drive` (0 or 1) in Ultra DMA `mode` (0 to 5), or in none; the other drive's bits stay.
+/// UDIDETCR with `drive` (0 or 1) in Ultra DMA `mode` (0 to 5), or in none; the other drive's bits
+/// stay.
 pub const fn with_ultra_dma(register: u8, drive: u8, mode: Option<u8>) -> u8 {
     let (mask, on) = match (drive, mode) {
         (0, None) => (0x35, 0),

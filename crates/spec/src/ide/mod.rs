@@ -1,15 +1,18 @@
-//! PCI IDE controllers: the registers of a channel, the bus master, and the chips' own timing registers.
+//! PCI IDE controllers: the registers of a channel, the bus master, and the chips' own timing
+//! registers.
 //!
 //! # Ports
-//! A channel has a command block of eight ports, a control block of four of which one is used, and eight ports of bus master. In
-//! native mode BARs 0 and 1 (primary) and 2 and 3 (secondary) place the first two; in compatibility mode they are where the PC/AT
-//! had them, and backends show them as the same BARs. BAR 4 holds the bus masters of both channels.
+//! A channel has a command block of eight ports, a control block of four of which one is used, and
+//! eight ports of bus master. In native mode BARs 0 and 1 (primary) and 2 and 3 (secondary) place
+//! the first two; in compatibility mode they are where the PC/AT had them, and backends show them
+//! as the same BARs. BAR 4 holds the bus masters of both channels.
 //!
 //! # References
 //! - `[PCI-IDE]` PCI IDE Controller Specification, Revision 1.0, 4 March 1994
 //! - `[BMIDE]` Programming Interface for Bus Master IDE Controller, Revision 1.0, 16 May 1994
 //! - `[ATA-6]` AT Attachment with Packet Interface 6, T13/1410-D, Revision 3b, February 2002
-//! - `[PIIX4]` Intel 82371AB (PIIX4), 290562-001, April 1997; PIIX3 (82371SB) has the same registers without Ultra DMA
+//! - `[PIIX4]` Intel 82371AB (PIIX4), 290562-001, April 1997; PIIX3 (82371SB) has the same
+//!   registers without Ultra DMA
 //! - `[CMD646]` CMD Technology PCI0646 and PCI0646U2 data sheets, 1997
 
 pub mod bus_master;
@@ -57,15 +60,18 @@ impl Interface {
 pub struct Legacy {
     /// First of the eight ports of the command block.
     pub command: u16,
-    /// First of the four ports of the control block; only [`control::DEVICE_CONTROL`] among them is the controller's.
+    /// First of the four ports of the control block; only [`control::DEVICE_CONTROL`] among them is
+    /// the controller's.
     pub control: u16,
     /// Interrupt line of the ISA bus.
     pub irq: u8,
 }
 
 /// The two channels' places in compatibility mode. [PCI-IDE 2.1]
-pub const LEGACY: [Legacy; CHANNELS as usize] =
-    [Legacy { command: 0x1f0, control: 0x3f4, irq: 14 }, Legacy { command: 0x170, control: 0x374, irq: 15 }];
+pub const LEGACY: [Legacy; CHANNELS as usize] = [
+    Legacy { command: 0x1f0, control: 0x3f4, irq: 14 },
+    Legacy { command: 0x170, control: 0x374, irq: 15 },
+];
 
 /// BAR of `channel`'s command block.
 pub const fn command_bar(channel: u8) -> u8 {

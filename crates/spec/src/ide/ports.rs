@@ -2,7 +2,8 @@
 
 use crate::fields;
 
-/// The command block: BAR 0 or 2, eight ports. Write all of it only while BSY and DRQ are clear. [ATA-6 7.2]
+/// The command block: BAR 0 or 2, eight ports. Write all of it only while BSY and DRQ are clear.
+/// [ATA-6 7.2]
 pub mod command {
     use crate::ata::{ErrorBits, Status};
     use crate::register::{ReadClears, Reg, Rw, Wo};
@@ -13,7 +14,8 @@ pub mod command {
     pub const DATA_OUT: Reg<u16, Wo> = Reg::at(0);
     /// Why the last command failed. [ATA-6 7.9]
     pub const ERROR: Reg<ErrorBits, Rw> = Reg::at(1);
-    /// Features of the next command. Two writes for a 48-bit command, the upper half first; so for the next four.
+    /// Features of the next command. Two writes for a 48-bit command, the upper half first; so for
+    /// the next four.
     pub const FEATURES: Reg<u8, Wo> = Reg::at(1);
     /// Sector count. [ATA-6 7.14]
     pub const COUNT: Reg<u8, Rw> = Reg::at(2);

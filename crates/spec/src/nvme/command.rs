@@ -1,4 +1,5 @@
-//! The submission queue entry: what a command says, for who builds it and for who takes it apart. [NVMe 4.1]
+//! The submission queue entry: what a command says, for who builds it and for who takes it apart.
+//! [NVMe 4.1]
 
 use super::feature::QueueCounts;
 use super::{ALL_NAMESPACES, SUBMISSION_WORDS, feature, opcode};
@@ -57,8 +58,9 @@ impl Submission {
         self
     }
 
-    /// The same with `bytes` bytes of data in one piece: an SGL data block descriptor. For controllers that
-    /// [have them](super::identify::Controller::has_sgl), and no admin command. [NVMe 4.4]
+    /// The same with `bytes` bytes of data in one piece: an SGL data block descriptor. For
+    /// controllers that [have them](super::identify::Controller::has_sgl), and no admin command.
+    /// [NVMe 4.4]
     #[inline]
     pub const fn with_block(mut self, iova: u64, bytes: u32) -> Self {
         self.0[0] |= SGL;
@@ -83,7 +85,8 @@ impl Submission {
         self.0[0] as u8
     }
 
-    /// FUSE and PSDT, bits 15 to 8 of the first dword: zero for the commands that we send, but for [`SGL_FLAG`](Self::SGL_FLAG).
+    /// FUSE and PSDT, bits 15 to 8 of the first dword: zero for the commands that we send, but for
+    /// [`SGL_FLAG`](Self::SGL_FLAG).
     pub const fn flags(&self) -> u8 {
         (self.0[0] >> 8) as u8
     }
@@ -119,7 +122,8 @@ impl Submission {
 
 /// Admin commands. [NVMe 5]
 impl Submission {
-    /// Identify: the structure `cns` (see [`identify::cns`](super::identify::cns)) into 4096 bytes. [NVMe 5.1.13]
+    /// Identify: the structure `cns` (see [`identify::cns`](super::identify::cns)) into 4096 bytes.
+    /// [NVMe 5.1.13]
     pub const fn identify(cns: u8, namespace: u32) -> Self {
         Self::new(opcode::admin::IDENTIFY, namespace).with_dword(10, cns as u32)
     }
@@ -129,19 +133,27 @@ impl Submission {
         self.dword(10) as u8
     }
 
-    /// Create I/O completion queue `queue` of `entries` (2 to 65536) at `base`, with interrupts on `vector` if any. [NVMe 5.2.1]
+    /// Create I/O completion queue `queue` of `entries` (2 to 65536) at `base`, with interrupts on
+    /// `vector` if any. [NVMe 5.2.1]
     pub const fn create_cq(queue: u16, entries: u32, base: u64, vector: Option<u16>) -> Self {
         let flags = match vector {
             Some(vector) => (vector as u32) << 16 | INTERRUPTS | CONTIGUOUS,
             None => CONTIGUOUS,
         };
-        Self::new(opcode::admin::CREATE_CQ, 0).with_data(base, 0).with_queue(queue, entries).with_dword(11, flags)
+        Self::new(opcode::admin::CREATE_CQ, 0)
+            .with_data(base, 0)
+            .with_queue(queue, entries)
+            .with_dword(11, flags)
     }
 
-    /// Create I/O submission queue `queue` of `entries` at `base`, completing to queue `completion`. [NVMe 5.2.2]
+    /// Create I/O submission queue `queue` of `entries` at `base`, completing to queue
+    /// `completion`. [NVMe 5.2.2]
     pub const fn create_sq(queue: u16, entries: u32, base: u64, completion: u16) -> Self {
         let flags = (completion as u32) << 16 | CONTIGUOUS;
-        Self::new(opcode::admin::CREATE_SQ, 0).with_data(base, 0).with_queue(queue, entries).with_dword(11, flags)
+        Self::new(opcode::admin::CREATE_SQ, 0)
+            .with_data(base, 0)
+            .with_queue(queue, entries)
+            .with_dword(11, flags)
     }
 
     /// Delete I/O submission queue `queue`. [NVMe 5.2.4]
@@ -183,7 +195,8 @@ impl Submission {
         (self.dword(11) >> 16) as u16
     }
 
-    /// Abort the command `id` of submission queue `queue`. Bit 0 of the result is 0 if it was aborted. [NVMe 5.1.1]
+    /// Abort the command `id` of submission queue `queue`. Bit 0 of the result is 0 if it was
+    /// aborted. [NVMe 5.1.1]
     pub const fn abort(queue: u16, id: u16) -> Self {
         Self::new(opcode::admin::ABORT, 0).with_dword(10, queue as u32 | (id as u32) << 16)
     }
@@ -195,7 +208,9 @@ impl Submission {
 
     /// Set feature `feature` (see [`feature`]) to `value`, in command dword 11. [NVMe 5.1.25]
     pub const fn set_feature(feature: u8, value: u32) -> Self {
-        Self::new(opcode::admin::SET_FEATURES, 0).with_dword(10, feature as u32).with_dword(11, value)
+        Self::new(opcode::admin::SET_FEATURES, 0)
+            .with_dword(10, feature as u32)
+            .with_dword(11, value)
     }
 
     /// Get feature `feature`; the value is the result. [NVMe 5.1.11]
@@ -223,8 +238,8 @@ impl Submission {
         Self::new(opcode::admin::ASYNC_EVENT, 0)
     }
 
-    /// Get the first `bytes` (a multiple of 4) of log page `page` (see [`log`](super::log)) for all namespaces; `retain` keeps the
-    /// asynchronous event that announced it. [NVMe 5.1.12]
+    /// Get the first `bytes` (a multiple of 4) of log page `page` (see [`log`](super::log)) for all
+    /// namespaces; `retain` keeps the asynchronous event that announced it. [NVMe 5.1.12]
     pub const fn get_log_page(page: u8, bytes: u32, retain: bool) -> Self {
         let dwords = (bytes / 4).wrapping_sub(1);
         let retain = if retain { RETAIN_EVENT } else { 0 };
@@ -264,7 +279,8 @@ impl Transfer {
         Self(Submission::new(opcode, namespace).0[0])
     }
 
-    /// Command `id` for a block at `lba` and `further` (0 to 65535) behind it, through to the medium if `fua`. [NVMe-NVM 3.3.4, 3.3.6]
+    /// Command `id` for a block at `lba` and `further` (0 to 65535) behind it, through to the
+    /// medium if `fua`. [NVMe-NVM 3.3.4, 3.3.6]
     #[inline]
     pub const fn of(self, id: u16, lba: u64, further: u64, fua: bool) -> Submission {
         let dword12 = further | (fua as u64) << FUA.trailing_zeros();
@@ -274,7 +290,8 @@ impl Transfer {
 
 /// Commands of the NVM command set. [NVMe-NVM 3.3]
 impl Submission {
-    /// Read or write (`opcode`) of `blocks` (1 to 65536) from `lba` on, through to the medium if `fua`. [NVMe-NVM 3.3.4, 3.3.6]
+    /// Read or write (`opcode`) of `blocks` (1 to 65536) from `lba` on, through to the medium if
+    /// `fua`. [NVMe-NVM 3.3.4, 3.3.6]
     #[inline]
     pub const fn transfer(opcode: u8, namespace: u32, lba: u64, blocks: u32, fua: bool) -> Self {
         Transfer::new(opcode, namespace).of(0, lba, blocks.wrapping_sub(1) as u16 as u64, fua)
@@ -286,9 +303,16 @@ impl Submission {
         Self::new(opcode::nvm::FLUSH, namespace)
     }
 
-    /// Write zeroes over `blocks` (1 to 65536) from `lba` on; `deallocate` permits to free them. [NVMe-NVM 3.3.8]
+    /// Write zeroes over `blocks` (1 to 65536) from `lba` on; `deallocate` permits to free them.
+    /// [NVMe-NVM 3.3.8]
     #[inline]
-    pub const fn write_zeroes(namespace: u32, lba: u64, blocks: u32, fua: bool, deallocate: bool) -> Self {
+    pub const fn write_zeroes(
+        namespace: u32,
+        lba: u64,
+        blocks: u32,
+        fua: bool,
+        deallocate: bool,
+    ) -> Self {
         let mut command = Self::transfer(opcode::nvm::WRITE_ZEROES, namespace, lba, blocks, fua);
         if deallocate {
             command.0[6] |= DEALLOCATE as u64;
@@ -296,7 +320,8 @@ impl Submission {
         command
     }
 
-    /// Dataset management: deallocate `ranges` (1 to 256) [`DsmRange`]s, which lie in the data. [NVMe-NVM 3.3.3]
+    /// Dataset management: deallocate `ranges` (1 to 256) [`DsmRange`]s, which lie in the data.
+    /// [NVMe-NVM 3.3.3]
     #[inline]
     pub const fn deallocate(namespace: u32, ranges: u32) -> Self {
         Self::new(opcode::nvm::DATASET_MANAGEMENT, namespace)
@@ -348,7 +373,8 @@ impl DsmRange {
     /// Bytes of a range.
     pub const SIZE: usize = 16;
 
-    /// The words that the device reads. The first holds the context attributes (zero) and the length.
+    /// The words that the device reads. The first holds the context attributes (zero) and the
+    /// length.
     pub const fn to_words(self) -> [u64; 2] {
         [(self.blocks as u64) << 32, self.lba]
     }
@@ -365,22 +391,33 @@ mod tests {
 
     #[test]
     fn a_command_dword_is_half_of_a_word() {
-        let command = Submission::new(0, 0).with_dword(10, 0x1111).with_dword(11, 0x2222).with_dword(10, 0x3333);
+        let command = Submission::new(0, 0)
+            .with_dword(10, 0x1111)
+            .with_dword(11, 0x2222)
+            .with_dword(10, 0x3333);
         assert_eq!(command.0[5], 0x2222_0000_3333);
         assert_eq!((command.dword(10), command.dword(11)), (0x3333, 0x2222));
     }
 
     #[test]
     fn data_in_one_piece_is_described_by_the_command_itself() {
-        let command = Submission::transfer(opcode::nvm::READ, 7, 1, 256, false).with_block(0x1_2345_6000, 0x2_0000).with_id(9);
-        assert_eq!((command.flags(), command.id(), command.opcode()), (Submission::SGL_FLAG, 9, opcode::nvm::READ));
+        let command = Submission::transfer(opcode::nvm::READ, 7, 1, 256, false)
+            .with_block(0x1_2345_6000, 0x2_0000)
+            .with_id(9);
+        assert_eq!(
+            (command.flags(), command.id(), command.opcode()),
+            (Submission::SGL_FLAG, 9, opcode::nvm::READ)
+        );
         assert_eq!((command.0[3], command.0[4]), (0x1_2345_6000, 0x2_0000));
     }
 
     #[test]
     fn a_second_id_replaces_the_first_and_leaves_opcode_and_namespace() {
         let command = Submission::new(0x55, 0x8000_0001).with_id(0xffff).with_id(0x1234);
-        assert_eq!((command.opcode(), command.id(), command.namespace()), (0x55, 0x1234, 0x8000_0001));
+        assert_eq!(
+            (command.opcode(), command.id(), command.namespace()),
+            (0x55, 0x1234, 0x8000_0001)
+        );
     }
 
     #[test]
@@ -399,16 +436,25 @@ mod tests {
     #[test]
     fn queue_creation_is_read_back_as_it_was_built() {
         let cq = Submission::create_cq(3, 65536, 0x9000, Some(5));
-        assert_eq!((cq.queue(), cq.queue_entries(), cq.prp1(), cq.queue_vector()), (3, 65536, 0x9000, Some(5)));
+        assert_eq!(
+            (cq.queue(), cq.queue_entries(), cq.prp1(), cq.queue_vector()),
+            (3, 65536, 0x9000, Some(5))
+        );
         assert_eq!(Submission::create_cq(3, 2, 0x9000, None).queue_vector(), None);
         let sq = Submission::create_sq(4, 1024, 0xa000, 3);
-        assert_eq!((sq.queue(), sq.queue_entries(), sq.queue_completion(), sq.queue_contiguous()), (4, 1024, 3, true));
+        assert_eq!(
+            (sq.queue(), sq.queue_entries(), sq.queue_completion(), sq.queue_contiguous()),
+            (4, 1024, 3, true)
+        );
     }
 
     #[test]
     fn a_log_page_longer_than_the_low_count_uses_the_high_one() {
         let command = Submission::get_log_page(2, 512, false);
-        assert_eq!((command.log_page(), command.log_bytes(), command.log_retains_event()), (2, 512, false));
+        assert_eq!(
+            (command.log_page(), command.log_bytes(), command.log_retains_event()),
+            (2, 512, false)
+        );
         assert_eq!(Submission::get_log_page(2, 1 << 20, true).log_bytes(), 1 << 20);
     }
 

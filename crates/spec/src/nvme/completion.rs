@@ -35,12 +35,20 @@ impl Success {
 }
 
 impl Completion {
-    /// The end of command `id` of submission queue `queue`, phase 0, result 0; `head` is how far that queue was read.
+    /// The end of command `id` of submission queue `queue`, phase 0, result 0; `head` is how far
+    /// that queue was read.
     pub const fn new(queue: u16, head: u16, id: u16, status: Status) -> Self {
-        Self([0, head as u64 | (queue as u64) << 16 | (id as u64) << 32 | (status.0 as u64 & 0x7fff) << 49])
+        Self([
+            0,
+            head as u64
+                | (queue as u64) << 16
+                | (id as u64) << 32
+                | (status.0 as u64 & 0x7fff) << 49,
+        ])
     }
 
-    /// What `word`, the one with the phase, says of an entry; the result, which lies in the other, is zero.
+    /// What `word`, the one with the phase, says of an entry; the result, which lies in the other,
+    /// is zero.
     #[inline]
     pub const fn of_phase_word(word: u64) -> Self {
         Self([0, word])
@@ -108,8 +116,12 @@ mod tests {
     #[test]
     fn an_entry_is_read_back_as_it_was_built() {
         let status = Status::UNRECOVERED_READ.with_do_not_retry();
-        let entry = Completion::new(2, 0xfffe, 0xabcd, status).with_result(0x1234_5678).with_phase(true);
-        assert_eq!((entry.queue(), entry.head(), entry.id(), entry.status()), (2, 0xfffe, 0xabcd, status));
+        let entry =
+            Completion::new(2, 0xfffe, 0xabcd, status).with_result(0x1234_5678).with_phase(true);
+        assert_eq!(
+            (entry.queue(), entry.head(), entry.id(), entry.status()),
+            (2, 0xfffe, 0xabcd, status)
+        );
         assert_eq!((entry.result(), entry.phase()), (0x1234_5678, true));
     }
 
@@ -117,7 +129,9 @@ mod tests {
     fn the_good_end_of_a_command_is_that_of_its_own_queue_whatever_flags_it_has() {
         let end = |status| Completion::new(2, 0xffff, 0xffff, status).with_phase(true);
         let (two, three) = (Success::of(2), Success::of(3));
-        assert!(end(Status::SUCCESS.with_do_not_retry()).is(two) && !end(Status::SUCCESS).is(three));
+        assert!(
+            end(Status::SUCCESS.with_do_not_retry()).is(two) && !end(Status::SUCCESS).is(three)
+        );
         assert!(!end(Status::INVALID_OPCODE).is(two) && !end(Status::WRITE_FAULT).is(two));
     }
 

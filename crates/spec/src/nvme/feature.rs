@@ -19,7 +19,8 @@ pub const HOST_BEHAVIOR_RETRY_DELAY: u8 = 1;
 /// Value of [`VOLATILE_WRITE_CACHE`]: the cache is enabled. [NVMe 5.1.25.1.4]
 pub const CACHE_ENABLED: u32 = 1 << 0;
 
-/// Numbers of I/O queues, as asked for and as granted (a controller may grant more or fewer). [NVMe 5.1.25.2.1]
+/// Numbers of I/O queues, as asked for and as granted (a controller may grant more or fewer). [NVMe
+/// 5.1.25.2.1]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCounts {
     /// I/O submission queues, 1 to 65535.
@@ -36,7 +37,10 @@ impl QueueCounts {
 
     /// What such a dword says.
     pub const fn from_dword(dword: u32) -> Self {
-        Self { submission: (dword as u16).saturating_add(1), completion: ((dword >> 16) as u16).saturating_add(1) }
+        Self {
+            submission: (dword as u16).saturating_add(1),
+            completion: ((dword >> 16) as u16).saturating_add(1),
+        }
     }
 }
 

@@ -8,9 +8,11 @@ pub mod cns {
     pub const NAMESPACE: u8 = 0x00;
     /// [`Controller`](super::Controller). [NVMe 5.1.13.2.1]
     pub const CONTROLLER: u8 = 0x01;
-    /// Active namespace list: up to 1024 identifiers above the one asked for, ascending, then zeroes. [NVMe 5.1.13.2.2]
+    /// Active namespace list: up to 1024 identifiers above the one asked for, ascending, then
+    /// zeroes. [NVMe 5.1.13.2.2]
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
-    /// Namespace identification descriptors; see [`command_set`](super::command_set). [NVMe 5.1.13.2.3]
+    /// Namespace identification descriptors; see [`command_set`](super::command_set). [NVMe
+    /// 5.1.13.2.3]
     pub const DESCRIPTORS: u8 = 0x03;
     /// [`NvmLimits`](super::NvmLimits), since version 2.0. [NVMe-NVM 4.1.5.4]
     pub const CONTROLLER_NVM: u8 = 0x06;
@@ -43,13 +45,15 @@ layout! {
         vendor, set_vendor: u16 @ 0;
         /// SSVID: PCI subsystem vendor.
         subsystem_vendor, set_subsystem_vendor: u16 @ 2;
-        /// MDTS: most bytes of one transfer, the smallest memory page (CAP.MPSMIN) shifted left by this; 0 means no limit.
+        /// MDTS: most bytes of one transfer, the smallest memory page (CAP.MPSMIN) shifted left by
+        /// this; 0 means no limit.
         max_transfer_shift, set_max_transfer_shift: u8 @ 77;
         /// CNTLID: controller id.
         controller_id, set_controller_id: u16 @ 78;
         /// VER: version, as the register.
         version, set_version: u32 @ 80;
-        /// OAES: optional asynchronous events; bit 8 namespace attribute, bit 9 firmware activation.
+        /// OAES: optional asynchronous events; bit 8 namespace attribute, bit 9 firmware
+        /// activation.
         async_events, set_async_events: u32 @ 92;
         /// CRDT1: the first delay that a status can ask for before a command is repeated, in units
         /// of 100 ms; 0 means none.
@@ -118,16 +122,22 @@ impl Controller {
         self
     }
 
-    /// Whether commands of the NVM command set may describe data by SGLs, of pieces that are multiples of four bytes. [NVMe 5.1.13, SGLS]
+    /// Whether commands of the NVM command set may describe data by SGLs, of pieces that are
+    /// multiples of four bytes. [NVMe 5.1.13, SGLS]
     pub fn has_sgl(&self) -> bool {
         matches!(self.sgl_support() & 3, 1 | 2)
     }
 
-    /// Most bytes of one transfer for a smallest memory page of `page` bytes; `None` if there is no limit.
+    /// Most bytes of one transfer for a smallest memory page of `page` bytes; `None` if there is no
+    /// limit.
     pub fn max_transfer(&self, page: u64) -> Option<u64> {
         match self.max_transfer_shift() {
             0 => None,
-            shift => Some(page.checked_shl(shift.into()).filter(|bytes| bytes >> shift == page).unwrap_or(u64::MAX)),
+            shift => Some(
+                page.checked_shl(shift.into())
+                    .filter(|bytes| bytes >> shift == page)
+                    .unwrap_or(u64::MAX),
+            ),
         }
     }
 }
@@ -137,7 +147,8 @@ layout! {
     pub struct NvmLimits[4096] {
         /// VSL: verify size limit, as `max_transfer_shift`.
         verify_shift, set_verify_shift: u8 @ 0;
-        /// WZSL: most bytes of write zeroes, the smallest memory page shifted left by this; 0 means not reported.
+        /// WZSL: most bytes of write zeroes, the smallest memory page shifted left by this; 0 means
+        /// not reported.
         write_zeroes_shift, set_write_zeroes_shift: u8 @ 1;
         /// DMRL: most ranges of dataset management; 0 means not reported.
         ranges, set_ranges: u8 @ 3;
@@ -207,7 +218,8 @@ impl Namespace {
     /// Formats that the structure has place for.
     pub const FORMATS: usize = 64;
 
-    /// Which format is in use: bits 6:5 (upper) and 3:0 of FLBAS; the upper bits count only if there are more than 16 formats.
+    /// Which format is in use: bits 6:5 (upper) and 3:0 of FLBAS; the upper bits count only if
+    /// there are more than 16 formats.
     pub const fn format_index(&self) -> usize {
         let low = self.formatted() & 0xf;
         let high = if self.formats_0based() >= 16 { (self.formatted() >> 5 & 3) << 4 } else { 0 };
@@ -217,13 +229,20 @@ impl Namespace {
     /// Format `index`, 0 to 63.
     pub fn format(&self, index: usize) -> Option<LbaFormat> {
         let at = 128 + 4 * index;
-        (index < Self::FORMATS)
-            .then(|| LbaFormat(u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])))
+        (index < Self::FORMATS).then(|| {
+            LbaFormat(u32::from_le_bytes([
+                self.0[at],
+                self.0[at + 1],
+                self.0[at + 2],
+                self.0[at + 3],
+            ]))
+        })
     }
 
     /// The format in use, if the device names one that it has.
     pub fn current_format(&self) -> Option<LbaFormat> {
-        self.format(self.format_index()).filter(|_| self.format_index() <= self.formats_0based() as usize)
+        self.format(self.format_index())
+            .filter(|_| self.format_index() <= self.formats_0based() as usize)
     }
 
     /// NGUID and EUI64, one behind the other, each zero if there is none.
@@ -264,7 +283,8 @@ impl LbaFormat {
         Self(0).with_data_shift(shift).with_metadata(metadata)
     }
 
-    /// Data bytes of a block; `None` if the format is not available or the device says something that cannot be.
+    /// Data bytes of a block; `None` if the format is not available or the device says something
+    /// that cannot be.
     pub fn block_size(self) -> Option<u32> {
         (9..=31).contains(&self.data_shift()).then(|| 1 << self.data_shift())
     }
@@ -272,7 +292,10 @@ impl LbaFormat {
 
 /// The identifiers of an active namespace list, up to the first zero. [NVMe 5.1.13.2.2]
 pub fn namespace_list(bytes: &[u8; SIZE]) -> impl Iterator<Item = u32> {
-    bytes.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])).take_while(|&id| id != 0)
+    bytes
+        .chunks_exact(4)
+        .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
+        .take_while(|&id| id != 0)
 }
 
 /// Builds the active namespace list of `ids` above `after`, which ascend.
@@ -284,9 +307,11 @@ pub fn build_namespace_list(ids: impl IntoIterator<Item = u32>, after: u32) -> [
     bytes
 }
 
-/// The command set that a list of namespace identification descriptors names; `None` if it names none. [NVMe 5.1.13.2.3]
+/// The command set that a list of namespace identification descriptors names; `None` if it names
+/// none. [NVMe 5.1.13.2.3]
 ///
-/// A descriptor is its type, the length of its identifier, two reserved bytes and the identifier; a length of 0 ends the list.
+/// A descriptor is its type, the length of its identifier, two reserved bytes and the identifier; a
+/// length of 0 ends the list.
 pub fn command_set(bytes: &[u8; SIZE]) -> Option<u8> {
     let mut rest = &bytes[..];
     while let [kind, len, _, _, identifier @ ..] = rest
@@ -300,7 +325,8 @@ pub fn command_set(bytes: &[u8; SIZE]) -> Option<u8> {
     None
 }
 
-/// Builds the list of descriptors of a namespace of `set`: a UUID made of its `id`, then the command set.
+/// Builds the list of descriptors of a namespace of `set`: a UUID made of its `id`, then the
+/// command set.
 pub fn build_descriptors(id: u32, set: u8) -> [u8; SIZE] {
     let mut bytes = [0; SIZE];
     (bytes[0], bytes[1]) = (DESCRIPTOR_UUID, 16);
@@ -344,7 +370,10 @@ mod tests {
         let mut namespace = Namespace::zeroed();
         namespace.set_format(0, LbaFormat::new(12, 0)).set_formatted(1);
         assert_eq!(namespace.current_format(), None);
-        assert_eq!(namespace.set_formatted(0).current_format().and_then(LbaFormat::block_size), Some(4096));
+        assert_eq!(
+            namespace.set_formatted(0).current_format().and_then(LbaFormat::block_size),
+            Some(4096)
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! NVMe controllers behind PCI Express, with the NVM command set.
 //!
-//! What a driver and a model of the device both need, in both directions: a register or an entry is built by the one and
-//! taken apart by the other with the same methods.
+//! What a driver and a model of the device both need, in both directions: a register or an entry is
+//! built by the one and taken apart by the other with the same methods.
 //!
 //! # References
 //! - `[NVMe]` NVM Express Base Specification, Revision 2.1, 5 August 2024
@@ -34,5 +34,6 @@ pub const COMPLETION_WORDS: usize = 2;
 pub const SUBMISSION_SHIFT: u32 = 6;
 /// log2 of a completion queue entry's bytes, for CC.IOCQES. [NVMe 4.2]
 pub const COMPLETION_SHIFT: u32 = 4;
-/// Most logical blocks of one read, write or write-zeroes command (the field counts from zero). [NVMe-NVM 3.3.4]
+/// Most logical blocks of one read, write or write-zeroes command (the field counts from zero).
+/// [NVMe-NVM 3.3.4]
 pub const MAX_BLOCKS: u32 = 1 << 16;

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// The status field, 15 bits: code 7:0, code type 10:8, retry delay 12:11, more 13, do not retry 14. [NVMe 4.2.3]
+/// The status field, 15 bits: code 7:0, code type 10:8, retry delay 12:11, more 13,
+/// do not retry 14. [NVMe 4.2.3]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
@@ -28,7 +29,8 @@ macro_rules! statuses {
     };
 }
 
-// Generic, command specific, media errors and path related: [NVMe 4.2.3.1 to 4.2.3.4] [NVMe-NVM 3.1]
+// Generic, command specific, media errors and path related: [NVMe 4.2.3.1 to 4.2.3.4] [NVMe-NVM
+// 3.1]
 statuses! {
     SUCCESS: 0, 0x00, "success";
     INVALID_OPCODE: 0, 0x01, "invalid opcode";
@@ -157,7 +159,10 @@ mod tests {
     #[test]
     fn a_retry_delay_does_not_touch_its_neighbours() {
         let status = Status::INTERNAL.with_do_not_retry().with_retry_delay(3);
-        assert_eq!((status.retry_delay(), status.plain(), status.more()), (3, Status::INTERNAL, false));
+        assert_eq!(
+            (status.retry_delay(), status.plain(), status.more()),
+            (3, Status::INTERNAL, false)
+        );
         assert_eq!(status.with_retry_delay(0), Status::INTERNAL.with_do_not_retry());
     }
 

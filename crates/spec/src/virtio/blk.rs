@@ -29,7 +29,8 @@ pub const DISCARD: u64 = 1 << 13;
 /// Feature: writes zeroes. [virtio 5.2.3]
 pub const WRITE_ZEROES: u64 = 1 << 14;
 
-/// Whatever its blocks are, its capacity and the places of requests are counted in these bytes. [virtio 5.2.4]
+/// Whatever its blocks are, its capacity and the places of requests are counted in these bytes.
+/// [virtio 5.2.4]
 pub const SECTOR: u32 = 512;
 
 /// Configuration: sectors, as two halves. [virtio 5.2.4]

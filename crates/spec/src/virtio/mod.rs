@@ -1,7 +1,9 @@
-//! virtio over PCI, and what all its devices have: discovery, the common configuration, features, virtqueues.
+//! virtio over PCI, and what all its devices have: discovery, the common configuration, features,
+//! virtqueues.
 //!
 //! # References
-//! - `[virtio]` Virtual I/O Device (VIRTIO) Version 1.2, OASIS Committee Specification 01, 1 July 2022
+//! - `[virtio]` Virtual I/O Device (VIRTIO) Version 1.2, OASIS Committee Specification 01, 1 July
+//!   2022
 
 pub mod blk;
 pub mod common;
@@ -15,7 +17,8 @@ pub const TRANSITIONAL: core::ops::RangeInclusive<u16> = 0x1000..=0x103f;
 /// PCI device ids are this and the number of the device's type. [virtio 4.1.2]
 pub const DEVICE_BASE: u16 = 0x1040;
 
-/// In a vendor's own capability, by which virtio's structures are found: its bytes, 8 bits. [virtio 4.1.4]
+/// In a vendor's own capability, by which virtio's structures are found: its bytes, 8 bits. [virtio
+/// 4.1.4]
 pub const CAP_LEN: u64 = 2;
 /// What it is of, 8 bits. [virtio 4.1.4]
 pub const CAP_TYPE: u64 = 3;
@@ -25,7 +28,8 @@ pub const CAP_BAR: u64 = 4;
 pub const CAP_OFFSET: u64 = 8;
 /// Its bytes, 32 bits. [virtio 4.1.4]
 pub const CAP_LENGTH: u64 = 12;
-/// Of the notification structure: what a queue's notify offset is multiplied by, 32 bits. [virtio 4.1.4.4]
+/// Of the notification structure: what a queue's notify offset is multiplied by, 32 bits. [virtio
+/// 4.1.4.4]
 pub const CAP_NOTIFY_MULTIPLIER: u64 = 16;
 
 /// The common configuration. [virtio 4.1.4.3]
@@ -54,7 +58,8 @@ pub const FAILED: u8 = 128;
 
 /// Feature: descriptors may lie in tables of their own. [virtio 6]
 pub const INDIRECT_DESC: u64 = 1 << 28;
-/// Feature: either side says by a position when it wants to be told. [virtio 2.7.7.1, 2.7.10, 2.8.10]
+/// Feature: either side says by a position when it wants to be told. [virtio 2.7.7.1, 2.7.10,
+/// 2.8.10]
 pub const EVENT_IDX: u64 = 1 << 29;
 /// Feature: this specification, and none of the drafts before it. [virtio 6]
 pub const VERSION_1: u64 = 1 << 32;

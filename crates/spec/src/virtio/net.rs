@@ -94,7 +94,8 @@ pub const RX_PROMISCUOUS: u8 = 0;
 pub const RX_ALL_MULTICAST: u8 = 1;
 /// Control: addresses. [virtio 5.1.6.5.2]
 pub const CONTROL_MAC: u8 = 1;
-/// Addresses: a table of unicast and one of groups, each with its length before it. [virtio 5.1.6.5.2]
+/// Addresses: a table of unicast and one of groups, each with its length before it. [virtio
+/// 5.1.6.5.2]
 pub const MAC_TABLE_SET: u8 = 0;
 /// Addresses: the card's own. [virtio 5.1.6.5.2]
 pub const MAC_ADDR_SET: u8 = 1;

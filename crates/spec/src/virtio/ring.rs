@@ -1,8 +1,9 @@
 //! Virtqueues. [virtio 2.7, 2.8]
 //!
-//! Split: a table of descriptors, the driver's ring of what is available, the device's ring of what was used. All as words of 64 bits: a ring's first word holds its flags, its
-//! index and the begin of its entries. Packed: one ring of
-//! descriptors, which come back where they lie, and for each side a word with its wish to be told.
+//! Split: a table of descriptors, the driver's ring of what is available, the device's ring of what
+//! was used. All as words of 64 bits: a ring's first word holds its flags, its index and the begin
+//! of its entries. Packed: one ring of descriptors, which come back where they lie, and for each
+//! side a word with its wish to be told.
 
 /// Most entries; they are a power of two. [virtio 2.7]
 pub const MAX_SIZE: u16 = 32768;
@@ -24,12 +25,14 @@ pub const fn descriptor(len: u32, flags: u16, next: u16) -> u64 {
     len as u64 | (flags as u64) << 32 | (next as u64) << 48
 }
 
-/// Whether who wants to be told of the entry at `event` is told of those from `old` up to and without `new`. All run free. [virtio 2.7.7.2, 2.7.10]
+/// Whether who wants to be told of the entry at `event` is told of those from `old` up to and
+/// without `new`. All run free. [virtio 2.7.7.2, 2.7.10]
 pub const fn passes(event: u16, old: u16, new: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// Bytes of a split driver's or device's ring before what says where the other side wants to be told: its entries have `entry` bytes. [virtio 2.7.6, 2.7.8]
+/// Bytes of a split driver's or device's ring before what says where the other side wants to be
+/// told: its entries have `entry` bytes. [virtio 2.7.6, 2.7.8]
 pub const fn event_at(size: u16, entry: u64) -> u64 {
     4 + entry * size as u64
 }

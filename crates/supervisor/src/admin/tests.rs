@@ -17,8 +17,11 @@ fn bed() -> Bed {
 
 impl Bed {
     fn connect(&self) -> OwnedFd {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new(self.folder.path().join("run/control")).unwrap()).unwrap();
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        connect(&socket, &SocketAddrUnix::new(self.folder.path().join("run/control")).unwrap())
+            .unwrap();
         socket
     }
 
@@ -26,7 +29,10 @@ impl Bed {
         let client = Channel::new(self.connect(), Duration::from_secs(5), true).unwrap();
         client.send(&Command::Hello { version: VERSION }, &[]).unwrap();
         assert!(self.server.take().is_empty());
-        assert!(matches!(client.receive::<Reply>().unwrap().unwrap().0, Reply::Hello { version: VERSION, .. }));
+        assert!(matches!(
+            client.receive::<Reply>().unwrap().unwrap().0,
+            Reply::Hello { version: VERSION, .. }
+        ));
         client
     }
 
@@ -77,7 +83,13 @@ fn a_second_supervisor_is_refused_and_what_a_dead_one_has_left_is_not_in_the_way
 #[test]
 fn garbage_and_who_does_not_agree_on_a_version_first_lose_their_connection() {
     let mut bed = bed();
-    for packet in [&b"garbage"[..], b"{\"hello\":", b"\"status\"", &[0xff; 70_000], b"{\"hello\":{\"version\":99}}"] {
+    for packet in [
+        &b"garbage"[..],
+        b"{\"hello\":",
+        b"\"status\"",
+        &[0xff; 70_000],
+        b"{\"hello\":{\"version\":99}}",
+    ] {
         let socket = bed.connect();
         send(&socket, packet, SendFlags::NOSIGNAL).unwrap();
         bed.server.take();
@@ -102,7 +114,11 @@ fn many_connections_are_survived() {
     // Those that nobody has accepted yet are, and are seen to be closed then.
     let since = Instant::now();
     while bed.server.connections.len() > 1 {
-        assert!(since.elapsed() < Duration::from_secs(60), "{} are left", bed.server.connections.len());
+        assert!(
+            since.elapsed() < Duration::from_secs(60),
+            "{} are left",
+            bed.server.connections.len()
+        );
         bed.server.take();
     }
 }
@@ -153,7 +169,10 @@ fn a_file_that_is_no_socket_is_not_taken_for_one_and_stays() {
     let path = folder.path().join("precious");
     fs::write(&path, "content").unwrap();
     let Err(error) = Server::listen(&path) else { panic!("it listens") };
-    assert!(error.to_string().contains("no socket") && error.to_string().contains("--socket"), "{error}");
+    assert!(
+        error.to_string().contains("no socket") && error.to_string().contains("--socket"),
+        "{error}"
+    );
     assert_eq!(fs::read(&path).unwrap(), b"content");
 }
 

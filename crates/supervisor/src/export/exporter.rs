@@ -72,7 +72,8 @@ pub enum Done {
     Quiesced(Result<(), String>),
     /// Users have it no more.
     Stopped(Result<(), Refusal>),
-    /// Nothing that was asked: the driver is to be told that, with descriptors beside it, if it serves.
+    /// Nothing that was asked: the driver is to be told that, with descriptors beside it, if it
+    /// serves.
     Order(Order, Vec<OwnedFd>),
     /// Nothing that was asked: what another supervisor needs has changed.
     Keep,
@@ -96,7 +97,8 @@ impl Voice {
         Self { tell: channel().0, raised: None, kept: Kept::default(), vain: Vain::default() }
     }
 
-    /// Keeps `file`, which a driver has, open until the device is fenced, if the driver dies: the kernel ends nothing of it before.
+    /// Keeps `file`, which a driver has, open until the device is fenced, if the driver dies: the
+    /// kernel ends nothing of it before.
     pub fn keep_open(&self, file: OwnedFd) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(file);
     }
@@ -138,7 +140,8 @@ impl Exporter {
         let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let kept = Kept::default();
         let vain = Vain::default();
-        let voice = Voice { tell, raised: Some(raised.clone()), kept: kept.clone(), vain: vain.clone() };
+        let voice =
+            Voice { tell, raised: Some(raised.clone()), kept: kept.clone(), vain: vain.clone() };
         let its = vain.clone();
         let work = move || {
             export.speak(voice.clone());

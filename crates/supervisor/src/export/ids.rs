@@ -28,13 +28,19 @@ impl Ids {
 
     /// Numbers for the disk of `device` at `place`, the best first; [`None`] is the kernel's
     /// choice. `is_there` says which are taken.
-    pub fn choices(&self, device: &str, place: u16, is_there: impl Fn(u32) -> bool) -> Vec<Option<u32>> {
+    pub fn choices(
+        &self,
+        device: &str,
+        place: u16,
+        is_there: impl Fn(u32) -> bool,
+    ) -> Vec<Option<u32>> {
         let fixed = self.lock();
         let own = fixed.get(device).map(|first| first.saturating_add(place.into()));
         if place == 0 && own.is_some() {
             return vec![own];
         }
-        let others: Vec<u32> = fixed.iter().filter(|(other, _)| *other != device).map(|(_, id)| *id).collect();
+        let others: Vec<u32> =
+            fixed.iter().filter(|(other, _)| *other != device).map(|(_, id)| *id).collect();
         if others.is_empty() && own.is_none() {
             return vec![None];
         }
@@ -66,7 +72,11 @@ mod tests {
         let ids = Ids::default();
         assert_eq!(ids.choices("any", 0, |_| false), [None]);
         ids.set("fixed", Some(0));
-        assert_eq!(ids.choices("fixed", 0, |_| true), [Some(0)], "its own, also if it is there: then it says by whom");
+        assert_eq!(
+            ids.choices("fixed", 0, |_| true),
+            [Some(0)],
+            "its own, also if it is there: then it says by whom"
+        );
         let any = ids.choices("any", 0, |id| id == 1);
         assert_eq!((any[0], any.len()), (Some(2), TRIES));
         assert!(!any.contains(&Some(0)));

@@ -1,15 +1,21 @@
 //! Memory that clients lend the disks of a device, in which their requests need no copy.
 //!
 //! # Shape
-//! A thread hears [`Clients`]. What one lends is registered with the kernel, told to the driver, and then answered; backwards when it is taken back. The [`Table`] is what is lent: a driver that
+//! A thread hears [`Clients`]. What one lends is registered with the kernel, told to the driver,
+//! and then answered; backwards when it is taken back. The [`Table`] is what is lent: a driver that
 //! follows another one is told of all of it before it gets any request, and clients notice nothing.
 //!
 //! # Waiting
-//! The kernel registers and forgets when what is in flight has ended, with a lock held that the next driver's start needs. That is for the driver to do, so nothing is registered or forgotten unless one serves, and is not about to
-//! leave ([`Table::open`], [`Table::close`]); and it is for neither the keeper nor the thread that gives the kernel other orders. What the driver is to do is said again until a driver has done it, whichever that is.
+//! The kernel registers and forgets when what is in flight has ended, with a lock held that the
+//! next driver's start needs. That is for the driver to do, so nothing is registered or forgotten
+//! unless one serves, and is not about to leave ([`Table::open`], [`Table::close`]); and it is for
+//! neither the keeper nor the thread that gives the kernel other orders. What the driver is to do
+//! is said again until a driver has done it, whichever that is.
 //!
 //! # When ring3d dies
-//! Table and clients' sockets are kept with the rest: the next ring3d goes on with both. One index may be the kernel's alone then, of memory that was about to be registered: the lowest that the table does not have.
+//! Table and clients' sockets are kept with the rest: the next ring3d goes on with both. One index
+//! may be the kernel's alone then, of memory that was about to be registered: the lowest that the
+//! table does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -64,7 +70,8 @@ struct Lent {
     clients: BTreeMap<u64, Client>,
     /// How the kernel merged requests of the disks before there were any regions.
     merges: BTreeMap<u16, String>,
-    /// The last order's number, and those of descriptors: never the same again, whichever ring3d counts.
+    /// The last order's number, and those of descriptors: never the same again, whichever ring3d
+    /// counts.
     last: u64,
     /// What the driver has said of the order that is waited for.
     answer: Option<(u64, Option<String>)>,
@@ -106,8 +113,15 @@ impl Table {
     pub fn given(&self, place: u16) -> Result<Vec<Given>, String> {
         let lent = self.lock();
         let given = |(&(disk, index), kept): (&Key, &Kept)| {
-            let file = kept.file.try_clone().map_err(|error| format!("duplicating clients' memory: {error}"))?;
-            Ok(Given { place, order: Order::Region(Region { disk, index, number: 0 }), fds: vec![file] })
+            let file = kept
+                .file
+                .try_clone()
+                .map_err(|error| format!("duplicating clients' memory: {error}"))?;
+            Ok(Given {
+                place,
+                order: Order::Region(Region { disk, index, number: 0 }),
+                fds: vec![file],
+            })
         };
         lent.regions.range((place, 0)..=(place, u16::MAX)).map(given).collect()
     }
@@ -130,7 +144,11 @@ impl Table {
     /// Does `work` while a driver serves, in a moment in which nothing is in flight: should the
     /// driver die while the kernel does it, neither waits for the other. [`BUSY`] if there is no
     /// such moment.
-    fn while_served<T>(&self, (voice, id): (&Voice, u32), work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    fn while_served<T>(
+        &self,
+        (voice, id): (&Voice, u32),
+        work: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
         let mut lent = self.lock();
         while !lent.open || voice.is_dead() {
             if lent.ended {
@@ -178,10 +196,20 @@ impl Table {
             }
             let serves = lent.open && !voice.is_dead();
             let since = Instant::now();
-            let fds = file.map(|file| file.try_clone_to_owned()).transpose().map_err(|error| error.to_string())?;
-            voice.say(Done::Order(order(Region { disk, index, number }), fds.into_iter().collect()));
-            let waits = |lent: &mut Lent| !lent.ended && lent.answer.as_ref().is_none_or(|(answered, _)| *answered != number);
-            lent = self.heard.wait_timeout_while(lent, AGAIN, waits).unwrap_or_else(PoisonError::into_inner).0;
+            let fds = file
+                .map(|file| file.try_clone_to_owned())
+                .transpose()
+                .map_err(|error| error.to_string())?;
+            voice
+                .say(Done::Order(order(Region { disk, index, number }), fds.into_iter().collect()));
+            let waits = |lent: &mut Lent| {
+                !lent.ended && lent.answer.as_ref().is_none_or(|(answered, _)| *answered != number)
+            };
+            lent = self
+                .heard
+                .wait_timeout_while(lent, AGAIN, waits)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
             match lent.answer.take_if(|(answered, _)| *answered == number) {
                 Some((_, None)) => return Ok(()),
                 Some((_, Some(reason))) => return Err(reason),
@@ -200,8 +228,13 @@ impl Table {
     /// For the next ring3d.
     pub fn saved(&self) -> Saved {
         let lent = self.lock();
-        let regions = lent.regions.iter().map(|(&(place, index), kept)| (place, index, kept.number, kept.bytes)).collect();
-        let clients = lent.clients.iter().map(|(&number, client)| (number, client.keys.clone())).collect();
+        let regions = lent
+            .regions
+            .iter()
+            .map(|(&(place, index), kept)| (place, index, kept.number, kept.bytes))
+            .collect();
+        let clients =
+            lent.clients.iter().map(|(&number, client)| (number, client.keys.clone())).collect();
         let merges = lent.merges.iter().map(|(&place, before)| (place, before.clone())).collect();
         Saved { regions, clients, merges }
     }
@@ -209,16 +242,26 @@ impl Table {
     /// The same, by names.
     pub fn descriptors(&self) -> Vec<(String, OwnedFd)> {
         let lent = self.lock();
-        let regions = lent.regions.values().map(|kept| (format!("lent.{}", kept.number), kept.file.as_fd()));
-        let clients = lent.clients.iter().map(|(number, client)| (format!("lender.{number}"), client.socket.as_fd()));
-        regions.chain(clients).filter_map(|(name, fd)| Some((name, fd.try_clone_to_owned().ok()?))).collect()
+        let regions =
+            lent.regions.values().map(|kept| (format!("lent.{}", kept.number), kept.file.as_fd()));
+        let clients = lent
+            .clients
+            .iter()
+            .map(|(number, client)| (format!("lender.{number}"), client.socket.as_fd()));
+        regions
+            .chain(clients)
+            .filter_map(|(name, fd)| Some((name, fd.try_clone_to_owned().ok()?)))
+            .collect()
     }
 
-    /// What was saved, with its descriptors among `fds`. Without those of a region nobody can go on.
+    /// What was saved, with its descriptors among `fds`. Without those of a region nobody can go
+    /// on.
     pub fn adopt(saved: Saved, fds: &mut BTreeMap<String, OwnedFd>) -> Result<Self, String> {
         let mut lent = Lent { adopted: true, ..Lent::default() };
         for (place, index, number, bytes) in saved.regions {
-            let file = fds.remove(&format!("lent.{number}")).ok_or("memory that a client has lent was not kept")?;
+            let file = fds
+                .remove(&format!("lent.{number}"))
+                .ok_or("memory that a client has lent was not kept")?;
             lent.regions.insert((place, index), Kept { number, bytes, file: file.into() });
         }
         for (number, keys) in saved.clients {
@@ -241,7 +284,8 @@ impl Table {
     }
 }
 
-/// The thread that hears clients. Dropping it parts with them, after the disks have gone; its table is of no use then.
+/// The thread that hears clients. Dropping it parts with them, after the disks have gone; its table
+/// is of no use then.
 pub struct Lender {
     table: Arc<Table>,
     stop: OwnedFd,
@@ -249,18 +293,33 @@ pub struct Lender {
 }
 
 impl Lender {
-    /// Hears who comes to the socket of `share`, for the disks `/dev/ublkb{ids}`, and who has lent them what is in `table`, if another ring3d has left that.
-    pub fn start(share: &Share, ids: &[u32], voice: Voice, table: Arc<Table>) -> Result<Self, String> {
+    /// Hears who comes to the socket of `share`, for the disks `/dev/ublkb{ids}`, and who has lent
+    /// them what is in `table`, if another ring3d has left that.
+    pub fn start(
+        share: &Share,
+        ids: &[u32],
+        voice: Voice,
+        table: Arc<Table>,
+    ) -> Result<Self, String> {
         let failed = |error: io::Error| format!("hearing clients that lend memory: {error}");
-        let listener = Listener::bind(&share.socket, share.rights().unwrap_or(0o600)).map_err(|error| error.to_string())?;
+        let listener = Listener::bind(&share.socket, share.rights().unwrap_or(0o600))
+            .map_err(|error| error.to_string())?;
         let control = Control::open().map_err(|error| error.to_string())?;
         let before = |place| table.lock().merges.get(&place).cloned();
-        let disks = (0..).zip(ids).map(|(place, &id)| (id, Merges::changed(id, before(place)))).collect();
-        let registrar =
-            Registrar { table: table.clone(), voice, control, disks, most: share.bytes(), pace: Pace::new(Instant::now()) };
+        let disks =
+            (0..).zip(ids).map(|(place, &id)| (id, Merges::changed(id, before(place)))).collect();
+        let registrar = Registrar {
+            table: table.clone(),
+            voice,
+            control,
+            disks,
+            most: share.bytes(),
+            pace: Pace::new(Instant::now()),
+        };
         let mut clients = Clients::new(listener, registrar);
         let nobodys = adopt_clients(&table, ids.len() as u16, &mut clients).map_err(failed)?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| failed(error.into()))?;
         let heard = stop.try_clone().map_err(failed)?;
         let work = move || {
             clients.revoke(nobodys);
@@ -278,13 +337,18 @@ impl Drop for Lender {
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         // One that waits in the kernel for ever waits alone: the disks go without it.
         let since = Instant::now();
-        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && since.elapsed() < PARTING {
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+            && since.elapsed() < PARTING
+        {
             thread::sleep(LOOK);
         }
         match self.thread.take() {
             Some(thread) if thread.is_finished() => drop(thread.join()),
             Some(_) => {
-                tracing::error!("the kernel does not end what it does with clients' memory: their disk is not to be used again")
+                tracing::error!(
+                    "the kernel does not end what it does with clients' memory: their disk is not \
+                    to be used again"
+                )
             }
             None => {}
         }
@@ -295,15 +359,24 @@ impl Drop for Lender {
     }
 }
 
-/// Goes on with clients of another ring3d; what belongs to none of them, with what that had not come to say.
-fn adopt_clients(table: &Table, disks: u16, clients: &mut Clients<Registrar>) -> io::Result<Registered> {
+/// Goes on with clients of another ring3d; what belongs to none of them, with what that had not
+/// come to say.
+fn adopt_clients(
+    table: &Table,
+    disks: u16,
+    clients: &mut Clients<Registrar>,
+) -> io::Result<Registered> {
     let lent = table.lock();
     let mut unknown: BTreeSet<Key> = lent.regions.keys().copied().collect();
     for Client { keys, socket } in lent.clients.values() {
         unknown.retain(|key| !keys.contains(key));
         clients.adopt(socket.try_clone()?, Registered(keys.clone()))?;
     }
-    let lowest = |place| (0..=u16::MAX).find(|&index| !lent.regions.contains_key(&(place, index))).map(|index| (place, index));
+    let lowest = |place| {
+        (0..=u16::MAX)
+            .find(|&index| !lent.regions.contains_key(&(place, index)))
+            .map(|index| (place, index))
+    };
     unknown.extend((0..disks).filter(|_| lent.adopted).filter_map(lowest));
     Ok(Registered(unknown.into_iter().collect()))
 }
@@ -312,7 +385,10 @@ fn adopt_clients(table: &Table, disks: u16, clients: &mut Clients<Registrar>) ->
 /// machine runs.
 fn since_boot() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
-    u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+    u64::try_from(now.tv_sec)
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// A client's memory, for each disk.
@@ -331,21 +407,32 @@ struct Registrar {
 }
 
 impl Registrar {
-    fn add(&mut self, place: u16, file: &Arc<OwnedFd>, memory: &ring3_device::dma::Region) -> Result<Key, String> {
+    fn add(
+        &mut self,
+        place: u16,
+        file: &Arc<OwnedFd>,
+        memory: &ring3_device::dma::Region,
+    ) -> Result<Key, String> {
         let Self { table, voice, control, disks, pace, .. } = self;
         let (id, merges) = &mut disks[usize::from(place)];
         pace.wait(table);
         // Whatever happens then, a driver that gets a request which lies there knows of it.
         let index = table.while_served((&*voice, *id), || {
             let index = control.register_memory(*id, memory).map_err(|error| error.to_string())?;
-            let kept = Kept { number: table.number(), bytes: memory.len() as u64, file: file.clone() };
+            let kept =
+                Kept { number: table.number(), bytes: memory.len() as u64, file: file.clone() };
             table.lock().regions.insert((place, index), kept);
             Ok(index)
         })?;
         merges.stop();
         table.lock().merges.extend(merges.before().map(|before| (place, before.to_owned())));
         self.voice.say(Done::Keep);
-        let told = self.table.tell((&self.voice, ANSWER), Order::Region, (place, index), Some(file.as_fd()));
+        let told = self.table.tell(
+            (&self.voice, ANSWER),
+            Order::Region,
+            (place, index),
+            Some(file.as_fd()),
+        );
         if let Err(reason) = told {
             self.forget((place, index));
             return Err(reason);
@@ -362,13 +449,14 @@ impl Registrar {
         let id = disks[usize::from(place)].0;
         pace.wait(table);
         let forgotten = loop {
-            let forgotten = table.while_served((&*voice, id), || match control.unregister_memory(id, index) {
-                Err(error) if !is_unknown(&error) => Err(error.to_string()),
-                _ => {
-                    table.lock().regions.remove(&key);
-                    Ok(())
-                }
-            });
+            let forgotten =
+                table.while_served((&*voice, id), || match control.unregister_memory(id, index) {
+                    Err(error) if !is_unknown(&error) => Err(error.to_string()),
+                    _ => {
+                        table.lock().regions.remove(&key);
+                        Ok(())
+                    }
+                });
             // It stays the device's until then.
             if forgotten.as_ref().err().is_none_or(|reason| reason != BUSY) {
                 break forgotten;
@@ -376,11 +464,18 @@ impl Registrar {
         };
         match forgotten {
             Err(reason) if reason == ENDED => return,
-            Err(reason) => return tracing::error!("/dev/ublkb{id}: a client's memory stays the device's: {reason}"),
+            Err(reason) => {
+                return tracing::error!(
+                    "/dev/ublkb{id}: a client's memory stays the device's: {reason}"
+                );
+            }
             Ok(()) => self.voice.say(Done::Keep),
         }
         if let Err(reason) = self.table.tell((&self.voice, ANSWER), Order::Forget, key, None) {
-            tracing::warn!("/dev/ublkb{id}: a client's memory stays mapped for the device until its driver ends: {reason}");
+            tracing::warn!(
+                "/dev/ublkb{id}: a client's memory stays mapped for the device until its driver \
+                ends: {reason}"
+            );
         }
         if self.table.lock().regions.range((place, 0)..=(place, u16::MAX)).next().is_none() {
             self.disks[usize::from(place)].1.restore();
@@ -429,10 +524,20 @@ impl Register for Registrar {
     }
 
     fn register(&mut self, fd: &OwnedFd, bytes: u64) -> Result<Registered, String> {
-        let lent: u64 = self.table.lock().regions.iter().filter(|((place, _), _)| *place == 0).map(|(_, kept)| kept.bytes).sum();
+        let lent: u64 = self
+            .table
+            .lock()
+            .regions
+            .iter()
+            .filter(|((place, _), _)| *place == 0)
+            .map(|(_, kept)| kept.bytes)
+            .sum();
         if lent.saturating_add(bytes) > self.most {
             let (most, lent) = (self.most >> 20, lent >> 20);
-            return Err(format!("clients may lend {most} MiB, and {lent} MiB are lent: allow more (memory_mib), or lend less"));
+            return Err(format!(
+                "clients may lend {most} MiB, and {lent} MiB are lent: allow more (memory_mib), or \
+                lend less"
+            ));
         }
         let memory = region::check(fd, bytes).map_err(|error| error.to_string())?;
         let file = Arc::new(fd.try_clone().map_err(|error| error.to_string())?);
@@ -489,7 +594,8 @@ mod tests {
     #[test]
     fn a_driver_is_told_of_all_that_lies_in_its_disk_and_of_nothing_else() {
         let given = table().given(1).unwrap();
-        let orders: Vec<_> = given.iter().map(|given| (given.place, given.order.clone(), given.fds.len())).collect();
+        let orders: Vec<_> =
+            given.iter().map(|given| (given.place, given.order.clone(), given.fds.len())).collect();
         assert_eq!(orders, [(1, Order::Region(Region { disk: 1, index: 0, number: 0 }), 1)]);
     }
 
@@ -520,7 +626,8 @@ mod tests {
     fn the_kernel_is_asked_for_nothing_while_no_driver_serves() {
         let (table, voice) = (Arc::new(table()), Voice::silent());
         let theirs = table.clone();
-        let thread = thread::spawn(move || theirs.while_served((&voice, NOBODYS), || Ok(Instant::now())));
+        let thread =
+            thread::spawn(move || theirs.while_served((&voice, NOBODYS), || Ok(Instant::now())));
         thread::sleep(LOOK * 3);
         let opened = Instant::now();
         table.open();
@@ -573,13 +680,16 @@ mod tests {
         assert_eq!(numbers.len(), 1000);
         let after = Table::adopt(Saved::default(), &mut BTreeMap::new()).unwrap();
         // Whatever the clock on the wall says meanwhile.
-        assert!(after.number() > *numbers.last().unwrap() && after.number() < since_boot() + 1_000_000);
+        assert!(
+            after.number() > *numbers.last().unwrap() && after.number() < since_boot() + 1_000_000
+        );
     }
 
     #[test]
     fn a_driver_that_serves_and_does_not_answer_is_not_waited_for_for_ever() {
         let table = Arc::new(table());
-        let tell = |table: &Table| table.tell((&Voice::silent(), AGAIN / 2), Order::Forget, (0, 3), None);
+        let tell =
+            |table: &Table| table.tell((&Voice::silent(), AGAIN / 2), Order::Forget, (0, 3), None);
         table.open();
         assert!(tell(&table).unwrap_err().contains("not answered"));
         // For one that is to come it is waited until the disk is taken away.

@@ -25,7 +25,8 @@ pub fn forget(disk: &str) {
     let _ = fs::remove_file(Path::new(NAMES).join(disk));
 }
 
-/// Names disk `ublkbN` and its partitions; those of before that are gone lose theirs. A name that stays is there all the while.
+/// Names disk `ublkbN` and its partitions; those of before that are gone lose theirs. A name that
+/// stays is there all the while.
 pub fn set(name: &str, disk: &str) -> io::Result<PathBuf> {
     Places::here().set(name, disk)
 }
@@ -33,7 +34,9 @@ pub fn set(name: &str, disk: &str) -> io::Result<PathBuf> {
 /// Where `name` is, if it leads to `disk`.
 pub fn place(name: &str, disk: &str) -> Option<PathBuf> {
     let link = Path::new(FOLDER).join(name);
-    fs::read_link(&link).is_ok_and(|target| target.file_name().is_some_and(|file| file == disk)).then_some(link)
+    fs::read_link(&link)
+        .is_ok_and(|target| target.file_name().is_some_and(|file| file == disk))
+        .then_some(link)
 }
 
 /// Takes the names away, unless somebody else has taken them meanwhile.
@@ -56,13 +59,19 @@ impl Places<'_> {
 
     fn announce(&self, name: &str, disk: &str) -> io::Result<()> {
         fs::create_dir_all(self.names)?;
-        let others = fs::read_dir(self.names)?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let others = fs::read_dir(self.names)?
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok());
         let others = others.filter(|other| other != disk && self.block.join(other).exists());
-        let clashes =
-            |other: &String| self.name_of(other).is_some_and(|own| own == name || is_part(&own, name) || is_part(name, &own));
+        let clashes = |other: &String| {
+            self.name_of(other)
+                .is_some_and(|own| own == name || is_part(&own, name) || is_part(name, &own))
+        };
         if let Some(other) = others.into_iter().find(clashes) {
-            let why =
-                format!("/dev/{other} or a partition of it has that name already: give one of the two devices another name");
+            let why = format!(
+                "/dev/{other} or a partition of it has that name already: give one of the two \
+                devices another name"
+            );
             let _ = fs::remove_file(self.names.join(disk));
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
@@ -78,9 +87,13 @@ impl Places<'_> {
     fn set(&self, name: &str, disk: &str) -> io::Result<PathBuf> {
         let Self { folder, block, .. } = self;
         fs::create_dir_all(folder)?;
-        let parts: Vec<_> =
-            numbers(block, disk).into_iter().map(|number| (format!("{name}-part{number}"), format!("{disk}p{number}"))).collect();
-        clear_in(folder, name, disk, |found| found == name || parts.iter().any(|(part, _)| part == found));
+        let parts: Vec<_> = numbers(block, disk)
+            .into_iter()
+            .map(|number| (format!("{name}-part{number}"), format!("{disk}p{number}")))
+            .collect();
+        clear_in(folder, name, disk, |found| {
+            found == name || parts.iter().any(|(part, _)| part == found)
+        });
         for (part, node) in &parts {
             if let Err(error) = self.link(part, node, disk) {
                 tracing::warn!("{part} could not be made: {error}");
@@ -94,7 +107,10 @@ impl Places<'_> {
     fn link(&self, name: &str, node: &str, disk: &str) -> io::Result<PathBuf> {
         let (at, new) = (self.folder.join(name), self.folder.join(format!(".{name}.new")));
         if let Some(other) = self.other(&at, name, disk) {
-            let why = format!("{} is the name of {other} already: give one of the two devices another name", at.display());
+            let why = format!(
+                "{} is the name of {other} already: give one of the two devices another name",
+                at.display()
+            );
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
         let _ = fs::remove_file(&new);
@@ -121,18 +137,26 @@ impl Places<'_> {
 
 /// Whether `name` is what a partition of the disk `disk` is called.
 fn is_part(name: &str, disk: &str) -> bool {
-    name.strip_prefix(disk).and_then(|rest| rest.strip_prefix("-part")).is_some_and(|number| number.parse::<u32>().is_ok())
+    name.strip_prefix(disk)
+        .and_then(|rest| rest.strip_prefix("-part"))
+        .is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// Where the partitions of `disk` are.
 pub fn partitions(disk: &str) -> Vec<String> {
-    numbers(Path::new("/sys/block"), disk).iter().map(|number| format!("/dev/{disk}p{number}")).collect()
+    numbers(Path::new("/sys/block"), disk)
+        .iter()
+        .map(|number| format!("/dev/{disk}p{number}"))
+        .collect()
 }
 
 /// The numbers of the partitions that the kernel knows of `disk`.
 fn numbers(block: &Path, disk: &str) -> Vec<u32> {
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(disk)?.strip_prefix('p')?.parse().ok();
-    let mut numbers: Vec<_> = fs::read_dir(block.join(disk)).into_iter().flatten().flatten().filter_map(number).collect();
+    let number = |entry: fs::DirEntry| {
+        entry.file_name().to_str()?.strip_prefix(disk)?.strip_prefix('p')?.parse().ok()
+    };
+    let mut numbers: Vec<_> =
+        fs::read_dir(block.join(disk)).into_iter().flatten().flatten().filter_map(number).collect();
     numbers.sort_unstable();
     numbers
 }
@@ -146,10 +170,14 @@ fn clear_in(folder: &Path, name: &str, disk: &str, stays: impl Fn(&str) -> bool)
             continue;
         }
         let is_ours = rest.is_some_and(|rest| {
-            rest.is_empty() || rest.strip_prefix("-part").is_some_and(|number| number.parse::<u32>().is_ok())
+            rest.is_empty()
+                || rest.strip_prefix("-part").is_some_and(|number| number.parse::<u32>().is_ok())
         });
         let leads = |target: PathBuf| {
-            let rest = target.file_name().and_then(|file| file.to_str()).and_then(|file| file.strip_prefix(disk));
+            let rest = target
+                .file_name()
+                .and_then(|file| file.to_str())
+                .and_then(|file| file.strip_prefix(disk));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('p'))
         };
         if is_ours && fs::read_link(entry.path()).is_ok_and(leads) {
@@ -175,7 +203,9 @@ mod tests {
         let (dev, block, announced) = folders(root.path());
         let places = Places { folder: &dev, names: &announced, block: &block };
         let lead = |name: &str| fs::read_link(dev.join(name)).unwrap();
-        ["ublkb0", "ublkb1", "ublkb2"].iter().for_each(|disk| fs::create_dir_all(block.join(disk)).unwrap());
+        ["ublkb0", "ublkb1", "ublkb2"]
+            .iter()
+            .for_each(|disk| fs::create_dir_all(block.join(disk)).unwrap());
         fs::write(announced.join("ublkb0"), "RING3_NAME=data-2\n").unwrap();
         fs::create_dir_all(block.join("ublkb0/ublkb0p1")).unwrap();
         places.set("data-2", "ublkb0").unwrap();
@@ -183,10 +213,17 @@ mod tests {
         fs::create_dir_all(block.join("ublkb1/ublkb1p1")).unwrap();
         for (name, disk) in [("data-2", "ublkb1"), ("data-2-part1", "ublkb2")] {
             let error = places.set(name, disk).unwrap_err().to_string();
-            assert!(error.contains("the name of /dev/ublkb0") && error.contains("another name"), "{error}");
+            assert!(
+                error.contains("the name of /dev/ublkb0") && error.contains("another name"),
+                "{error}"
+            );
         }
-        assert_eq!((lead("data-2"), lead("data-2-part1")), ("../ublkb0".into(), "../ublkb0p1".into()));
-        for (name, disk) in [("data-2", "ublkb1"), ("data-2-part7", "ublkb1"), ("data-2", "ublkb3")] {
+        assert_eq!(
+            (lead("data-2"), lead("data-2-part1")),
+            ("../ublkb0".into(), "../ublkb0p1".into())
+        );
+        for (name, disk) in [("data-2", "ublkb1"), ("data-2-part7", "ublkb1"), ("data-2", "ublkb3")]
+        {
             assert_eq!(
                 places.announce(name, disk).unwrap_err().kind(),
                 io::ErrorKind::AlreadyExists,
@@ -204,8 +241,10 @@ mod tests {
     }
 
     fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<_> =
-            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -214,7 +253,8 @@ mod tests {
     fn a_disk_and_its_partitions_have_names_that_follow_it_and_go_with_it() {
         let root = tempfile::tempdir().unwrap();
         let (dev, block, names_of) = folders(root.path());
-        let set = |name, disk| Places { folder: &dev, names: &names_of, block: &block }.set(name, disk);
+        let set =
+            |name, disk| Places { folder: &dev, names: &names_of, block: &block }.set(name, disk);
         for part in ["ublkb3/ublkb3p1", "ublkb3/ublkb3p12", "ublkb3/queue", "ublkb4"] {
             fs::create_dir_all(block.join(part)).unwrap();
         }
@@ -235,16 +275,21 @@ mod tests {
     fn a_name_that_stays_is_there_at_every_moment() {
         let root = tempfile::tempdir().unwrap();
         let (dev, block, names_of) = folders(root.path());
-        let set = |name, disk| Places { folder: &dev, names: &names_of, block: &block }.set(name, disk);
+        let set =
+            |name, disk| Places { folder: &dev, names: &names_of, block: &block }.set(name, disk);
         fs::create_dir_all(block.join("ublkb3/ublkb3p1")).unwrap();
         set("data", "ublkb3").unwrap();
-        let (ended, looks) = (std::sync::atomic::AtomicBool::new(false), std::sync::Barrier::new(2));
+        let (ended, looks) =
+            (std::sync::atomic::AtomicBool::new(false), std::sync::Barrier::new(2));
         std::thread::scope(|scope| {
             let missing = scope.spawn(|| {
                 looks.wait();
                 let mut missing = 0;
                 while !ended.load(std::sync::atomic::Ordering::Acquire) {
-                    missing += ["data", "data-part1"].iter().filter(|name| fs::read_link(dev.join(name)).is_err()).count();
+                    missing += ["data", "data-part1"]
+                        .iter()
+                        .filter(|name| fs::read_link(dev.join(name)).is_err())
+                        .count();
                 }
                 missing
             });

@@ -1,8 +1,8 @@
 //! What the disks and the network card of a device become, apart from who serves them.
 //!
 //! # Shape
-//! [`Export`] is the half that outlives drivers. Its work may wait for the kernel, so that it is done by a thread of its own ([`Exporter`]), while the driver is fenced and
-//! the next one starts.
+//! [`Export`] is the half that outlives drivers. Its work may wait for the kernel, so that it is
+//! done by a thread of its own ([`Exporter`]), while the driver is fenced and the next one starts.
 
 mod exporter;
 mod ids;
@@ -64,7 +64,8 @@ impl Vain {
     }
 }
 
-/// What a driver needs to serve a disk or a card, of which nothing is kept but what is the supervisor's, too.
+/// What a driver needs to serve a disk or a card, of which nothing is kept but what is the
+/// supervisor's, too.
 pub struct Given {
     /// Its place among those that the driver offers.
     pub place: u16,
@@ -89,17 +90,21 @@ pub trait Export: Send {
     fn start(&mut self) -> Result<Arc<dyn Look>, String>;
     /// The driver says how the link of a card is.
     fn hear_link(&mut self, _nic: u16, _link: &Link) {}
-    /// The driver has begun to share it with clients: by their own memory, if the device reaches that; of a card, with the addresses of all their places.
+    /// The driver has begun to share it with clients: by their own memory, if the device reaches
+    /// that; of a card, with the addresses of all their places.
     fn hear_shared(&mut self, _mapped: bool, _addresses: Vec<[u8; 6]>) {}
     /// The driver has done what it was ordered about a client's memory, or says why not.
     fn hear_lent(&mut self, _number: u64, _refused: Option<String>) {}
     /// A driver serves what was [adopted](Self::adopt).
     fn go_on(&mut self) {}
-    /// Nothing is done for clients from now on that the driver would have to end requests for, until it is [started](Self::start) again.
+    /// Nothing is done for clients from now on that the driver would have to end requests for,
+    /// until it is [started](Self::start) again.
     fn hold_clients(&mut self) {}
     /// Has the driver hear, where that can be, that nothing more comes to it: it leaves.
     fn quiesce(&mut self) -> Result<(), String>;
-    /// Goes on with what another supervisor has [saved](Look::saved), of what was `offered`, with [descriptors](Look::descriptors) among `fds`: users have it, and a driver serves or is to follow.
+    /// Goes on with what another supervisor has [saved](Look::saved), of what was `offered`, with
+    /// [descriptors](Look::descriptors) among `fds`: users have it, and a driver serves or is to
+    /// follow.
     fn adopt(
         &mut self,
         _saved: &serde_json::Value,

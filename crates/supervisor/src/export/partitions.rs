@@ -1,10 +1,14 @@
-//! The partitions of a disk. The kernel looks for none on a disk whose server it does not trust, and a driver in its sandbox is not trusted.
+//! The partitions of a disk. The kernel looks for none on a disk whose server it does not trust,
+//! and a driver in its sandbox is not trusted.
 //!
 //! # Shape
-//! A [`Watch`] is a thread of a disk that has users. It has the table read when it begins and whenever somebody who could write the disk has closed it, as udev does, and tells the kernel what there is.
+//! A [`Watch`] is a thread of a disk that has users. It has the table read when it begins and
+//! whenever somebody who could write the disk has closed it, as udev does, and tells the kernel
+//! what there is.
 //!
 //! # Trust
-//! A table is what a device, or whoever had it before, says. The one who reads it is a process that can do nothing else, as drivers are; what it answers is checked before it is believed.
+//! A table is what a device, or whoever had it before, says. The one who reads it is a process that
+//! can do nothing else, as drivers are; what it answers is checked before it is believed.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -29,7 +33,8 @@ use super::links;
 const QUIET: Duration = Duration::from_millis(200);
 /// How long a table may take to be read. The disk's driver may die meanwhile.
 const READ: Duration = Duration::from_secs(60);
-/// How long the thread may take to hear of its end. It may wait for a disk that only goes on once it is gone.
+/// How long the thread may take to hear of its end. It may wait for a disk that only goes on once
+/// it is gone.
 const END: Duration = Duration::from_secs(1);
 /// Most bytes of an answer: 128 partitions in words, and more.
 const ANSWER: u64 = 64 << 10;
@@ -150,16 +155,23 @@ impl Watching {
     /// Has the kernel know what the table says.
     fn look(&self) -> Result<(), String> {
         let no_block = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let disk = OpenOptions::new().read(true).custom_flags(no_block).open(self.path()).map_err(|error| error.to_string())?;
+        let disk = OpenOptions::new()
+            .read(true)
+            .custom_flags(no_block)
+            .open(self.path())
+            .map_err(|error| error.to_string())?;
         let Some(answer) = self.ask(&disk)? else { return Ok(()) };
-        let partitions = match serde_json::from_slice(&answer).map_err(|_| "its reader makes no sense".to_owned())? {
+        let partitions = match serde_json::from_slice(&answer)
+            .map_err(|_| "its reader makes no sense".to_owned())?
+        {
             Found::Partitions(partitions) => partitions,
             Found::Damaged(why) => return Err(plain(&why.chars().take(200).collect::<String>())),
         };
         check(&partitions, self.of.bytes, self.of.block)?;
         let told = kernel::tell(&disk, &self.disk(), &partitions);
         if told != Ok(false) {
-            links::set(&self.of.name, &self.disk()).map_err(|error| format!("its names cannot be made: {error}"))?;
+            links::set(&self.of.name, &self.disk())
+                .map_err(|error| format!("its names cannot be made: {error}"))?;
         }
         told.map(drop)
     }
@@ -168,12 +180,21 @@ impl Watching {
     fn ask(&self, disk: &File) -> Result<Option<Vec<u8>>, String> {
         let failed = |error: io::Error| format!("its reader cannot be started: {error}");
         let (answer, says) = io::pipe().map_err(failed)?;
-        let words = ["ring3-driver".into(), "partitions".into(), self.of.block.to_string()].map(CString::new);
-        let argv = words.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+        let words = ["ring3-driver".into(), "partitions".into(), self.of.block.to_string()]
+            .map(CString::new);
+        let argv =
+            words.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
         // No device has a `+` in its name, and so none has this group.
-        let limits =
-            Limits { name: format!("{}+table", self.of.name), memory: MEMORY, cpu_percent: 50, cpu_weight: CPU_WEIGHT, pids: 4 };
-        let child = spawn(&self.of.program, &argv, &[(disk.as_fd(), 0), (says.as_fd(), 1)], &limits).map_err(failed)?;
+        let limits = Limits {
+            name: format!("{}+table", self.of.name),
+            memory: MEMORY,
+            cpu_percent: 50,
+            cpu_weight: CPU_WEIGHT,
+            pids: 4,
+        };
+        let child =
+            spawn(&self.of.program, &argv, &[(disk.as_fd(), 0), (says.as_fd(), 1)], &limits)
+                .map_err(failed)?;
         drop(says);
         let ended = self.wait(&child.pidfd, Some(READ));
         if !matches!(ended, Ok(true)) {

@@ -27,7 +27,8 @@ use super::{Export, Given, Look, Refusal, Vain, Voice, links};
 use crate::manifest;
 use seen::{Disks, Seen};
 
-/// How long the kernel may take to see that a server has died. 6.12 takes 30 s if that had every tag of a queue.
+/// How long the kernel may take to see that a server has died. 6.12 takes 30 s if that had every
+/// tag of a queue.
 const DEATH: Duration = Duration::from_secs(90);
 /// Between two looks whether anybody still wants it.
 const LOOK: Duration = Duration::from_millis(100);
@@ -73,23 +74,50 @@ impl Ublk {
     /// Of `device`, with no number that `ids` has for another one; `program` is the drivers'.
     pub fn new(device: &manifest::Device, ids: Ids, program: Arc<Program>) -> Self {
         let (voice, lent, lender) = (Voice::silent(), Arc::default(), None);
-        let (name, link, wanted) = (device.name.clone(), device.link().to_owned(), device.export.clone());
-        Self { wanted, device: name, name: link, disks: Vec::new(), ids, torn: Vec::new(), program, voice, lent, lender }
+        let (name, link, wanted) =
+            (device.name.clone(), device.link().to_owned(), device.export.clone());
+        Self {
+            wanted,
+            device: name,
+            name: link,
+            disks: Vec::new(),
+            ids,
+            torn: Vec::new(),
+            program,
+            voice,
+            lent,
+            lender,
+        }
     }
 
     /// Each disk has its name under `/dev/ring3`.
     fn link(&self, place: usize) -> String {
-        if self.disks.len() == 1 { self.name.clone() } else { format!("{}-{}", self.name, place + 1) }
+        if self.disks.len() == 1 {
+            self.name.clone()
+        } else {
+            format!("{}-{}", self.name, place + 1)
+        }
     }
 
     /// Has the kernel know the partitions of the disks that have users.
     fn watch(&mut self) {
         let names: Vec<_> = (0..self.disks.len()).map(|place| self.link(place)).collect();
-        for (disk, name) in self.disks.iter_mut().zip(names).filter(|(disk, _)| disk.partitions.is_none()) {
-            let of = Of { id: disk.device.id(), name, bytes: disk.bytes, block: disk.block, program: self.program.clone() };
+        for (disk, name) in
+            self.disks.iter_mut().zip(names).filter(|(disk, _)| disk.partitions.is_none())
+        {
+            let of = Of {
+                id: disk.device.id(),
+                name,
+                bytes: disk.bytes,
+                block: disk.block,
+                program: self.program.clone(),
+            };
             match Watch::start(of) {
                 Ok(watch) => disk.partitions = Some(watch),
-                Err(error) => tracing::warn!("partitions of {} are not looked for: {error}", disk.device.name()),
+                Err(error) => tracing::warn!(
+                    "partitions of {} are not looked for: {error}",
+                    disk.device.name()
+                ),
             }
         }
     }
@@ -98,8 +126,8 @@ impl Ublk {
         let info = info(facts);
         let page = rustix::param::page_size() as u32;
         let buffer = limits::buffer_bytes(&info, self.wanted.max_io_kib << 10, page);
-        let parameters =
-            limits::parameters(&info, buffer, page).map_err(|reason| format!("{} cannot be exported: {reason}", facts.name))?;
+        let parameters = limits::parameters(&info, buffer, page)
+            .map_err(|reason| format!("{} cannot be exported: {reason}", facts.name))?;
         let most = facts.max_queues / u16::try_from(disks).unwrap_or(u16::MAX).max(1);
         let queues = self.wanted.queues.min(most).min(crate::processors()).max(1);
         Ok((
@@ -120,10 +148,22 @@ impl Ublk {
             let (shape, parameters) = self.described(disk, facts.len()).map_err(Refusal::Failed)?;
             let mut device = self.identity(place, shape)?;
             device.served_by(vain.dead.clone());
-            device.set_parameters(parameters).map_err(|error| Refusal::Failed(error.to_string()))?;
+            device
+                .set_parameters(parameters)
+                .map_err(|error| Refusal::Failed(error.to_string()))?;
             let bytes = disk.blocks.saturating_mul(disk.block_size.into());
             let (rotates, block) = (disk.rotates, disk.block_size);
-            self.disks.push(Disk { device, parameters, shape, rotates, bytes, block, grown: None, link: None, partitions: None });
+            self.disks.push(Disk {
+                device,
+                parameters,
+                shape,
+                rotates,
+                bytes,
+                block,
+                grown: None,
+                link: None,
+                partitions: None,
+            });
         }
         Ok(())
     }
@@ -142,22 +182,38 @@ impl Ublk {
         }
         Err(match taken {
             Some((Some(id), error)) => Refusal::Busy(self.explain(id, &error)),
-            _ => Refusal::Failed("the kernel has no number left for a disk: ring3 ublk list shows who has them".into()),
+            _ => Refusal::Failed(
+                "the kernel has no number left for a disk: ring3 ublk list shows who has them"
+                    .into(),
+            ),
         })
     }
 
     /// Who has the number `id`, which `error` says is taken.
     fn explain(&self, id: u32, error: &Error) -> String {
         let torn = self.torn.iter().filter(|(torn, _)| *torn == id);
-        let users: Vec<_> = torn.flat_map(|(_, nodes)| nodes.users()).map(|user| user.to_string()).collect();
+        let users: Vec<_> =
+            torn.flat_map(|(_, nodes)| nodes.users()).map(|user| user.to_string()).collect();
         let who = match (users.is_empty(), error) {
-            (false, _) => format!("it was taken away by force, and {} has it open still: end that", users.join(", ")),
-            (true, Error::Taken { pid, .. }) if *pid > 0 => format!("process {pid} serves it: stop that"),
-            (true, Error::Recovering { .. }) => format!("it waits for a server: ring3 ublk delete {id} gives it up"),
-            (true, Error::Foreign { .. }) => format!("another program has made it: ring3 ublk delete {id} deletes it"),
+            (false, _) => format!(
+                "it was taken away by force, and {} has it open still: end that",
+                users.join(", ")
+            ),
+            (true, Error::Taken { pid, .. }) if *pid > 0 => {
+                format!("process {pid} serves it: stop that")
+            }
+            (true, Error::Recovering { .. }) => {
+                format!("it waits for a server: ring3 ublk delete {id} gives it up")
+            }
+            (true, Error::Foreign { .. }) => {
+                format!("another program has made it: ring3 ublk delete {id} deletes it")
+            }
             (true, _) => "somebody sets it up or leaves it: ring3 ublk list".into(),
         };
-        format!("export.id = {id} cannot be had, as /dev/ublkb{id} is there: {who}, or name another export.id, or none")
+        format!(
+            "export.id = {id} cannot be had, as /dev/ublkb{id} is there: {who}, or name another \
+            export.id, or none"
+        )
     }
 }
 
@@ -209,10 +265,15 @@ impl Export for Ublk {
 
     fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
         // The keeper has compared them with those that users have; more may have come behind.
-        let facts = offered.disks.get(..self.disks.len()).ok_or("disks are missing that users have")?;
-        // What was registered at the last moment is known now: the kernel has given the disks back since.
+        let facts =
+            offered.disks.get(..self.disks.len()).ok_or("disks are missing that users have")?;
+        // What was registered at the last moment is known now: the kernel has given the disks back
+        // since.
         self.lent.close(true);
-        let described = facts.iter().map(|disk| self.described(disk, facts.len())).collect::<Result<Vec<_>, _>>()?;
+        let described = facts
+            .iter()
+            .map(|disk| self.described(disk, facts.len()))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut served = Vec::new();
         for ((place, disk), (shape, parameters)) in (0..).zip(&mut self.disks).zip(described) {
             disk.grown = disk.parameters.has_grown_to(parameters).then_some(parameters);
@@ -229,15 +290,28 @@ impl Export for Ublk {
                 .map(|queue| disk.device.affinity(queue))
                 .collect::<Result<_, _>>()
                 .map_err(|error| error.to_string())?;
-            let file = disk.device.take_file().and_then(Arc::into_inner).ok_or("its file is gone")?;
+            let file =
+                disk.device.take_file().and_then(Arc::into_inner).ok_or("its file is gone")?;
             if self.wanted.share.is_some() {
-                // If it dies, what lies in clients' memory is not ended before its device is fenced.
-                self.voice.keep_open(file.try_clone().map_err(|error| format!("duplicating a disk's file: {error}"))?.into());
+                // If it dies, what lies in clients' memory is not ended before its device is
+                // fenced.
+                self.voice.keep_open(
+                    file.try_clone()
+                        .map_err(|error| format!("duplicating a disk's file: {error}"))?
+                        .into(),
+                );
             }
             // What it has to know before any request comes.
             served.extend(self.lent.given(place)?);
-            let serve =
-                Serve { disk: place, id: disk.device.id(), queues, depth, buffer, cpus, encoded: disk.device.features().encoded };
+            let serve = Serve {
+                disk: place,
+                id: disk.device.id(),
+                queues,
+                depth,
+                buffer,
+                cpus,
+                encoded: disk.device.features().encoded,
+            };
             served.push(Given { place, order: Order::Serve(serve), fds: vec![file.into()] });
         }
         Ok(served)
@@ -254,7 +328,8 @@ impl Export for Ublk {
             disk.device.start(std::process::id()).map_err(|error| error.to_string())?;
             let (id, path) = (disk.device.id(), disk.device.path());
             if disk.link.is_none() {
-                // A queue whose every tag is in flight when its server dies takes 6.12 half a minute to recover.
+                // A queue whose every tag is in flight when its server dies takes 6.12 half a
+                // minute to recover.
                 Scheduler::None.set(&format!("ublkb{id}"), disk.rotates);
                 limit_requests(id, disk.shape.depth);
             }
@@ -265,7 +340,10 @@ impl Export for Ublk {
             };
             match linked {
                 Ok(link) => disk.link = Some(link),
-                Err(error) => tracing::warn!("/dev/ring3/{name} could not be made: {error}; use {}", path.display()),
+                Err(error) => tracing::warn!(
+                    "/dev/ring3/{name} could not be made: {error}; use {}",
+                    path.display()
+                ),
             }
         }
         self.watch();
@@ -300,10 +378,22 @@ impl Export for Ublk {
             let parameters = device.parameters().map_err(|error| error.to_string())?;
             let (shape, bytes) = (device.shape(), parameters.dev_sectors.saturating_mul(SECTOR));
             let (rotates, block) = (facts.rotates, facts.block_size);
-            disks.push(Disk { device, parameters, shape, rotates, bytes, block, grown: None, link: None, partitions: None });
+            disks.push(Disk {
+                device,
+                parameters,
+                shape,
+                rotates,
+                bytes,
+                block,
+                grown: None,
+                link: None,
+                partitions: None,
+            });
         }
         self.disks = disks;
-        let name = |(place, disk): (usize, &Disk)| links::place(&self.link(place), &format!("ublkb{}", disk.device.id()));
+        let name = |(place, disk): (usize, &Disk)| {
+            links::place(&self.link(place), &format!("ublkb{}", disk.device.id()))
+        };
         let links: Vec<_> = self.disks.iter().enumerate().map(name).collect();
         self.disks.iter_mut().zip(links).for_each(|(disk, link)| disk.link = link);
         self.watch();
@@ -334,16 +424,21 @@ impl Disk {
             }
             Ok(false) => {
                 let next = "stop it and restart it when nobody uses it";
-                tracing::warn!("{name} has grown to {bytes} bytes; ublk can say so from Linux 6.16 on: {next}");
+                tracing::warn!(
+                    "{name} has grown to {bytes} bytes; ublk can say so from Linux 6.16 on: {next}"
+                );
             }
-            Err(error) => tracing::warn!("{name} has grown to {bytes} bytes, and keeps its size: {error}"),
+            Err(error) => {
+                tracing::warn!("{name} has grown to {bytes} bytes, and keeps its size: {error}")
+            }
         }
     }
 }
 
 impl Ublk {
     fn try_stop(&mut self, force: bool) -> Result<(), Refusal> {
-        // All or none: a device without one of its disks is no use, and those who were asked first would be gone.
+        // All or none: a device without one of its disks is no use, and those who were asked first
+        // would be gone.
         if !force {
             for disk in &mut self.disks {
                 disk.device.check_unused().map_err(|error| Refusal::Busy(in_use(error)))?;
@@ -374,16 +469,23 @@ impl Ublk {
 
     /// Hears who lends memory, if that is wanted and nobody does yet.
     fn hear_clients(&mut self) {
-        let Some(share) = self.wanted.share.as_ref().filter(|_| self.lender.is_none()) else { return };
+        let Some(share) = self.wanted.share.as_ref().filter(|_| self.lender.is_none()) else {
+            return;
+        };
         let ids: Vec<_> = self.disks.iter().map(|disk| disk.device.id()).collect();
         match Lender::start(share, &ids, self.voice.clone(), self.lent.clone()) {
             Ok(lender) => self.lender = Some(lender),
-            Err(why) => tracing::error!("export.share of {}: nobody can lend it memory: {why}", self.name),
+            Err(why) => {
+                tracing::error!("export.share of {}: nobody can lend it memory: {why}", self.name)
+            }
         }
     }
 
     fn seen(&self) -> Arc<dyn Look> {
-        Arc::new(Disks { disks: self.disks.iter().map(Seen::of).collect(), lent: self.lent.clone() })
+        Arc::new(Disks {
+            disks: self.disks.iter().map(Seen::of).collect(),
+            lent: self.lent.clone(),
+        })
     }
 }
 
@@ -399,7 +501,9 @@ impl Kept {
     /// An older one has told numbers alone.
     fn of(saved: &serde_json::Value) -> Result<Self, String> {
         let kept = match saved {
-            serde_json::Value::Array(_) => serde_json::from_value(saved.clone()).map(|ids| Self { ids, ..Self::default() }),
+            serde_json::Value::Array(_) => {
+                serde_json::from_value(saved.clone()).map(|ids| Self { ids, ..Self::default() })
+            }
             _ => serde_json::from_value(saved.clone()),
         };
         kept.map_err(|error| error.to_string())
@@ -424,7 +528,8 @@ pub fn take_away(saved: &serde_json::Value) {
 fn in_use(error: Error) -> String {
     let Error::Busy { device, users } = error else { return error.to_string() };
     let users: Vec<_> = users.iter().map(ToString::to_string).collect();
-    let users = if users.is_empty() { "somebody in another namespace".into() } else { users.join(", ") };
+    let users =
+        if users.is_empty() { "somebody in another namespace".into() } else { users.join(", ") };
     format!("{device} is in use by {users}: unmount or close it first")
 }
 
@@ -443,7 +548,9 @@ fn remove(mut disk: Disk, force: bool) -> Result<(), (Box<Disk>, Error)> {
 fn limit_requests(id: u32, depth: u16) {
     let file = format!("/sys/block/ublkb{id}/queue/nr_requests");
     if let Err(error) = fs::write(&file, (depth.max(2) - 1).to_string()) {
-        tracing::warn!("{file}: {error}; with every tag in flight, 6.12 recovers it in half a minute");
+        tracing::warn!(
+            "{file}: {error}; with every tag in flight, 6.12 recovers it in half a minute"
+        );
     }
 }
 

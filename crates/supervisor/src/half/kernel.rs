@@ -1,14 +1,16 @@
 //! What the kernel says of user halves.
 //!
 //! # Trust
-//! Whether a user half answers is seen here and not by what it says: the run time counts the upcalls that it has left unanswered.
+//! Whether a user half answers is seen here and not by what it says: the run time counts the
+//! upcalls that it has left unanswered.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 
 /// The device by which user halves attach. [split/runtime/abi.h, SPLIT_DEVICE]
 const DEVICE: &str = "/dev/ring3-split";
-/// A line for each driver: its name, whether it has a user half, and upcalls that this one has not answered in time. [split/runtime/kernel/upcall.c]
+/// A line for each driver: its name, whether it has a user half, and upcalls that this one has not
+/// answered in time. [split/runtime/kernel/upcall.c]
 const HALVES: &str = "/sys/module/ring3_split/parameters/halves";
 
 /// A kernel half.
@@ -54,6 +56,9 @@ mod tests {
         let text = "e1000 1 2\nsnd_ens1370 0 0\nbroken\n";
         assert_eq!(find(text, "e1000"), Some(KernelHalf { attached: true, unanswered: 2 }));
         assert_eq!(find(text, "snd-ens1370"), Some(KernelHalf { attached: false, unanswered: 0 }));
-        assert_eq!((find(text, "broken"), find(text, "e100"), find("", "e1000")), (None, None, None));
+        assert_eq!(
+            (find(text, "broken"), find(text, "e100"), find("", "e1000")),
+            (None, None, None)
+        );
     }
 }

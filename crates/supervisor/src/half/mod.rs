@@ -1,15 +1,18 @@
 //! The user half of a split driver: a process that is started again when it dies or hangs.
 //!
 //! # Shape
-//! A [`start`]ed keeper is a thread as a device's is, with the same terms, states and log. It has nothing to claim, to fence or to export: the device is the kernel half's, which goes on
+//! A [`start`]ed keeper is a thread as a device's is, with the same terms, states and log. It has
+//! nothing to claim, to fence or to export: the device is the kernel half's, which goes on
 //! meanwhile, and a user half keeps nothing that the next one needs.
 //!
 //! # Trust
-//! The process is in a sandbox that it makes itself, before any code of the driver runs (split/runtime/user/confine.c), in the namespaces and the control group that it is started in. It
-//! has its log and /dev/ring3-split. Whether it answers, the kernel says.
+//! The process is in a sandbox that it makes itself, before any code of the driver runs
+//! (split/runtime/user/confine.c), in the namespaces and the control group that it is started in.
+//! It has its log and /dev/ring3-split. Whether it answers, the kernel says.
 //!
 //! # Survival
-//! It ends with the thread that has started it, and so with ring3d: the next ring3d starts another one, for which upcalls wait `grace_ms` of the run time.
+//! It ends with the thread that has started it, and so with ring3d: the next ring3d starts another
+//! one, for which upcalls wait `grace_ms` of the run time.
 
 mod kernel;
 mod process;
@@ -65,7 +68,8 @@ struct Keeper {
     ending: bool,
 }
 
-/// Starts a keeper of `half`; its program lies beside `own`, that of ring3's drivers, if it does not name one.
+/// Starts a keeper of `half`; its program lies beside `own`, that of ring3's drivers, if it does
+/// not name one.
 pub fn start(half: Half, own: &Program) -> io::Result<Handle> {
     let (program, name) = (process::program(own, &half)?, half.name.clone());
     let shared = Arc::new(Shared::new(&name, &format!("split:{name}")));
@@ -133,7 +137,10 @@ impl Keeper {
         self.attached = false;
         if self.budget.is_exhausted() {
             self.goal = Goal::Fail;
-            self.note(&format!("it has died too often; ring3 restart {} tries again", self.half.name));
+            self.note(&format!(
+                "it has died too often; ring3 restart {} tries again",
+                self.half.name
+            ));
         }
     }
 
@@ -167,14 +174,20 @@ impl Keeper {
             self.budget.serves();
         }
         if half.attached && half.unanswered > 0 {
-            self.note(&format!("user half {} is taken for dead: it has not answered in time", process.pid()));
+            self.note(&format!(
+                "user half {} is taken for dead: it has not answered in time",
+                process.pid()
+            ));
             self.kill();
         }
     }
 
     fn kill(&mut self) {
         if let Some(process) = self.process.as_ref().filter(|process| !process.kill(END)) {
-            self.note(&format!("user half {} was killed and does not end: the kernel works for it", process.pid()));
+            self.note(&format!(
+                "user half {} was killed and does not end: the kernel works for it",
+                process.pid()
+            ));
         }
     }
 
@@ -182,7 +195,8 @@ impl Keeper {
     fn wait(&mut self) {
         let now = Instant::now();
         let wakes = self.pauses_until(now).into_iter().chain([self.looked + LOOK]).min();
-        let timeout = wakes.and_then(|at| Timespec::try_from(at.saturating_duration_since(now)).ok());
+        let timeout =
+            wakes.and_then(|at| Timespec::try_from(at.saturating_duration_since(now)).ok());
         let mut fds = vec![PollFd::from_borrowed_fd(self.asked.as_fd(), PollFlags::IN)];
         if let Some(process) = &self.process {
             fds.push(PollFd::from_borrowed_fd(process.end(), PollFlags::IN));
@@ -193,7 +207,8 @@ impl Keeper {
         if poll(&mut fds, timeout.as_ref()).is_err() {
             return;
         }
-        let (asked, spoken) = (!fds[0].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()));
+        let (asked, spoken) =
+            (!fds[0].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()));
         if let Some(mut process) = self.process.take_if(|_| spoken) {
             let read = self.hear(&mut process);
             self.words += if read == 0 { WORDS } else { read };
@@ -258,7 +273,9 @@ impl Keeper {
 
     fn upgrade(&mut self, program: Option<PathBuf>) -> Reply {
         if self.state() != State::Running {
-            return Reply::Refused("it does not run: ring3 restart starts it, ring3 logs says why it does not".into());
+            return Reply::Refused(
+                "it does not run: ring3 restart starts it, ring3 logs says why it does not".into(),
+            );
         }
         let path = program.unwrap_or_else(|| self.program.path().to_owned());
         let new = match Program::open(&path) {
@@ -274,12 +291,17 @@ impl Keeper {
         }
         self.program = old;
         self.start_anew();
-        Reply::Refused(format!("{} does not attach, ring3 logs says why; the old program is started again", path.display()))
+        Reply::Refused(format!(
+            "{} does not attach, ring3 logs says why; the old program is started again",
+            path.display()
+        ))
     }
 
     /// Whether the process attaches before `limit`.
     fn attaches(&mut self, limit: Instant) -> bool {
-        while Instant::now() < limit && self.process.as_ref().is_some_and(|process| !process.has_ended_within(PROMPT)) {
+        while Instant::now() < limit
+            && self.process.as_ref().is_some_and(|process| !process.has_ended_within(PROMPT))
+        {
             if kernel::half_of(&self.half.name).is_some_and(|half| half.attached) {
                 return true;
             }

@@ -21,7 +21,8 @@ const PLACES: [&str; 2] = [".", "../lib/ring3"];
 /// The program of `half`: the one that it names, or the one beside `own`, that of ring3's drivers.
 pub fn program(own: &Program, half: &Half) -> io::Result<Program> {
     let path = half.program.clone().map_or_else(|| beside(own, &half.name), Ok)?;
-    Program::open(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    Program::open(&path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 fn beside(own: &Program, driver: &str) -> io::Result<PathBuf> {
@@ -30,7 +31,8 @@ fn beside(own: &Program, driver: &str) -> io::Result<PathBuf> {
     places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
         let places = places.each_ref().map(|place| place.display().to_string()).join(" nor ");
         io::Error::other(format!(
-            "the user half of {driver} is neither {places}: ring3 split build {driver} makes it; put it there, or name it with program = \"...\""
+            "the user half of {driver} is neither {places}: ring3 split build {driver} makes it; \
+            put it there, or name it with program = \"...\""
         ))
     })
 }
@@ -49,8 +51,18 @@ impl Process {
         let fds = [(out.as_fd(), 1), (out.as_fd(), 2), (device.as_fd(), DEVICE)];
         let manifest::Limits { memory_mib, cpu_percent, cpu_weight, pids, .. } = half.limits();
         let cpu_weight = cpu_weight.unwrap_or(CPU_WEIGHT);
-        let limits = Limits { name: half.name.clone(), memory: memory_mib << 20, cpu_percent, cpu_weight, pids };
-        let argv = arguments(half).into_iter().map(CString::new).collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
+        let limits = Limits {
+            name: half.name.clone(),
+            memory: memory_mib << 20,
+            cpu_percent,
+            cpu_weight,
+            pids,
+        };
+        let argv = arguments(half)
+            .into_iter()
+            .map(CString::new)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(io::Error::other)?;
         Ok(Self { child: spawn(program, &argv, &fds, &limits)?, words })
     }
 
@@ -93,15 +105,22 @@ impl Process {
     /// Waits for its end; false if it takes longer than `limit`.
     pub fn has_ended_within(&self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).ok();
-        poll(&mut [PollFd::new(&self.end(), PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
+        poll(&mut [PollFd::new(&self.end(), PollFlags::IN)], limit.as_ref())
+            .is_ok_and(|ready| ready > 0)
     }
 }
 
-/// The words of the program: it waits for its kernel half for ever, for who starts it knows how long that is wanted.
+/// The words of the program: it waits for its kernel half for ever, for who starts it knows how
+/// long that is wanted.
 fn arguments(half: &Half) -> Vec<String> {
     let (user, group) = half.user.map_or((NOBODY, NOBODY), |user| (user.user, user.group));
     let mut words = vec![format!("@split-{}", half.name), "0".into()];
-    words.extend(["--device".into(), DEVICE.to_string(), "--user".into(), format!("{user}:{group}")]);
+    words.extend([
+        "--device".into(),
+        DEVICE.to_string(),
+        "--user".into(),
+        format!("{user}:{group}"),
+    ]);
     words.extend(half.unpinned.then(|| "--unpinned".into()));
     words
 }
@@ -138,7 +157,10 @@ mod tests {
 
     #[test]
     fn it_is_told_whose_it_is_and_that_its_memory_may_be_swapped_out() {
-        assert_eq!(arguments(&half("")), ["@split-e1000", "0", "--device", "3", "--user", "65534:65534"]);
+        assert_eq!(
+            arguments(&half("")),
+            ["@split-e1000", "0", "--device", "3", "--user", "65534:65534"]
+        );
         assert_eq!(arguments(&half("unpinned = true")).last().unwrap(), "--unpinned");
     }
 }

@@ -72,7 +72,8 @@ impl Keeper {
             Action::Leave => {
                 self.record.begin(super::outage::UPGRADE);
                 match self.setup.device.export.share {
-                    // What the kernel does for clients waits for the driver, which would do nothing more.
+                    // What the kernel does for clients waits for the driver, which would do nothing
+                    // more.
                     Some(_) => self.exporter.order(Job::HoldClients),
                     None => self.leave(),
                 }
@@ -88,8 +89,11 @@ impl Keeper {
             }
             Action::Answer(verdict) => self.reply(verdict),
             Action::Late(late) => {
-                let (who, process) =
-                    if matches!(late, Late::Standby(_)) { ("standby", &self.standby) } else { ("driver", &self.driver) };
+                let (who, process) = if matches!(late, Late::Standby(_)) {
+                    ("standby", &self.standby)
+                } else {
+                    ("driver", &self.driver)
+                };
                 self.note(&format!("{who} {} {late}", process.as_ref().map_or(0, Process::pid)));
             }
         }
@@ -114,12 +118,17 @@ impl Keeper {
     }
 
     fn spawn(&mut self, upgraded: bool) {
-        let program = self.candidate.as_ref().filter(|_| upgraded).unwrap_or(&self.setup.program).clone();
+        let program =
+            self.candidate.as_ref().filter(|_| upgraded).unwrap_or(&self.setup.program).clone();
         let device = &self.setup.device;
         let prepare = Prepare {
             version: VERSION,
             name: device.name.clone(),
-            family: self.held.as_ref().map(|held| held.family().to_owned()).or_else(|| device.driver.clone()),
+            family: self
+                .held
+                .as_ref()
+                .map(|held| held.family().to_owned())
+                .or_else(|| device.driver.clone()),
             part: device.part,
             interrupts: device.interrupts.clone(),
             throttle: device.throttle.map(|throttle| throttle.to_string()),
@@ -158,7 +167,8 @@ impl Keeper {
         }
     }
 
-    /// Threads of all disks, or as many as there may be while nobody has counted those. A card has one more than queues.
+    /// Threads of all disks, or as many as there may be while nobody has counted those. A card has
+    /// one more than queues.
     pub(super) fn queues(&self) -> u16 {
         let Offered { disks, nics } = &self.facts;
         match (u16::try_from(disks.len()).unwrap_or(u16::MAX), nics.len()) {
@@ -179,7 +189,8 @@ impl Keeper {
             Err(_) if held.is_gone() => Event::Gone,
             Err(error) => {
                 self.note(&format!(
-                    "its device cannot be fenced, and is not driven any more: {error}; ring3 restart tries it again"
+                    "its device cannot be fenced, and is not driven any more: {error}; ring3 \
+                    restart tries it again"
                 ));
                 Event::FenceFailed
             }
@@ -187,13 +198,16 @@ impl Keeper {
         self.queue.push_back(event);
     }
 
-    /// A device that is wanted back gets no fence later: what a dead driver has begun in clients' memory ends now.
+    /// A device that is wanted back gets no fence later: what a dead driver has begun in clients'
+    /// memory ends now.
     fn stop_gone(&mut self) {
-        let Some(held) = self.held.as_ref().filter(|_| self.setup.device.export.share.is_some()) else { return };
+        let Some(held) = self.held.as_ref().filter(|_| self.setup.device.export.share.is_some())
+        else {
+            return;
+        };
         match held.fence() {
-            Err(error) if !held.is_gone() => {
-                self.note(&format!("requests in clients' memory wait until it is given up: {error}"))
-            }
+            Err(error) if !held.is_gone() => self
+                .note(&format!("requests in clients' memory wait until it is given up: {error}")),
             _ => self.exporter.let_go(),
         }
     }
@@ -216,9 +230,13 @@ impl Keeper {
         self.adopting = start == Start::Adopted;
         let Some(driver) = &self.driver else { return };
         let ordered = lease.and_then(|lease| {
-            let fds: Vec<_> = [Some(&lease), saved.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
+            let fds: Vec<_> =
+                [Some(&lease), saved.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
             driver
-                .order(&Order::Drive { resume: start == Start::Left, adopt: start == Start::Adopted }, &fds)
+                .order(
+                    &Order::Drive { resume: start == Start::Left, adopt: start == Start::Adopted },
+                    &fds,
+                )
                 .map_err(|error| error.to_string())
         });
         self.watch = Some(Watch::new(patience(&self.setup.device.restart), Instant::now()));
@@ -227,10 +245,15 @@ impl Keeper {
         }
     }
 
-    /// One who says that he has left, and keeps his lease, gives it back with his end at the latest.
+    /// One who says that he has left, and keeps his lease, gives it back with his end at the
+    /// latest.
     fn lease(&self, held: &Held, runs: bool) -> Result<OwnedFd, Error> {
         match held.lease(runs) {
-            Err(Error::Busy(_)) if runs && self.dismissed.iter().all(|driver| driver.wait(EXIT)) => held.lease(runs),
+            Err(Error::Busy(_))
+                if runs && self.dismissed.iter().all(|driver| driver.wait(EXIT)) =>
+            {
+                held.lease(runs)
+            }
             lease => lease,
         }
     }
@@ -296,7 +319,9 @@ impl Keeper {
                 }
                 Done::Quiesced(Ok(())) => continue,
                 Done::Quiesced(Err(why)) => {
-                    self.note(&format!("the kernel did not let the driver hear that it is to leave: {why}"));
+                    self.note(&format!(
+                        "the kernel did not let the driver hear that it is to leave: {why}"
+                    ));
                     continue;
                 }
                 Done::Stopped(Ok(())) => {
@@ -308,7 +333,10 @@ impl Keeper {
                     Event::ExportBusy
                 }
                 Done::Stopped(Err(Refusal::Failed(why))) => {
-                    self.note(&format!("its {} were not stopped as they should be: {why}", self.setup.device.export.kind.what()));
+                    self.note(&format!(
+                        "its {} were not stopped as they should be: {why}",
+                        self.setup.device.export.kind.what()
+                    ));
                     self.shared.see(None);
                     Event::ExportStopped
                 }
@@ -317,7 +345,9 @@ impl Keeper {
                     self.reason = why;
                     Event::ExportRefused
                 }
-                Done::Prepared(Err(Refusal::Failed(why))) | Done::Served(Err(why)) | Done::Started(Err(why)) => {
+                Done::Prepared(Err(Refusal::Failed(why)))
+                | Done::Served(Err(why))
+                | Done::Started(Err(why)) => {
                     self.cannot_export(&why);
                     Event::ExportFailed
                 }
@@ -328,7 +358,10 @@ impl Keeper {
     }
 
     fn cannot_export(&self, why: &str) {
-        self.note(&format!("its {} could not be given to users: {why}", self.setup.device.export.kind.what()));
+        self.note(&format!(
+            "its {} could not be given to users: {why}",
+            self.setup.device.export.kind.what()
+        ));
     }
 
     /// Gives the driver what it serves by, and keeps nothing of it.
@@ -336,9 +369,9 @@ impl Keeper {
         let Some(driver) = &self.driver else { return };
         self.awaited = given.iter().map(|given| given.place).collect();
         self.given = true;
-        let given = given
-            .into_iter()
-            .try_for_each(|Given { order, fds, .. }| driver.order(&order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>()));
+        let given = given.into_iter().try_for_each(|Given { order, fds, .. }| {
+            driver.order(&order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>())
+        });
         if let Err(error) = given {
             self.accuse(&format!("driver {} takes no orders: {error}", driver.pid()));
         }
@@ -392,7 +425,10 @@ impl Keeper {
                         Ok(_) if self.machine.is_asked() => {}
                         Ok(program) => self.candidate = Some(Arc::new(program)),
                         Err(error) => {
-                            answer(Reply::Refused(format!("{}: {error}; name the new program with --program", path.display())));
+                            answer(Reply::Refused(format!(
+                                "{}: {error}; name the new program with --program",
+                                path.display()
+                            )));
                             continue;
                         }
                     }
@@ -400,11 +436,17 @@ impl Keeper {
                 }
             };
             if self.machine.is_asked() && !self.machine.overrules(event) {
-                answer(Reply::Refused(format!("{}: another request is being done; try again", self.setup.device.name)));
+                answer(Reply::Refused(format!(
+                    "{}: another request is being done; try again",
+                    self.setup.device.name
+                )));
                 continue;
             }
             if let Some(overruled) = self.answer.take() {
-                overruled(Reply::Refused(format!("{}: somebody has it stopped instead", self.setup.device.name)));
+                overruled(Reply::Refused(format!(
+                    "{}: somebody has it stopped instead",
+                    self.setup.device.name
+                )));
             }
             self.upgrading = event == Event::Upgrade;
             self.reason.clear();
@@ -416,24 +458,31 @@ impl Keeper {
 
     fn reply(&mut self, verdict: Verdict) {
         let name = self.setup.device.name.clone();
-        let reason = if self.reason.is_empty() { String::new() } else { format!(": {}", self.reason) };
+        let reason =
+            if self.reason.is_empty() { String::new() } else { format!(": {}", self.reason) };
         let upgraded = std::mem::take(&mut self.upgrading);
         let reply = match verdict {
             Verdict::Done if upgraded => Reply::Upgraded { stall_ms: self.record.last_ms() },
             Verdict::Done => Reply::Done,
-            Verdict::Busy => Reply::Refused(format!("{name} is in use{reason}; --force takes it away from its users")),
+            Verdict::Busy => Reply::Refused(format!(
+                "{name} is in use{reason}; --force takes it away from its users"
+            )),
             Verdict::Absent => Reply::Refused(format!("{name} is not there{reason}")),
-            Verdict::NotRunning => {
-                Reply::Refused(format!("{name} is not running, so that nothing can be handed over: ring3 status {name}"))
-            }
+            Verdict::NotRunning => Reply::Refused(format!(
+                "{name} is not running, so that nothing can be handed over: ring3 status {name}"
+            )),
             Verdict::WentBack => Reply::Refused(format!(
-                "the new program did not become healthy, and the old one drives {name} on: ring3 logs {name} says why"
+                "the new program did not become healthy, and the old one drives {name} on: ring3 \
+                logs {name} says why"
             )),
             Verdict::Stuck => Reply::Refused(format!(
-                "{name}: the kernel does not end what it was asked about its {}: who uses them waits until the machine is restarted; ring3 logs {name} says what it was",
+                "{name}: the kernel does not end what it was asked about its {}: who uses them \
+                waits until the machine is restarted; ring3 logs {name} says what it was",
                 self.setup.device.export.kind.what()
             )),
-            Verdict::Failed => Reply::Refused(format!("{name} was given up{reason}: ring3 logs {name} says why")),
+            Verdict::Failed => {
+                Reply::Refused(format!("{name} was given up{reason}: ring3 logs {name} says why"))
+            }
         };
         if let Some(answer) = self.answer.take() {
             answer(reply);

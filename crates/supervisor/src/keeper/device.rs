@@ -35,8 +35,7 @@ impl Taken {
 }
 
 /// Said of a device whose interrupts the platform does not check.
-pub const UNSAFE: &str =
-    "this machine does not remap interrupts, so that the device, and with it its driver, can raise any interrupt of the machine";
+pub const UNSAFE: &str = "this machine does not remap interrupts, so that the device, and with it its driver, can raise any interrupt of the machine";
 
 /// A claimed device.
 pub struct Held {
@@ -53,15 +52,16 @@ impl Held {
         if uri.scheme == "vfio" {
             check_interrupts(&uri.to_string(), device)?;
         }
-        // Before the claim, which says by its class which driver it needs: the widest that a driver might do with.
+        // Before the claim, which says by its class which driver it needs: the widest that a driver
+        // might do with.
         let class = ring3_backend::class_of(&uri);
         let known = class.and_then(|class| find_driver(NOBODY, class, device));
         let below = known.map_or(u64::MAX, Manifest::dma_limit);
         let options = OpenOptions { arena: arena_bytes(device), below, ..OpenOptions::default() };
         let claim = claim(&uri, options).map_err(|error| error.to_string())?;
         claim.release_pages();
-        let manifest =
-            find_driver(claim.ids(), claim.class(), device).ok_or_else(|| unknown(&uri.to_string(), claim.class(), device))?;
+        let manifest = find_driver(claim.ids(), claim.class(), device)
+            .ok_or_else(|| unknown(&uri.to_string(), claim.class(), device))?;
         if manifest.dma_limit() < below {
             return Err(format!("{uri}: it is of another class than it said before"));
         }
@@ -85,12 +85,14 @@ impl Held {
         Ok(Self { claim, manifest, hosted })
     }
 
-    /// Looks whether it has raised more than `most` interrupts a second, and holds them back then; in words what was done.
+    /// Looks whether it has raised more than `most` interrupts a second, and holds them back then;
+    /// in words what was done.
     pub fn limit_interrupts(&self, most: u32) -> Option<String> {
         match self.claim.limit_interrupts(most.into()) {
             Ok(rate) => rate.map(|rate| {
                 format!(
-                    "it raises {rate} interrupts a second, and limits.irqs_per_s allows {most}: all are held back for a while"
+                    "it raises {rate} interrupts a second, and limits.irqs_per_s allows {most}: \
+                    all are held back for a while"
                 )
             }),
             Err(error) => Some(format!("its interrupts could not be limited: {error}")),
@@ -119,7 +121,8 @@ impl Held {
 
     /// What it can do to the machine that other devices cannot, in words.
     pub fn doubt(&self) -> Option<&'static str> {
-        (self.claim.name().starts_with("vfio:") && forges_interrupts(&Host::this())).then_some(UNSAFE)
+        (self.claim.name().starts_with("vfio:") && forges_interrupts(&Host::this()))
+            .then_some(UNSAFE)
     }
 
     /// Readable when the platform wants it back.
@@ -142,7 +145,11 @@ impl Held {
         let (vendor, device) = self.claim.ids();
         let identity = Identity { vendor, device, class: self.claim.class() };
         // How a controller is stopped is its own, whoever has driven it.
-        let known = self.hosted.is_none().then_some(self.manifest).or_else(|| ring3_manifest::find(identity, None));
+        let known = self
+            .hosted
+            .is_none()
+            .then_some(self.manifest)
+            .or_else(|| ring3_manifest::find(identity, None));
         let quiesce: Option<&Quiesce> = known.and_then(|manifest| manifest.quiesce.as_ref());
         self.claim.quiesce(quiesce)
     }
@@ -161,10 +168,17 @@ const STORAGE: u32 = 0x01;
 const NETWORK: u32 = 0x02;
 
 /// The driver for what `device` is to become, of a function with these ids and this class.
-pub(crate) fn find_driver((vendor, function): (u16, u16), class: u32, device: &manifest::Device) -> Option<&'static Manifest> {
+pub(crate) fn find_driver(
+    (vendor, function): (u16, u16),
+    class: u32,
+    device: &manifest::Device,
+) -> Option<&'static Manifest> {
     let manifest = match device.hosted() {
         Some(_) => Some(ring3_manifest::hosted()),
-        None => ring3_manifest::find(Identity { vendor, device: function, class }, device.driver.as_deref()),
+        None => ring3_manifest::find(
+            Identity { vendor, device: function, class },
+            device.driver.as_deref(),
+        ),
     };
     let wanted = if device.export.kind.is_card() { NETWORK } else { STORAGE };
     manifest.filter(|_| class >> 16 == wanted)
@@ -176,17 +190,23 @@ pub(crate) fn check_interrupts(name: &str, device: &manifest::Device) -> Result<
         return Ok(());
     }
     Err(format!(
-        "{name}: {UNSAFE}: write unsafe_interrupts = true in its manifest if that is meant, or switch allow_unsafe_interrupts off"
+        "{name}: {UNSAFE}: write unsafe_interrupts = true in its manifest if that is meant, or \
+        switch allow_unsafe_interrupts off"
     ))
 }
 
 pub(crate) fn unknown(name: &str, class: u32, device: &manifest::Device) -> String {
     let other = match (device.export.kind, class >> 16) {
         (Kind::Ublk, NETWORK) => "write kind = \"tap\" in its [export] if it is a network card",
-        (Kind::Tap, STORAGE) => "write kind = \"ublk\" in its [export], or nothing, if it has disks",
+        (Kind::Tap, STORAGE) => {
+            "write kind = \"ublk\" in its [export], or nothing, if it has disks"
+        }
         _ => "ring3 run --help names what there is",
     };
-    format!("{name}: there is no driver of {} for class {class:#08x}; {other}", device.export.kind.what())
+    format!(
+        "{name}: there is no driver of {} for class {class:#08x}; {other}",
+        device.export.kind.what()
+    )
 }
 
 /// Memory for what it offers, before anybody has counted that.
@@ -197,7 +217,10 @@ fn arena_bytes(device: &manifest::Device) -> usize {
     let export = &device.export;
     let (queues, max_bytes) = (export.queues.min(crate::processors()), export.max_io_kib << 10);
     match export.kind {
-        Kind::Ublk => ublk::Options { queues, depth: export.depth, max_bytes, ..ublk::Options::default() }.arena_bytes(1),
+        Kind::Ublk => {
+            ublk::Options { queues, depth: export.depth, max_bytes, ..ublk::Options::default() }
+                .arena_bytes(1)
+        }
         Kind::Tap => tap::arena_bytes(queues),
         Kind::SharedDisk | Kind::SharedCard => SHARED_ARENA,
     }

@@ -80,7 +80,8 @@ impl Handle {
         let (asks, inbox) = channel();
         let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let keeper = make(Asked { inbox, raised: raised.clone() })?;
-        let thread = std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || live(keeper))?;
+        let thread =
+            std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || live(keeper))?;
         Ok(Self { name: name.to_owned(), shared, asks, raised, thread })
     }
 

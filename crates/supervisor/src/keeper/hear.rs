@@ -41,7 +41,10 @@ impl Keeper {
             // Its end follows, or it is as good as ended.
             Ok(None) => {}
             Ok(Some((report, fds))) => {
-                self.note(&format!("standby {pid} breaks the protocol, and is ended: {}", word(&report, fds.len())));
+                self.note(&format!(
+                    "standby {pid} breaks the protocol, and is ended: {}",
+                    word(&report, fds.len())
+                ));
                 self.queue.push_back(Event::StandbyLied);
             }
             Err(error) => {
@@ -63,7 +66,9 @@ impl Keeper {
             Ok(Some((report, fds))) => self.judge(pid, report, fds),
             // Its end follows, or is brought about.
             Ok(None) => {}
-            Err(error) => self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {error}")),
+            Err(error) => {
+                self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {error}"))
+            }
         }
     }
 
@@ -72,12 +77,18 @@ impl Keeper {
             // Of one that is being ended anything may still come.
             return match self.machine.is_dying() {
                 true => {}
-                false => self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {}", word(&report, fds.len()))),
+                false => self.accuse(&format!(
+                    "driver {pid} breaks the protocol, and is ended: {}",
+                    word(&report, fds.len())
+                )),
             };
         }
         let event = match report {
             Report::Offers { disks, nics, refused, adopted } => {
-                refused.iter().take(MAX_REFUSED).for_each(|why| self.relay(&format!("not used: {why}")));
+                refused
+                    .iter()
+                    .take(MAX_REFUSED)
+                    .for_each(|why| self.relay(&format!("not used: {why}")));
                 let offered = Offered { disks, nics };
                 if let Err(why) = self.check(&offered) {
                     return self.accuse(&format!("driver {pid}: {why}"));
@@ -88,7 +99,8 @@ impl Keeper {
                 self.record.driven(told && adopted);
                 match (told, adopted) {
                     (false, _) => {}
-                    (true, true) => self.note(&format!("driver {pid} has adopted the device: it was not stopped")),
+                    (true, true) => self
+                        .note(&format!("driver {pid} has adopted the device: it was not stopped")),
                     (true, false) => {
                         self.note(&format!("driver {pid} could not adopt the device, and has stopped and started it"));
                     }
@@ -102,12 +114,18 @@ impl Keeper {
                 }
                 Event::Serving
             }
-            Report::Heard { number, refused } => return self.exporter.order(Job::Heard { number, refused }),
-            Report::Shared { mapped, addresses } => return self.exporter.order(Job::Shared { mapped, addresses }),
+            Report::Heard { number, refused } => {
+                return self.exporter.order(Job::Heard { number, refused });
+            }
+            Report::Shared { mapped, addresses } => {
+                return self.exporter.order(Job::Shared { mapped, addresses });
+            }
             Report::Link { nic, up, speed, full_duplex } => {
                 let word = if up { "up" } else { "down" };
                 self.relay(&format!("the card's link is {word}"));
-                return self.exporter.order(Job::Link { nic, link: Link { up, speed, full_duplex } });
+                return self
+                    .exporter
+                    .order(Job::Link { nic, link: Link { up, speed, full_duplex } });
             }
             Report::Adoptable => return self.adoptable = fds.into_iter().next(),
             Report::Event { text } => return self.relay(&format!("the device reports: {text}")),
@@ -136,16 +154,23 @@ impl Keeper {
             Report::Left => self.machine.is_leaving() && fds == 1,
             // Once, when it serves.
             Report::Adoptable => {
-                fds == 1 && self.setup.device.restart.adopt && self.awaited.is_empty() && self.adoptable.is_none()
+                fds == 1
+                    && self.setup.device.restart.adopt
+                    && self.awaited.is_empty()
+                    && self.adoptable.is_none()
             }
             _ if fds > 0 => false,
             Report::Offers { .. } => self.machine.is_opening(),
             Report::Serving { disk } => self.awaited.contains(disk),
             Report::Heard { .. } => self.given && self.setup.device.export.share.is_some(),
             // Once it has what to share, and before it serves.
-            Report::Shared { .. } => self.setup.device.export.kind.is_shared() && !self.awaited.is_empty(),
+            Report::Shared { .. } => {
+                self.setup.device.export.kind.is_shared() && !self.awaited.is_empty()
+            }
             // Not before it serves the card.
-            Report::Link { nic, .. } => self.given && usize::from(*nic) < self.facts.nics.len() && self.awaited.is_empty(),
+            Report::Link { nic, .. } => {
+                self.given && usize::from(*nic) < self.facts.nics.len() && self.awaited.is_empty()
+            }
             Report::Stopped => self.machine.is_stopping(),
             Report::Event { .. } | Report::Failed { .. } => true,
             Report::Standby => false,
@@ -167,15 +192,21 @@ impl Keeper {
         let most = usize::from(self.setup.device.limits.disks);
         if disks.len() > most {
             return Err(format!(
-                "it offers {} disks, and limits.disks allows {most}: raise that if the device has so many",
+                "it offers {} disks, and limits.disks allows {most}: raise that if the device has \
+                so many",
                 disks.len()
             ));
         }
         if let Some(part) = self.setup.device.part.filter(|_| disks.len() > 1) {
-            return Err(format!("it offers {} disks, and part = {part} is wanted alone", disks.len()));
+            return Err(format!(
+                "it offers {} disks, and part = {part} is wanted alone",
+                disks.len()
+            ));
         }
         match &self.setup.device.r#match {
-            Match::Serial(serial) if !disks.iter().any(|disk| disk.serial.trim() == serial.trim()) => {
+            Match::Serial(serial)
+                if !disks.iter().any(|disk| disk.serial.trim() == serial.trim()) =>
+            {
                 let found: Vec<_> = disks.iter().map(|disk| disk.serial.trim()).collect();
                 Err(format!("its disks have the serial numbers {found:?}, and {serial} is wanted"))
             }
@@ -192,9 +223,17 @@ impl Keeper {
                 Some(disk) if disk.is(before) => {}
                 Some(disk) => {
                     let (name, is, was) = (&disk.name, &disk.identity, &before.identity);
-                    return Err(format!("{name} is another disk than its users have: it is {is:?}, and was {was:?}"));
+                    return Err(format!(
+                        "{name} is another disk than its users have: it is {is:?}, and was {was:?}"
+                    ));
                 }
-                None => return Err(format!("{} is gone: the device has {} disks now", before.name, now.len())),
+                None => {
+                    return Err(format!(
+                        "{} is gone: the device has {} disks now",
+                        before.name,
+                        now.len()
+                    ));
+                }
             }
         }
         let (device, had) = (&self.setup.device.name, self.shown.len());
@@ -230,11 +269,15 @@ impl Keeper {
         self.dismissed.push(ended);
     }
 
-    /// Lets a driver go that has left its device. Killed, it runs no more; that its memory is given back takes longer than users need to wait.
+    /// Lets a driver go that has left its device. Killed, it runs no more; that its memory is given
+    /// back takes longer than users need to wait.
     fn dismiss(&mut self) {
         let Some(driver) = self.driver.take() else { return };
         driver.kill();
-        self.note(&format!("driver {} has left the device to the next one, and is ended", driver.pid()));
+        self.note(&format!(
+            "driver {} has left the device to the next one, and is ended",
+            driver.pid()
+        ));
         self.exporter.vain.dead.store(true, Ordering::Release);
         (self.watch, self.awaited, self.given) = (None, Default::default(), false);
         self.dismissed.push(driver);
@@ -243,7 +286,8 @@ impl Keeper {
     /// Forgets those of the dismissed that have ended, and their last words are in the journal.
     pub(super) fn reap(&mut self) {
         let is_over = |driver: &Process| driver.ended().is_some();
-        let (ended, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.dismissed).into_iter().partition(is_over);
+        let (ended, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.dismissed).into_iter().partition(is_over);
         self.dismissed = left;
         ended.into_iter().for_each(|mut driver| self.last_words(&mut driver));
     }
@@ -281,7 +325,8 @@ impl Keeper {
             let counters = stats.counters(Some(queue));
             let (submitted, completed) = (counters.submitted, counters.completed);
             self.relay(&format!(
-                "queue {queue}: {:?}, {submitted} requests came, {completed} ended; the last operations:",
+                "queue {queue}: {:?}, {submitted} requests came, {completed} ended; the last \
+                operations:",
                 counters.phase
             ));
             for entry in &entries[entries.len().saturating_sub(TOLD)..] {
@@ -289,8 +334,12 @@ impl Keeper {
                     Entry::Started { number, tag, operation, lba, blocks } => {
                         format!("  {number}: tag {tag} {operation:?} block {lba} + {blocks}")
                     }
-                    Entry::Ended { number, tag, errno: 0 } => format!("  {number}: tag {tag} ended"),
-                    Entry::Ended { number, tag, errno } => format!("  {number}: tag {tag} ended with errno {errno}"),
+                    Entry::Ended { number, tag, errno: 0 } => {
+                        format!("  {number}: tag {tag} ended")
+                    }
+                    Entry::Ended { number, tag, errno } => {
+                        format!("  {number}: tag {tag} ended with errno {errno}")
+                    }
                 });
             }
         }
@@ -304,7 +353,8 @@ impl Keeper {
         let outage = if is_running || without_users { self.record.end(is_running) } else { None };
         if without_users {
             self.expedited = None;
-        } else if is_running && self.setup.device.restart.expedited_rcu && self.expedited.is_none() {
+        } else if is_running && self.setup.device.restart.expedited_rcu && self.expedited.is_none()
+        {
             self.expedited = Expedited::hold();
         }
         let (mut told, mut turned) = (None, None);
@@ -316,7 +366,11 @@ impl Keeper {
             if let Some(outage) = outage {
                 told = Some(match outage.total_ms {
                     Some(ms) => {
-                        let fence = if outage.adopted { "adopted".into() } else { format!("fence {:.1}", outage.fence_ms) };
+                        let fence = if outage.adopted {
+                            "adopted".into()
+                        } else {
+                            format!("fence {:.1}", outage.fence_ms)
+                        };
                         format!(
                             "users waited {ms:.1} ms ({fence}, driver {:.1}, kernel {:.1})",
                             outage.driver_ms, outage.export_ms
@@ -331,12 +385,17 @@ impl Keeper {
                 (status.state, status.since) = (state, seconds(SystemTime::now()));
                 turned = Some(state);
             }
-            status.device = self.held.as_ref().map(|held| held.name().to_owned()).unwrap_or_default();
+            status.device =
+                self.held.as_ref().map(|held| held.name().to_owned()).unwrap_or_default();
             if let Some(held) = &self.held {
                 status.driver = held.driver().to_owned();
             }
             status.pid = self.driver.as_ref().map_or(0, Process::pid);
-            status.standby = self.standby.as_ref().filter(|_| self.machine.has_standby()).map_or(0, Process::pid);
+            status.standby = self
+                .standby
+                .as_ref()
+                .filter(|_| self.machine.has_standby())
+                .map_or(0, Process::pid);
         }
         self.shared.watch(self.driver.as_ref().map(|driver| driver.stats.clone()));
         if let Some(state) = turned {
@@ -357,7 +416,9 @@ impl Keeper {
     /// The same of what the driver brings about as often as it likes: the device's own log has it
     /// all, as far as that goes back.
     pub(super) fn relay(&mut self, text: &str) {
-        let Some(left_out) = self.lines.take(Instant::now()) else { return self.shared.journal().note(text) };
+        let Some(left_out) = self.lines.take(Instant::now()) else {
+            return self.shared.journal().note(text);
+        };
         if left_out > 0 {
             tracing::info!(device = %self.setup.device.name, "{left_out} lines of its driver's are in ring3 logs alone");
         }
@@ -374,7 +435,10 @@ impl Keeper {
 
 /// As `--json` has it.
 pub(crate) fn word_of(state: State) -> String {
-    serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    serde_json::to_value(state)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 fn word(report: &Report, fds: usize) -> String {

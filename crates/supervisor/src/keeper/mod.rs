@@ -1,15 +1,19 @@
 //! One device: what the policy decides is done here, and what happens is told to it.
 //!
 //! # Shape
-//! A `Keeper` is a thread that sleeps until something happens: a process ends, reports or writes, the kernel's half is ready, a user asks, time is over. `act` does what the
-//! policy wants, `hear` judges what drivers say, `outage` keeps the times. It is generic over what the disks become ([`Export`]).
+//! A `Keeper` is a thread that sleeps until something happens: a process ends, reports or writes,
+//! the kernel's half is ready, a user asks, time is over. `act` does what the policy wants, `hear`
+//! judges what drivers say, `outage` keeps the times. It is generic over what the disks become
+//! ([`Export`]).
 //!
 //! # Order
-//! Of what is to be done at the same time, that which waits comes last: the kernel is asked to see a driver's death while its device is fenced.
+//! Of what is to be done at the same time, that which waits comes last: the kernel is asked to see
+//! a driver's death while its device is fenced.
 //!
 //! # Trust
-//! A driver's process is the enemy: its messages are checked, its words are bounded and cut, its shared memory means nothing but that it lives. If it breaks the protocol it is
-//! ended, and the log names what it did.
+//! A driver's process is the enemy: its messages are checked, its words are bounded and cut, its
+//! shared memory means nothing but that it lives. If it breaks the protocol it is ended, and the
+//! log names what it did.
 
 mod act;
 mod device;
@@ -54,7 +58,8 @@ use voice::Lines;
 
 /// Between two looks at a driver that serves.
 const LOOK: Duration = Duration::from_secs(1);
-/// The same at one that had nothing to do at the last: it is noticed so much later if it stands still then.
+/// The same at one that had nothing to do at the last: it is noticed so much later if it stands
+/// still then.
 const IDLE_LOOK: Duration = Duration::from_secs(3);
 /// Bytes that a driver may write between two looks; it waits with what is more.
 const WORDS: usize = 256 << 10;
@@ -126,15 +131,22 @@ struct Keeper {
     expedited: Option<Expedited>,
 }
 
-/// Starts a keeper of `setup`, whose disks become `export`, and of which nothing survives this process.
+/// Starts a keeper of `setup`, whose disks become `export`, and of which nothing survives this
+/// process.
 pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
     let (store, ..) = Store::open(Notifier::silent(), Vec::new());
     let survival = Survival::new(&Arc::new(store), &setup.device.name);
     go_on(setup, export, survival, None)
 }
 
-/// As [`start`]; it goes on with what was `adopted` of the device, and what it does survives by `survival`.
-pub fn go_on(setup: Setup, export: Box<dyn Export>, mut survival: Survival, adopted: Option<Adopted>) -> io::Result<Handle> {
+/// As [`start`]; it goes on with what was `adopted` of the device, and what it does survives by
+/// `survival`.
+pub fn go_on(
+    setup: Setup,
+    export: Box<dyn Export>,
+    mut survival: Survival,
+    adopted: Option<Adopted>,
+) -> io::Result<Handle> {
     survival.begin(adopted.as_ref());
     let name = setup.device.name.clone();
     let shared = Arc::new(Shared::new(&name, setup.device.driver.as_deref().unwrap_or_default()));
@@ -162,7 +174,12 @@ enum Source {
 }
 
 impl Keeper {
-    fn new(setup: Setup, survival: Survival, (asked, shared): (Asked, Arc<Shared>), exporter: Exporter) -> Self {
+    fn new(
+        setup: Setup,
+        survival: Survival,
+        (asked, shared): (Asked, Arc<Shared>),
+        exporter: Exporter,
+    ) -> Self {
         Self {
             survival,
             left: false,
@@ -217,20 +234,28 @@ impl Keeper {
 
     /// Goes on where the last ring3d was.
     fn take_over(&mut self, adopted: Adopted) {
-        let (held, driven, shown) = (adopted.held.is_some(), adopted.driver.is_some(), adopted.look.is_some());
+        let (held, driven, shown) =
+            (adopted.held.is_some(), adopted.driver.is_some(), adopted.look.is_some());
         let goal = if adopted.stopped { Goal::Stop { force: false } } else { Goal::Run };
-        self.machine = Machine::adopted(self.setup.device.terms(), goal, Left { held, driven, shown }, Instant::now());
+        self.machine = Machine::adopted(
+            self.setup.device.terms(),
+            goal,
+            Left { held, driven, shown },
+            Instant::now(),
+        );
         (self.held, self.driver, self.facts) = (adopted.held, adopted.driver, adopted.offered);
         self.given = self.driver.is_some();
         self.shown = self.facts.disks.clone();
         self.shared.see(adopted.look);
-        let address = self.held.as_ref().and_then(|held| held.name().strip_prefix("vfio:")?.parse().ok());
+        let address =
+            self.held.as_ref().and_then(|held| held.name().strip_prefix("vfio:")?.parse().ok());
         self.setup.taken.set(&self.setup.device.name, address);
         let of = self.held.as_ref().map(Held::claim_of);
         of.into_iter().for_each(|claim| self.survival.watch(claim));
         if let Some(driver) = &self.driver {
             self.exporter.order(Job::GoOn);
-            self.watch = Some(Watch::new(act::patience(&self.setup.device.restart), Instant::now()));
+            self.watch =
+                Some(Watch::new(act::patience(&self.setup.device.restart), Instant::now()));
             self.note(&format!("driver {} goes on with a new ring3d", driver.pid()));
         } else if shown {
             self.record.begin("ring3d has died while no driver served");
@@ -239,10 +264,12 @@ impl Keeper {
 
     /// Sleeps until something happens.
     fn wait(&self) -> Vec<Source> {
-        let mut sources = vec![(Source::Asked, self.asked.as_fd()), (Source::Exported, self.exporter.as_fd())];
+        let mut sources =
+            vec![(Source::Asked, self.asked.as_fd()), (Source::Exported, self.exporter.as_fd())];
         sources.extend(self.held.as_ref().and_then(Held::removal).map(|fd| (Source::Removal, fd)));
         let driver = (&self.driver, [Source::DriverEnd, Source::DriverReport, Source::DriverWords]);
-        let standby = (&self.standby, [Source::StandbyEnd, Source::StandbyReport, Source::StandbyWords]);
+        let standby =
+            (&self.standby, [Source::StandbyEnd, Source::StandbyReport, Source::StandbyWords]);
         for (process, [end, report, words]) in [driver, standby] {
             let Some(process) = process else { continue };
             // What it has said comes before its end.
@@ -252,20 +279,34 @@ impl Keeper {
             }
             sources.push((end, process.end()));
         }
-        let mut fds: Vec<_> = sources.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
+        let mut fds: Vec<_> =
+            sources.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
         let due = self.machine.deadline();
-        let (speaks, idle) = (self.words > 0 || self.messages > 0, self.watch.as_ref().is_some_and(Watch::is_idle));
+        let (speaks, idle) =
+            (self.words > 0 || self.messages > 0, self.watch.as_ref().is_some_and(Watch::is_idle));
         let pause = if idle && !speaks { IDLE_LOOK } else { LOOK };
         // A driver has the device's interrupts before it serves, and while it stops.
-        let drives = self.machine.is_running() || self.machine.is_opening() || self.machine.is_stopping();
+        let drives =
+            self.machine.is_running() || self.machine.is_opening() || self.machine.is_stopping();
         let look = (drives || speaks || !self.dismissed.is_empty()).then(|| self.looked + pause);
-        let closed = [&self.driver, &self.standby].into_iter().flatten().filter_map(Process::closed).map(|at| at + LOOK);
+        let closed = [&self.driver, &self.standby]
+            .into_iter()
+            .flatten()
+            .filter_map(Process::closed)
+            .map(|at| at + LOOK);
         let next = due.into_iter().chain(look).chain(closed).min();
-        let timeout = next.and_then(|next| Timespec::try_from(next.saturating_duration_since(Instant::now())).ok());
+        let timeout = next.and_then(|next| {
+            Timespec::try_from(next.saturating_duration_since(Instant::now())).ok()
+        });
         if poll(&mut fds, timeout.as_ref()).is_err() {
             return Vec::new();
         }
-        sources.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|((source, _), _)| *source).collect()
+        sources
+            .iter()
+            .zip(&fds)
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|((source, _), _)| *source)
+            .collect()
     }
 
     fn take(&mut self, source: Source) {
@@ -298,7 +339,10 @@ impl Keeper {
             let now = Instant::now();
             let mut actions = self.machine.handle(event, now);
             actions.sort_by_key(|action| act::waits(*action));
-            self.exporter.vain.given_up.store(!self.machine.is_wanted(), std::sync::atomic::Ordering::Release);
+            self.exporter
+                .vain
+                .given_up
+                .store(!self.machine.is_wanted(), std::sync::atomic::Ordering::Release);
             // Who asked and then looks sees what he was told.
             let (answers, actions): (Vec<_>, Vec<_>) =
                 actions.into_iter().partition(|action| matches!(action, Action::Answer(_)));
@@ -317,18 +361,30 @@ impl Keeper {
         }
         (self.looked, self.words, self.messages) = (now, 0, 0);
         self.reap();
-        let limited = self.held.as_ref().and_then(|held| held.limit_interrupts(self.setup.device.limits.irqs_per_s));
+        let limited = self
+            .held
+            .as_ref()
+            .and_then(|held| held.limit_interrupts(self.setup.device.limits.irqs_per_s));
         limited.into_iter().for_each(|what| self.note(&what));
-        let is_deaf = |process: &Process| process.closed().is_some_and(|at| now.duration_since(at) >= LOOK);
+        let is_deaf =
+            |process: &Process| process.closed().is_some_and(|at| now.duration_since(at) >= LOOK);
         if let Some(driver) = self.driver.as_ref().filter(|driver| is_deaf(driver)) {
-            self.accuse(&format!("driver {} breaks the protocol, and is ended: it has closed its socket", driver.pid()));
+            self.accuse(&format!(
+                "driver {} breaks the protocol, and is ended: it has closed its socket",
+                driver.pid()
+            ));
         }
         if let Some(standby) = self.standby.as_ref().filter(|standby| is_deaf(standby)) {
-            self.note(&format!("standby {} breaks the protocol, and is ended: it has closed its socket", standby.pid()));
+            self.note(&format!(
+                "standby {} breaks the protocol, and is ended: it has closed its socket",
+                standby.pid()
+            ));
             self.queue.push_back(Event::StandbyLied);
         }
         let queues = self.queues();
-        let (Some(watch), Some(driver)) = (self.watch.as_mut().filter(|_| self.machine.is_running()), &self.driver) else {
+        let (Some(watch), Some(driver)) =
+            (self.watch.as_mut().filter(|_| self.machine.is_running()), &self.driver)
+        else {
             return;
         };
         if let Some(why) = watch.look(&driver.stats, queues, self.shared.users(), now) {

@@ -21,7 +21,9 @@ impl Record {
     pub fn begin(&mut self, cause: &str) {
         let cause: String = cause.chars().take(200).collect();
         match &mut self.began {
-            Some((_, outage)) => outage.cause = format!("{}; then {cause}", outage.cause).chars().take(300).collect(),
+            Some((_, outage)) => {
+                outage.cause = format!("{}; then {cause}", outage.cause).chars().take(300).collect()
+            }
             none => {
                 let outage = Outage {
                     at: seconds(SystemTime::now()),

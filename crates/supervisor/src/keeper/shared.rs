@@ -46,7 +46,8 @@ impl Shared {
             shared_hits: 0,
             unlimited: Vec::new(),
         };
-        let (status, journal, look, stats) = (Mutex::new(status), Mutex::default(), Mutex::default(), Mutex::default());
+        let (status, journal, look, stats) =
+            (Mutex::new(status), Mutex::default(), Mutex::default(), Mutex::default());
         Self { status, journal, look, stats, ended: AtomicBool::new(false) }
     }
 
@@ -60,8 +61,10 @@ impl Shared {
         if let Some(stats) = held(&self.stats).clone() {
             let counters: Vec<_> = (0..QUEUES).map(|queue| stats.counters(Some(queue))).collect();
             let sum = |of: fn(&Counters) -> u64| counters.iter().map(of).fold(0, u64::wrapping_add);
-            let (interrupts, errors) = (sum(|counters| counters.interrupts), sum(|counters| counters.errors));
-            (status.interrupts, status.shared_hits) = (interrupts, sum(|counters| counters.shared_hits));
+            let (interrupts, errors) =
+                (sum(|counters| counters.interrupts), sum(|counters| counters.errors));
+            (status.interrupts, status.shared_hits) =
+                (interrupts, sum(|counters| counters.shared_hits));
             // Which disk a queue is of, the driver knows.
             status.disks.iter_mut().take(1).for_each(|disk| disk.errors = errors);
             for interface in status.interfaces.iter_mut().take(1) {
@@ -71,7 +74,8 @@ impl Shared {
             }
         }
         if status.pid != 0 {
-            (status.cpu_ms, status.memory) = (cpu_ms(status.pid).unwrap_or(0), memory(status.pid).unwrap_or(0));
+            (status.cpu_ms, status.memory) =
+                (cpu_ms(status.pid).unwrap_or(0), memory(status.pid).unwrap_or(0));
         }
         status
     }

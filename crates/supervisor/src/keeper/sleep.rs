@@ -9,14 +9,19 @@ use crate::policy::{Event, Sleep};
 
 /// What is said to who wants a driver while the machine sleeps.
 pub fn refusal(name: &str) -> String {
-    format!("{name}: the machine is about to sleep; ring3 wake ends that, or the next minute and a half does")
+    format!(
+        "{name}: the machine is about to sleep; ring3 wake ends that, or the next minute and a \
+        half does"
+    )
 }
 
 impl Keeper {
     pub(super) fn fall_asleep(&mut self, sleep: Sleep, answer: Answer) {
         if self.machine.is_asked() {
             let name = &self.setup.device.name;
-            return answer(Reply::Refused(format!("{name}: another request is being done; try again")));
+            return answer(Reply::Refused(format!(
+                "{name}: another request is being done; try again"
+            )));
         }
         // Who asks again has not been answered, and hears of it now.
         if let Some(last) = self.sleeper.replace(answer) {
@@ -31,7 +36,10 @@ impl Keeper {
 
     pub(super) fn wake_up(&mut self) {
         if let Some(answer) = self.sleeper.take() {
-            answer(Reply::Refused(format!("{}: the machine is awake again", self.setup.device.name)));
+            answer(Reply::Refused(format!(
+                "{}: the machine is awake again",
+                self.setup.device.name
+            )));
         }
         self.happen(Event::Wake);
     }

@@ -1,7 +1,8 @@
 //! What of a device survives ring3d, and how the next one goes on with it.
 //!
-//! Two records: the claim's, which the claim changes before a driver can know of it, and the keeper's, which follows what it does. A driver that served goes on. Any other process that was on its
-//! way is ended, and the device is fenced: that costs users no more than a driver that dies.
+//! Two records: the claim's, which the claim changes before a driver can know of it, and the
+//! keeper's, which follows what it does. A driver that served goes on. Any other process that was
+//! on its way is ended, and the device is fenced: that costs users no more than a driver that dies.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -58,7 +59,12 @@ pub struct Survival {
 impl Survival {
     /// Of device `name`. No name of a device has a `+`.
     pub fn new(store: &Arc<Store>, name: &str) -> Self {
-        Self { store: store.clone(), claim: format!("{name}+claim"), keeper: format!("{name}+keeper"), last: None }
+        Self {
+            store: store.clone(),
+            claim: format!("{name}+claim"),
+            keeper: format!("{name}+keeper"),
+            last: None,
+        }
     }
 
     /// Has `claim` tell what it needs to survive.
@@ -70,10 +76,12 @@ impl Survival {
         // Said when it changes: a driver has its claim change as often as it likes.
         let said = Mutex::new(String::new());
         claim.on_change(move |saved| {
-            let kept = saved.map_err(|error| error.to_string()).and_then(|SavedClaim { facts, fds }| {
-                let fds: Vec<_> = fds.iter().map(|(name, fd)| (name.as_str(), fd as &dyn AsFd)).collect();
-                store.keep(&key, &facts, &fds).map_err(|error| error.to_string())
-            });
+            let kept =
+                saved.map_err(|error| error.to_string()).and_then(|SavedClaim { facts, fds }| {
+                    let fds: Vec<_> =
+                        fds.iter().map(|(name, fd)| (name.as_str(), fd as &dyn AsFd)).collect();
+                    store.keep(&key, &facts, &fds).map_err(|error| error.to_string())
+                });
             if let Err(why) = kept {
                 store.forget(&key);
                 let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,13 +109,21 @@ impl Survival {
         self.last = None;
     }
 
-    fn keep(&mut self, kept: Kept, processes: &[&Process], export: impl FnOnce() -> Vec<(String, OwnedFd)>) {
+    fn keep(
+        &mut self,
+        kept: Kept,
+        processes: &[&Process],
+        export: impl FnOnce() -> Vec<(String, OwnedFd)>,
+    ) {
         if self.last.as_ref() == Some(&kept) || !self.store.is_there() {
             return;
         }
-        let names: Vec<_> = processes.iter().flat_map(|process| process.descriptors()).chain(export()).collect();
+        let names: Vec<_> =
+            processes.iter().flat_map(|process| process.descriptors()).chain(export()).collect();
         let fds: Vec<_> = names.iter().map(|(name, fd)| (name.as_str(), fd as &dyn AsFd)).collect();
-        let done = serde_json::to_value(&kept).map_err(Into::into).and_then(|facts| self.store.keep(&self.keeper, &facts, &fds));
+        let done = serde_json::to_value(&kept)
+            .map_err(Into::into)
+            .and_then(|facts| self.store.keep(&self.keeper, &facts, &fds));
         if let Err(error) = done {
             // What is kept from before is so no longer.
             self.store.forget(&self.keeper);
@@ -164,23 +180,37 @@ pub fn keep_shape(device: &mut manifest::Device, records: &Records) {
     }
 }
 
-/// Takes what `records` have of `device`; `None` if that is nothing. What of it cannot go on has ended when this returns.
-pub fn adopt(device: &manifest::Device, records: &mut Records, export: &mut dyn Export) -> Option<Adopted> {
-    let (claim, keeper) = (records.remove(&format!("{}+claim", device.name)), records.remove(&format!("{}+keeper", device.name)));
-    let claim = claim.map(|Record { facts, fds }| Claim::adopt(SavedClaim { facts, fds: fds.into_iter().collect() }));
+/// Takes what `records` have of `device`; `None` if that is nothing. What of it cannot go on has
+/// ended when this returns.
+pub fn adopt(
+    device: &manifest::Device,
+    records: &mut Records,
+    export: &mut dyn Export,
+) -> Option<Adopted> {
+    let (claim, keeper) = (
+        records.remove(&format!("{}+claim", device.name)),
+        records.remove(&format!("{}+keeper", device.name)),
+    );
+    let claim = claim.map(|Record { facts, fds }| {
+        Claim::adopt(SavedClaim { facts, fds: fds.into_iter().collect() })
+    });
     let claim = claim.transpose().unwrap_or_else(|error| {
         tracing::warn!(device = %device.name, "{error}");
         None
     });
     let Record { facts, mut fds } = keeper.unwrap_or_default();
     let kept: Kept = serde_json::from_value(facts).unwrap_or_default();
-    let running = kept.running.filter(|_| kept.version == VERSION && claim.as_ref().is_some_and(Claim::is_leased));
+    let running = kept
+        .running
+        .filter(|_| kept.version == VERSION && claim.as_ref().is_some_and(Claim::is_leased));
     let mut driver = None;
     for process in kept.processes.iter().filter_map(|&pid| Process::adopt(pid, &mut fds)) {
         if Some(process.pid()) == running { driver = Some(process) } else { end(&process) }
     }
     let offered = Offered { disks: kept.disks, nics: kept.nics };
-    let look = (!kept.export.is_null()).then(|| export.adopt(&kept.export, &offered, &mut fds)).transpose();
+    let look = (!kept.export.is_null())
+        .then(|| export.adopt(&kept.export, &offered, &mut fds))
+        .transpose();
     let look = look.unwrap_or_else(|why| {
         tracing::warn!(device = %device.name, "what it was is lost to its users: {why}");
         None
@@ -188,8 +218,11 @@ pub fn adopt(device: &manifest::Device, records: &mut Records, export: &mut dyn 
     if look.is_none() {
         driver.take().iter().for_each(end);
     }
-    let held =
-        claim.and_then(|claim| Held::adopt(claim, device).inspect_err(|why| tracing::warn!(device = %device.name, "{why}")).ok());
+    let held = claim.and_then(|claim| {
+        Held::adopt(claim, device)
+            .inspect_err(|why| tracing::warn!(device = %device.name, "{why}"))
+            .ok()
+    });
     if held.is_none() {
         driver.take().iter().for_each(end);
     }
@@ -200,9 +233,14 @@ pub fn adopt(device: &manifest::Device, records: &mut Records, export: &mut dyn 
 /// Ends the processes of devices that no manifest names any more, and keeps nothing of them.
 pub fn abandon(records: Records, store: &Store) {
     for (key, Record { facts, mut fds }) in records {
-        tracing::warn!("{key}: what the last ring3d has left of it is ended, as no manifest names it any more");
+        tracing::warn!(
+            "{key}: what the last ring3d has left of it is ended, as no manifest names it any more"
+        );
         let kept: Kept = serde_json::from_value(facts).unwrap_or_default();
-        kept.processes.iter().filter_map(|&pid| Process::adopt(pid, &mut fds)).for_each(|process| end(&process));
+        kept.processes
+            .iter()
+            .filter_map(|&pid| Process::adopt(pid, &mut fds))
+            .for_each(|process| end(&process));
         // Errors for their users rather than a wait without an end.
         crate::export::ublk::take_away(&kept.export);
         store.forget(&key);

@@ -23,7 +23,8 @@ impl Lines {
 
     /// Whether one more is let through, and how many were left out before it.
     pub fn take(&mut self, now: Instant) -> Option<u64> {
-        let more = (now.saturating_duration_since(self.filled).as_millis() / EACH.as_millis()).min(BURST.into()) as u32;
+        let more = (now.saturating_duration_since(self.filled).as_millis() / EACH.as_millis())
+            .min(BURST.into()) as u32;
         if more > 0 {
             (self.left, self.filled) = ((self.left + more).min(BURST), now);
         }
@@ -48,8 +49,11 @@ mod tests {
     fn a_driver_that_has_much_to_say_leaves_the_log_to_the_others_and_how_much_it_was_is_said() {
         let start = Instant::now();
         let mut lines = Lines::new(start);
-        let said =
-            (0..100_000u32).filter(|line| lines.take(start + Duration::from_millis(u64::from(*line / 10))).is_some()).count();
+        let said = (0..100_000u32)
+            .filter(|line| {
+                lines.take(start + Duration::from_millis(u64::from(*line / 10))).is_some()
+            })
+            .count();
         // Ten seconds.
         assert!((100..=125).contains(&said), "{said}");
         assert!(lines.take(start + Duration::from_secs(20)).is_some_and(|left_out| left_out > 0));

@@ -69,7 +69,8 @@ pub struct Export {
     pub owner: Option<User>,
     /// What moves the packets of a card; as the load is if `None`.
     pub engine: Option<Engine>,
-    /// Most bytes of the interface's packets without their Ethernet header; what is usual if `None`.
+    /// Most bytes of the interface's packets without their Ethernet header; what is usual if
+    /// `None`.
     pub mtu: Option<u32>,
     /// Where clients may lend memory in which their requests need no copy; nowhere if `None`.
     pub share: Option<Share>,
@@ -112,8 +113,22 @@ impl Share {
 
 impl Default for Export {
     fn default() -> Self {
-        let (kind, id, link, interface, owner, engine, mtu) = (Kind::Ublk, None, None, None, None, None, None);
-        Self { kind, id, queues: 1, depth: 64, max_io_kib: 256, poll_us: 10, link, interface, owner, engine, mtu, share: None }
+        let (kind, id, link, interface, owner, engine, mtu) =
+            (Kind::Ublk, None, None, None, None, None, None);
+        Self {
+            kind,
+            id,
+            queues: 1,
+            depth: 64,
+            max_io_kib: 256,
+            poll_us: 10,
+            link,
+            interface,
+            owner,
+            engine,
+            mtu,
+            share: None,
+        }
     }
 }
 
@@ -153,9 +168,26 @@ impl Device {
 
     /// Whether its export makes sense, and says nothing that is another kind's.
     pub(super) fn check_export(&self) -> Result<(), String> {
-        let Export { kind, id, queues, depth, max_io_kib, poll_us, link, interface, owner, engine, mtu, share } = &self.export;
+        let Export {
+            kind,
+            id,
+            queues,
+            depth,
+            max_io_kib,
+            poll_us,
+            link,
+            interface,
+            owner,
+            engine,
+            mtu,
+            share,
+        } = &self.export;
         range("export.link", is_name(self.link()), NAME)?;
-        range("export.id", id.is_none_or(|id| id <= ring3_export::ublk::MAX_ID), "a number that the kernel has")?;
+        range(
+            "export.id",
+            id.is_none_or(|id| id <= ring3_export::ublk::MAX_ID),
+            "a number that the kernel has",
+        )?;
         range("export.queues", (1..=128).contains(queues), "1 to 128")?;
         range("export.depth", (1..=4096).contains(depth), "1 to 4096")?;
         range("export.max_io_kib", (4..=32768).contains(max_io_kib), "4 to 32768")?;
@@ -167,18 +199,24 @@ impl Device {
                 ("engine", engine.is_some()),
                 ("mtu", mtu.is_some()),
             ][..],
-            Kind::Tap => &[("id", id.is_some()), ("link", link.is_some()), ("share", share.is_some())],
+            Kind::Tap => {
+                &[("id", id.is_some()), ("link", link.is_some()), ("share", share.is_some())]
+            }
             Kind::SharedDisk | Kind::SharedCard => return Ok(()),
         };
-        let (mine, other) = if *kind == Kind::Ublk { ("\"ublk\"", "\"tap\"") } else { ("\"tap\"", "\"ublk\"") };
+        let (mine, other) =
+            if *kind == Kind::Ublk { ("\"ublk\"", "\"tap\"") } else { ("\"tap\"", "\"ublk\"") };
         if let Some((word, _)) = given.iter().find(|(_, given)| *given) {
-            return Err(format!("export.{word} is of kind = {other}, and this is {mine}: leave it out"));
+            return Err(format!(
+                "export.{word} is of kind = {other}, and this is {mine}: leave it out"
+            ));
         }
         if let Some(share) = share {
             range(
                 "restart.adopt",
                 !self.restart.adopt,
-                "false with export.share: a driver of which nobody knows what it does must not reach clients' memory",
+                "false with export.share: a driver of which nobody knows what it does must not \
+                reach clients' memory",
             )?;
             return share.check();
         }
@@ -187,12 +225,15 @@ impl Device {
         }
         if !ring3_export::tap::is_name(self.interface()) {
             return Err(format!(
-                "{:?} is no name of an interface: write export.interface = \"...\", 1 to 15 bytes without '/', ':' and blanks",
+                "{:?} is no name of an interface: write export.interface = \"...\", 1 to 15 bytes \
+                without '/', ':' and blanks",
                 self.interface()
             ));
         }
         match &self.r#match {
-            Match::Serial(_) => Err("match.serial is a disk's: match a network card by address or device".into()),
+            Match::Serial(_) => {
+                Err("match.serial is a disk's: match a network card by address or device".into())
+            }
             _ => Ok(()),
         }
     }

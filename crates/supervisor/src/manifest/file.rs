@@ -9,13 +9,17 @@ use serde::Deserialize;
 use super::{Device, Error, Half, Kind, Match, Wanted};
 use crate::scrape::Endpoint;
 
-/// Where Prometheus finds the metrics of all devices, if `path` says so: `[metrics] listen = "127.0.0.1:9123"`.
+/// Where Prometheus finds the metrics of all devices, if `path` says so:
+/// `[metrics] listen = "127.0.0.1:9123"`.
 pub fn metrics(path: &Path) -> Result<Option<Endpoint>, Error> {
     for file in files(path)? {
         let text = fs::read_to_string(&file).map_err(unreadable(&file))?;
         let wrong = |reason: String| Error::Wrong { path: file.clone(), reason };
         if let Some(Metrics { listen }) = document(&text).map_err(wrong)?.metrics {
-            return listen.parse().map(Some).map_err(|reason: String| wrong(format!("[metrics]: {reason}")));
+            return listen
+                .parse()
+                .map(Some)
+                .map_err(|reason: String| wrong(format!("[metrics]: {reason}")));
         }
     }
     Ok(None)
@@ -30,8 +34,11 @@ fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
-        let entries = fs::read_dir(path).map_err(unreadable(path))?.flatten().map(|entry| entry.path());
-        files = entries.filter(|file| file.extension().is_some_and(|extension| extension == "toml")).collect();
+        let entries =
+            fs::read_dir(path).map_err(unreadable(path))?.flatten().map(|entry| entry.path());
+        files = entries
+            .filter(|file| file.extension().is_some_and(|extension| extension == "toml"))
+            .collect();
         files.sort();
     }
     Ok(files)
@@ -45,14 +52,16 @@ pub fn read(path: &Path) -> Result<Vec<Wanted>, Error> {
         for wanted in wanted(&text).map_err(|reason| Error::Wrong { path: file.clone(), reason })? {
             let name = wanted.name().to_owned();
             if let Some((_, other)) = all.get(&name) {
-                let reason = format!("{name} is in {}, too: name one of them otherwise", other.display());
+                let reason =
+                    format!("{name} is in {}, too: name one of them otherwise", other.display());
                 return Err(Error::Wrong { path: file, reason });
             }
             all.insert(name, (wanted, file.clone()));
         }
     }
     let all: Vec<_> = all.into_values().map(|(wanted, _)| wanted).collect();
-    twice(&devices(&all)).map_or(Ok(()), |reason| Err(Error::Wrong { path: path.to_owned(), reason }))?;
+    twice(&devices(&all))
+        .map_or(Ok(()), |reason| Err(Error::Wrong { path: path.to_owned(), reason }))?;
     if all.is_empty() {
         return Err(Error::Empty { path: path.to_owned() });
     }
@@ -98,7 +107,9 @@ fn wanted(text: &str) -> Result<Vec<Wanted>, String> {
     };
     let half = |(name, half)| {
         let half = Half { name, ..half };
-        half.check().map_err(|reason| format!("[split.{}]: {reason}", half.name)).map(|()| Wanted::Half(half))
+        half.check()
+            .map_err(|reason| format!("[split.{}]: {reason}", half.name))
+            .map(|()| Wanted::Half(half))
     };
     file.device.into_iter().map(device).chain(file.split.into_iter().map(half)).collect()
 }
@@ -106,18 +117,26 @@ fn wanted(text: &str) -> Result<Vec<Wanted>, String> {
 /// Whether a disk or a partition of `device` might be called `name`: `NAME-2`, `NAME-part1`,
 /// `NAME-2-part1`. How many it has, its driver says.
 fn may_be_called(device: &Device, name: &str) -> bool {
-    let is_number = |text: &str| text.parse::<u32>().is_ok_and(|number| number > 0 && number.to_string() == text);
-    let Some(rest) = name.strip_prefix(device.link()).and_then(|rest| rest.strip_prefix('-')) else { return false };
+    let is_number = |text: &str| {
+        text.parse::<u32>().is_ok_and(|number| number > 0 && number.to_string() == text)
+    };
+    let Some(rest) = name.strip_prefix(device.link()).and_then(|rest| rest.strip_prefix('-'))
+    else {
+        return false;
+    };
     let is_part = |rest: &str| rest.strip_prefix("part").is_some_and(is_number);
     // One that was asked for is the only one.
     let is_disk = |rest: &str| device.part.is_none() && is_number(rest);
-    is_part(rest) || is_disk(rest) || rest.split_once('-').is_some_and(|(disk, part)| is_disk(disk) && is_part(part))
+    is_part(rest)
+        || is_disk(rest)
+        || rest.split_once('-').is_some_and(|(disk, part)| is_disk(disk) && is_part(part))
 }
 
 /// Two devices of which one may come to have the other's name.
 fn derived(devices: &[&Device]) -> Option<String> {
     let disks = || devices.iter().filter(|device| device.export.kind == Kind::Ublk);
-    let pair = disks().find_map(|one| disks().find(|two| may_be_called(one, two.link())).map(|two| (one, two)))?;
+    let pair = disks()
+        .find_map(|one| disks().find(|two| may_be_called(one, two.link())).map(|two| (one, two)))?;
     let ((one, two), link) = (pair, pair.1.link());
     Some(format!(
         "[device.{}] may have a disk or a partition that is called {link}, as [device.{}] is: name one of them otherwise, or write part = ... \
@@ -133,7 +152,8 @@ fn twice(devices: &[&Device]) -> Option<String> {
     }
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for device in devices {
-        let matched = (!matches!(device.r#match, Match::Class(_))).then(|| format!("{:?}", device.r#match));
+        let matched =
+            (!matches!(device.r#match, Match::Class(_))).then(|| format!("{:?}", device.r#match));
         let name = match device.export.kind {
             Kind::Ublk => format!("the link {}", device.link()),
             Kind::Tap => format!("the interface {}", device.interface()),
@@ -142,7 +162,10 @@ fn twice(devices: &[&Device]) -> Option<String> {
         let keys = [matched, Some(name), device.export.id.map(|id| format!("id = {id}"))];
         for key in keys.into_iter().flatten() {
             if let Some(other) = seen.insert(key.clone(), &device.name) {
-                return Some(format!("[device.{}] and [device.{other}] are the same or want the same: {key}", device.name));
+                return Some(format!(
+                    "[device.{}] and [device.{other}] are the same or want the same: {key}",
+                    device.name
+                ));
             }
         }
     }

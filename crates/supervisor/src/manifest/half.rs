@@ -7,7 +7,8 @@ use serde::Deserialize;
 use super::{Limits, Restart, User, range};
 use crate::policy::Terms;
 
-/// A driver of Linux that is split, and whose user half is kept alive. Its device is its kernel half's.
+/// A driver of Linux that is split, and whose user half is kept alive. Its device is its kernel
+/// half's.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Half {
@@ -86,7 +87,11 @@ impl Half {
     pub(super) fn check(&self) -> Result<(), String> {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         let is_module = (1..=LONGEST).contains(&self.name.len()) && self.name.bytes().all(known);
-        range("its name", is_module, "a driver's, as its module is named: 1 to 31 letters, digits, `-` and `_`")?;
+        range(
+            "its name",
+            is_module,
+            "a driver's, as its module is named: 1 to 31 letters, digits, `-` and `_`",
+        )?;
         self.restart().check()?;
         self.limits().check()
     }

@@ -1,6 +1,7 @@
 //! The devices that a user wants to be supervised, as TOML.
 //!
-//! A manifest is a file, or a folder of files called `*.toml`. What nobody knows in it is an error: a word that is passed over would be a limit that nobody keeps.
+//! A manifest is a file, or a folder of files called `*.toml`. What nobody knows in it is an error:
+//! a word that is passed over would be a limit that nobody keeps.
 
 mod export;
 mod file;
@@ -87,7 +88,8 @@ pub struct Device {
     pub name: String,
     /// Which one it is.
     pub r#match: Match,
-    /// The family of drivers, or `dde:NAME`, a driver of Linux in its own process; the one for the device's class if `None`.
+    /// The family of drivers, or `dde:NAME`, a driver of Linux in its own process; the one for the
+    /// device's class if `None`.
     pub driver: Option<String>,
     /// The one namespace or drive that is wanted; all if `None`.
     pub part: Option<u32>,
@@ -128,7 +130,8 @@ pub enum Match {
     Address(String),
     /// A disk of it has this serial number.
     Serial(String),
-    /// `nvme`, `ahci`, `ide`, `ethernet`, or a class code such as `0x010802`: the first that no other device is.
+    /// `nvme`, `ahci`, `ide`, `ethernet`, or a class code such as `0x010802`: the first that no
+    /// other device is.
     Class(String),
     /// A name of a backend, such as `vfio-user:/path`.
     Device(String),
@@ -145,8 +148,8 @@ impl Device {
         self.driver.as_deref()?.strip_prefix(HOSTED)
     }
 
-    /// Its driver's part of the processors' time. A card's has the largest: packets that it does not
-    /// move wait where no queueing discipline sees them.
+    /// Its driver's part of the processors' time. A card's has the largest: packets that it does
+    /// not move wait where no queueing discipline sees them.
     pub fn cpu_weight(&self) -> u32 {
         let usual = if self.export.kind.is_card() { 10_000 } else { CPU_WEIGHT };
         self.limits.cpu_weight.unwrap_or(usual)
@@ -156,26 +159,34 @@ impl Device {
     fn check_hosted(&self) -> Result<(), String> {
         let Some(driver) = self.hosted() else { return Ok(()) };
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        range("driver", !driver.is_empty() && driver.bytes().all(known), "dde:NAME: ring3 dde list has them")?;
+        range(
+            "driver",
+            !driver.is_empty() && driver.bytes().all(known),
+            "dde:NAME: ring3 dde list has them",
+        )?;
         range(
             "interrupts",
             self.interrupts == "auto",
-            "auto with driver = \"dde:...\": a driver of Linux chooses itself among what the device has",
+            "auto with driver = \"dde:...\": a driver of Linux chooses itself among what the \
+            device has",
         )?;
         range(
             "throttle",
             self.throttle.is_none(),
-            "left out with driver = \"dde:...\": a driver of Linux chooses itself how often its card interrupts",
+            "left out with driver = \"dde:...\": a driver of Linux chooses itself how often its \
+            card interrupts",
         )?;
         range(
             "export.kind",
             matches!(self.export.kind, Kind::Tap | Kind::Ublk),
-            "\"tap\" or \"ublk\" with driver = \"dde:...\": a driver of Linux makes an interface of its card, or a block device of its disk",
+            "\"tap\" or \"ublk\" with driver = \"dde:...\": a driver of Linux makes an interface \
+            of its card, or a block device of its disk",
         )?;
         range(
             "export.depth",
             self.export.depth <= HOSTED_DEPTH,
-            "128 at most with driver = \"dde:...\": for more requests a driver of Linux has no memory",
+            "128 at most with driver = \"dde:...\": for more requests a driver of Linux has no \
+            memory",
         )?;
         range(
             "export.share",
@@ -187,7 +198,11 @@ impl Device {
             self.part.is_none(),
             "left out with driver = \"dde:...\": of its disks, a driver of Linux serves the first",
         )?;
-        range("restart.adopt", !self.restart.adopt, "false with driver = \"dde:...\": a driver of Linux starts its device")
+        range(
+            "restart.adopt",
+            !self.restart.adopt,
+            "false with driver = \"dde:...\": a driver of Linux starts its device",
+        )
     }
 
     fn check(&self) -> Result<(), String> {
@@ -202,7 +217,11 @@ impl Device {
             "left out with a disk: it is a network card's (export.kind = \"tap\")",
         )?;
         let interrupts = ["auto", "msix", "msi", "intx", "poll"];
-        range("interrupts", interrupts.contains(&&*self.interrupts), "auto, msix, msi, intx or poll")?;
+        range(
+            "interrupts",
+            interrupts.contains(&&*self.interrupts),
+            "auto, msix, msi, intx or poll",
+        )?;
         match &self.r#match {
             Match::Address(address) => address.parse::<Address>().map(drop).map_err(|error| error.to_string()),
             Match::Device(uri) => uri.parse::<Uri>().map(drop).map_err(|error| error.to_string()),

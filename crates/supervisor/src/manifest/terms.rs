@@ -25,9 +25,11 @@ pub struct Restart {
     pub heartbeat_ms: u64,
     /// The same of one that looks after its device, which may be a reset.
     pub recovery_ms: u64,
-    /// From a driver that was killed the next one adopts the device, without a reset, if its driver can do that.
+    /// From a driver that was killed the next one adopts the device, without a reset, if its driver
+    /// can do that.
     pub adopt: bool,
-    /// The kernel's RCU is expedited as long as the disks have users, on all processors: shorter outages for a noisier machine.
+    /// The kernel's RCU is expedited as long as the disks have users, on all processors: shorter
+    /// outages for a noisier machine.
     pub expedited_rcu: bool,
 }
 
@@ -67,9 +69,21 @@ impl Restart {
         range("restart.window_s", (1..=86_400).contains(&self.window_s), "1 to 86400")?;
         range("restart.deadline_s", (1..=86_400).contains(&self.deadline_s), "1 to 86400")?;
         range("restart.backoff_ms", (1..=3_600_000).contains(&self.backoff_ms), "1 to 3600000")?;
-        range("restart.backoff_max_ms", (1..=3_600_000).contains(&self.backoff_max_ms), "1 to 3600000")?;
-        range("restart.heartbeat_ms", (1000..=3_600_000).contains(&self.heartbeat_ms), "1000 to 3600000")?;
-        range("restart.recovery_ms", (1000..=3_600_000).contains(&self.recovery_ms), "1000 to 3600000")
+        range(
+            "restart.backoff_max_ms",
+            (1..=3_600_000).contains(&self.backoff_max_ms),
+            "1 to 3600000",
+        )?;
+        range(
+            "restart.heartbeat_ms",
+            (1000..=3_600_000).contains(&self.heartbeat_ms),
+            "1000 to 3600000",
+        )?;
+        range(
+            "restart.recovery_ms",
+            (1000..=3_600_000).contains(&self.recovery_ms),
+            "1000 to 3600000",
+        )
     }
 }
 
@@ -94,7 +108,14 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_mib: 256, cpu_percent: 200, cpu_weight: None, pids: 64, irqs_per_s: 200_000, disks: 16 }
+        Self {
+            memory_mib: 256,
+            cpu_percent: 200,
+            cpu_weight: None,
+            pids: 64,
+            irqs_per_s: 200_000,
+            disks: 16,
+        }
     }
 }
 
@@ -102,7 +123,11 @@ impl Limits {
     pub(super) fn check(&self) -> Result<(), String> {
         range("limits.memory_mib", (16..=1 << 20).contains(&self.memory_mib), "16 to 1048576")?;
         range("limits.cpu_percent", (1..=100_000).contains(&self.cpu_percent), "1 to 100000")?;
-        range("limits.cpu_weight", self.cpu_weight.is_none_or(|weight| (1..=10_000).contains(&weight)), "1 to 10000")?;
+        range(
+            "limits.cpu_weight",
+            self.cpu_weight.is_none_or(|weight| (1..=10_000).contains(&weight)),
+            "1 to 10000",
+        )?;
         range("limits.pids", (8..=4096).contains(&self.pids), "8 to 4096")?;
         range("limits.disks", (1..=128).contains(&self.disks), "1 to 128")?;
         range("limits.irqs_per_s", self.irqs_per_s >= 100, "at least 100")

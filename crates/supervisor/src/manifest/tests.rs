@@ -23,9 +23,15 @@ const SCRATCH: &str = r#"
 fn what_is_not_said_has_a_default() {
     let devices = parse(SCRATCH).unwrap();
     let [device] = &devices[..] else { panic!("{devices:?}") };
-    assert_eq!((&*device.name, device.link(), device.bind, device.export.queues), ("scratch", "scratch", true, 2));
+    assert_eq!(
+        (&*device.name, device.link(), device.bind, device.export.queues),
+        ("scratch", "scratch", true, 2)
+    );
     assert_eq!((device.export.depth, device.max_bytes(), device.limits.pids), (64, 256 << 10, 64));
-    assert_eq!((device.restart.burst, device.restart.terms().patience), (9, Duration::from_secs(30)));
+    assert_eq!(
+        (device.restart.burst, device.restart.terms().patience),
+        (9, Duration::from_secs(30))
+    );
 }
 
 #[test]
@@ -33,7 +39,10 @@ fn memory_is_lent_to_a_disk_within_what_is_said_and_to_nobody_else() {
     let with = |more: &str| parse(&SCRATCH.replace("id = 0", more));
     let devices = with("share = { socket = \"/run/x\", memory_mib = 64 }").unwrap();
     let share = devices[0].export.share.clone().unwrap();
-    assert_eq!((share.rights(), share.bytes(), devices[0].lent_bytes()), (Some(0o600), 64 << 20, 64 << 20));
+    assert_eq!(
+        (share.rights(), share.bytes(), devices[0].lent_bytes()),
+        (Some(0o600), 64 << 20, 64 << 20)
+    );
     assert!(devices[0].terms().lent);
     for (wrong, named) in [
         ("share = { socket = \"/run/x\" }", "memory_mib"),
@@ -46,9 +55,17 @@ fn memory_is_lent_to_a_disk_within_what_is_said_and_to_nobody_else() {
         assert!(error.contains(named), "{error}");
     }
     let shared = SCRATCH.replace("id = 0", "share = { socket = \"/run/x\", memory_mib = 64 }");
-    assert!(parse(&shared.replace("burst = 9", "adopt = true")).unwrap_err().contains("restart.adopt"));
-    assert!(parse(&shared.replace("kind = \"ublk\"", "kind = \"tap\"").replace("nvme", "e1000")).unwrap_err().contains("share"));
-    assert!(parse(&shared.replace("\"nvme\"", "\"dde:nvme\"")).unwrap_err().contains("export.share"));
+    assert!(
+        parse(&shared.replace("burst = 9", "adopt = true")).unwrap_err().contains("restart.adopt")
+    );
+    assert!(
+        parse(&shared.replace("kind = \"ublk\"", "kind = \"tap\"").replace("nvme", "e1000"))
+            .unwrap_err()
+            .contains("share")
+    );
+    assert!(
+        parse(&shared.replace("\"nvme\"", "\"dde:nvme\"")).unwrap_err().contains("export.share")
+    );
 }
 
 #[test]
@@ -87,8 +104,12 @@ fn a_card_becomes_an_interface_of_its_name_or_of_another() {
     let device = |more: &str| parse(&format!("{CARD}{more}")).map(|devices| devices[0].clone());
     let plain = device("").unwrap();
     assert_eq!((plain.export.kind, plain.interface()), (Kind::Tap, "net0"));
-    let named = device("interface = \"lan\"\nmtu = 9000\nowner = \"nobody\"\nengine = \"vhost\"").unwrap();
-    assert_eq!((named.interface(), named.export.mtu, named.export.owner.map(|user| user.user)), ("lan", Some(9000), Some(65534)));
+    let named =
+        device("interface = \"lan\"\nmtu = 9000\nowner = \"nobody\"\nengine = \"vhost\"").unwrap();
+    assert_eq!(
+        (named.interface(), named.export.mtu, named.export.owner.map(|user| user.user)),
+        ("lan", Some(9000), Some(65534))
+    );
     for (more, wanted) in [
         ("id = 1", "export.id is of kind"),
         ("link = \"x\"", "export.link is of kind"),
@@ -114,10 +135,15 @@ fn a_name_an_id_or_a_device_that_is_there_twice_is_an_error_that_names_both() {
     fs::write(folder.path().join("a.toml"), SCRATCH).unwrap();
     fs::write(folder.path().join("b.toml"), SCRATCH).unwrap();
     let error = read(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("scratch") && error.contains("a.toml") && error.contains("b.toml"), "{error}");
+    assert!(
+        error.contains("scratch") && error.contains("a.toml") && error.contains("b.toml"),
+        "{error}"
+    );
     for (address, id) in [("01", "1"), ("02", "0")] {
-        let other = SCRATCH.replace("scratch", "other").replace("0000:01", &format!("0000:{address}"));
-        fs::write(folder.path().join("b.toml"), other.replace("id = 0", &format!("id = {id}"))).unwrap();
+        let other =
+            SCRATCH.replace("scratch", "other").replace("0000:01", &format!("0000:{address}"));
+        fs::write(folder.path().join("b.toml"), other.replace("id = 0", &format!("id = {id}")))
+            .unwrap();
         let error = read(folder.path()).unwrap_err().to_string();
         assert!(error.contains("scratch") && error.contains("other"), "{error}");
     }
@@ -130,7 +156,9 @@ fn a_name_that_a_disk_or_a_partition_of_another_device_may_get_is_an_error() {
             format!("[device.{name}]\nmatch = {{ address = \"0000:0{place}:00.0\" }}\n{more}\n")
         };
         let (one, more) = one.split_once(' ').unwrap_or((one, ""));
-        read_all(&(device(one, 1, more) + &device(two, 2, ""))).map(drop).map_err(|error| error.to_string())
+        read_all(&(device(one, 1, more) + &device(two, 2, "")))
+            .map(drop)
+            .map_err(|error| error.to_string())
     };
     for (one, two) in [
         ("data", "data-2"),
@@ -140,7 +168,10 @@ fn a_name_that_a_disk_or_a_partition_of_another_device_may_get_is_an_error() {
         ("data part = 1", "data-part1"),
     ] {
         let error = both(one, two).unwrap_err();
-        assert!(error.contains("[device.data]") && error.contains(&format!("[device.{two}]")), "{error}");
+        assert!(
+            error.contains("[device.data]") && error.contains(&format!("[device.{two}]")),
+            "{error}"
+        );
     }
     for (one, two) in [
         ("data", "data-02"),
@@ -159,11 +190,14 @@ fn a_name_that_a_disk_or_a_partition_of_another_device_may_get_is_an_error() {
 #[test]
 fn a_driver_is_of_a_user_who_is_there_and_not_roots() {
     let with = |user: &str| {
-        parse(&format!("[device.a]\nmatch = {{ class = \"nvme\" }}\nuser = \"{user}\"")).map(|devices| devices[0].user)
+        parse(&format!("[device.a]\nmatch = {{ class = \"nvme\" }}\nuser = \"{user}\""))
+            .map(|devices| devices[0].user)
     };
     assert_eq!(with("nobody"), Ok(Some(User { user: 65534, group: 65534 })));
     assert_eq!(with("65534"), with("nobody"));
-    for (user, why) in [("root", "is root"), ("0", "is root"), ("nobody-at-all", "there is no user")] {
+    for (user, why) in
+        [("root", "is root"), ("0", "is root"), ("nobody-at-all", "there is no user")]
+    {
         assert!(with(user).unwrap_err().contains(why), "{user}");
     }
 }
@@ -173,8 +207,12 @@ fn a_driver_without_a_user_has_one_of_its_own_which_is_the_same_each_time() {
     let own = |name: &str| User::own(name, |_| false).unwrap();
     assert_eq!(own("scratch"), own("scratch"));
     assert_ne!(own("scratch"), own("data"));
-    let users: std::collections::BTreeSet<_> = (0..200).map(|number| own(&format!("disk{number}")).user).collect();
-    assert!(users.len() > 190 && users.iter().all(|user| (61_184..=65_519).contains(user)), "{users:?}");
+    let users: std::collections::BTreeSet<_> =
+        (0..200).map(|number| own(&format!("disk{number}")).user).collect();
+    assert!(
+        users.len() > 190 && users.iter().all(|user| (61_184..=65_519).contains(user)),
+        "{users:?}"
+    );
     let scratch = own("scratch").user;
     let other = User::own("scratch", |user| user == scratch).unwrap();
     assert!(other.user != scratch && other.user == other.group);
@@ -185,7 +223,10 @@ fn a_driver_without_a_user_has_one_of_its_own_which_is_the_same_each_time() {
 #[test]
 fn a_throttle_is_a_network_cards_and_has_a_range() {
     let with = |kind: &str, throttle: &str| {
-        let text = format!("[device.a]\nmatch = {{ class = \"ethernet\" }}\nthrottle = {throttle}\nexport.kind = \"{kind}\"");
+        let text = format!(
+            "[device.a]\nmatch = {{ class = \"ethernet\" }}\nthrottle = {throttle}\nexport.kind = \
+            \"{kind}\""
+        );
         parse(&text).map(|devices| devices[0].throttle)
     };
     assert_eq!(with("tap", "\"adaptive\""), Ok(Some(Throttle::Adaptive)));
@@ -206,10 +247,12 @@ fn a_folder_has_several_files_and_an_empty_one_says_what_to_write() {
     let folder = tempfile::tempdir().unwrap();
     assert!(read(folder.path()).unwrap_err().to_string().contains("[device.NAME]"));
     fs::write(folder.path().join("a.toml"), SCRATCH).unwrap();
-    let other = SCRATCH.replace("scratch", "other").replace("01:00", "02:00").replace("id = 0", "id = 1");
+    let other =
+        SCRATCH.replace("scratch", "other").replace("01:00", "02:00").replace("id = 0", "id = 1");
     fs::write(folder.path().join("b.toml"), other).unwrap();
     fs::write(folder.path().join("note.txt"), "no TOML").unwrap();
-    let names: Vec<_> = read(folder.path()).unwrap().into_iter().map(|wanted| wanted.name().to_owned()).collect();
+    let names: Vec<_> =
+        read(folder.path()).unwrap().into_iter().map(|wanted| wanted.name().to_owned()).collect();
     assert_eq!(names, ["other", "scratch"]);
     let error = read(&folder.path().join("none.toml")).unwrap_err().to_string();
     assert!(error.contains("none.toml") && error.contains("--config"), "{error}");
@@ -218,7 +261,10 @@ fn a_folder_has_several_files_and_an_empty_one_says_what_to_write() {
 #[test]
 fn a_driver_of_linux_has_a_card_or_a_disk_and_is_told_nothing_that_it_would_not_hear() {
     let device = |more: &str, export: &str| {
-        parse(&format!("[device.a]\nmatch = {{ class = \"nvme\" }}\ndriver = \"dde:nvme\"\n{more}\n[device.a.export]\n{export}"))
+        parse(&format!(
+            "[device.a]\nmatch = {{ class = \"nvme\" }}\ndriver = \
+            \"dde:nvme\"\n{more}\n[device.a.export]\n{export}"
+        ))
     };
     assert_eq!(device("", "").unwrap()[0].export.kind, Kind::Ublk);
     assert!(device("", "depth = 128").is_ok() && device("", "kind = \"tap\"").is_ok());
@@ -243,13 +289,18 @@ fn read_all(text: &str) -> Result<Vec<Wanted>, Error> {
 fn the_user_half_of_a_split_driver_needs_no_device_and_has_the_usual_terms() {
     let all = read_all("[split.e1000]\n[split.snd-ens1370]\nunpinned = true\n[split.snd-ens1370.restart]\nburst = 9\n").unwrap();
     let [Wanted::Half(card), Wanted::Half(sound)] = &all[..] else { panic!("{all:?}") };
-    assert_eq!((&*card.name, card.unpinned, card.terms()), ("e1000", false, Restart::default().terms()));
+    assert_eq!(
+        (&*card.name, card.unpinned, card.terms()),
+        ("e1000", false, Restart::default().terms())
+    );
     assert_eq!((&*sound.name, sound.unpinned, sound.terms().burst), ("snd-ens1370", true, 9));
 }
 
 #[test]
 fn a_user_half_and_a_device_of_one_name_are_an_error() {
-    let error = read_all("[split.e1000]\n[device.e1000]\nmatch = { class = \"nvme\" }\n").unwrap_err().to_string();
+    let error = read_all("[split.e1000]\n[device.e1000]\nmatch = { class = \"nvme\" }\n")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("name one of them otherwise"), "{error}");
 }
 

@@ -24,8 +24,9 @@ impl User {
     /// stop them. `taken` says who cannot be had; `None` if nobody is left.
     pub fn own(name: &str, taken: impl Fn(u32) -> bool) -> Option<Self> {
         // FNV-1a, which is the same in each release.
-        let hash =
-            name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
         let (first, count) = (*OWN.start(), OWN.end() - OWN.start() + 1);
         let begin = (hash % u64::from(count)) as u32;
         let free = (0..count).map(|step| first + (begin + step) % count).find(|user| !taken(*user));
@@ -43,7 +44,8 @@ impl User {
                 Err(_) => return true,
                 Ok(text) => text,
             };
-            text.lines().any(|line| line.split(':').nth(2).is_some_and(|found| found.parse() == Ok(number)))
+            text.lines()
+                .any(|line| line.split(':').nth(2).is_some_and(|found| found.parse() == Ok(number)))
         };
         is_named("/etc/passwd")
             || is_named("/etc/group")
@@ -61,10 +63,14 @@ impl FromStr for User {
             Ok(number) => nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(number)),
             Err(_) => nix::unistd::User::from_name(word),
         };
-        let found = found.map_err(failed)?.ok_or_else(|| format!("there is no user {word:?}: adduser --system {word}"))?;
+        let found = found
+            .map_err(failed)?
+            .ok_or_else(|| format!("there is no user {word:?}: adduser --system {word}"))?;
         let (user, group) = (found.uid.as_raw(), found.gid.as_raw());
         if user == 0 || group == 0 {
-            return Err(format!("{word:?} is root, or of root's group, and a driver is not: name another user"));
+            return Err(format!(
+                "{word:?} is root, or of root's group, and a driver is not: name another user"
+            ));
         }
         Ok(Self { user, group })
     }

@@ -18,7 +18,11 @@ fn machine(left: Left) -> Machine {
 #[test]
 fn a_driver_that_serves_is_left_alone_and_gets_a_standby() {
     let mut machine = machine(Left { held: true, driven: true, shown: true });
-    assert!(machine.is_running() && machine.state() == State::Running && machine.patience_ends().is_none());
+    assert!(
+        machine.is_running()
+            && machine.state() == State::Running
+            && machine.patience_ends().is_none()
+    );
     assert_eq!(machine.handle(Event::Timer, Instant::now()), [Action::Spawn { upgraded: false }]);
 }
 
@@ -43,7 +47,10 @@ fn disks_whose_claim_has_ended_wait_for_another_one() {
     let mut machine = machine(Left { held: false, driven: false, shown: true });
     assert_eq!(machine.handle(Event::Timer, Instant::now()), [Action::Claim]);
     let actions = machine.handle(Event::Claimed, Instant::now());
-    assert!(actions.contains(&Action::Recover) && !actions.contains(&Action::Create), "{actions:?}");
+    assert!(
+        actions.contains(&Action::Recover) && !actions.contains(&Action::Create),
+        "{actions:?}"
+    );
 }
 
 #[test]

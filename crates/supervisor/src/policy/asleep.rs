@@ -52,7 +52,10 @@ fn a_machine_that_wakes_has_its_disk_back() {
     world.on(Event::Wake).settle();
     let done = world.since();
     assert_eq!(world.machine.state(), State::Running);
-    assert!(done.contains(&Action::Recover) && done.contains(&Action::Drive(Start::Fenced)), "{done:?}");
+    assert!(
+        done.contains(&Action::Recover) && done.contains(&Action::Drive(Start::Fenced)),
+        "{done:?}"
+    );
 }
 
 #[test]
@@ -81,7 +84,11 @@ fn users_wait_no_longer_than_they_may_for_a_driver_after_a_wake() {
         let mut world = asleep();
         world.now = world.machine.deadline().unwrap();
         world.on(event);
-        assert_eq!(world.machine.patience_ends(), Some(world.now + world.machine.terms.patience), "{event:?}");
+        assert_eq!(
+            world.machine.patience_ends(),
+            Some(world.now + world.machine.terms.patience),
+            "{event:?}"
+        );
     }
 }
 
@@ -122,5 +129,8 @@ fn a_driver_that_does_not_stop_in_time_is_killed_and_the_machine_sleeps_all_the_
 fn a_device_that_is_stopped_for_good_while_the_machine_sleeps_is_stopped() {
     let mut world = asleep();
     world.on(Event::Stop { force: true }).settle();
-    assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::Done), State::Stopped));
+    assert_eq!(
+        (world.verdicts.last(), world.machine.state()),
+        (Some(&Verdict::Done), State::Stopped)
+    );
 }

@@ -15,7 +15,8 @@ impl Machine {
         if (self.device, self.driver) == (Device::Orphaned, Driver::None) && !self.may_drive(now) {
             self.device = Device::Unfenced;
         }
-        // Whatever is wanted: what a dead driver has begun ends before anything else is done with its device.
+        // Whatever is wanted: what a dead driver has begun ends before anything else is done with
+        // its device.
         if (self.device, self.driver) == (Device::Unfenced, Driver::None) {
             self.device = Device::Fencing;
             return Some(Action::Fence);
@@ -53,7 +54,8 @@ impl Machine {
             _ => {}
         }
         if self.wants_standby() && self.budget.spawn.is_none_or(|due| due <= now) {
-            (self.standby, self.due.standby, self.budget.spawn) = (Standby::Preparing, Some(now + self.allowed(PREPARE)), None);
+            (self.standby, self.due.standby, self.budget.spawn) =
+                (Standby::Preparing, Some(now + self.allowed(PREPARE)), None);
             return Some(Action::Spawn { upgraded: self.upgrade == Some(Upgrade::Waiting) });
         }
         match (self.driver, self.export) {
@@ -63,15 +65,19 @@ impl Machine {
                 Some(Action::Create)
             }
             (Driver::Offering, Export::Ready) => {
-                (self.driver, self.due.driver, self.given) = (Driver::Taking, Some(now + self.allowed(TAKE)), true);
+                (self.driver, self.due.driver, self.given) =
+                    (Driver::Taking, Some(now + self.allowed(TAKE)), true);
                 Some(Action::Serve)
             }
             (Driver::Serving, Export::Ready) => {
                 self.export = Export::Starting { stale: false };
                 Some(Action::Start)
             }
-            (Driver::Running, _) if (self.upgrade, self.standby) == (Some(Upgrade::Waiting), Standby::Ready) => {
-                (self.upgrade, self.driver, self.due.driver) = (Some(Upgrade::Leaving), Driver::Leaving, Some(now + LEAVE));
+            (Driver::Running, _)
+                if (self.upgrade, self.standby) == (Some(Upgrade::Waiting), Standby::Ready) =>
+            {
+                (self.upgrade, self.driver, self.due.driver) =
+                    (Some(Upgrade::Leaving), Driver::Leaving, Some(now + LEAVE));
                 self.begin_outage(now);
                 Some(Action::Leave)
             }
@@ -83,7 +89,12 @@ impl Machine {
         let tired = self.driver == Driver::None && self.budget.is_exhausted();
         // Users wait for the driver that starts, and it does not wait for the next one.
         let busy = !matches!(self.driver, Driver::None | Driver::Dying | Driver::Running);
-        self.goal == Goal::Run && self.standby == Standby::None && self.is_held() && !tired && !busy && !self.is_asleep()
+        self.goal == Goal::Run
+            && self.standby == Standby::None
+            && self.is_held()
+            && !tired
+            && !busy
+            && !self.is_asleep()
     }
 
     fn drive(&mut self, now: Instant) -> Option<Action> {
@@ -97,7 +108,8 @@ impl Machine {
             return None;
         }
         (self.device, self.standby) = (Device::Driven, Standby::None);
-        (self.driver, self.due.driver) = (Driver::Opening, Some(now + self.allowed(self.terms.recovery)));
+        (self.driver, self.due.driver) =
+            (Driver::Opening, Some(now + self.allowed(self.terms.recovery)));
         self.budget.standby_was_good();
         self.budget.pause = None;
         if matches!(self.upgrade, Some(Upgrade::Waiting | Upgrade::Leaving)) {
@@ -113,19 +125,23 @@ impl Machine {
         self.goal == Goal::Run && ready && is_due && !self.budget.is_exhausted()
     }
 
-    /// A user wants it stopped: users of the disk first, while there is a driver that ends what they have asked for.
+    /// A user wants it stopped: users of the disk first, while there is a driver that ends what
+    /// they have asked for.
     fn wind_down(&mut self, now: Instant, force: bool) -> Option<Action> {
         if self.must_wait() {
             return self.dismiss_standby(now);
         }
         match (self.driver, self.export) {
-            (Driver::Running, Export::Up) | (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => {
+            (Driver::Running, Export::Up)
+            | (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => {
                 Some(self.stop_export(force))
             }
-            (Driver::Stopping | Driver::Dying, _) | (_, Export::Preparing | Export::Starting { .. } | Export::Stopping) => None,
+            (Driver::Stopping | Driver::Dying, _)
+            | (_, Export::Preparing | Export::Starting { .. } | Export::Stopping) => None,
             (Driver::None, Export::None) => self.dismiss_standby(now),
             (_, Export::None) => {
-                (self.driver, self.due.driver, self.expected) = (Driver::Stopping, Some(now + STOP), true);
+                (self.driver, self.due.driver, self.expected) =
+                    (Driver::Stopping, Some(now + STOP), true);
                 Some(Action::StopDriver)
             }
             // It has not come so far that it could end what users have asked for.
@@ -139,15 +155,21 @@ impl Machine {
             return self.dismiss_standby(now);
         }
         match (self.driver, self.export) {
-            (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => Some(self.stop_export(true)),
+            (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => {
+                Some(self.stop_export(true))
+            }
             (Driver::None | Driver::Dying, _) => self.dismiss_standby(now),
             _ => Some(self.kill_on_purpose(now)),
         }
     }
 
-    /// Whether what a dead driver has begun may still write memory that users have lent: their requests do not end before.
+    /// Whether what a dead driver has begun may still write memory that users have lent: their
+    /// requests do not end before.
     pub(super) fn must_wait(&self) -> bool {
-        let goes_on = matches!(self.device, Device::Unfenced | Device::Fencing | Device::Stuck | Device::Orphaned);
+        let goes_on = matches!(
+            self.device,
+            Device::Unfenced | Device::Fencing | Device::Stuck | Device::Orphaned
+        );
         self.terms.lent && self.driver == Driver::None && goes_on
     }
 
@@ -157,13 +179,15 @@ impl Machine {
     }
 
     pub(super) fn kill_on_purpose(&mut self, now: Instant) -> Action {
-        (self.driver, self.due.driver, self.expected) = (Driver::Dying, Some(now + KILL_AGAIN), true);
+        (self.driver, self.due.driver, self.expected) =
+            (Driver::Dying, Some(now + KILL_AGAIN), true);
         Action::Kill
     }
 
     /// A vanished device on which nothing stands any more.
     fn release(&mut self, now: Instant) -> Option<Action> {
-        let is_bare = (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None);
+        let is_bare =
+            (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None);
         is_bare.then(|| {
             // What comes back is another device, or the same after a rest.
             self.budget.forgive();
@@ -176,7 +200,8 @@ impl Machine {
         if !matches!(self.standby, Standby::Preparing | Standby::Ready) {
             return None;
         }
-        (self.standby, self.due.standby, self.dismissed) = (Standby::Dying, Some(now + KILL_AGAIN), true);
+        (self.standby, self.due.standby, self.dismissed) =
+            (Standby::Dying, Some(now + KILL_AGAIN), true);
         Some(Action::KillStandby)
     }
 }
@@ -253,12 +278,14 @@ impl Machine {
         match self.export {
             Export::Starting { stale: true } => (self.export, self.shown) = (Export::Down, true),
             Export::Starting { stale: false } if self.driver == Driver::Serving => {
-                (self.export, self.driver, self.due.io, self.shown) = (Export::Up, Driver::Running, None, true);
+                (self.export, self.driver, self.due.io, self.shown) =
+                    (Export::Up, Driver::Running, None, true);
                 self.budget.serves();
                 self.slow = 0;
                 self.ran = true;
                 if self.upgrade == Some(Upgrade::Starting) {
-                    (self.upgrade, self.due.probation) = (Some(Upgrade::Probation), Some(now + PROBATION));
+                    (self.upgrade, self.due.probation) =
+                        (Some(Upgrade::Probation), Some(now + PROBATION));
                 }
             }
             Export::Starting { .. } => (self.export, self.shown) = (Export::Up, true),
@@ -275,7 +302,9 @@ impl Machine {
             _ => return,
         }
         match self.driver {
-            Driver::None if self.goal == Goal::Run && self.device != Device::Gone => self.spend(now, false, actions),
+            Driver::None if self.goal == Goal::Run && self.device != Device::Gone => {
+                self.spend(now, false, actions)
+            }
             Driver::None | Driver::Dying => {}
             _ => self.kill(now, actions),
         }
@@ -289,14 +318,17 @@ impl Machine {
                 Driver::Opening => Some(Late::Open(self.allowed(self.terms.recovery))),
                 Driver::Taking => Some(Late::Take(self.allowed(TAKE))),
                 Driver::Leaving => Some(Late::Leave(LEAVE)),
-                Driver::Stopping => Some(Late::Stop(if self.is_asleep() { sleep::REST } else { STOP })),
+                Driver::Stopping => {
+                    Some(Late::Stop(if self.is_asleep() { sleep::REST } else { STOP }))
+                }
                 _ => None,
             };
             self.blame(late, actions);
             self.kill(now, actions);
         }
         if is_over(self.due.standby) {
-            let late = (self.standby == Standby::Preparing).then(|| Late::Standby(self.allowed(PREPARE)));
+            let late =
+                (self.standby == Standby::Preparing).then(|| Late::Standby(self.allowed(PREPARE)));
             self.blame(late, actions);
             self.kill_standby(now, actions);
         }
@@ -331,10 +363,13 @@ impl Machine {
 
     /// Notes since when the kernel does what it was asked.
     pub(super) fn watch_kernel(&mut self, now: Instant) {
-        let waits = matches!(self.export, Export::Preparing | Export::Starting { .. } | Export::Stopping);
+        let waits =
+            matches!(self.export, Export::Preparing | Export::Starting { .. } | Export::Stopping);
         self.kernel = match self.kernel {
             _ if !waits => None,
-            Some((export, due)) if export == self.export => Some((export, due.filter(|due| *due > now))),
+            Some((export, due)) if export == self.export => {
+                Some((export, due.filter(|due| *due > now)))
+            }
             _ => Some((self.export, Some(now + KERNEL))),
         };
     }
@@ -345,7 +380,9 @@ impl Machine {
             self.answer(Verdict::Stuck, actions);
         }
         match self.goal {
-            Goal::Run if self.driver == Driver::Running && self.upgrade.is_none() => self.answer(Verdict::Done, actions),
+            Goal::Run if self.driver == Driver::Running && self.upgrade.is_none() => {
+                self.answer(Verdict::Done, actions)
+            }
             Goal::Stop { .. } if self.is_at_rest() => self.answer(Verdict::Done, actions),
             Goal::Fail if self.is_over() => self.answer(Verdict::Failed, actions),
             _ => {}

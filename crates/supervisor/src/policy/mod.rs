@@ -1,15 +1,19 @@
-//! What is to be done about a device, decided without doing anything: a state machine of plain values.
+//! What is to be done about a device, decided without doing anything: a state machine of plain
+//! values.
 //!
 //! # Shape
-//! [`Machine::handle`] takes what has happened and gives what is to be done. Facts (who lives, what is fenced, what the kernel has) are kept apart from what is
-//! wanted of them; `decide` compares the two, so that events may come in any order, twice, or never.
+//! [`Machine::handle`] takes what has happened and gives what is to be done. Facts (who lives, what
+//! is fenced, what the kernel has) are kept apart from what is wanted of them; `decide` compares
+//! the two, so that events may come in any order, twice, or never.
 //!
 //! # Promises
-//! After a driver has ended, nothing drives before a fence is seen to be over (or the device is claimed anew). One exception: from a driver that served its users, that nobody has accused, and
-//! that was killed, the standby adopts the device, if it is ready at that moment; whatever comes in between, it is fenced. There is never a second driver; one that has left and was killed may still
-//! be giving its memory back. Whatever is waited for
-//! has an end: an answer that must come, or [`Machine::deadline`]. No more drivers die in a window than the budget has. I/O that waits longer than its deadline fails.
-//! tests.rs holds the machine to them.
+//! After a driver has ended, nothing drives before a fence is seen to be over (or the device is
+//! claimed anew). One exception: from a driver that served its users, that nobody has accused, and
+//! that was killed, the standby adopts the device, if it is ready at that moment; whatever comes in
+//! between, it is fenced. There is never a second driver; one that has left and was killed may
+//! still be giving its memory back. Whatever is waited for has an end: an answer that must come, or
+//! [`Machine::deadline`]. No more drivers die in a window than the budget has. I/O that waits
+//! longer than its deadline fails. tests.rs holds the machine to them.
 
 #[cfg(test)]
 mod adopted;
@@ -200,9 +204,11 @@ pub struct Machine {
 impl Machine {
     /// A device that is to be claimed and driven; [`Event::Timer`] begins it.
     pub fn new(terms: Terms) -> Self {
-        let (goal, device, driver, standby, export) = (Goal::Run, Device::Absent, Driver::None, Standby::None, Export::None);
+        let (goal, device, driver, standby, export) =
+            (Goal::Run, Device::Absent, Driver::None, Standby::None, Export::None);
         let (budget, due) = (Budget::default(), Due::default());
-        let (shown, given, ran, expected, dismissed, asked) = (false, false, false, false, false, false);
+        let (shown, given, ran, expected, dismissed, asked) =
+            (false, false, false, false, false, false);
         Self {
             terms,
             goal,
@@ -225,7 +231,8 @@ impl Machine {
         }
     }
 
-    /// A device of which another supervisor has `left` that. Without a driver that serves it is fenced before anything else.
+    /// A device of which another supervisor has `left` that. Without a driver that serves it is
+    /// fenced before anything else.
     pub fn adopted(terms: Terms, goal: Goal, left: Left, now: Instant) -> Self {
         let mut machine = Self { goal, shown: left.shown, ..Self::new(terms) };
         machine.device = match left {
@@ -276,11 +283,17 @@ impl Machine {
     pub fn deadline(&self) -> Option<Instant> {
         let Due { claim, standby, driver, io, probation, wake } = self.due;
         let claim = claim.filter(|_| !self.is_asleep());
-        let starts = self.goal == Goal::Run && self.driver == Driver::None && self.is_held() && !self.is_asleep();
+        let starts = self.goal == Goal::Run
+            && self.driver == Driver::None
+            && self.is_held()
+            && !self.is_asleep();
         let pause = self.budget.pause.filter(|_| starts);
         let spawn = self.budget.spawn.filter(|_| self.wants_standby());
         let kernel = self.kernel.and_then(|(_, due)| due);
-        [claim, standby, driver, io, probation, wake, pause, spawn, kernel].into_iter().flatten().min()
+        [claim, standby, driver, io, probation, wake, pause, spawn, kernel]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// For users.
@@ -292,10 +305,15 @@ impl Machine {
             (Goal::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
             (Goal::Stop { .. }, _) => State::Stopping,
             (Goal::Run, _) if self.is_asleep() => State::Sleeping,
-            (Goal::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => State::Absent,
+            (Goal::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => {
+                State::Absent
+            }
             (Goal::Run, Some(Upgrade::Leaving | Upgrade::Starting)) => State::Upgrading,
             _ if self.export == Export::Up && self.driver != Driver::Dying => State::Running,
-            (Goal::Run, _) if self.driver == Driver::None && (self.budget.is_exhausted() || self.budget.pause.is_some()) => {
+            (Goal::Run, _)
+                if self.driver == Driver::None
+                    && (self.budget.is_exhausted() || self.budget.pause.is_some()) =>
+            {
                 State::BackingOff
             }
             _ if self.shown => State::Recovering,
@@ -362,7 +380,9 @@ impl Machine {
     /// Nothing lives, and nobody is served.
     fn is_at_rest(&self) -> bool {
         let device = matches!(self.device, Device::Absent | Device::Quiet | Device::Stuck);
-        device && (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None)
+        device
+            && (self.driver, self.standby, self.export)
+                == (Driver::None, Standby::None, Export::None)
     }
 
     /// Nothing more comes of a device that was given up: if it cannot be fenced, users who have
@@ -381,7 +401,8 @@ impl Machine {
         !matches!(self.device, Device::Absent | Device::Claiming | Device::Gone)
     }
 
-    /// Takes a fact in. What does not fit the others came too late, or is a lie, and changes nothing.
+    /// Takes a fact in. What does not fit the others came too late, or is a lie, and changes
+    /// nothing.
     fn note(&mut self, event: Event, now: Instant, actions: &mut Vec<Action>) {
         match event {
             Event::Claimed if self.device == Device::Claiming => self.device = Device::Quiet,
@@ -396,14 +417,26 @@ impl Machine {
                 self.device = Device::Gone;
                 self.go_back(actions);
             }
-            Event::Ready if self.standby == Standby::Preparing => (self.standby, self.due.standby) = (Standby::Ready, None),
+            Event::Ready if self.standby == Standby::Preparing => {
+                (self.standby, self.due.standby) = (Standby::Ready, None)
+            }
             Event::StandbyEnded => self.standby_ended(now, actions),
-            Event::StandbyLied if matches!(self.standby, Standby::Preparing | Standby::Ready) => self.kill_standby(now, actions),
-            Event::Offers if self.driver == Driver::Opening => (self.driver, self.due.driver) = (Driver::Offering, None),
-            Event::Serving if self.driver == Driver::Taking => (self.driver, self.due.driver) = (Driver::Serving, None),
+            Event::StandbyLied if matches!(self.standby, Standby::Preparing | Standby::Ready) => {
+                self.kill_standby(now, actions)
+            }
+            Event::Offers if self.driver == Driver::Opening => {
+                (self.driver, self.due.driver) = (Driver::Offering, None)
+            }
+            Event::Serving if self.driver == Driver::Taking => {
+                (self.driver, self.due.driver) = (Driver::Serving, None)
+            }
             Event::Left if self.driver == Driver::Leaving => self.ended(Device::Left, now, actions),
-            Event::Unhealthy if !matches!(self.driver, Driver::None | Driver::Dying) => self.kill(now, actions),
-            Event::Ended if self.driver != Driver::None => self.ended(Device::Unfenced, now, actions),
+            Event::Unhealthy if !matches!(self.driver, Driver::None | Driver::Dying) => {
+                self.kill(now, actions)
+            }
+            Event::Ended if self.driver != Driver::None => {
+                self.ended(Device::Unfenced, now, actions)
+            }
             Event::Killed if self.driver != Driver::None => {
                 let healthy = self.driver == Driver::Running && self.upgrade.is_none();
                 self.ended(if healthy { Device::Orphaned } else { Device::Unfenced }, now, actions);
@@ -426,7 +459,8 @@ impl Machine {
                 (self.export, self.shown, self.due.io) = (Export::None, false, None);
             }
             Event::ExportBusy if self.export == Export::Stopping => {
-                self.export = if self.driver == Driver::Running { Export::Up } else { Export::Down };
+                self.export =
+                    if self.driver == Driver::Running { Export::Up } else { Export::Down };
                 if let Goal::Stop { .. } = self.goal {
                     // What cannot be fenced is not driven because somebody uses it.
                     self.goal = if self.device == Device::Stuck { Goal::Fail } else { Goal::Run };
@@ -434,7 +468,9 @@ impl Machine {
                 }
             }
             Event::Restart => self.restart(now, actions),
-            Event::Stop { .. } if !self.asked || self.overrules(event) => self.stop(event, now, actions),
+            Event::Stop { .. } if !self.asked || self.overrules(event) => {
+                self.stop(event, now, actions)
+            }
             Event::Upgrade if !self.asked && !self.is_asleep() => self.begin_upgrade(now, actions),
             Event::Sleep(sleep) if !self.asked => self.fall_asleep(sleep, now),
             Event::Wake => self.wake_up(now, actions),
@@ -470,8 +506,9 @@ impl Machine {
         }
     }
 
-    /// How long a start may take that has `usual` at first. Each that took too long doubles it, until users would wait no longer: where the whole machine is slow, a limit that stays would end
-    /// one start after the other.
+    /// How long a start may take that has `usual` at first. Each that took too long doubles it,
+    /// until users would wait no longer: where the whole machine is slow, a limit that stays would
+    /// end one start after the other.
     fn allowed(&self, usual: Duration) -> Duration {
         let doubled = usual.saturating_mul(1u32.checked_shl(self.slow).unwrap_or(u32::MAX));
         usual.max(doubled.min(self.terms.patience))
@@ -532,7 +569,8 @@ impl Machine {
             return self.answer(Verdict::NotRunning, actions);
         }
         self.budget.spawn = None;
-        self.upgrade = Some(if self.standby == Standby::None { Upgrade::Waiting } else { Upgrade::Clearing });
+        self.upgrade =
+            Some(if self.standby == Standby::None { Upgrade::Waiting } else { Upgrade::Clearing });
         actions.extend(self.dismiss_standby(now));
     }
 

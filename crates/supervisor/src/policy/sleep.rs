@@ -31,7 +31,10 @@ impl Machine {
             None => false,
             Some(Sleep::Driven) => true,
             Some(Sleep::Stopped) => {
-                let moves = matches!(self.device, Device::Claiming | Device::Driven | Device::Left | Device::Orphaned);
+                let moves = matches!(
+                    self.device,
+                    Device::Claiming | Device::Driven | Device::Left | Device::Orphaned
+                );
                 let fences = matches!(self.device, Device::Unfenced | Device::Fencing);
                 self.driver == Driver::None && !moves && !fences
             }
@@ -65,7 +68,8 @@ impl Machine {
         match self.driver {
             Driver::None | Driver::Stopping | Driver::Dying => None,
             Driver::Running => {
-                (self.driver, self.due.driver, self.expected) = (Driver::Stopping, Some(now + REST), true);
+                (self.driver, self.due.driver, self.expected) =
+                    (Driver::Stopping, Some(now + REST), true);
                 Some(Action::Rest)
             }
             // It has not come so far that anybody was served.

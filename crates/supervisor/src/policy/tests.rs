@@ -63,10 +63,17 @@ impl World {
             Event::Ended | Event::Killed if !self.driver => return self,
             Event::StandbyEnded if !self.standby => return self,
             Event::Ended => (self.driver, self.fencing) = (false, false),
-            Event::Killed => (self.driver, self.fencing, self.orphaned) = (false, false, self.machine.is_running()),
-            Event::Left if self.machine.is_leaving() => (self.driver, self.fencing, self.left) = (false, false, true),
+            Event::Killed => {
+                (self.driver, self.fencing, self.orphaned) =
+                    (false, false, self.machine.is_running())
+            }
+            Event::Left if self.machine.is_leaving() => {
+                (self.driver, self.fencing, self.left) = (false, false, true)
+            }
             Event::StandbyEnded => self.standby = false,
-            Event::Fenced if self.fencing => (self.unfenced, self.left, self.fencing) = (false, false, false),
+            Event::Fenced if self.fencing => {
+                (self.unfenced, self.left, self.fencing) = (false, false, false)
+            }
             Event::Claimed => (self.unfenced, self.left) = (false, false),
             Event::ExportStopped => self.exported = false,
             _ => {}
@@ -118,7 +125,8 @@ impl World {
     /// Whatever is waited for has an end.
     fn is_waited_for(&self) {
         let state = self.machine.state();
-        let is_settled = matches!(state, State::Failed | State::Stopped) || (state == State::Running && !self.machine.is_asked());
+        let is_settled = matches!(state, State::Failed | State::Stopped)
+            || (state == State::Running && !self.machine.is_asked());
         assert!(
             is_settled || !self.open.is_empty() || self.machine.deadline().is_some(),
             "nothing will ever happen: {:?} after {:?}",
@@ -206,7 +214,8 @@ fn the_first_thing_after_a_death_is_the_fence_and_the_kernel_is_asked_meanwhile(
 
 #[test]
 fn while_users_lend_memory_they_get_no_errors_before_a_dead_drivers_device_is_fenced() {
-    for (lent, first) in [(false, Action::StopExport { force: true }), (true, Action::KillStandby)] {
+    for (lent, first) in [(false, Action::StopExport { force: true }), (true, Action::KillStandby)]
+    {
         let mut world = World::running();
         world.machine.terms.lent = lent;
         world.on(Event::Ended).on(Event::Prepared).since();
@@ -249,9 +258,14 @@ fn a_driver_that_is_killed_before_it_serves_or_while_it_adopts_is_fenced() {
 }
 
 #[test]
-fn from_a_driver_that_was_accused_or_restarted_or_whose_successor_is_not_there_nothing_is_adopted() {
-    let cases: [&[Event]; 4] =
-        [&[Event::Unhealthy], &[Event::Restart], &[Event::StandbyEnded], &[Event::Stop { force: true }, Event::ExportStopped]];
+fn from_a_driver_that_was_accused_or_restarted_or_whose_successor_is_not_there_nothing_is_adopted()
+{
+    let cases: [&[Event]; 4] = [
+        &[Event::Unhealthy],
+        &[Event::Restart],
+        &[Event::StandbyEnded],
+        &[Event::Stop { force: true }, Event::ExportStopped],
+    ];
     for before in cases {
         let mut world = World::running();
         for event in before {
@@ -273,7 +287,10 @@ fn a_driver_that_is_killed_beyond_the_budget_is_fenced() {
     world.since();
     world.on(Event::Killed);
     let done = world.since();
-    assert!(done.contains(&Action::Fence) && !done.contains(&Action::Drive(Start::Adopted)), "{done:?}");
+    assert!(
+        done.contains(&Action::Fence) && !done.contains(&Action::Drive(Start::Adopted)),
+        "{done:?}"
+    );
 }
 
 #[test]
@@ -363,7 +380,10 @@ fn a_kernel_that_never_answers_ends_in_a_state_at_the_deadline_and_each_command_
         assert_eq!(world.verdicts.pop(), Some(Verdict::Stuck), "{event:?}");
         assert!(world.now <= died + KERNEL);
     }
-    assert!(world.machine.deadline().is_none_or(|due| due > world.now), "an end that is over costs no timer");
+    assert!(
+        world.machine.deadline().is_none_or(|due| due > world.now),
+        "an end that is over costs no timer"
+    );
     // And if it does, late.
     world.on(Event::ExportFailed).settle();
     assert_eq!(world.machine.state(), State::Stopped, "{:?}", world.log);
@@ -377,7 +397,10 @@ fn a_user_may_try_again_what_was_given_up() {
     }
     assert_eq!(world.machine.state(), State::Failed);
     world.on(Event::Restart).settle();
-    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Running, &[Verdict::Done][..]));
+    assert_eq!(
+        (world.machine.state(), &world.verdicts[..]),
+        (State::Running, &[Verdict::Done][..])
+    );
 }
 
 #[test]
@@ -420,11 +443,17 @@ fn a_device_that_cannot_be_fenced_is_never_driven_and_a_restart_begins_with_the_
 }
 
 #[test]
-fn while_a_device_cannot_be_fenced_and_users_lend_memory_each_command_tries_the_fence_and_is_answered() {
+fn while_a_device_cannot_be_fenced_and_users_lend_memory_each_command_tries_the_fence_and_is_answered()
+ {
     let mut world = World::running();
     world.machine.terms.lent = true;
     world.on(Event::Ended).on(Event::Prepared);
-    let commands = [None, Some(Event::Restart), Some(Event::Stop { force: true }), Some(Event::Stop { force: false })];
+    let commands = [
+        None,
+        Some(Event::Restart),
+        Some(Event::Stop { force: true }),
+        Some(Event::Stop { force: false }),
+    ];
     for command in commands {
         if let Some(command) = command {
             world.since();
@@ -434,11 +463,18 @@ fn while_a_device_cannot_be_fenced_and_users_lend_memory_each_command_tries_the_
         world.open.retain(|action| *action != Action::Fence);
         world.on(Event::FenceFailed).settle();
         assert!(!world.since().contains(&Action::StopExport { force: true }));
-        assert_eq!((world.machine.state(), world.machine.is_asked()), (State::Failed, false), "{command:?}");
+        assert_eq!(
+            (world.machine.state(), world.machine.is_asked()),
+            (State::Failed, false),
+            "{command:?}"
+        );
         assert_eq!(world.verdicts.pop(), command.map(|_| Verdict::Failed));
     }
     world.on(Event::Stop { force: true }).settle();
-    assert_eq!((world.machine.state(), world.verdicts.last()), (State::Stopped, Some(&Verdict::Done)));
+    assert_eq!(
+        (world.machine.state(), world.verdicts.last()),
+        (State::Stopped, Some(&Verdict::Done))
+    );
 }
 
 #[test]
@@ -454,7 +490,9 @@ fn a_device_that_vanishes_takes_its_disks_with_it_and_is_waited_for() {
     assert_eq!(world.machine.state(), State::Absent);
     let done = world.since();
     assert!(
-        done.contains(&Action::Release) && done.contains(&Action::StopExport { force: true }) && !done.contains(&Action::Fence)
+        done.contains(&Action::Release)
+            && done.contains(&Action::StopExport { force: true })
+            && !done.contains(&Action::Fence)
     );
     world.settle();
     assert_eq!(world.machine.state(), State::Running, "and it is there again");
@@ -480,9 +518,15 @@ fn a_stop_is_refused_while_somebody_uses_the_disk() {
     assert_eq!(world.machine.state(), State::Stopping);
     world.open.clear();
     world.on(Event::ExportBusy);
-    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Running, &[Verdict::Busy][..]));
+    assert_eq!(
+        (world.machine.state(), &world.verdicts[..]),
+        (State::Running, &[Verdict::Busy][..])
+    );
     world.on(Event::Stop { force: true }).settle();
-    assert_eq!((world.machine.state(), world.verdicts.last()), (State::Stopped, Some(&Verdict::Done)));
+    assert_eq!(
+        (world.machine.state(), world.verdicts.last()),
+        (State::Stopped, Some(&Verdict::Done))
+    );
     world.since();
     world.on(Event::Restart).settle();
     assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
@@ -501,7 +545,9 @@ fn up_to(world: &mut World, last: Action) {
 
 /// For how long each of the `count` next starts is waited for, of which none comes to an end.
 fn waits(world: &mut World, count: usize) -> Vec<u64> {
-    let late = |action: &Action| if let Action::Late(Late::Open(after)) = action { Some(after.as_secs()) } else { None };
+    let late = |action: &Action| {
+        if let Action::Late(Late::Open(after)) = action { Some(after.as_secs()) } else { None }
+    };
     for _ in 0..300 {
         match world.open.pop_front() {
             Some(Action::Drive(_)) => {}
@@ -521,7 +567,12 @@ fn waits(world: &mut World, count: usize) -> Vec<u64> {
 #[test]
 fn a_start_that_took_too_long_gives_the_next_one_twice_the_time_and_one_that_serves_ends_that() {
     let mut world = World::running();
-    world.machine.terms = Terms { recovery: Duration::from_secs(2), burst: 100, patience: Duration::from_secs(100), ..TERMS };
+    world.machine.terms = Terms {
+        recovery: Duration::from_secs(2),
+        burst: 100,
+        patience: Duration::from_secs(100),
+        ..TERMS
+    };
     world.on(Event::Ended);
     assert_eq!(waits(&mut world, 3), [2, 4, 8]);
     world.settle();
@@ -533,7 +584,12 @@ fn a_start_that_took_too_long_gives_the_next_one_twice_the_time_and_one_that_ser
 #[test]
 fn no_start_gets_longer_than_users_would_wait_for_it() {
     let mut world = World::new();
-    world.machine.terms = Terms { recovery: Duration::from_secs(2), burst: 100, patience: Duration::from_secs(5), ..TERMS };
+    world.machine.terms = Terms {
+        recovery: Duration::from_secs(2),
+        burst: 100,
+        patience: Duration::from_secs(5),
+        ..TERMS
+    };
     world.on(Event::Timer);
     assert_eq!(waits(&mut world, 4), [2, 4, 5, 5]);
 }
@@ -548,7 +604,10 @@ fn a_driver_that_does_not_stop_is_killed_once_somebody_insists() {
     world.on(Event::Stop { force: true });
     assert_eq!(world.log.last(), Some(&Action::Kill));
     world.settle();
-    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Stopped, &[Verdict::Done][..]));
+    assert_eq!(
+        (world.machine.state(), &world.verdicts[..]),
+        (State::Stopped, &[Verdict::Done][..])
+    );
 }
 
 #[test]
@@ -570,7 +629,10 @@ fn a_stop_does_not_wait_for_a_start_that_never_comes_to_an_end() {
     assert!(world.machine.is_asked() && world.machine.overrules(Event::Stop { force: false }));
     assert!(!world.machine.overrules(Event::Restart) && !world.machine.overrules(Event::Upgrade));
     world.on(Event::Stop { force: false }).settle();
-    assert_eq!((world.machine.state(), &world.verdicts[..]), (State::Stopped, &[Verdict::Done][..]));
+    assert_eq!(
+        (world.machine.state(), &world.verdicts[..]),
+        (State::Stopped, &[Verdict::Done][..])
+    );
 }
 
 #[test]
@@ -583,7 +645,10 @@ fn what_is_somebody_elses_ends_the_start_and_no_driver_is_tried_after_the_other(
     assert_eq!((world.machine.state(), world.drives.len()), (State::Failed, 1), "{:?}", world.log);
     world.on(Event::Restart);
     world.on(Event::Timer).settle();
-    assert_eq!((world.machine.state(), world.verdicts.last()), (State::Running, Some(&Verdict::Done)));
+    assert_eq!(
+        (world.machine.state(), world.verdicts.last()),
+        (State::Running, Some(&Verdict::Done))
+    );
 }
 
 #[test]
@@ -598,8 +663,14 @@ fn an_upgrade_resumes_without_a_fence_and_is_final_after_a_probation() {
     world.open.clear();
     world.on(Event::Left).settle();
     let done = world.since();
-    assert!(done.contains(&Action::Drive(Start::Left)) && !done.contains(&Action::Fence), "{done:?}");
-    assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::Done), State::Running));
+    assert!(
+        done.contains(&Action::Drive(Start::Left)) && !done.contains(&Action::Fence),
+        "{done:?}"
+    );
+    assert_eq!(
+        (world.verdicts.last(), world.machine.state()),
+        (Some(&Verdict::Done), State::Running)
+    );
     assert!(done.contains(&Action::Adopt));
     assert!(world.machine.deadline().is_some() || !world.open.is_empty() || world.standby);
 }
@@ -617,11 +688,17 @@ fn a_new_program_that_dies_goes_back_to_the_old_one() {
     world.on(Event::Left);
     world.open.retain(|action| !matches!(action, Action::Drive(_)));
     world.on(Event::Ended).settle();
-    assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::WentBack), State::Running));
+    assert_eq!(
+        (world.verdicts.last(), world.machine.state()),
+        (Some(&Verdict::WentBack), State::Running)
+    );
     let done = world.since();
     assert!(done.contains(&Action::Fence) && !done.contains(&Action::Adopt));
     let after = done.iter().skip_while(|action| !matches!(action, Action::Drive(_)));
-    assert!(after.clone().all(|action| *action != Action::Spawn { upgraded: true }), "the old program follows");
+    assert!(
+        after.clone().all(|action| *action != Action::Spawn { upgraded: true }),
+        "the old program follows"
+    );
 }
 
 #[test]
@@ -635,7 +712,10 @@ fn a_new_program_that_never_gets_ready_leaves_the_driver_alone() {
     }
     world.open.clear();
     world.on(Event::StandbyEnded).settle();
-    assert_eq!((world.verdicts.last(), world.machine.state()), (Some(&Verdict::WentBack), State::Running));
+    assert_eq!(
+        (world.verdicts.last(), world.machine.state()),
+        (Some(&Verdict::WentBack), State::Running)
+    );
     assert!(world.driver && !world.since().contains(&Action::Leave));
 }
 
@@ -701,7 +781,8 @@ proptest! {
         }
     }
 
-    /// What is asked is answered well or badly, sooner or later; drivers, standbys and devices go at any time, and users want anything.
+    /// What is asked is answered well or badly, sooner or later; drivers, standbys and devices go
+    /// at any time, and users want anything.
     #[test]
     fn a_world_of_faults_is_never_driven_unfenced_nor_twice_and_never_stands_still(steps in prop::collection::vec((0u8..100, 0u64..2_000, any::<prop::sample::Index>()), 1..150)) {
         for lent in [false, true] {

@@ -24,7 +24,8 @@ pub enum Event {
     Offers,
     /// It waits for the requests of all its disks.
     Serving,
-    /// It has left the device running, for the next one, and does nothing any more: a process that was killed has its memory to give back at most.
+    /// It has left the device running, for the next one, and does nothing any more: a process that
+    /// was killed has its memory to give back at most.
     Left,
     /// It misses its heartbeat, or has broken the protocol, or says that it cannot go on.
     Unhealthy,
@@ -81,7 +82,8 @@ pub enum Action {
     KillStandby,
     /// End the driver: [`Event::Ended`].
     Kill,
-    /// Make sure that nothing of the last driver goes on: [`Event::Fenced`] or [`Event::FenceFailed`].
+    /// Make sure that nothing of the last driver goes on: [`Event::Fenced`] or
+    /// [`Event::FenceFailed`].
     Fence,
     /// Give the device to the standby, which is the driver from now on.
     Drive(Start),
@@ -93,7 +95,8 @@ pub enum Action {
     Serve,
     /// Let users have it: [`Event::Started`] or [`Event::ExportFailed`].
     Start,
-    /// Take it from users, whose I/O fails if `force`: [`Event::ExportStopped`] or [`Event::ExportBusy`].
+    /// Take it from users, whose I/O fails if `force`: [`Event::ExportStopped`] or
+    /// [`Event::ExportBusy`].
     StopExport {
         /// Whoever uses it.
         force: bool,

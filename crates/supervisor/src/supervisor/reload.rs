@@ -33,7 +33,12 @@ impl Supervisor {
         }
         match self.begin_reload() {
             Ok(going) => {
-                self.reloading = Some(Reloading { answer, waits: going, goes_on: Vec::new(), until: Instant::now() + RELOAD })
+                self.reloading = Some(Reloading {
+                    answer,
+                    waits: going,
+                    goes_on: Vec::new(),
+                    until: Instant::now() + RELOAD,
+                })
             }
             Err(why) => answer(Reply::Refused(why)),
         }
@@ -42,21 +47,34 @@ impl Supervisor {
 
     /// The names of what ends, as no manifest has it any more.
     fn begin_reload(&mut self) -> Result<BTreeSet<String>, String> {
-        let all = manifest::read(&self.config).map_err(|error| format!("{error}; everything goes on as it was"))?;
+        let all = manifest::read(&self.config)
+            .map_err(|error| format!("{error}; everything goes on as it was"))?;
         let superfluous = |(_, wanted): &&(Handle, Wanted)| !all.contains(wanted);
-        let going: Vec<_> = self.keepers.iter().filter(superfluous).map(|(keeper, _)| keeper.name.clone()).collect();
+        let going: Vec<_> = self
+            .keepers
+            .iter()
+            .filter(superfluous)
+            .map(|(keeper, _)| keeper.name.clone())
+            .collect();
         let is_used = |wanted: &&Wanted| {
-            let changed = |old: &Wanted| old.device().is_some() && old.name() == wanted.name() && old != *wanted;
+            let changed = |old: &Wanted| {
+                old.device().is_some() && old.name() == wanted.name() && old != *wanted
+            };
             self.keepers.iter().any(|(keeper, old)| changed(old) && !is_free(keeper))
         };
         if let Some(name) = all.iter().find(is_used).map(Wanted::name) {
             return Err(format!(
-                "{name} has changed, and is driven as it was: ring3 stop {name}, and reload then; everything goes on as it was"
+                "{name} has changed, and is driven as it was: ring3 stop {name}, and reload then; \
+                everything goes on as it was"
             ));
         }
-        let all_named: BTreeSet<String> = all.iter().map(|wanted| wanted.name().to_owned()).collect();
+        let all_named: BTreeSet<String> =
+            all.iter().map(|wanted| wanted.name().to_owned()).collect();
         going.iter().for_each(|name| self.end_one(name, false));
-        self.coming = all.into_iter().filter(|wanted| self.keepers.iter().all(|(_, old)| old != wanted)).collect();
+        self.coming = all
+            .into_iter()
+            .filter(|wanted| self.keepers.iter().all(|(_, old)| old != wanted))
+            .collect();
         match self.follow() {
             None => Ok(going.into_iter().filter(|name| !all_named.contains(name)).collect()),
             Some(why) => Err(why),
@@ -65,10 +83,15 @@ impl Supervisor {
 
     /// Says what has come of a reload, once that is known.
     pub(super) fn end_reload(&mut self) {
-        let is_over = |reload: &mut Reloading| reload.waits.is_empty() || reload.until <= Instant::now();
-        let Some(Reloading { answer, waits, mut goes_on, .. }) = self.reloading.take_if(is_over) else { return };
-        goes_on
-            .extend(waits.iter().map(|name| format!("{name} is in no manifest any more, and its driver is still being stopped")));
+        let is_over =
+            |reload: &mut Reloading| reload.waits.is_empty() || reload.until <= Instant::now();
+        let Some(Reloading { answer, waits, mut goes_on, .. }) = self.reloading.take_if(is_over)
+        else {
+            return;
+        };
+        goes_on.extend(waits.iter().map(|name| {
+            format!("{name} is in no manifest any more, and its driver is still being stopped")
+        }));
         answer(if goes_on.is_empty() { Reply::Done } else { Reply::Text(goes_on.join("\n")) });
     }
 }

@@ -87,7 +87,8 @@ fn mappings_of_one_file_are_kept_by_one_descriptor_whichever_of_them_goes() {
 fn a_mapping_that_was_recorded_and_never_made_hinders_no_fence() {
     let (claim, model) = durable();
     let driver = Process::start(claim.lease().unwrap());
-    let mapping = driver.device.dma().map(Arc::new(Region::new(1 << 16).unwrap()).pages().unwrap()).unwrap();
+    let mapping =
+        driver.device.dma().map(Arc::new(Region::new(1 << 16).unwrap()).pages().unwrap()).unwrap();
     let saved = claim.save_model();
     claim.leave();
     model.dma().iommu().unmap(mapping.iova(), mapping.len()).unwrap();
@@ -120,9 +121,14 @@ fn a_claim_that_ends_with_its_holder_says_so_and_so_does_one_that_is_no_claim() 
     assert!(told.lock().unwrap()[0].contains("ends with its holder"));
     assert!(matches!(claim.save(), Err(Error::Unsupported(_))));
     let saved = claim.save_model();
-    assert!(matches!(Claim::adopt(saved), Err(Error::Unsupported(text)) if text.contains("claim it anew")));
+    assert!(
+        matches!(Claim::adopt(saved), Err(Error::Unsupported(text)) if text.contains("claim it anew"))
+    );
     for facts in [serde_json::json!({}), serde_json::json!(7), serde_json::Value::Null] {
-        assert!(matches!(Claim::adopt(SavedClaim { facts, fds: Vec::new() }), Err(Error::Invalid(_))));
+        assert!(matches!(
+            Claim::adopt(SavedClaim { facts, fds: Vec::new() }),
+            Err(Error::Invalid(_))
+        ));
     }
 }
 

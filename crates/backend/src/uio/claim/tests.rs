@@ -33,12 +33,19 @@ impl Kernel for Silent {
 
 const ADDRESS: &str = "0000:01:00.0";
 
-/// A machine with one function that has `driver`; its IOMMU group is 7 if it has one, of `translation`.
+/// A machine with one function that has `driver`; its IOMMU group is 7 if it has one, of
+/// `translation`.
 fn machine(driver: Option<&str>, translation: Option<&str>) -> (TempDir, Host) {
     let root = tempfile::tempdir().unwrap();
     let function = root.path().join("sys/bus/pci/devices").join(ADDRESS);
     fs::create_dir_all(function.join("uio/uio0")).unwrap();
-    for (name, text) in [("vendor", "0x1b36"), ("device", "0x0010"), ("class", "0x010802"), ("rescan", ""), ("config", "")] {
+    for (name, text) in [
+        ("vendor", "0x1b36"),
+        ("device", "0x0010"),
+        ("class", "0x010802"),
+        ("rescan", ""),
+        ("config", ""),
+    ] {
         fs::write(function.join(name), text).unwrap();
     }
     if let Some(driver) = driver {
@@ -67,7 +74,11 @@ fn without_the_users_word_the_reason_is_told_and_the_way_of_vfio_if_there_is_one
     let reason = "a bug in the driver can overwrite any memory of the machine";
     let vfio = "sudo ring3 bind 0000:01:00.0 and name it vfio:0000:01:00.0; or say --unprotected";
     refused(machine(Some("uio_pci_generic"), Some("identity")), false, &[reason, vfio]);
-    refused(machine(Some("uio_pci_generic"), None), false, &[reason, "to mend it: say --unprotected"]);
+    refused(
+        machine(Some("uio_pci_generic"), None),
+        false,
+        &[reason, "to mend it: say --unprotected"],
+    );
 }
 
 #[test]
@@ -91,7 +102,8 @@ fn a_function_behind_an_iommu_that_translates_is_refused() {
 #[test]
 fn a_function_that_is_locked_is_busy() {
     let (root, host) = machine(Some("uio_pci_generic"), None);
-    let held = File::open(root.path().join("sys/bus/pci/devices").join(ADDRESS).join("rescan")).unwrap();
+    let held =
+        File::open(root.path().join("sys/bus/pci/devices").join(ADDRESS).join("rescan")).unwrap();
     flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
     let error = Claim::open(&host, ADDRESS.parse().unwrap(), true).err().unwrap();
     assert!(matches!(&error, Error::Busy(text) if text.contains("/dev/uio0")), "{error}");

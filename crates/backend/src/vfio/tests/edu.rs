@@ -17,7 +17,8 @@ fn registers(device: &Vfio) -> Bar {
 
 /// Lets the device move 64 bytes between its buffer and `iova`.
 fn transfer(bar: &Bar, iova: u64, direction: u64) {
-    let (from, to) = if direction == spec::DMA_TO_MEMORY { (spec::BUFFER, iova) } else { (iova, spec::BUFFER) };
+    let (from, to) =
+        if direction == spec::DMA_TO_MEMORY { (spec::BUFFER, iova) } else { (iova, spec::BUFFER) };
     bar.write64(spec::DMA_SOURCE.offset(), from);
     bar.write64(spec::DMA_DESTINATION.offset(), to);
     bar.write64(spec::DMA_COUNT.offset(), 64);

@@ -1,4 +1,5 @@
-//! One claim and several drivers: shown on QEMU's NVMe controller, whose registers each of them maps.
+//! One claim and several drivers: shown on QEMU's NVMe controller, whose registers each of them
+//! maps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +16,26 @@ use super::{address, command_in_sysfs, guest_tests, not_long, soon};
 use crate::{Claim, OpenOptions, attach, claim};
 
 pub(super) fn claimed() -> Claim {
-    claim(&format!("vfio:{}", address("NVME")).parse().unwrap(), OpenOptions { arena: 1 << 20, ..OpenOptions::default() })
-        .unwrap()
+    claim(
+        &format!("vfio:{}", address("NVME")).parse().unwrap(),
+        OpenOptions { arena: 1 << 20, ..OpenOptions::default() },
+    )
+    .unwrap()
 }
 
-pub(super) fn start_on(claim: &Claim, kind: IrqKind, count: u16) -> (Controller<Arc<dyn Device>>, Vec<Irq>) {
+pub(super) fn start_on(
+    claim: &Claim,
+    kind: IrqKind,
+    count: u16,
+) -> (Controller<Arc<dyn Device>>, Vec<Irq>) {
     Controller::on(attach(claim.lease().unwrap(), None).unwrap(), |device| &**device, kind, count)
 }
 
 /// As the driver's manifest says; not by a reset.
 pub(super) fn fence(claim: &Claim) -> Duration {
-    let fenced = claim.quiesce(Quiesce::from_manifest(ring3_driver::nvme::DRIVER.manifest).unwrap().as_ref()).unwrap();
+    let fenced = claim
+        .quiesce(Quiesce::from_manifest(ring3_driver::nvme::DRIVER.manifest).unwrap().as_ref())
+        .unwrap();
     assert!(!fenced.reset);
     assert_eq!(command_in_sysfs("NVME") & pci::COMMAND_BUS_MASTER, 0);
     fenced.took

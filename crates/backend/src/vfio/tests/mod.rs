@@ -1,7 +1,9 @@
-//! The backend on QEMU's devices behind an IOMMU: these tests run in a guest, where they are root and may break things.
+//! The backend on QEMU's devices behind an IOMMU: these tests run in a guest, where they are root
+//! and may break things.
 //!
-//! On the host, the first of them boots one guest that runs them all; each then looks for its own line in what came out.
-//! `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such as 7.2.
+//! On the host, the first of them boots one guest that runs them all; each then looks for its own
+//! line in what came out. `RING3_TEST_KERNEL` chooses another kernel than the lab's usual one, such
+//! as 7.2.
 
 mod edu;
 mod lease;
@@ -41,18 +43,24 @@ fn in_guest(path: &str, act: impl FnOnce()) {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     let output = OUTPUT.get_or_init(boot);
     let name = path.split_once("::").map_or(path, |(_, name)| name);
-    assert!(output.lines().any(|line| line == format!("test {name} ... ok")), "in the guest:\n{output}");
+    assert!(
+        output.lines().any(|line| line == format!("test {name} ... ok")),
+        "in the guest:\n{output}"
+    );
 }
 
-/// Boots a guest with all devices bound, runs every test of this module there, and returns what they printed.
+/// Boots a guest with all devices bound, runs every test of this module there, and returns what
+/// they printed.
 fn boot() -> String {
     let program = std::env::current_exe().unwrap();
-    let bound = |id: &str, model: &str| Device { bind: Some("vfio-pci".into()), ..Device::new(id, model) };
+    let bound =
+        |id: &str, model: &str| Device { bind: Some("vfio-pci".into()), ..Device::new(id, model) };
     let nvme = Device { size: Some("64M".parse().unwrap()), ..bound("nvme", "nvme") };
     let testdev = Device { addr: Some("6".into()), ..bound("testdev", "pci-testdev") };
     let name = program.file_name().unwrap().to_str().unwrap().to_owned();
-    // With two processors on threads of their own, QEMU 10.0 now and then loses the timer of the second while these tests change
-    // the memory map (BARs switched off and on), and the guest stands still.
+    // With two processors on threads of their own, QEMU 10.0 now and then loses the timer of the
+    // second while these tests change the memory map (BARs switched off and on), and the guest
+    // stands still.
     let mut guest = Guest { vcpus: Some(1), ..Guest::new("vfio-backend") }
         .device(bound("edu", "edu"))
         .device(nvme)
@@ -76,7 +84,8 @@ fn address(variable: &str) -> String {
 }
 
 fn claim_with(variable: &str, options: OpenOptions) -> Vfio {
-    open(&format!("vfio:{}", address(variable)).parse().unwrap(), options).unwrap_or_else(|error| panic!("{error}"))
+    open(&format!("vfio:{}", address(variable)).parse().unwrap(), options)
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Claims the device that the guest has under this name.
@@ -86,7 +95,8 @@ fn claim(variable: &str) -> Vfio {
 
 /// COMMAND as everybody else sees it.
 fn command_in_sysfs(variable: &str) -> u16 {
-    let config = std::fs::read(format!("/sys/bus/pci/devices/{}/config", address(variable))).unwrap();
+    let config =
+        std::fs::read(format!("/sys/bus/pci/devices/{}/config", address(variable))).unwrap();
     u16::from_le_bytes([config[4], config[5]])
 }
 

@@ -5,7 +5,9 @@ use ring3_device::irq::{Irq, IrqControl, IrqKind};
 use ring3_device::ring::{CompletionRing, SubmissionRing};
 use ring3_device::{Device, Error, Registers, poll_until};
 use ring3_spec::nvme::identify::cns;
-use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CC, CSTS, Cc, completion_doorbell, submission_doorbell};
+use ring3_spec::nvme::registers::{
+    ACQ, AQA, ASQ, Aqa, CC, CSTS, Cc, completion_doorbell, submission_doorbell,
+};
 use ring3_spec::nvme::{Completion, PHASE_BIT, PHASE_WORD, Submission};
 
 use super::{claim, command_in_sysfs, guest_tests, not_long, soon};
@@ -24,7 +26,8 @@ pub(super) struct Controller<D = Vfio> {
 }
 
 impl Controller {
-    /// Enables the controller with `count` interrupts of `kind`, in that order: QEMU looks at the vectors only then.
+    /// Enables the controller with `count` interrupts of `kind`, in that order: QEMU looks at the
+    /// vectors only then.
     fn enable(kind: IrqKind, count: u16) -> (Self, Vec<Irq>) {
         Self::on(claim("NVME"), |device| device, kind, count)
     }
@@ -32,7 +35,12 @@ impl Controller {
 
 impl<D> Controller<D> {
     /// As [`enable`](Controller::enable), on the device that `owner` has.
-    pub(super) fn on(owner: D, device: impl Fn(&D) -> &dyn Device, kind: IrqKind, count: u16) -> (Self, Vec<Irq>) {
+    pub(super) fn on(
+        owner: D,
+        device: impl Fn(&D) -> &dyn Device,
+        kind: IrqKind,
+        count: u16,
+    ) -> (Self, Vec<Irq>) {
         let device = device(&owner);
         device.set_bus_master(true).unwrap();
         let irqs = device.irqs(kind, count).unwrap();
@@ -48,17 +56,28 @@ impl<D> Controller<D> {
 
     fn start(&self) {
         let registers = &self.registers;
-        registers.write(AQA, Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1));
+        registers.write(
+            AQA,
+            Aqa(0).with_submission_0based(ENTRIES - 1).with_completion_0based(ENTRIES - 1),
+        );
         registers.write(ASQ, self.submissions.words().iova());
         registers.write(ACQ, self.completions.words().iova());
         registers.write(CC, Cc(0).with_enable(1).with_submission_entry(6).with_completion_entry(4));
-        poll_until(soon(), "ready", || Ok((registers.read_alive(CSTS)?.ready() == 1).then_some(()))).unwrap();
+        poll_until(
+            soon(),
+            "ready",
+            || Ok((registers.read_alive(CSTS)?.ready() == 1).then_some(())),
+        )
+        .unwrap();
     }
 
     /// Asks the controller who it is; returns its vendor id.
     pub(super) fn identify(&mut self) -> u16 {
         let page = self.arena.alloc_pages(4096).unwrap();
-        assert!(self.submissions.push(&Submission::identify(cns::CONTROLLER, 0).with_data(page.iova(), 0).0));
+        assert!(
+            self.submissions
+                .push(&Submission::identify(cns::CONTROLLER, 0).with_data(page.iova(), 0).0)
+        );
         self.registers.write(submission_doorbell(0, 0), self.submissions.publish().unwrap());
         let entry = poll_until(soon(), "a completion", || Ok(self.completions.pop())).unwrap();
         self.registers.write(completion_doorbell(0, 0), self.completions.publish().unwrap());

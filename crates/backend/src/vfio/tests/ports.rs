@@ -4,7 +4,8 @@ use ring3_device::Device;
 
 use super::{claim, guest_tests};
 
-/// BAR 1 is of ports. Writing a test's number to byte 0 selects it; its name stands from byte 16 on. [QEMU, docs/specs/pci-testdev.rst]
+/// BAR 1 is of ports. Writing a test's number to byte 0 selects it; its name stands from byte 16
+/// on. [QEMU, docs/specs/pci-testdev.rst]
 const PORTS: u8 = 1;
 const NAME: u64 = 16;
 

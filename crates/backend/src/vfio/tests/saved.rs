@@ -33,7 +33,8 @@ fn hold() -> ! {
     claim.on_change(move |saved| {
         let SavedClaim { facts, fds } = saved.unwrap();
         let names: Vec<&str> = fds.iter().map(|(name, _)| name.as_str()).collect();
-        to.send(&(facts, names), &fds.iter().map(|(_, fd)| fd.as_fd()).collect::<Vec<_>>()).unwrap();
+        to.send(&(facts, names), &fds.iter().map(|(_, fd)| fd.as_fd()).collect::<Vec<_>>())
+            .unwrap();
     });
     let lease = OwnedFd::from(claim.lease().unwrap());
     store.send(&(Value::Null, ["lease"]), &[lease.as_fd()]).unwrap();
@@ -114,7 +115,8 @@ struct Driven {
 /// A driver whose holder dies while it works, and the claim in the next holder.
 fn orphaned(test: &str, kind: IrqKind, count: u16) -> (Driven, Claim) {
     let (holder, lease) = Holder::start(test);
-    let (mut controller, irqs) = Controller::on(attach(lease, None).unwrap(), |device| &**device, kind, count);
+    let (mut controller, irqs) =
+        Controller::on(attach(lease, None).unwrap(), |device| &**device, kind, count);
     let mapping = controller.device.dma().map(pages()).unwrap();
     let iova = mapping.iova();
     std::mem::forget(mapping);

@@ -1,7 +1,9 @@
-//! A connection of TCP by whoever asks: as little of the protocol as two hosts on one cable need, so that what is measured is the other one's stack.
+//! A connection of TCP by whoever asks: as little of the protocol as two hosts on one cable need,
+//! so that what is measured is the other one's stack.
 //!
-//! Segments are as long as a frame takes, without options but the first one's, and come in order or are dropped: a window of 64 KiB is no more than a card has buffers for. What is not acknowledged in time is sent
-//! again from there on. [RFC 9293 3]
+//! Segments are as long as a frame takes, without options but the first one's, and come in order or
+//! are dropped: a window of 64 KiB is no more than a card has buffers for. What is not acknowledged
+//! in time is sent again from there on. [RFC 9293 3]
 
 use std::time::{Duration, Instant};
 
@@ -33,8 +35,13 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 
 /// Segments that went one way, how long that took, and how long nobody wanted the processor.
-pub(super) fn stream(pinger: &mut Pinger<'_>, kind: Kind, time: Duration) -> Result<(u64, Duration, Duration), Error> {
-    let mut connection = Connection::open(pinger, if kind == Kind::TcpIn { DISCARD } else { CHARGEN })?;
+pub(super) fn stream(
+    pinger: &mut Pinger<'_>,
+    kind: Kind,
+    time: Duration,
+) -> Result<(u64, Duration, Duration), Error> {
+    let mut connection =
+        Connection::open(pinger, if kind == Kind::TcpIn { DISCARD } else { CHARGEN })?;
     // Until windows have grown.
     connection.run(pinger, kind, time / 4)?;
     let (start, looks) = (Instant::now(), pinger.looks());
@@ -64,7 +71,13 @@ fn hear(head: &[u8; HEAD], ports: [u16; 2]) -> Option<Heard> {
     }
     let headers = 20 + u32::from(head[TCP + 12] >> 4) * 4;
     let bytes = u32::from(word(16)).checked_sub(headers)?;
-    Some(Heard { sequence: long(TCP + 4), acknowledged: long(TCP + 8), flags: head[TCP + 13], window: word(TCP + 14), bytes })
+    Some(Heard {
+        sequence: long(TCP + 4),
+        acknowledged: long(TCP + 8),
+        flags: head[TCP + 13],
+        window: word(TCP + 14),
+        bytes,
+    })
 }
 
 /// A frame with everything that stays the same, whose sum is made anew for what does not.
@@ -77,15 +90,19 @@ struct Template {
 impl Template {
     /// With a header of so many bytes, the rest of which is in `payload`.
     fn new((me, to): (Host, Host), ports: [u16; 2], header: usize, payload: &[u8]) -> Self {
-        // A datagram has the same headers before it, but for the protocol, and TCP's are 12 bytes longer.
-        let mut frame = udp((me, ports[0]), (to, ports[1]), &[&[0; HEAD - HEADERS][..], payload].concat());
+        // A datagram has the same headers before it, but for the protocol, and TCP's are 12 bytes
+        // longer.
+        let mut frame =
+            udp((me, ports[0]), (to, ports[1]), &[&[0; HEAD - HEADERS][..], payload].concat());
         frame[23] = 6;
         frame[24..26].fill(0);
         let check = !sum(&frame[14..TCP]);
         frame[24..26].copy_from_slice(&check.to_be_bytes());
         frame[TCP + 4..HEAD].fill(0);
-        (frame[TCP + 12], frame[TCP + 14], frame[TCP + 15]) = ((header << 2) as u8, (WINDOW >> 8) as u8, WINDOW as u8);
-        let pseudo = [&frame[26..TCP], &[0, 6], &((frame.len() - TCP) as u16).to_be_bytes()].concat();
+        (frame[TCP + 12], frame[TCP + 14], frame[TCP + 15]) =
+            ((header << 2) as u8, (WINDOW >> 8) as u8, WINDOW as u8);
+        let pseudo =
+            [&frame[26..TCP], &[0, 6], &((frame.len() - TCP) as u16).to_be_bytes()].concat();
         let sum = add(sum(&pseudo), sum(&frame[TCP..]));
         Self { frame, sum }
     }
@@ -145,14 +162,21 @@ impl Connection {
             while sent.elapsed() < LOST {
                 let mut answer = None;
                 pinger.heads(|head| answer = answer.or(hear(head, ports)))?;
-                let Some(heard) = answer.filter(|heard| heard.flags & (SYN | ACK) == SYN | ACK) else { continue };
+                let Some(heard) = answer.filter(|heard| heard.flags & (SYN | ACK) == SYN | ACK)
+                else {
+                    continue;
+                };
                 made.wanted = heard.sequence.wrapping_add(1);
-                (made.acknowledged, made.limit) = (made.next, made.next.wrapping_add(heard.window.into()));
+                (made.acknowledged, made.limit) =
+                    (made.next, made.next.wrapping_add(heard.window.into()));
                 made.tell(pinger, ACK)?;
                 return Ok(made);
             }
         }
-        Err(Error::Invalid(format!("nobody takes a connection to port {port} within {} s", PATIENCE.as_secs())))
+        Err(Error::Invalid(format!(
+            "nobody takes a connection to port {port} within {} s",
+            PATIENCE.as_secs()
+        )))
     }
 
     /// Moves bytes for so long; how many.
@@ -164,7 +188,8 @@ impl Connection {
             }
             let before = (self.acknowledged, self.wanted);
             self.listen(pinger)?;
-            let bytes = self.acknowledged.wrapping_sub(before.0) + self.wanted.wrapping_sub(before.1);
+            let bytes =
+                self.acknowledged.wrapping_sub(before.0) + self.wanted.wrapping_sub(before.1);
             moved += u64::from(bytes);
             if self.ended {
                 return Err(Error::Invalid("the connection was ended by the other side".into()));
@@ -172,8 +197,14 @@ impl Connection {
             if bytes > 0 {
                 heard = Instant::now();
             } else if heard.elapsed() > PATIENCE {
-                return Err(Error::Invalid(format!("nothing has moved for {} s", PATIENCE.as_secs())));
-            } else if kind == Kind::TcpIn && self.next != self.acknowledged && heard.elapsed() > LOST {
+                return Err(Error::Invalid(format!(
+                    "nothing has moved for {} s",
+                    PATIENCE.as_secs()
+                )));
+            } else if kind == Kind::TcpIn
+                && self.next != self.acknowledged
+                && heard.elapsed() > LOST
+            {
                 // Of a card that was full: from there on.
                 self.next = self.acknowledged;
             }
@@ -225,7 +256,8 @@ impl Connection {
         pinger.send_each(1, |packet| packet.fill(frame))
     }
 
-    /// Ends it at once, behind what is under way: a reset that is not exactly the next byte is not heard. [RFC 5961 3.2]
+    /// Ends it at once, behind what is under way: a reset that is not exactly the next byte is not
+    /// heard. [RFC 5961 3.2]
     fn reset(mut self, pinger: &mut Pinger<'_>) -> Result<(), Error> {
         self.tell(pinger, RST | ACK)
     }
@@ -242,7 +274,8 @@ mod tests {
     const PORTS: [u16; 2] = [12_345, DISCARD];
 
     fn ends() -> (Host, Host) {
-        let host = |last| Host { mac: Mac([2, 0, 0, 0, 0, last]), ip: Ipv4Addr::new(10, 9, 0, last) };
+        let host =
+            |last| Host { mac: Mac([2, 0, 0, 0, 0, last]), ip: Ipv4Addr::new(10, 9, 0, last) };
         (host(2), host(1))
     }
 
@@ -272,10 +305,16 @@ mod tests {
             let mut template = Template::new(ends(), PORTS, header, payload);
             for sequence in [0, 0x1234_5678, u32::MAX] {
                 let frame = template.fill(sequence, !sequence, ACK).to_vec();
-                let pseudo = [&frame[26..TCP], &[0, 6], &((frame.len() - TCP) as u16).to_be_bytes()].concat();
-                assert_eq!((sum(&frame[14..TCP]), add(sum(&pseudo), sum(&frame[TCP..]))), (0xffff, 0xffff));
+                let pseudo =
+                    [&frame[26..TCP], &[0, 6], &((frame.len() - TCP) as u16).to_be_bytes()]
+                        .concat();
+                assert_eq!(
+                    (sum(&frame[14..TCP]), add(sum(&pseudo), sum(&frame[TCP..]))),
+                    (0xffff, 0xffff)
+                );
                 let bytes = (payload.len() + 20 - header) as u32;
-                let said = Heard { sequence, acknowledged: !sequence, flags: ACK, window: WINDOW, bytes };
+                let said =
+                    Heard { sequence, acknowledged: !sequence, flags: ACK, window: WINDOW, bytes };
                 assert_eq!(hear(frame.first_chunk().unwrap(), [PORTS[1], PORTS[0]]), Some(said));
                 assert_eq!(hear(frame.first_chunk().unwrap(), PORTS), None);
             }
@@ -286,7 +325,10 @@ mod tests {
     fn bytes_in_turn_move_the_window_and_others_are_asked_for_once_more() {
         let mut connection = connection();
         connection.take(heard(500, 1560, 1460));
-        assert_eq!((connection.acknowledged, connection.limit, connection.wanted), (1560, 6560, 1960));
+        assert_eq!(
+            (connection.acknowledged, connection.limit, connection.wanted),
+            (1560, 6560, 1960)
+        );
         assert!(std::mem::take(&mut connection.owed));
         connection.take(heard(4000, 1560, 1460));
         assert!(connection.wanted == 1960 && connection.owed);
@@ -296,7 +338,10 @@ mod tests {
     fn what_was_never_sent_is_not_acknowledged_and_a_reset_is_the_end() {
         let mut connection = connection();
         connection.take(heard(500, 4000, 0));
-        assert_eq!((connection.acknowledged, connection.limit, connection.owed), (100, 9000, false));
+        assert_eq!(
+            (connection.acknowledged, connection.limit, connection.owed),
+            (100, 9000, false)
+        );
         connection.take(Heard { flags: RST | ACK, ..heard(500, 100, 0) });
         assert!(connection.ended);
     }

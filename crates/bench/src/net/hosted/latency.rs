@@ -29,7 +29,8 @@ impl Latencies {
     /// The mean of the squares of what each differs from the mean by.
     fn variance(&self) -> f64 {
         let mean = self.mean();
-        self.times.iter().map(|&time| (time as f64 - mean).powi(2)).sum::<f64>() / self.times.len().max(1) as f64
+        self.times.iter().map(|&time| (time as f64 - mean).powi(2)).sum::<f64>()
+            / self.times.len().max(1) as f64
     }
 
     fn at(&self, quantile: f64) -> f64 {
@@ -40,7 +41,9 @@ impl Latencies {
     /// `BIN:COUNT` for each bin that is not empty: from so many microseconds on, so many.
     fn distribution(&self) -> String {
         let bins = self.sorted.chunk_by(|one, other| one / BIN == other / BIN);
-        bins.map(|bin| format!("{}:{}", bin[0] / BIN * (BIN / 1000), bin.len())).collect::<Vec<_>>().join(" ")
+        bins.map(|bin| format!("{}:{}", bin[0] / BIN * (BIN / 1000), bin.len()))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// The longest of each part of the run, in microseconds.
@@ -50,7 +53,8 @@ impl Latencies {
         longest.map(|time| format!("{:.1}", *time as f64 / 1e3)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Fills in what can be said; in the first round, distribution and course as facts of the placement.
+    /// Fills in what can be said; in the first round, distribution and course as facts of the
+    /// placement.
     pub fn fill(&self, load: &HostedLoad, into: Measurement) -> Measurement {
         let us = |nanos: f64| nanos / 1e3;
         let mut into = into
@@ -77,7 +81,10 @@ mod tests {
         let load = HostedLoad { kind: Kind::Ping, bytes: 56 };
         let latencies = Latencies::new(vec![10_000, 2_000, 6_000, 3_000, 4_000]);
         let filled = latencies.fill(&load, Measurement::new(1, load, "kernel"));
-        assert_eq!((filled.values["latency_us_mean"], filled.values["latency_us2_variance"]), (5.0, 8.0));
+        assert_eq!(
+            (filled.values["latency_us_mean"], filled.values["latency_us2_variance"]),
+            (5.0, 8.0)
+        );
         assert_eq!((filled.values["latency_us_p50"], filled.values["latency_us_max"]), (4.0, 10.0));
         assert_eq!(filled.facts["distribution of icmp-56"], "0:2 4:2 8:1");
         assert_eq!(filled.facts["course of icmp-56"], "10.0 2.0 6.0 3.0 4.0");

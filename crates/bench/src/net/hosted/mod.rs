@@ -1,11 +1,18 @@
-//! `bench dde`: a card whose unmodified driver of Linux is in the kernel or in a process, after Weisbach 2011.
+//! `bench dde`: a card whose unmodified driver of Linux is in the kernel or in a process, after
+//! Weisbach 2011.
 //!
 //! # Shape
-//! A [`Pinger`] stands at the other end of the cable, in the same machine: a card of ring3's in this process. It runs in the scheduler's idle class and never sleeps, so that it has the processor when nobody else
-//! wants it and loses it at once to whoever does: it is the other machine of the thesis, whose own time is not that of the machine that is measured. What passes from its sending until it sees the answer
-//! is what all others took, and its own few instructions; and what they waited for, an interrupt that the card holds back for example. Of that it knows by the looks at its empty ring that it has made meanwhile. Its card delivers within the instruction that rings its doorbell, so that by the instruction clock nothing of the host is in that time.
+//! A [`Pinger`] stands at the other end of the cable, in the same machine: a card of ring3's in
+//! this process. It runs in the scheduler's idle class and never sleeps, so that it has the
+//! processor when nobody else wants it and loses it at once to whoever does: it is the other
+//! machine of the thesis, whose own time is not that of the machine that is measured. What passes
+//! from its sending until it sees the answer is what all others took, and its own few instructions;
+//! and what they waited for, an interrupt that the card holds back for example. Of that it knows by
+//! the looks at its empty ring that it has made meanwhile. Its card delivers within the instruction
+//! that rings its doorbell, so that by the instruction clock nothing of the host is in that time.
 //!
-//! Where the kernel's protocols are to answer, echo requests are answered by themselves, and [`Services`] are programs for UDP.
+//! Where the kernel's protocols are to answer, echo requests are answered by themselves, and
+//! [`Services`] are programs for UDP.
 
 mod connection;
 mod latency;
@@ -116,7 +123,8 @@ impl FromStr for HostedLoad {
         };
         parse().ok_or_else(|| {
             format!(
-                "{text:?} is no load of hosted drivers: icmp-BYTES, udp-BYTES-echo or udp-BYTES-in, of 18 to 1472 bytes, tcp-1460-in or tcp-1460-out"
+                "{text:?} is no load of hosted drivers: icmp-BYTES, udp-BYTES-echo or \
+                udp-BYTES-in, of 18 to 1472 bytes, tcp-1460-in or tcp-1460-out"
             )
         })
     }
@@ -135,8 +143,10 @@ pub struct Extent {
     pub driver: Option<u32>,
 }
 
-/// Does `load` with whoever `pinger` was pointed to, and fills the numbers of `into` in; of the first round, also the distribution. What a driver calls is counted afterwards, in a part of the same once more: the
-/// kernel's counters are switched with their threads, which takes some thousand instructions each time.
+/// Does `load` with whoever `pinger` was pointed to, and fills the numbers of `into` in; of the
+/// first round, also the distribution. What a driver calls is counted afterwards, in a part of the
+/// same once more: the kernel's counters are switched with their threads, which takes some thousand
+/// instructions each time.
 pub fn measure_hosted(
     pinger: &mut Pinger<'_>,
     load: &HostedLoad,
@@ -150,16 +160,26 @@ pub fn measure_hosted(
     let (_, packets) = measure(pinger, load, &part, into.clone())?;
     let (calls, maps, packets) = (calls.count() as f64, maps.count() as f64, packets.max(1) as f64);
     // What is called by the clock and not for a packet is as much a second in every load.
-    let into = into.with("calls_per_op", calls / packets).with("calls_s", calls / start.elapsed().as_secs_f64().max(1e-9));
+    let into = into
+        .with("calls_per_op", calls / packets)
+        .with("calls_s", calls / start.elapsed().as_secs_f64().max(1e-9));
     Ok(into.with("maps_per_op", maps / packets))
 }
 
-fn measure(pinger: &mut Pinger<'_>, load: &HostedLoad, extent: &Extent, into: Measurement) -> Result<(Measurement, u64), Error> {
+fn measure(
+    pinger: &mut Pinger<'_>,
+    load: &HostedLoad,
+    extent: &Extent,
+    into: Measurement,
+) -> Result<(Measurement, u64), Error> {
     let nanos = extent.instruction_ns;
     if load.kind == Kind::Ping {
         let (times, idle) = pinger.ping(load.bytes, extent.samples)?;
         let (count, all) = (times.len().max(1) as f64, Duration::from_nanos(times.iter().sum()));
-        let into = into.with("loss_percent", 100.0 * (1.0 - times.len() as f64 / extent.samples.max(1) as f64));
+        let into = into.with(
+            "loss_percent",
+            100.0 * (1.0 - times.len() as f64 / extent.samples.max(1) as f64),
+        );
         let into = costs(into, nanos, all.saturating_sub(idle), count);
         return Ok((Latencies::new(times).fill(load, into), extent.samples as u64));
     }
@@ -174,7 +194,12 @@ fn measure(pinger: &mut Pinger<'_>, load: &HostedLoad, extent: &Extent, into: Me
 }
 
 /// What one of so many takes of the processor.
-fn costs(into: Measurement, instruction_ns: Option<f64>, busy: Duration, count: f64) -> Measurement {
+fn costs(
+    into: Measurement,
+    instruction_ns: Option<f64>,
+    busy: Duration,
+    count: f64,
+) -> Measurement {
     match instruction_ns {
         Some(nanos) => into.with("instructions_per_op", busy.as_nanos() as f64 / nanos / count),
         None => into.with("busy_us_per_op", busy.as_secs_f64() * 1e6 / count),
@@ -196,7 +221,11 @@ mod tests {
     #[test]
     fn tcp_is_for_who_has_a_stack() {
         let suits = |name: &str, placement| name.parse::<HostedLoad>().unwrap().suits(placement);
-        assert!(suits("tcp-1460-in", "hosted-lwip-polled") && suits("tcp-1460-out", "kernel") && suits("icmp-56", "hosted-raw"));
+        assert!(
+            suits("tcp-1460-in", "hosted-lwip-polled")
+                && suits("tcp-1460-out", "kernel")
+                && suits("icmp-56", "hosted-raw")
+        );
         assert!(!suits("tcp-1460-in", "hosted-raw-polled"));
     }
 }

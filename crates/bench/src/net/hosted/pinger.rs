@@ -48,17 +48,31 @@ impl<'a> Pinger<'a> {
         let failed = |source| Error::Device { name: nic.name(), source };
         let settings = QueueSettings { rx_room: ROOM, ..QueueSettings::default() };
         let mut queues = nic.open_queues(1, &settings).map_err(failed)?;
-        let mut queue = queues.pop().ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
+        let mut queue = queues
+            .pop()
+            .ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
         let start = nic.info().headroom.next_multiple_of(64);
-        let buffer = || Ok(Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start));
-        let buffers = |count| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, _>>().map_err(failed);
+        let buffer =
+            || Ok(Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start));
+        let buffers =
+            |count| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, _>>().map_err(failed);
         let (own, mut empty) = (buffers(OWN)?, buffers(queue.depth().0.into())?);
         // What it does not take goes back to the arena.
         let _ = queue.rx_provide(&mut empty);
         let places = || (0..BATCH).map(|_| Packet::default()).collect();
         let nobody = Host { mac: Mac::BROADCAST, ip: Ipv4Addr::UNSPECIFIED };
         let me = Host { mac: nic.info().mac, ip: Ipv4Addr::UNSPECIFIED };
-        Ok(Self { nic, queue, me, to: nobody, batch: places(), back: places(), own, looks: 0, step: 0.0 })
+        Ok(Self {
+            nic,
+            queue,
+            me,
+            to: nobody,
+            batch: places(),
+            back: places(),
+            own,
+            looks: 0,
+            step: 0.0,
+        })
     }
 
     /// Is the host `me` from now on, and asks the card `to`; returns when that has answered once.
@@ -70,7 +84,11 @@ impl<'a> Pinger<'a> {
                 return self.calibrate();
             }
         }
-        Err(Error::Invalid(format!("{} does not answer echo requests within {} s", to.1, PATIENCE.as_secs())))
+        Err(Error::Invalid(format!(
+            "{} does not answer echo requests within {} s",
+            to.1,
+            PATIENCE.as_secs()
+        )))
     }
 
     /// Learns how long a look takes at a ring to which nothing comes.
@@ -88,7 +106,9 @@ impl<'a> Pinger<'a> {
         Duration::from_nanos(((self.looks - looks) as f64 * self.step) as u64)
     }
 
-    /// Sends echo requests with so many bytes one after the other; nanoseconds until each was answered, and how long nobody wanted the processor meanwhile. Who is not answered has no time.
+    /// Sends echo requests with so many bytes one after the other; nanoseconds until each was
+    /// answered, and how long nobody wanted the processor meanwhile. Who is not answered has no
+    /// time.
     pub fn ping(&mut self, bytes: usize, samples: usize) -> Result<(Vec<u64>, Duration), Error> {
         let (frame, mut times) = (self.echo_request(bytes), Vec::with_capacity(samples));
         // The first find caches and rings as nobody after them does.
@@ -106,8 +126,13 @@ impl<'a> Pinger<'a> {
         Ok((times, idle))
     }
 
-    /// Keeps a batch of datagrams under way for `time`; how many were echoed or taken, how long it took, and how long nobody wanted the processor.
-    pub fn stream(&mut self, load: &HostedLoad, time: Duration) -> Result<(u64, Duration, Duration), Error> {
+    /// Keeps a batch of datagrams under way for `time`; how many were echoed or taken, how long it
+    /// took, and how long nobody wanted the processor.
+    pub fn stream(
+        &mut self,
+        load: &HostedLoad,
+        time: Duration,
+    ) -> Result<(u64, Duration, Duration), Error> {
         let place = |host, port| (host, port);
         let of = |port| udp(place(self.me, PORT), place(self.to, port), &vec![0x55; load.bytes]);
         let (echo, discard) = (of(ECHO), of(DISCARD));
@@ -126,7 +151,10 @@ impl<'a> Pinger<'a> {
                 }
             };
             if self.receive(answers, ECHO, Instant::now())? < answers {
-                return Err(Error::Invalid(format!("{load}: {} has lost a datagram of a batch of {BATCH}", self.to.ip)));
+                return Err(Error::Invalid(format!(
+                    "{load}: {} has lost a datagram of a batch of {BATCH}",
+                    self.to.ip
+                )));
             }
             packets += BATCH as u64;
             if start.elapsed() >= if warm { time / 4 } else { time } {
@@ -161,25 +189,34 @@ impl<'a> Pinger<'a> {
         let failed = |source| Error::Device { name: self.nic.name(), source };
         let back = self.queue.tx_return(&mut self.back).map_err(failed)?;
         self.own.extend(self.back[..back].iter_mut().map(mem::take));
-        let from =
-            self.own.len().checked_sub(count).ok_or_else(|| Error::Invalid(format!("{}: it sends nothing", self.nic.name())))?;
+        let from = self
+            .own
+            .len()
+            .checked_sub(count)
+            .ok_or_else(|| Error::Invalid(format!("{}: it sends nothing", self.nic.name())))?;
         for packet in &mut self.own[from..] {
             fill(packet).map_err(failed)?;
         }
         let sent = self.queue.tx_provide(&mut self.own[from..]).count;
         self.own.truncate(from);
         if sent < count {
-            return Err(Error::Invalid(format!("{}: it does not take {count} packets", self.nic.name())));
+            return Err(Error::Invalid(format!(
+                "{}: it does not take {count} packets",
+                self.nic.name()
+            )));
         }
         Ok(())
     }
 
-    /// Takes answers until there are `wanted`, or nothing has come for a while since `start`; how many came. Of datagrams, they are those from `port`; of ICMP, it is 0.
+    /// Takes answers until there are `wanted`, or nothing has come for a while since `start`; how
+    /// many came. Of datagrams, they are those from `port`; of ICMP, it is 0.
     fn receive(&mut self, wanted: usize, port: u16, start: Instant) -> Result<usize, Error> {
         let (mut came, mut looks) = (0, 0_u32);
         loop {
-            let count =
-                self.queue.rx_return(&mut self.batch).map_err(|source| Error::Device { name: self.nic.name(), source })?;
+            let count = self
+                .queue
+                .rx_return(&mut self.batch)
+                .map_err(|source| Error::Device { name: self.nic.name(), source })?;
             for at in 0..count {
                 came += usize::from(self.look(at, port)?);
             }
@@ -200,9 +237,16 @@ impl<'a> Pinger<'a> {
         (self.me, self.to)
     }
 
-    /// Looks once for what has come, and gives the first bytes of each frame of at least `LEN` to `look`; how many frames there were. Who asks for our address is told it.
-    pub(super) fn heads<const LEN: usize>(&mut self, mut look: impl FnMut(&[u8; LEN])) -> Result<usize, Error> {
-        let count = self.queue.rx_return(&mut self.batch).map_err(|source| Error::Device { name: self.nic.name(), source })?;
+    /// Looks once for what has come, and gives the first bytes of each frame of at least `LEN` to
+    /// `look`; how many frames there were. Who asks for our address is told it.
+    pub(super) fn heads<const LEN: usize>(
+        &mut self,
+        mut look: impl FnMut(&[u8; LEN]),
+    ) -> Result<usize, Error> {
+        let count = self
+            .queue
+            .rx_return(&mut self.batch)
+            .map_err(|source| Error::Device { name: self.nic.name(), source })?;
         for at in 0..count {
             let mut head = [0; LEN];
             if self.batch[at].len as usize >= LEN && self.batch[at].read(0, &mut head).is_ok() {
@@ -231,7 +275,8 @@ impl<'a> Pinger<'a> {
             return Ok(false);
         }
         if head[12..14] == [8, 0] {
-            let is_ours = head[30..34] == self.me.ip.octets() && head[26..30] == self.to.ip.octets();
+            let is_ours =
+                head[30..34] == self.me.ip.octets() && head[26..30] == self.to.ip.octets();
             let is_answer = match port {
                 0 => head[23] == 1 && head[34] == 0,
                 port => head[23] == 17 && head[34..36] == port.to_be_bytes(),
@@ -273,7 +318,10 @@ mod tests {
     fn reflect(end: &dyn Nic, stop: &AtomicBool) {
         let mut queue = end.open_queues(1, &QueueSettings::default()).unwrap().remove(0);
         let buffer = || Packet::new(end.dma().arena().alloc(2048, 64).unwrap(), 0);
-        assert_eq!(queue.rx_provide(&mut (0..128).map(|_| buffer()).collect::<Vec<_>>()).count, 128);
+        assert_eq!(
+            queue.rx_provide(&mut (0..128).map(|_| buffer()).collect::<Vec<_>>()).count,
+            128
+        );
         while !stop.load(Ordering::Relaxed) {
             let mut batch: [Packet; 32] = std::array::from_fn(|_| Packet::default());
             let count = queue.rx_return(&mut batch).unwrap();
@@ -281,8 +329,15 @@ mod tests {
                 let mut frame = vec![0; packet.len as usize];
                 packet.read(0, &mut frame).unwrap();
                 let is_echo = frame[23] == 1 || frame[36..38] == ECHO.to_be_bytes();
-                let ends =
-                    [&frame[6..12], &frame[..6], &frame[12..26], &frame[30..34], &frame[26..30], &frame[36..38], &frame[34..36]];
+                let ends = [
+                    &frame[6..12],
+                    &frame[..6],
+                    &frame[12..26],
+                    &frame[30..34],
+                    &frame[26..30],
+                    &frame[36..38],
+                    &frame[34..36],
+                ];
                 let mut back = [&ends.concat(), &frame[38..]].concat();
                 if frame[23] == 1 {
                     back[34..38].copy_from_slice(&[0, 0, 0, 0]);
@@ -306,11 +361,15 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| reflect(&there, &stop));
             let mut pinger = Pinger::open(&here).unwrap();
-            pinger.point(Ipv4Addr::new(10, 9, 0, 2), (there.info().mac, Ipv4Addr::new(10, 9, 0, 1))).unwrap();
+            pinger
+                .point(Ipv4Addr::new(10, 9, 0, 2), (there.info().mac, Ipv4Addr::new(10, 9, 0, 1)))
+                .unwrap();
             let (times, _) = pinger.ping(1472, 20).unwrap();
             assert_eq!(times.len(), 20);
             for kind in [Kind::Echo, Kind::In] {
-                let (packets, elapsed, _) = pinger.stream(&HostedLoad { kind, bytes: 1472 }, Duration::from_millis(20)).unwrap();
+                let (packets, elapsed, _) = pinger
+                    .stream(&HostedLoad { kind, bytes: 1472 }, Duration::from_millis(20))
+                    .unwrap();
                 assert!(packets >= 32 && elapsed >= Duration::from_millis(20));
             }
             stop.store(true, Ordering::Relaxed);

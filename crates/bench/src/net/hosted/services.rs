@@ -1,4 +1,6 @@
-//! Programs with sockets of the kernel: what comes to one port is echoed, what comes to another is taken, as many packets with a call as are there. By TCP, one takes and one sends, 64 KiB with a call. [RFC 862 to 864]
+//! Programs with sockets of the kernel: what comes to one port is echoed, what comes to another is
+//! taken, as many packets with a call as are there. By TCP, one takes and one sends, 64 KiB with a
+//! call. [RFC 862 to 864]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -43,7 +45,9 @@ impl Services {
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(failed)?;
             listener.set_nonblocking(true).map_err(failed)?;
             let stop = stop.clone();
-            services.threads.push(std::thread::spawn(move || accept(&listener, port == CHARGEN, &stop)));
+            services
+                .threads
+                .push(std::thread::spawn(move || accept(&listener, port == CHARGEN, &stop)));
         }
         Ok(services)
     }
@@ -76,7 +80,10 @@ fn accept(listener: &TcpListener, sends: bool, stop: &AtomicBool) {
 
 /// Until whoever has connected goes, however he does.
 fn converse(mut stream: TcpStream, sends: bool, stop: &AtomicBool) {
-    let waits = stream.set_nonblocking(false).and(stream.set_read_timeout(Some(LOOK))).and(stream.set_write_timeout(Some(LOOK)));
+    let waits = stream
+        .set_nonblocking(false)
+        .and(stream.set_read_timeout(Some(LOOK)))
+        .and(stream.set_write_timeout(Some(LOOK)));
     let mut piece = vec![b' '; PIECE];
     while waits.is_ok() && !stop.load(Ordering::Relaxed) {
         match if sends { stream.write(&piece) } else { stream.read(&mut piece) } {

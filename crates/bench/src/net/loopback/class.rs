@@ -29,10 +29,14 @@ impl ClassPort {
         let failed = |source| Error::Device { name: nic.name(), source };
         let settings = QueueSettings { rx_room: ROOM, ..QueueSettings::default() };
         let mut queues = nic.open_queues(1, &settings).map_err(failed)?;
-        let mut queue = queues.pop().ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
+        let mut queue = queues
+            .pop()
+            .ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
         let start = nic.info().headroom.next_multiple_of(64);
-        let buffer = || Ok(Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start));
-        let buffers = |count| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, _>>().map_err(failed);
+        let buffer =
+            || Ok(Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start));
+        let buffers =
+            |count| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, _>>().map_err(failed);
         let (own, mut empty) = (buffers(OWN)?, buffers(queue.depth().0.into())?);
         // What it does not take goes back to the arena.
         let _ = queue.rx_provide(&mut empty);
@@ -46,13 +50,20 @@ impl ClassPort {
 }
 
 impl Port for ClassPort {
-    fn send(&mut self, frame: &mut [u8], count: usize, marks: &mut dyn FnMut() -> Mark) -> Result<usize, Error> {
+    fn send(
+        &mut self,
+        frame: &mut [u8],
+        count: usize,
+        marks: &mut dyn FnMut() -> Mark,
+    ) -> Result<usize, Error> {
         let back = self.queue.tx_return(&mut self.batch).map_err(|source| self.failed(source))?;
         self.own.extend(self.batch[..back].iter_mut().map(mem::take));
         let from = self.own.len() - count.min(BATCH).min(self.own.len());
         for packet in &mut self.own[from..] {
             put(frame, &marks());
-            packet.fill(frame).map_err(|source| Error::Device { name: self.name.clone(), source })?;
+            packet
+                .fill(frame)
+                .map_err(|source| Error::Device { name: self.name.clone(), source })?;
         }
         let sent = self.queue.tx_provide(&mut self.own[from..]).count;
         self.own.drain(from..from + sent);
@@ -60,7 +71,8 @@ impl Port for ClassPort {
     }
 
     fn receive(&mut self, limit: Duration, see: &mut dyn FnMut(Mark)) -> Result<(), Error> {
-        let mut count = self.queue.rx_return(&mut self.batch).map_err(|source| self.failed(source))?;
+        let mut count =
+            self.queue.rx_return(&mut self.batch).map_err(|source| self.failed(source))?;
         if count == 0 {
             self.queue.wait(Deadline::after(limit)).map_err(|source| self.failed(source))?;
             count = self.queue.rx_return(&mut self.batch).map_err(|source| self.failed(source))?;

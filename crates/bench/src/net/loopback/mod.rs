@@ -1,8 +1,11 @@
-//! `bench loopback`: two cards cabled together, after Enea: packets with a magic word and a time stamp go from one to the other.
+//! `bench loopback`: two cards cabled together, after Enea: packets with a magic word and a time
+//! stamp go from one to the other.
 //!
 //! # Shape
-//! A [`Port`] sends and receives frames by one card: a packet socket of the kernel ([`PacketSocket`]), or the class API ([`ClassPort`]). [`run`] has one thread for each card: one sends [as the load says](Pace), the other receives and
-//! compares the time stamp of each packet with the time.
+//! A [`Port`] sends and receives frames by one card: a packet socket of the kernel
+//! ([`PacketSocket`]), or the class API ([`ClassPort`]). [`run`] has one thread for each card: one
+//! sends [as the load says](Pace), the other receives and compares the time stamp of each packet
+//! with the time.
 
 mod class;
 mod socket;
@@ -85,9 +88,13 @@ impl FromStr for Loop {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
-            let (text, stress) = text.strip_suffix("-stress").map_or((text, 0), |text| (text, STRESS));
+            let (text, stress) =
+                text.strip_suffix("-stress").map_or((text, 0), |text| (text, STRESS));
             let (bytes, pace) = text.strip_prefix("loop-")?.split_once('-')?;
-            let pace = [("stream", Pace::Stream), ("paced", Pace::Paced)].into_iter().find(|(name, _)| *name == pace)?.1;
+            let pace = [("stream", Pace::Stream), ("paced", Pace::Paced)]
+                .into_iter()
+                .find(|(name, _)| *name == pace)?
+                .1;
             let bytes = bytes.parse().ok().filter(|bytes| (60..=1514).contains(bytes))?;
             Some(Self { pace, bytes, stress })
         };
@@ -100,7 +107,12 @@ impl FromStr for Loop {
 /// A card, by whoever drives it.
 pub trait Port: Send {
     /// Sends `frame` up to `count` times, each with the next of `marks`; how many were taken.
-    fn send(&mut self, frame: &mut [u8], count: usize, marks: &mut dyn FnMut() -> Mark) -> Result<usize, Error>;
+    fn send(
+        &mut self,
+        frame: &mut [u8],
+        count: usize,
+        marks: &mut dyn FnMut() -> Mark,
+    ) -> Result<usize, Error>;
 
     /// Waits for packets for `limit` at most, and shows the mark of each that came.
     fn receive(&mut self, limit: Duration, see: &mut dyn FnMut(Mark)) -> Result<(), Error>;
@@ -139,7 +151,8 @@ fn put(frame: &mut [u8], mark: &Mark) {
     frame[HEADER..HEADER + MARK].copy_from_slice(&mark.bytes());
 }
 
-/// Sends copies of `frame` by one card and receives them by the other for `time`. `id` is a number that no other run has.
+/// Sends copies of `frame` by one card and receives them by the other for `time`. `id` is a number
+/// that no other run has.
 pub fn run(
     load: &Loop,
     id: u32,
@@ -155,7 +168,9 @@ pub fn run(
         let sent = send(load, id, frame, from, &came, (began, time));
         let elapsed = began.elapsed();
         over.store(true, Ordering::Relaxed);
-        let received = receiver.join().map_err(|_| Error::Invalid("the receiving thread has panicked".into()))?;
+        let received = receiver
+            .join()
+            .map_err(|_| Error::Invalid("the receiving thread has panicked".into()))?;
         received.and(sent).map(|sent| (sent, elapsed))
     })?;
     Ok(Ran { sent, received: came.into_inner(), elapsed, latency })
@@ -197,7 +212,9 @@ fn send(
             // The other thread may want this processor.
             Pace::Stream if sent == 0 => thread::yield_now(),
             Pace::Stream => {}
-            Pace::Paced => thread::sleep((INTERVAL * (number as u32 + 1)).saturating_sub(began.elapsed())),
+            Pace::Paced => {
+                thread::sleep((INTERVAL * (number as u32 + 1)).saturating_sub(began.elapsed()))
+            }
         }
     }
     Ok(number)
@@ -216,7 +233,9 @@ fn receive(
         port.receive(QUIET, &mut |mark| {
             if mark.id == id {
                 count += 1;
-                latency.saturating_record((began.elapsed().as_nanos() as u64).saturating_sub(mark.at).max(1));
+                latency.saturating_record(
+                    (began.elapsed().as_nanos() as u64).saturating_sub(mark.at).max(1),
+                );
             }
         })?;
         came.store(count, Ordering::Relaxed);
@@ -234,9 +253,14 @@ impl Ran {
         let at = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1e3;
         let lost = self.sent.saturating_sub(self.received) as f64 / self.sent.max(1) as f64;
         let into = into.with("packets_s", self.received as f64 / seconds);
-        let into = into.with("mbit_s", self.received as f64 * load.bytes as f64 * 8.0 / 1e6 / seconds);
-        let into = into.with("loss_percent", 100.0 * lost).with("latency_us_p50", at(0.5)).with("latency_us_p99", at(0.99));
-        into.with("latency_us_p999", at(0.999)).with("latency_us_max", self.latency.max() as f64 / 1e3)
+        let into =
+            into.with("mbit_s", self.received as f64 * load.bytes as f64 * 8.0 / 1e6 / seconds);
+        let into = into
+            .with("loss_percent", 100.0 * lost)
+            .with("latency_us_p50", at(0.5))
+            .with("latency_us_p99", at(0.99));
+        into.with("latency_us_p999", at(0.999))
+            .with("latency_us_max", self.latency.max() as f64 / 1e3)
     }
 }
 
@@ -251,7 +275,12 @@ mod tests {
     struct In(Receiver<Vec<u8>>);
 
     impl Port for Out {
-        fn send(&mut self, frame: &mut [u8], count: usize, marks: &mut dyn FnMut() -> Mark) -> Result<usize, Error> {
+        fn send(
+            &mut self,
+            frame: &mut [u8],
+            count: usize,
+            marks: &mut dyn FnMut() -> Mark,
+        ) -> Result<usize, Error> {
             for _ in 0..count {
                 put(frame, &marks());
                 self.0.send(frame.to_vec()).unwrap();
@@ -265,12 +294,22 @@ mod tests {
     }
 
     impl Port for In {
-        fn send(&mut self, _: &mut [u8], _: usize, _: &mut dyn FnMut() -> Mark) -> Result<usize, Error> {
+        fn send(
+            &mut self,
+            _: &mut [u8],
+            _: usize,
+            _: &mut dyn FnMut() -> Mark,
+        ) -> Result<usize, Error> {
             unreachable!("it only receives")
         }
 
         fn receive(&mut self, limit: Duration, see: &mut dyn FnMut(Mark)) -> Result<(), Error> {
-            self.0.recv_timeout(limit).ok().and_then(|frame| mark(&frame)).into_iter().for_each(see);
+            self.0
+                .recv_timeout(limit)
+                .ok()
+                .and_then(|frame| mark(&frame))
+                .into_iter()
+                .for_each(see);
             Ok(())
         }
     }
@@ -279,7 +318,9 @@ mod tests {
         let load: Loop = name.parse().unwrap();
         let (out, into) = channel();
         let mut frame = frame(&load, Mac([2; 6]), Mac([4; 6]));
-        let ran = run(&load, 7, &mut frame, (&mut Out(out), &mut In(into)), Duration::from_millis(30)).unwrap();
+        let ran =
+            run(&load, 7, &mut frame, (&mut Out(out), &mut In(into)), Duration::from_millis(30))
+                .unwrap();
         (load, ran)
     }
 
@@ -287,9 +328,16 @@ mod tests {
     fn every_packet_that_was_sent_is_received_and_has_a_latency() {
         for name in ["loop-60-stream", "loop-60-paced"] {
             let (load, ran) = ran(name);
-            assert!(ran.sent > 0 && ran.sent == ran.received && ran.latency.len() == ran.received, "{name}: {}", ran.sent);
+            assert!(
+                ran.sent > 0 && ran.sent == ran.received && ran.latency.len() == ran.received,
+                "{name}: {}",
+                ran.sent
+            );
             let into = ran.fill(&load, Measurement::new(1, load, "kernel"));
-            assert!(into.values["latency_us_max"] >= into.values["latency_us_p50"] && into.values["loss_percent"] == 0.0);
+            assert!(
+                into.values["latency_us_max"] >= into.values["latency_us_p50"]
+                    && into.values["loss_percent"] == 0.0
+            );
         }
     }
 

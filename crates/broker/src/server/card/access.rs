@@ -65,7 +65,9 @@ impl Access {
             "mac" => {
                 let mac: Mac = term.value.parse()?;
                 if mac.is_group() || mac == Mac::default() {
-                    return Err(term.wrong("the address of one card: the second digit is even, and not all are 0"));
+                    return Err(term.wrong(
+                        "the address of one card: the second digit is even, and not all are 0",
+                    ));
                 }
                 self.mac = Some(mac);
             }
@@ -79,7 +81,8 @@ impl Access {
         }
         match (self.mac, self.clients) {
             (Some(_), Some(clients)) if clients > 1 => {
-                Err("mac= names one client's address: give it clients=1, or each its own socket".into())
+                Err("mac= names one client's address: give it clients=1, or each its own socket"
+                    .into())
             }
             _ => Ok(()),
         }
@@ -108,14 +111,22 @@ pub const GROUPS: usize = 64;
 /// Most pieces of a packet of a client's.
 pub const MAX_PIECES: u16 = 32;
 
-/// The grants of `accesses` on the card that `info` describes, opened with `mtu`; `mapped` as it reaches clients' memory. [`Error::Invalid`] if two places have one address.
-pub fn grants(accesses: Vec<Access>, info: &Info, mtu: u32, mapped: bool) -> Result<Vec<Grant>, Error> {
+/// The grants of `accesses` on the card that `info` describes, opened with `mtu`; `mapped` as it
+/// reaches clients' memory. [`Error::Invalid`] if two places have one address.
+pub fn grants(
+    accesses: Vec<Access>,
+    info: &Info,
+    mtu: u32,
+    mapped: bool,
+) -> Result<Vec<Grant>, Error> {
     let mut seat = 0;
     let grants: Vec<_> = accesses
         .into_iter()
         .map(|access| {
             let places = usize::from(access.places());
-            let addresses = (seat..seat + places).map(|seat| access.mac.unwrap_or_else(|| made(info.mac, seat))).collect();
+            let addresses = (seat..seat + places)
+                .map(|seat| access.mac.unwrap_or_else(|| made(info.mac, seat)))
+                .collect();
             seat += places;
             Grant { info: part(info, &access, mtu, mapped), access, addresses }
         })
@@ -123,12 +134,16 @@ pub fn grants(accesses: Vec<Access>, info: &Info, mtu: u32, mapped: bool) -> Res
     let mut all: Vec<_> = grants.iter().flat_map(|grant| &grant.addresses).collect();
     all.sort();
     match all.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::Invalid(format!("two clients would have the address {}: give each its own mac=", pair[0]))),
+        Some(pair) => Err(Error::Invalid(format!(
+            "two clients would have the address {}: give each its own mac=",
+            pair[0]
+        ))),
         None => Ok(grants),
     }
 }
 
-/// The address of a place, made from the card's: locally administered, and another one for each place and for cards of one maker. [IEEE 802 8.4]
+/// The address of a place, made from the card's: locally administered, and another one for each
+/// place and for cards of one maker. [IEEE 802 8.4]
 fn made(card: Mac, seat: usize) -> Mac {
     let [first, second, third, rest @ ..] = card.0;
     let ([high, low], [a, b, c]) = ((seat as u16).wrapping_add(1).to_be_bytes(), rest);
@@ -176,9 +191,13 @@ mod tests {
 
     #[test]
     fn terms_stand_behind_the_path() {
-        let access: Access = "/run/a,mac=02:00:00:00:00:07,vlan=7,pps=100,rate=10M,depth=8,mode=660".parse().unwrap();
+        let access: Access =
+            "/run/a,mac=02:00:00:00:00:07,vlan=7,pps=100,rate=10M,depth=8,mode=660"
+                .parse()
+                .unwrap();
         let mac = Some(Mac([2, 0, 0, 0, 0, 7]));
-        let limits = Access { pps: Some(100), rate: Some(10 << 20), depth: 8, ..Access::new("/run/a") };
+        let limits =
+            Access { pps: Some(100), rate: Some(10 << 20), depth: 8, ..Access::new("/run/a") };
         assert_eq!(access, Access { mode: 0o660, mac, vlan: Some(7), ..limits });
         assert_eq!(access.places(), 1);
     }
@@ -200,7 +219,8 @@ mod tests {
 
     #[test]
     fn every_place_has_an_address_of_its_own_that_is_nobodys_by_right() {
-        let grants = granted(&[",clients=64", ",clients=64,vlan=7", ",clients=64", ",clients=64"]).unwrap();
+        let grants =
+            granted(&[",clients=64", ",clients=64,vlan=7", ",clients=64", ",clients=64"]).unwrap();
         let card = Cable::new(4096).unwrap().1.info().mac;
         let all: Vec<_> = grants.iter().flat_map(|grant| &grant.addresses).collect();
         assert!(all.len() == 256 && all.iter().all(|mac| mac.0[0] & 3 == 2 && **mac != card));
@@ -208,7 +228,10 @@ mod tests {
 
     #[test]
     fn one_address_for_two_is_refused() {
-        let error = granted(&[",mac=02:00:00:00:00:07", ",vlan=2,mac=02:00:00:00:00:07"]).err().unwrap().to_string();
+        let error = granted(&[",mac=02:00:00:00:00:07", ",vlan=2,mac=02:00:00:00:00:07"])
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("02:00:00:00:00:07"), "{error}");
     }
 }

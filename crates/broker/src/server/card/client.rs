@@ -62,7 +62,13 @@ impl Client {
     }
 
     /// Does what it asks for. An error ends the client.
-    pub fn hear(&mut self, ask: Ask, (nic, mapped): (&dyn Nic, bool), link: Link, reactor: &mut Reactor) -> Result<(), Error> {
+    pub fn hear(
+        &mut self,
+        ask: Ask,
+        (nic, mapped): (&dyn Nic, bool),
+        link: Link,
+        reactor: &mut Reactor,
+    ) -> Result<(), Error> {
         let (answer, fds) = match ask {
             Ask::Hello { version, memory } => self.welcome(version, memory, (nic, mapped), link)?,
             Ask::OpenPort(wanted) => self.open(&wanted, reactor)?,
@@ -108,25 +114,39 @@ impl Client {
             .and_then(|made| Ok((made, memory::make(Board::BYTES)?, pipe()?)));
         let ((file, memory), board, (waker, woken)) = match made {
             Ok(made) => made,
-            Err(error) => return Ok((Answer::Refused { reason: format!("no memory for a client: {error}") }, Vec::new())),
+            Err(error) => {
+                return Ok((
+                    Answer::Refused { reason: format!("no memory for a client: {error}") },
+                    Vec::new(),
+                ));
+            }
         };
         let bytes = memory.foreign.len() as u64;
         self.memory = Some(Arc::new(memory));
         self.board = Some((Board::map(board.as_fd())?, waker));
         self.show_link(link);
         let info = Info { mac: self.mac, ..self.grant.info.clone() };
-        let port = protocol::Port { version: VERSION, card: nic.name(), info, memory: bytes, mapped };
+        let port =
+            protocol::Port { version: VERSION, card: nic.name(), info, memory: bytes, mapped };
         Ok((Answer::Port(Box::new(port)), vec![file, board, woken]))
     }
 
-    fn open(&mut self, wanted: &OpenPort, reactor: &mut Reactor) -> Result<(Answer, Vec<OwnedFd>), Error> {
-        let memory = self.memory.clone().ok_or_else(|| Error::Protocol("it opens a queue before it says hello".into()))?;
+    fn open(
+        &mut self,
+        wanted: &OpenPort,
+        reactor: &mut Reactor,
+    ) -> Result<(Answer, Vec<OwnedFd>), Error> {
+        let memory = self
+            .memory
+            .clone()
+            .ok_or_else(|| Error::Protocol("it opens a queue before it says hello".into()))?;
         let refused = |reason: String| Ok((Answer::Refused { reason }, Vec::new()));
         if self.port.is_some() {
             return refused("its queue is open: drop it first".into());
         }
         let Grant { access, info, .. } = &*self.grant;
-        let [rx_depth, tx_depth] = [wanted.rx_depth, wanted.tx_depth].map(|depth| 1 << depth.clamp(1, access.depth).ilog2());
+        let [rx_depth, tx_depth] = [wanted.rx_depth, wanted.tx_depth]
+            .map(|depth| 1 << depth.clamp(1, access.depth).ilog2());
         let max_frame = wanted.mtu.min(info.mtu.1) + ETHERNET_HEADER + VLAN_TAG;
         match Port::new((rx_depth, tx_depth), (info.max_pieces, max_frame), memory, reactor) {
             Ok((port, fds)) => {
@@ -140,7 +160,12 @@ impl Client {
     /// How the switch knows it; `None` of who is nobody, or not any more.
     pub fn entry(&self, seat: usize) -> Option<Entry> {
         let there = !self.session.leaving && self.memory.is_some();
-        there.then(|| Entry { seat, mac: self.mac, vlan: self.grant.access.vlan, groups: self.groups.clone() })
+        there.then(|| Entry {
+            seat,
+            mac: self.mac,
+            vlan: self.grant.access.vlan,
+            groups: self.groups.clone(),
+        })
     }
 
     /// Shows it the link.
@@ -154,7 +179,10 @@ impl Client {
     /// Gives it a packet, or counts what that has come to. An error ends it.
     pub fn receive(&mut self, packet: &Passing<'_>) -> Result<(), Error> {
         let Some(port) = &mut self.port else { return Ok(()) };
-        let longest = packet.meta.segmentation().map_or(packet.len, |cut| usize::from(cut.headers) + usize::from(cut.size));
+        let longest = packet
+            .meta
+            .segmentation()
+            .map_or(packet.len, |cut| usize::from(cut.headers) + usize::from(cut.size));
         if longest > port.max_frame {
             self.counters.rx_errors += 1;
         } else if port.receive(packet)? {
@@ -187,9 +215,17 @@ impl Client {
 
     /// Takes away the queue that is being closed and has nothing in flight, and says so.
     pub fn bury(&mut self, reactor: &mut Reactor) -> Result<(), Error> {
-        let Some(closed) = self.port.take_if(|port| port.closing && port.in_flight == 0) else { return Ok(()) };
-        reactor.remove(closed.bell.kick).map_err(|error| Error::os("closing a client's queue", error))?;
-        if self.session.leaving { Ok(()) } else { self.session.say(&Answer::Closed { queue: 0 }, &[]) }
+        let Some(closed) = self.port.take_if(|port| port.closing && port.in_flight == 0) else {
+            return Ok(());
+        };
+        reactor
+            .remove(closed.bell.kick)
+            .map_err(|error| Error::os("closing a client's queue", error))?;
+        if self.session.leaving {
+            Ok(())
+        } else {
+            self.session.say(&Answer::Closed { queue: 0 }, &[])
+        }
     }
 }
 
@@ -204,7 +240,9 @@ impl Guest for Client {
 
     #[inline]
     fn pending(&self) -> bool {
-        !self.session.leaving && self.held_until.is_none() && self.port.as_ref().is_some_and(Port::pending)
+        !self.session.leaving
+            && self.held_until.is_none()
+            && self.port.as_ref().is_some_and(Port::pending)
     }
 
     /// What is for another client does not wait for the wire.

@@ -1,15 +1,21 @@
-//! A network card for several processes: a switch in the driver's process, of which each client is a port.
+//! A network card for several processes: a switch in the driver's process, of which each client is
+//! a port.
 //!
 //! # Shape
-//! A [`Server`] is made of a card and of what is granted on it. [`Server::run`] is its thread's life: it drives the card's one queue (`wire`), takes packets out of clients' rings in turns (`port`, `pass`), looks
-//! who gets them (`switch`), and puts those that come into the buffers that clients have provided.
+//! A [`Server`] is made of a card and of what is granted on it. [`Server::run`] is its thread's
+//! life: it drives the card's one queue (`wire`), takes packets out of clients' rings in turns
+//! (`port`, `pass`), looks who gets them (`switch`), and puts those that come into the buffers that
+//! clients have provided.
 //!
 //! # Memory
-//! What comes lies in the server's memory first: nobody knows before whose it is. It is copied once, to the client that it is for. Of what a client sends, the headers are copied, so that nobody changes them
-//! after they were looked at; the rest the card reads from the client's memory, where it can.
+//! What comes lies in the server's memory first: nobody knows before whose it is. It is copied
+//! once, to the client that it is for. Of what a client sends, the headers are copied, so that
+//! nobody changes them after they were looked at; the rest the card reads from the client's memory,
+//! where it can.
 //!
 //! # Fairness
-//! Sending is dealt out by deficit round robin, by bytes and packets. A client that does not take its frames, or provides no buffers, loses its own, counted; nobody waits for it.
+//! Sending is dealt out by deficit round robin, by bytes and packets. A client that does not take
+//! its frames, or provides no buffers, loses its own, counted; nobody waits for it.
 
 mod access;
 mod client;
@@ -86,13 +92,18 @@ impl Server {
         mut listens: impl FnMut(&Access) -> Result<Listener, Error>,
     ) -> Result<Self, Error> {
         let info = nic.info();
-        let (mtu, mapped) = (info.mtu.1.min(MTU), !options.copy && info.max_pieces > 1 && reaches(&*nic));
+        let (mtu, mapped) =
+            (info.mtu.1.min(MTU), !options.copy && info.max_pieces > 1 && reaches(&*nic));
         let listen = |grant: Grant| Ok((listens(&grant.access)?, Arc::new(grant)));
-        let doors = access::grants(accesses, info, mtu, mapped)?.into_iter().map(listen).collect::<Result<_, Error>>()?;
+        let doors = access::grants(accesses, info, mtu, mapped)?
+            .into_iter()
+            .map(listen)
+            .collect::<Result<_, Error>>()?;
         Ok(Self { nic, doors, options, mtu, mapped })
     }
 
-    /// Whether the card reads what clients send from their memory by itself; otherwise it is copied.
+    /// Whether the card reads what clients send from their memory by itself; otherwise it is
+    /// copied.
     pub fn is_mapped(&self) -> bool {
         self.mapped
     }
@@ -102,13 +113,19 @@ impl Server {
         self.doors.iter().map(|(listener, grant)| (listener.path(), &grant.addresses[..]))
     }
 
-    /// Serves until `asked` says so, which it is asked whenever one of `calls` is readable, or until the card is gone, which is the error.
+    /// Serves until `asked` says so, which it is asked whenever one of `calls` is readable, or
+    /// until the card is gone, which is the error.
     pub fn run(self, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
         self.run_with(&Pool::default(), calls, asked)
     }
 
     /// The same in a thread that has its ring of `rings`.
-    pub fn run_with(self, rings: &Pool, calls: &[BorrowedFd<'_>], asked: impl FnMut() -> bool) -> Result<(), Error> {
+    pub fn run_with(
+        self,
+        rings: &Pool,
+        calls: &[BorrowedFd<'_>],
+        asked: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
         let poll = self.options.poll;
         Hub::new(self, |listeners| Lobby::new(listeners, calls, (rings, poll)))?.serve(asked)
     }
@@ -165,18 +182,24 @@ struct Inside {
 }
 
 impl Hub {
-    fn new(server: Server, lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<Lobby<Client>, Error>) -> Result<Self, Error> {
+    fn new(
+        server: Server,
+        lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<Lobby<Client>, Error>,
+    ) -> Result<Self, Error> {
         let Server { nic, doors, mtu, mapped, .. } = server;
         let failed = |error| Error::os("serving a card", error);
-        let (listeners, grants): (Vec<_>, Vec<_>) =
-            doors.into_iter().map(|(listener, grant)| ((listener, grant.access.places()), grant)).unzip();
+        let (listeners, grants): (Vec<_>, Vec<_>) = doors
+            .into_iter()
+            .map(|(listener, grant)| ((listener, grant.access.places()), grant))
+            .unzip();
         let mut lobby = lobby(listeners)?;
         let wire = Wire::open(&nic, mtu, mapped, &mut lobby.reactor)?;
         let link = nic.link_watch()?;
         let link_registration = Registration::new(&mut lobby.reactor, &*link).map_err(failed)?;
         let info = grants.first().map_or_else(|| nic.info().clone(), |grant| grant.info.clone());
         // Frames without tags, which may get one.
-        let settings = QueueSettings { mtu: mtu.saturating_sub(VLAN_TAG), ..QueueSettings::default() };
+        let settings =
+            QueueSettings { mtu: mtu.saturating_sub(VLAN_TAG), ..QueueSettings::default() };
         Ok(Self {
             limited: grants.iter().any(|grant| grant.access.pps.or(grant.access.rate).is_some()),
             head: vec![0; wire.head],
@@ -232,7 +255,8 @@ impl Hub {
                         return Ok(true);
                     }
                 }
-                Event::Timer(timer, _) if self.thaw.is(timer) || self.inside.lobby.retries(timer) => {}
+                Event::Timer(timer, _)
+                    if self.thaw.is(timer) || self.inside.lobby.retries(timer) => {}
                 Event::Timer(_, now) => self.tick(now)?,
                 Event::Lost(_, error) => return Err(Error::os("waiting for clients", error)),
                 Event::Command { .. } => {}
@@ -256,7 +280,8 @@ impl Hub {
     }
 
     fn hear(&mut self) {
-        let (of, link, Inside { lobby, stale, .. }) = ((&*self.nic, self.mapped), self.state, &mut self.inside);
+        let (of, link, Inside { lobby, stale, .. }) =
+            ((&*self.nic, self.mapped), self.state, &mut self.inside);
         lobby.hear(|client, (ask, _), reactor| {
             *stale = true;
             client.hear(ask, of, link, reactor)
@@ -272,14 +297,20 @@ impl Hub {
         }
     }
 
-    /// Tells clients how the link is, and what the card has lost, if that has changed. Whose the lost packets were nobody knows: each counts them.
+    /// Tells clients how the link is, and what the card has lost, if that has changed. Whose the
+    /// lost packets were nobody knows: each counts them.
     fn look(&mut self) -> Result<(), Error> {
         if !self.link.pending() {
             return Ok(());
         }
         let missed = self.nic.counters()?.rx_missed;
         let lost = missed.saturating_sub(std::mem::replace(&mut self.missed, missed));
-        self.inside.lobby.seats.iter_mut().flatten().for_each(|client| client.counters.rx_missed += lost);
+        self.inside
+            .lobby
+            .seats
+            .iter_mut()
+            .flatten()
+            .for_each(|client| client.counters.rx_missed += lost);
         let link = self.nic.link()?;
         if link != self.state {
             self.state = link;
@@ -356,7 +387,8 @@ impl Hub {
 
 /// A client's piece is not with the card any more.
 fn give_back(seats: &mut [Option<Client>], flight: Flight, memory: DmaBuffer) {
-    let port = seats.get_mut(flight.seat).and_then(Option::as_mut).and_then(|client| client.port.as_mut());
+    let port =
+        seats.get_mut(flight.seat).and_then(Option::as_mut).and_then(|client| client.port.as_mut());
     if let Some(port) = port {
         port.returned(memory, flight.tag);
     }

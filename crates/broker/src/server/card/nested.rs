@@ -1,6 +1,8 @@
-//! The server of a card by turns, in the loop of whoever drives the card: no thread of its own, and nobody to be woken between the two.
+//! The server of a card by turns, in the loop of whoever drives the card: no thread of its own, and
+//! nobody to be woken between the two.
 //!
-//! A card whose driver sets filters in that same loop says of one that is not set yet that it is busy ([`Error::Busy`]): it is asked again in the next turn, and clients are answered when it is.
+//! A card whose driver sets filters in that same loop says of one that is not set yet that it is
+//! busy ([`Error::Busy`]): it is asked again in the next turn, and clients are answered when it is.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -14,13 +16,15 @@ use super::Hub;
 pub struct Nested(pub(super) Hub);
 
 impl Nested {
-    /// What the loop sleeps on: readable when a [`turn`](Self::turn) has something to do for a client. Its sleep may end with EINTR then.
+    /// What the loop sleeps on: readable when a [`turn`](Self::turn) has something to do for a
+    /// client. Its sleep may end with EINTR then.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.inside.lobby.reactor.descriptor()
     }
 
-    /// Hears clients, gives them what the card's queue has, and that what they send. True if there is more to do already; otherwise the loop may sleep, until the descriptor is readable or the card
-    /// has something. An error is the card's end.
+    /// Hears clients, gives them what the card's queue has, and that what they send. True if there
+    /// is more to do already; otherwise the loop may sleep, until the descriptor is readable or the
+    /// card has something. An error is the card's end.
     pub fn turn(&mut self) -> Result<bool, Error> {
         let hub = &mut self.0;
         hub.turn(&mut || false)?;
@@ -28,7 +32,9 @@ impl Nested {
         let (reactor, _, mut clients) = hub.inside.lobby.split(full);
         let idle = clients.arm()?;
         if reactor.has_unsent() {
-            reactor.step(Some(Duration::ZERO)).map_err(|error| Error::os("waiting for clients", error))?;
+            reactor
+                .step(Some(Duration::ZERO))
+                .map_err(|error| Error::os("waiting for clients", error))?;
         }
         Ok(!idle || reactor.has_events())
     }

@@ -18,19 +18,26 @@ pub struct Passing<'a> {
 
 impl Passing<'_> {
     /// Copies bytes from `at` on to `write`, in pieces; false if some could not be read or written.
-    pub fn copy(&self, mut at: usize, len: usize, mut write: impl FnMut(usize, &[u8]) -> bool) -> bool {
+    pub fn copy(
+        &self,
+        mut at: usize,
+        len: usize,
+        mut write: impl FnMut(usize, &[u8]) -> bool,
+    ) -> bool {
         let (mut chunk, end, start) = ([0; CHUNK], at + len, at);
         while at < end {
-            let bytes = match self.head.get(at..end.min(self.head.len())).filter(|bytes| !bytes.is_empty()) {
-                Some(bytes) => bytes,
-                None => {
-                    let chunk = &mut chunk[..CHUNK.min(end - at)];
-                    if !(self.rest)(at, chunk) {
-                        return false;
+            let bytes =
+                match self.head.get(at..end.min(self.head.len())).filter(|bytes| !bytes.is_empty())
+                {
+                    Some(bytes) => bytes,
+                    None => {
+                        let chunk = &mut chunk[..CHUNK.min(end - at)];
+                        if !(self.rest)(at, chunk) {
+                            return false;
+                        }
+                        chunk
                     }
-                    chunk
-                }
-            };
+                };
             if !write(at - start, bytes) {
                 return false;
             }
@@ -40,10 +47,13 @@ impl Passing<'_> {
     }
 }
 
-/// What is known of a packet whose headers move back by `by` bytes, or forward if it is less than 0; `None` if they cannot.
+/// What is known of a packet whose headers move back by `by` bytes, or forward if it is less than
+/// 0; `None` if they cannot.
 pub fn moved(meta: Meta, by: i16) -> Option<Meta> {
     let checksum = match meta.checksum() {
-        Checksum::Partial { start, offset } => Checksum::Partial { start: start.checked_add_signed(by)?, offset },
+        Checksum::Partial { start, offset } => {
+            Checksum::Partial { start: start.checked_add_signed(by)?, offset }
+        }
         other => other,
     };
     let segmentation = match meta.segmentation() {
@@ -53,7 +63,8 @@ pub fn moved(meta: Meta, by: i16) -> Option<Meta> {
         }
         None => None,
     };
-    let network = if meta.network() == 0 { 0 } else { meta.network().checked_add_signed(by as i8)? };
+    let network =
+        if meta.network() == 0 { 0 } else { meta.network().checked_add_signed(by as i8)? };
     Some(meta.with_checksum(checksum).with_segmentation(segmentation).with_network(network))
 }
 

@@ -16,7 +16,8 @@ use crate::frame::Piece;
 const TAG: usize = 4;
 const TAG_AT: usize = 12;
 const TAGGED: [u8; 2] = [0x81, 0x00];
-/// Packets that are sent in one turn: so that who is refused again and again keeps nobody from what comes.
+/// Packets that are sent in one turn: so that who is refused again and again keeps nobody from what
+/// comes.
 const PACKETS: usize = 1024;
 
 /// Bytes that no packet has.
@@ -54,7 +55,8 @@ impl Hub {
         self.cursor = stopped.unwrap_or(self.cursor);
         let seats = &mut self.inside.lobby.seats;
         self.wire.publish(|flight, memory| give_back(seats, flight, memory));
-        let clients = self.inside.lobby.seats.iter().flatten().filter(|client| !client.session().leaving);
+        let clients =
+            self.inside.lobby.seats.iter().flatten().filter(|client| !client.session().leaving);
         let first = clients.map(|client| client.held_until).fold(None, sooner);
         self.thaw.set(first, &mut self.inside.lobby.reactor);
     }
@@ -68,7 +70,9 @@ impl Hub {
             }
         }
         loop {
-            let Some(client) = self.inside.lobby.seats[seat].as_mut().filter(|client| !client.session().leaving) else {
+            let Some(client) =
+                self.inside.lobby.seats[seat].as_mut().filter(|client| !client.session().leaving)
+            else {
                 return Turn::Idle;
             };
             client.held_until = now.and_then(|now| client.share.held_until(now));
@@ -77,7 +81,8 @@ impl Hub {
                 _ => Ok(None),
             };
             let (frames, bytes) = match peeked {
-                // What is longer than any packet will be lost: nobody waits until it could be afforded.
+                // What is longer than any packet will be lost: nobody waits until it could be
+                // afforded.
                 Ok(Some((_, bytes))) if bytes > LONGEST => (1, 0),
                 Ok(Some(work)) => work,
                 Ok(None) => {
@@ -111,13 +116,16 @@ impl Hub {
         let (pieces, memory) = port.take();
         let read = |at: usize, bytes: &mut [u8]| {
             let lengths = pieces.iter().map(|piece| (piece.offset as usize, piece.len as usize));
-            scattered(lengths, at, bytes, |offset, skip, bytes| memory.foreign.read(offset + skip, bytes).is_ok())
+            scattered(lengths, at, bytes, |offset, skip, bytes| {
+                memory.foreign.read(offset + skip, bytes).is_ok()
+            })
         };
         let len = pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
         let meta = pieces.first().map_or(Meta::default(), |piece| piece.meta.with_more(false));
         let mut head = std::mem::take(&mut self.head);
         let in_head = usize::try_from(len).unwrap_or(usize::MAX).min(head.len());
-        let whole = read(0, &mut head[..in_head]) && self.limits.check_whole(&meta, in_head as u32, len).is_ok();
+        let whole = read(0, &mut head[..in_head])
+            && self.limits.check_whole(&meta, in_head as u32, len).is_ok();
         let to = switch::admit(&head[..in_head], client.mac).filter(|_| whole);
         let path = to.map(|to| Path { to, vlan: client.grant.access.vlan, from: Some(seat) });
         let out = path.is_some_and(|path| self.state.up && self.inside.table.goes_out(path));
@@ -131,7 +139,11 @@ impl Hub {
         let inside = path.is_some_and(|path| self.inside.deliver(path, &packet));
         // What there is nobody for inside goes nowhere, as on any switch.
         let lost = path.is_none_or(|path| !inside && !out && self.inside.table.goes_out(path));
-        let sent = if out { self.send_out(seat, &packet, path.and_then(|path| path.vlan), &pieces) } else { 0 };
+        let sent = if out {
+            self.send_out(seat, &packet, path.and_then(|path| path.vlan), &pieces)
+        } else {
+            0
+        };
         if let Some(client) = self.inside.lobby.seats[seat].as_mut() {
             client.count_sent(len as usize, lost);
             if let Some(port) = &mut client.port {
@@ -143,8 +155,15 @@ impl Hub {
         true
     }
 
-    /// Queues a packet for the card: how many of its last pieces the card has from now on, which end when they come back.
-    fn send_out(&mut self, seat: usize, packet: &Passing<'_>, vlan: Option<u16>, pieces: &[Piece]) -> usize {
+    /// Queues a packet for the card: how many of its last pieces the card has from now on, which
+    /// end when they come back.
+    fn send_out(
+        &mut self,
+        seat: usize,
+        packet: &Passing<'_>,
+        vlan: Option<u16>,
+        pieces: &[Piece],
+    ) -> usize {
         let (bytes, mut meta, mut len) = (&mut self.scratch, packet.meta, packet.head.len());
         match vlan {
             None => bytes[..len].copy_from_slice(packet.head),
@@ -159,7 +178,11 @@ impl Hub {
                 len += TAG;
             }
         }
-        let Some(port) = self.inside.lobby.seats[seat].as_mut().and_then(|client| client.port.as_mut()) else { return 0 };
+        let Some(port) =
+            self.inside.lobby.seats[seat].as_mut().and_then(|client| client.port.as_mut())
+        else {
+            return 0;
+        };
         let (mut skip, mut count) = (packet.head.len(), 0);
         let tails = pieces.iter().filter_map(|piece| {
             let inside = skip.min(piece.len as usize);
@@ -181,7 +204,11 @@ impl Inside {
         let mut found = false;
         for seat in self.table.seats(path) {
             found = true;
-            let Some(client) = self.lobby.seats[seat].as_mut().filter(|client| !client.session().leaving) else { continue };
+            let Some(client) =
+                self.lobby.seats[seat].as_mut().filter(|client| !client.session().leaving)
+            else {
+                continue;
+            };
             if let Err(error) = client.receive(packet) {
                 client.cut(&error, &mut self.lobby.reactor);
             }
@@ -194,26 +221,35 @@ impl Inside {
         let len = pieces.iter().map(|piece| piece.len as usize).sum::<usize>();
         let read = |at: usize, bytes: &mut [u8]| {
             let lengths = pieces.iter().map(|piece| (piece, piece.len as usize));
-            scattered(lengths, at, bytes, |piece, skip, bytes| piece.read(skip as u32, bytes).is_ok())
+            scattered(lengths, at, bytes, |piece, skip, bytes| {
+                piece.read(skip as u32, bytes).is_ok()
+            })
         };
         let mut head = [0; TAG_AT + TAG + 2];
         let meta = pieces.first().map_or(Meta::default(), |piece| piece.meta);
         if len < head.len() || !read(0, &mut head) {
             return;
         }
-        let inside = (head[TAG_AT..TAG_AT + 2] == TAGGED).then(|| u16::from_be_bytes([head[TAG_AT + 2], head[TAG_AT + 3]]));
+        let inside = (head[TAG_AT..TAG_AT + 2] == TAGGED)
+            .then(|| u16::from_be_bytes([head[TAG_AT + 2], head[TAG_AT + 3]]));
         let skip = if inside.is_some() { TAG } else { 0 };
         // A tag with VLAN 0 is a priority alone.
         let vlan = meta.vlan().or(inside).map(|tag| tag & 0xfff).filter(|&vlan| vlan != 0);
         let Some(meta) = moved(meta, -(skip as i16)) else { return };
         let to = Mac(std::array::from_fn(|at| head[at]));
         let rest = |at: usize, bytes: &mut [u8]| read(at + skip, bytes);
-        let packet = Passing { head: &head[..TAG_AT], len: len - skip, meta: meta.with_more(false), rest: &rest };
+        let packet = Passing {
+            head: &head[..TAG_AT],
+            len: len - skip,
+            meta: meta.with_more(false),
+            rest: &rest,
+        };
         self.deliver(Path { to, vlan, from: None }, &packet);
     }
 }
 
-/// Reads `bytes` of pieces of these lengths, from the packet's byte `at` on, each part by `read`, of the piece and how many of its bytes to skip.
+/// Reads `bytes` of pieces of these lengths, from the packet's byte `at` on, each part by `read`,
+/// of the piece and how many of its bytes to skip.
 fn scattered<P>(
     pieces: impl Iterator<Item = (P, usize)>,
     mut at: usize,

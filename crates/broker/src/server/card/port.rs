@@ -39,7 +39,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Of `rx_depth` and `tx_depth` buffers, powers of two, in `memory`; with the descriptors that are the client's: memory, eventfd, pipe.
+    /// Of `rx_depth` and `tx_depth` buffers, powers of two, in `memory`; with the descriptors that
+    /// are the client's: memory, eventfd, pipe.
     pub fn new(
         (rx_depth, tx_depth): (u16, u16),
         (max_pieces, max_frame): (u16, u32),
@@ -49,8 +50,15 @@ impl Port {
         let parts = memory::port(rx_depth, tx_depth);
         let file = memory::make(parts.bytes())?;
         let [buffers, received, pieces, sent] = parts.map(file.as_fd())?;
-        let all = || Arena::new(memory.foreign.region().clone(), memory.arena.iova()).alloc_stale(memory.foreign.len());
-        let views = if memory.mapped { (0..tx_depth).map(|_| all()).collect::<Result<_, _>>()? } else { Vec::new() };
+        let all = || {
+            Arena::new(memory.foreign.region().clone(), memory.arena.iova())
+                .alloc_stale(memory.foreign.len())
+        };
+        let views = if memory.mapped {
+            (0..tx_depth).map(|_| all()).collect::<Result<_, _>>()?
+        } else {
+            Vec::new()
+        };
         let (bell, [kick, woken]) = Bell::new(reactor)?;
         let port = Self {
             buffers: Consumer::new(buffers, rx_depth)?,
@@ -90,7 +98,9 @@ impl Port {
         }
         let bytes = self.next.iter().map(|piece| u64::from(piece.len)).sum();
         // What is cut in a way that makes no sense is lost as one packet.
-        let cut = |piece: &Piece| piece.meta.segmentation().and_then(|cut| cut.frames(bytes)).unwrap_or((1, bytes));
+        let cut = |piece: &Piece| {
+            piece.meta.segmentation().and_then(|cut| cut.frames(bytes)).unwrap_or((1, bytes))
+        };
         Ok(self.next.first().map(cut))
     }
 
@@ -101,7 +111,9 @@ impl Port {
             if self.sent.room()? as usize <= usize::from(self.in_flight) + self.next.len() {
                 return broken("more packets are in flight than its queue holds");
             }
-            let Some(piece) = Piece::decode(words) else { return broken("what it sends is no packet") };
+            let Some(piece) = Piece::decode(words) else {
+                return broken("what it sends is no packet");
+            };
             if !self.has(piece.offset, piece.len) {
                 return broken("a packet names bytes that are not in its memory");
             }
@@ -118,10 +130,14 @@ impl Port {
     }
 
     fn has(&self, offset: u64, len: u32) -> bool {
-        len > 0 && offset.checked_add(len.into()).is_some_and(|end| end <= self.memory.foreign.len() as u64)
+        len > 0
+            && offset
+                .checked_add(len.into())
+                .is_some_and(|end| end <= self.memory.foreign.len() as u64)
     }
 
-    /// Takes what was peeked at out of here, with the memory that it lies in. [`put_back`](Self::put_back) wants the list again.
+    /// Takes what was peeked at out of here, with the memory that it lies in.
+    /// [`put_back`](Self::put_back) wants the list again.
     pub fn take(&mut self) -> (Vec<Piece>, Arc<Memory>) {
         (std::mem::take(&mut self.next), self.memory.clone())
     }
@@ -157,7 +173,8 @@ impl Port {
         self.sent.push(&frame::sent(tag, lost));
     }
 
-    /// Copies a packet to the client's buffers; false if there are too few. An error is the client's: it broke the protocol.
+    /// Copies a packet to the client's buffers; false if there are too few. An error is the
+    /// client's: it broke the protocol.
     pub fn receive(&mut self, packet: &Passing<'_>) -> Result<bool, Error> {
         if self.closing {
             return Ok(false);
@@ -174,7 +191,8 @@ impl Port {
         for (tag, room, offset) in self.stock.drain(..count) {
             let len = (room as usize).min(packet.len - at);
             let to = &self.memory.foreign;
-            if !packet.copy(at, len, |skip, bytes| to.write(offset as usize + skip, bytes).is_ok()) {
+            if !packet.copy(at, len, |skip, bytes| to.write(offset as usize + skip, bytes).is_ok())
+            {
                 return Err(Error::Protocol("a packet cannot be copied to its memory".into()));
             }
             let first = if at == 0 { packet.meta } else { Meta::default() };

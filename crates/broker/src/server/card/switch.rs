@@ -1,11 +1,14 @@
 //! Who gets a frame.
 //!
-//! A client is in one VLAN, or in none, and knows nothing of tags. What is for one goes to that client alone, or, if there is none of that address in the sender's VLAN, to the wire; what is for a group goes to
-//! the wire and to all others of the VLAN that want it. Nothing goes back to where it came from, and nothing from one VLAN to another but by the wire.
+//! A client is in one VLAN, or in none, and knows nothing of tags. What is for one goes to that
+//! client alone, or, if there is none of that address in the sender's VLAN, to the wire; what is
+//! for a group goes to the wire and to all others of the VLAN that want it. Nothing goes back to
+//! where it came from, and nothing from one VLAN to another but by the wire.
 
 use ring3_class::net::{Filter, Mac, Multicast};
 
-/// Addresses that are for the two ends of a cable, and that no switch passes on: pauses among them. [IEEE 802.1Q 8.6.3, 802.3 31B.1]
+/// Addresses that are for the two ends of a cable, and that no switch passes on: pauses among them.
+/// [IEEE 802.1Q 8.6.3, 802.3 31B.1]
 const RESERVED: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
 /// EtherTypes of tags, and of what controls a cable. [IEEE 802.1Q 9.6, 802.3 31]
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
@@ -47,7 +50,9 @@ impl Table {
 
     /// Whether it goes to the wire.
     pub fn goes_out(&self, path: Path) -> bool {
-        path.from.is_some() && (path.to.is_group() || !self.0.iter().any(|entry| entry.vlan == path.vlan && entry.mac == path.to))
+        path.from.is_some()
+            && (path.to.is_group()
+                || !self.0.iter().any(|entry| entry.vlan == path.vlan && entry.mac == path.to))
     }
 
     /// What a card with the address `own` lets through for all of them.
@@ -56,10 +61,21 @@ impl Table {
             Multicast::Of(groups) => Some(groups.clone()),
             Multicast::All => None,
         };
-        let groups = self.0.iter().map(named).collect::<Option<Vec<_>>>().map(|groups| each(groups.concat()));
-        let multicast = groups.filter(|groups| groups.len() <= GROUPS).map_or(Multicast::All, Multicast::Of);
+        let groups = self
+            .0
+            .iter()
+            .map(named)
+            .collect::<Option<Vec<_>>>()
+            .map(|groups| each(groups.concat()));
+        let multicast =
+            groups.filter(|groups| groups.len() <= GROUPS).map_or(Multicast::All, Multicast::Of);
         let vlans = Some(each(self.0.iter().filter_map(|entry| entry.vlan).collect()));
-        Filter { unicast: self.0.iter().map(|entry| entry.mac).collect(), multicast, vlans, ..Filter::own(own) }
+        Filter {
+            unicast: self.0.iter().map(|entry| entry.mac).collect(),
+            multicast,
+            vlans,
+            ..Filter::own(own)
+        }
     }
 }
 
@@ -92,7 +108,10 @@ pub fn read(frame: &[u8]) -> Option<(Mac, Mac, u16)> {
 /// Where the `frame` of a client with the address `own` is for, if it may send that.
 pub fn admit(frame: &[u8], own: Mac) -> Option<Mac> {
     let (to, from, kind) = read(frame)?;
-    let passed = from == own && !TAGS.contains(&kind) && kind != CONTROL && !(to.0.starts_with(&RESERVED) && to.0[5] < 0x10);
+    let passed = from == own
+        && !TAGS.contains(&kind)
+        && kind != CONTROL
+        && !(to.0.starts_with(&RESERVED) && to.0[5] < 0x10);
     passed.then_some(to)
 }
 
@@ -106,7 +125,8 @@ mod tests {
         Mac([2, 0, 0, 0, 0, last])
     }
 
-    /// Seats 0 and 1 without a VLAN, of which 1 wants the group; 2 and 3 in VLAN 7, of which 3 wants all groups.
+    /// Seats 0 and 1 without a VLAN, of which 1 wants the group; 2 and 3 in VLAN 7, of which 3
+    /// wants all groups.
     fn table() -> Table {
         let entry = |seat: usize, vlan, groups| Entry { seat, mac: mac(seat as u8), vlan, groups };
         let (none, group) = (Multicast::default(), Multicast::Of(vec![GROUP]));
@@ -160,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_client_sends_from_its_own_address_no_tags_and_nothing_that_is_the_cables() {
-        let frame = |to: Mac, from: Mac, kind: u16| [&to.0[..], &from.0, &kind.to_be_bytes()].concat();
+        let frame =
+            |to: Mac, from: Mac, kind: u16| [&to.0[..], &from.0, &kind.to_be_bytes()].concat();
         assert_eq!(admit(&frame(mac(9), mac(1), 0x800), mac(1)), Some(mac(9)));
         assert_eq!(admit(&frame(mac(9), mac(2), 0x800), mac(1)), None);
         for kind in [0x8100, 0x88a8, 0x9100, 0x8808] {

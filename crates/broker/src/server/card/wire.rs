@@ -1,4 +1,5 @@
-//! The card's side: what goes to the wire, of buffers of the server's and pieces of clients', and what comes from there.
+//! The card's side: what goes to the wire, of buffers of the server's and pieces of clients', and
+//! what comes from there.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,8 @@ use ring3_reactor::{Reactor, Registration};
 
 use super::super::survive;
 
-/// Bytes of a packet that are read once, before it is looked at, where the card reads the rest from the client's memory: all headers.
+/// Bytes of a packet that are read once, before it is looked at, where the card reads the rest from
+/// the client's memory: all headers.
 pub const HEAD: usize = 256;
 /// Places of a batch.
 const BATCH: usize = 64;
@@ -63,28 +65,46 @@ pub struct Tail {
 }
 
 impl Wire {
-    /// Over the one queue of `nic`, for packets of `mtu`, whose pieces lie in clients' memory if that is `mapped`.
-    pub fn open(nic: &Arc<dyn Nic>, mtu: u32, mapped: bool, reactor: &mut Reactor) -> Result<Self, Error> {
+    /// Over the one queue of `nic`, for packets of `mtu`, whose pieces lie in clients' memory if
+    /// that is `mapped`.
+    pub fn open(
+        nic: &Arc<dyn Nic>,
+        mtu: u32,
+        mapped: bool,
+        reactor: &mut Reactor,
+    ) -> Result<Self, Error> {
         let info = nic.info();
         let frame = (mtu + 18).next_multiple_of(LINE);
         let rx_room = if info.receives_pieces { ROOM } else { frame.max(ROOM) };
-        let settings =
-            QueueSettings { rx_depth: DEPTH.min(info.max_depth.0), tx_depth: DEPTH.min(info.max_depth.1), mtu, rx_room };
+        let settings = QueueSettings {
+            rx_depth: DEPTH.min(info.max_depth.0),
+            tx_depth: DEPTH.min(info.max_depth.1),
+            mtu,
+            rx_room,
+        };
         let none = || Error::Protocol("no queue was opened".into());
         let mut queue = nic.open_queues(1, &settings)?.pop().ok_or_else(none)?;
         let start = info.headroom.next_multiple_of(LINE);
         let buffer = |bytes: u32| {
-            nic.dma().arena().alloc((start + bytes) as usize, LINE as usize).map(|buffer| Packet::new(buffer, start))
+            nic.dma()
+                .arena()
+                .alloc((start + bytes) as usize, LINE as usize)
+                .map(|buffer| Packet::new(buffer, start))
         };
         let (rx, tx) = queue.depth();
         let mut provided = (0..rx).map(|_| buffer(rx_room)).collect::<Result<Vec<_>, _>>()?;
         if queue.rx_provide(&mut provided).count < provided.len() {
-            return Err(Error::Protocol("an empty queue does not take as many buffers as it holds".into()));
+            return Err(Error::Protocol(
+                "an empty queue does not take as many buffers as it holds".into(),
+            ));
         }
         let head = if mapped { HEAD } else { frame as usize };
         // A tag comes on top.
-        let heads = (0..tx).map(|_| buffer((head as u32 + 4).next_multiple_of(LINE))).collect::<Result<_, _>>()?;
-        let registration = Registration::new(reactor, &*queue).map_err(|error| Error::os("serving a card", error))?;
+        let heads = (0..tx)
+            .map(|_| buffer((head as u32 + 4).next_multiple_of(LINE)))
+            .collect::<Result<_, _>>()?;
+        let registration = Registration::new(reactor, &*queue)
+            .map_err(|error| Error::os("serving a card", error))?;
         Ok(Self {
             queue,
             registration,
@@ -116,7 +136,8 @@ impl Wire {
             && self.free.len() >= least.min(depth)
     }
 
-    /// Queues a packet of `head` and then `tails` for the next [`publish`](Self::publish); only while there is room.
+    /// Queues a packet of `head` and then `tails` for the next [`publish`](Self::publish); only
+    /// while there is room.
     pub fn send(&mut self, head: &[u8], meta: Meta, tails: impl Iterator<Item = Tail>) {
         let Some(mut first) = self.heads.pop() else { return };
         if first.fill(head).is_err() {
@@ -141,7 +162,11 @@ impl Wire {
             let provided = self.queue.tx_provide(&mut self.out);
             self.out.drain(..provided.count);
             let Some(refused) = provided.refused else { break };
-            let pieces = self.out.iter().position(|piece| !piece.meta.more()).map_or(self.out.len(), |last| last + 1);
+            let pieces = self
+                .out
+                .iter()
+                .position(|piece| !piece.meta.more())
+                .map_or(self.out.len(), |last| last + 1);
             tracing::debug!("a packet is lost that the card does not take: {refused}");
             for piece in self.out.drain(..pieces) {
                 take_back(piece, self.start, &mut self.heads, &mut self.free, |token, memory| {
@@ -171,13 +196,15 @@ impl Wire {
         Ok(())
     }
 
-    /// Whether pieces of clients' are with the card, or it is full: then what was sent is waited for.
+    /// Whether pieces of clients' are with the card, or it is full: then what was sent is waited
+    /// for.
     pub fn wake_on_sent(&mut self) {
         let wake = self.free.len() < self.flights.len() || !self.out.is_empty() || !self.has_room();
         self.queue.wake_on_tx(wake);
     }
 
-    /// Gives what has come to `take`, packet by packet; what is left for the next turn is [pending](Source::pending).
+    /// Gives what has come to `take`, packet by packet; what is left for the next turn is
+    /// [pending](Source::pending).
     pub fn receive(&mut self, mut take: impl FnMut(&[Packet])) -> Result<(), Error> {
         for _ in 0..BATCHES {
             let end = match self.queue.rx_return(&mut self.batch[self.kept..]) {
@@ -188,7 +215,8 @@ impl Wire {
                 return Ok(());
             }
             let mut from = 0;
-            while let Some(last) = self.batch[from..end].iter().position(|piece| !piece.meta.more()) {
+            while let Some(last) = self.batch[from..end].iter().position(|piece| !piece.meta.more())
+            {
                 if !std::mem::take(&mut self.skipping) {
                     take(&self.batch[from..=from + last]);
                 }
@@ -214,8 +242,15 @@ impl Wire {
     }
 }
 
-/// Sorts a buffer that is not with the card any more: one of the server's, or a client's, which goes to `back`.
-fn take_back(packet: Packet, start: u32, heads: &mut Vec<Packet>, free: &mut Vec<u32>, back: impl FnOnce(u32, DmaBuffer)) {
+/// Sorts a buffer that is not with the card any more: one of the server's, or a client's, which
+/// goes to `back`.
+fn take_back(
+    packet: Packet,
+    start: u32,
+    heads: &mut Vec<Packet>,
+    free: &mut Vec<u32>,
+    back: impl FnOnce(u32, DmaBuffer),
+) {
     match (packet.token, packet.buffer) {
         (OWN, buffer) => heads.push(Packet { buffer, start, ..Packet::default() }),
         (token, Some(memory)) => {

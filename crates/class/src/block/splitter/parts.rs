@@ -12,8 +12,8 @@ use super::{PART, Splitter};
 pub(super) struct Parent {
     /// Without its data.
     request: Request,
-    /// The data; every part that the driver has holds it, too. So memory that a driver gives up, because its device may still write
-    /// there, returns to nobody.
+    /// The data; every part that the driver has holds it, too. So memory that a driver gives up,
+    /// because its device may still write there, returns to nobody.
     data: Arc<Data>,
     /// Blocks of its largest part.
     limit: u32,
@@ -62,7 +62,8 @@ pub(super) enum Cut {
 }
 
 impl<Q: Queue> Splitter<Q> {
-    /// Submits parts of request `index` until all are with the driver, one fails, or there is no room.
+    /// Submits parts of request `index` until all are with the driver, one fails, or there is no
+    /// room.
     pub(super) fn advance(&mut self, index: usize) -> Cut {
         while let Some(parent) = self.parents.get_mut(index) {
             if parent.all_started() {
@@ -109,7 +110,9 @@ impl<Q: Queue> Splitter<Q> {
 
     /// The driver did not take the part in `slot`.
     fn take_back(&mut self, index: usize, slot: usize, rejected: Rejected) -> Cut {
-        if let (Some(part), Some(parent)) = (self.parts.try_remove(slot), self.parents.get_mut(index)) {
+        if let (Some(part), Some(parent)) =
+            (self.parts.try_remove(slot), self.parents.get_mut(index))
+        {
             // A part that was never started has filled nothing, so that this cannot fail.
             let _ = parent.settle(&part, rejected.request.data, false, self.streams.as_mut());
             match rejected.error {
@@ -122,10 +125,16 @@ impl<Q: Queue> Splitter<Q> {
 
     /// Takes the end of a part; the whole request's end if it was the last one.
     #[cold]
-    pub(super) fn part_done(&mut self, completion: Completion) -> Result<Option<Completion>, Error> {
+    pub(super) fn part_done(
+        &mut self,
+        completion: Completion,
+    ) -> Result<Option<Completion>, Error> {
         let slot = usize::from(completion.token as u16);
         if self.parts.get(slot).is_none_or(|part| part.token != completion.token) {
-            return Err(Error::Protocol(format!("part {:#x} of a request ended, but is not outstanding", completion.token)));
+            return Err(Error::Protocol(format!(
+                "part {:#x} of a request ended, but is not outstanding",
+                completion.token
+            )));
         }
         let Some(part) = self.parts.try_remove(slot) else { return Ok(None) };
         let Some(parent) = self.parents.get_mut(part.parent) else { return Ok(None) };
@@ -167,12 +176,21 @@ impl Parent {
         })
     }
 
-    /// Takes back what [`lend`](Self::lend) gave; copies it to where it belongs if the device has `filled` it.
-    fn settle(&self, part: &Part, data: Data, filled: bool, streams: Option<&mut Streams>) -> Result<(), Error> {
+    /// Takes back what [`lend`](Self::lend) gave; copies it to where it belongs if the device has
+    /// `filled` it.
+    fn settle(
+        &self,
+        part: &Part,
+        data: Data,
+        filled: bool,
+        streams: Option<&mut Streams>,
+    ) -> Result<(), Error> {
         match (&*self.data, data, streams) {
-            (Data::Foreign(pieces), Data::Buffer(buffer), Some(streams)) => {
-                streams.end(Stream::Copied(buffer), self.transfer(pieces, part.skip, part.len), filled)
-            }
+            (Data::Foreign(pieces), Data::Buffer(buffer), Some(streams)) => streams.end(
+                Stream::Copied(buffer),
+                self.transfer(pieces, part.skip, part.len),
+                filled,
+            ),
             _ => Ok(()),
         }
     }

@@ -97,7 +97,9 @@ fn a_queue_holds_as_many_requests_as_it_says_however_long_they_are() {
         queue.submit(Request::read(token, 100, blocks, buffer(blocks as usize))).unwrap();
         assert_eq!(queue.in_flight(), 2);
         queue.ring();
-        let mut ended: Vec<_> = (0..2).map(|_| super::super::next(&mut queue, Deadline::after(SOON)).unwrap().token).collect();
+        let mut ended: Vec<_> = (0..2)
+            .map(|_| super::super::next(&mut queue, Deadline::after(SOON)).unwrap().token)
+            .collect();
         ended.sort_unstable();
         assert_eq!((ended, queue.in_flight()), (vec![1, 2], 0));
         queue.submit(Request::read(1, 0, 48, buffer(48))).unwrap();
@@ -142,7 +144,10 @@ fn long_discards_and_zeroes_are_cut_to_the_limits_of_the_device() {
     assert_eq!(execute(&mut queue, Request::write_zeroes(5, 1, 62)).result, Ok(()));
     assert_eq!(queue.stats().parts, 4 + 7);
     let bytes = read(&mut queue, &disk, 0, 64);
-    assert_eq!((&bytes[..512], &bytes[63 * 512..]), (&pattern(64 * 512)[..512], &pattern(64 * 512)[63 * 512..]));
+    assert_eq!(
+        (&bytes[..512], &bytes[63 * 512..]),
+        (&pattern(64 * 512)[..512], &pattern(64 * 512)[63 * 512..])
+    );
     assert!(bytes[512..63 * 512].iter().all(|&byte| byte == 0));
 }
 
@@ -150,7 +155,8 @@ fn long_discards_and_zeroes_are_cut_to_the_limits_of_the_device() {
 fn a_request_that_makes_no_sense_is_refused_with_its_data() {
     let disk = disk();
     let mut queue = queue(&disk, 4);
-    let rejected = queue.submit(Request::write(1, 4095, 2, Foreign::from(vec![0; 1024]))).unwrap_err();
+    let rejected =
+        queue.submit(Request::write(1, 4095, 2, Foreign::from(vec![0; 1024]))).unwrap_err();
     assert_eq!((rejected.error, rejected.request.data.len()), (Some(IoError::OutOfRange), 1024));
     assert_eq!((queue.stats().refused, queue.in_flight()), (1, 0));
 }
@@ -158,7 +164,10 @@ fn a_request_that_makes_no_sense_is_refused_with_its_data() {
 #[test]
 fn a_token_with_the_reserved_bit_is_refused() {
     let disk = disk();
-    assert_eq!(queue(&disk, 4).submit(Request::flush(PART)).unwrap_err().error, Some(IoError::Invalid));
+    assert_eq!(
+        queue(&disk, 4).submit(Request::flush(PART)).unwrap_err().error,
+        Some(IoError::Invalid)
+    );
 }
 
 /// A queue whose requests fail from the nth on, and which counts them.
@@ -319,8 +328,11 @@ fn memory_that_the_driver_gives_up_comes_back_neither_with_the_request_nor_with_
 fn mapped_memory_that_the_driver_gives_up_stays_mapped() {
     let disk = disk();
     let inner = Unstoppable(disk.open_queue(8).unwrap());
-    let mut queue = Splitter::new(inner).with_foreign(disk.dma(), ForeignAccess::default()).unwrap();
-    let done = queue.execute(Request::read(1, 0, 16, Foreign::new(8192).unwrap()), Deadline::after(SOON)).unwrap();
+    let mut queue =
+        Splitter::new(inner).with_foreign(disk.dma(), ForeignAccess::default()).unwrap();
+    let done = queue
+        .execute(Request::read(1, 0, 16, Foreign::new(8192).unwrap()), Deadline::after(SOON))
+        .unwrap();
     assert_eq!(done.data.len(), 0);
     drop(queue);
     assert_eq!(disk.mappings(), 2);

@@ -1,4 +1,5 @@
-//! Two cards and the cable between them, in memory: what everything above a driver can be tried with, and what the class means by its words.
+//! Two cards and the cable between them, in memory: what everything above a driver can be tried
+//! with, and what the class means by its words.
 
 mod queue;
 mod side;
@@ -48,7 +49,8 @@ impl Shared {
 }
 
 impl Cable {
-    /// A cable with its ends, which have addresses `02:00:00:00:00:01` and `…:02`, and `arena` bytes of memory each.
+    /// A cable with its ends, which have addresses `02:00:00:00:00:01` and `…:02`, and `arena`
+    /// bytes of memory each.
     pub fn new(arena: usize) -> Result<(Self, End, End), Error> {
         let addresses = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
         let sides = [Side::new(addresses[0])?, Side::new(addresses[1])?].map(Mutex::new);
@@ -81,7 +83,13 @@ fn info(mac: Mac) -> Info {
         receives_pieces: true,
         max_segmented: 0,
         counts_missed: true,
-        offloads: Offloads { tx_checksum: true, rx_checksum: true, vlan_insert: true, vlan_strip: true, ..Offloads::default() },
+        offloads: Offloads {
+            tx_checksum: true,
+            rx_checksum: true,
+            vlan_insert: true,
+            vlan_strip: true,
+            ..Offloads::default()
+        },
         filters: FilterLimits { unicast: u16::MAX, multicast: u16::MAX, vlan: true },
         shared: false,
     }
@@ -118,13 +126,19 @@ impl Nic for End {
         Ok(self.shared.side(self.side).counters)
     }
 
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error> {
         self.info.check_settings(count, settings)?;
         Ok(vec![Box::new(CableQueue::open(self, settings)?)])
     }
 
     fn resume_queues(&self, saved: &[Saved]) -> Result<Vec<Box<dyn Queue>>, Error> {
-        let [saved] = saved else { return Err(Error::Invalid(format!("{}: it has one queue", self.name()))) };
+        let [saved] = saved else {
+            return Err(Error::Invalid(format!("{}: it has one queue", self.name())));
+        };
         Ok(vec![Box::new(CableQueue::resume(self, saved)?)])
     }
 }

@@ -12,7 +12,9 @@ use ring3_device::{Deadline, Error};
 use serde::{Deserialize, Serialize};
 
 use super::super::filter::TAGGED;
-use super::super::{Checksum, Counters, Limits, Nic, Packet, Provided, Queue, QueueSettings, SavedPacket, complete};
+use super::super::{
+    Checksum, Counters, Limits, Nic, Packet, Provided, Queue, QueueSettings, SavedPacket, complete,
+};
 use super::side::Signal;
 use super::{End, Shared};
 use crate::Saved;
@@ -32,7 +34,8 @@ pub(super) struct CableQueue {
     arrived: Arc<Signal>,
     waiter: Waiter,
     wake_on_tx: bool,
-    /// Whether it is the card's queue: not before it was opened, and not any more once it was detached.
+    /// Whether it is the card's queue: not before it was opened, and not any more once it was
+    /// detached.
     attached: bool,
     counters: Counters,
     /// The frame on its way.
@@ -48,7 +51,11 @@ struct State {
 impl CableQueue {
     pub(super) fn open(end: &End, settings: &QueueSettings) -> Result<Self, Error> {
         let (rx, tx) = end.info.max_depth;
-        let settings = QueueSettings { rx_depth: settings.rx_depth.min(rx), tx_depth: settings.tx_depth.min(tx), ..*settings };
+        let settings = QueueSettings {
+            rx_depth: settings.rx_depth.min(rx),
+            tx_depth: settings.tx_depth.min(tx),
+            ..*settings
+        };
         let mut queue = Self::new(end, settings, VecDeque::new());
         let mut side = end.shared.side(end.side);
         if side.open.is_some() {
@@ -61,7 +68,8 @@ impl CableQueue {
     pub(super) fn resume(end: &End, saved: &Saved) -> Result<Self, Error> {
         let state: State = saved.read(FORM.0, FORM.1)?;
         let mut claims = Claims::new(end.dma.arena());
-        let sent = state.sent.iter().map(|packet| packet.claim(&mut claims)).collect::<Result<_, _>>()?;
+        let sent =
+            state.sent.iter().map(|packet| packet.claim(&mut claims)).collect::<Result<_, _>>()?;
         let mut queue = Self::new(end, state.settings, sent);
         let mut side = end.shared.side(end.side);
         if side.open != Some(queue.limits) || side.attached {
@@ -90,7 +98,8 @@ impl CableQueue {
         }
     }
 
-    /// Makes the frame that goes over the wire of the pieces of a packet; what the receiver is told of its checksum.
+    /// Makes the frame that goes over the wire of the pieces of a packet; what the receiver is told
+    /// of its checksum.
     fn frame(&mut self, pieces: &[Packet]) -> Result<Checksum, Error> {
         self.frame.clear();
         for piece in pieces {
@@ -152,7 +161,9 @@ impl Queue for CableQueue {
     fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided {
         let mut side = self.shared.side(self.side);
         for (count, packet) in batch.iter_mut().enumerate() {
-            if !self.attached || side.provided.len() + side.filled.len() >= self.settings.rx_depth.into() {
+            if !self.attached
+                || side.provided.len() + side.filled.len() >= self.settings.rx_depth.into()
+            {
                 return Provided { count, refused: None };
             }
             if let Err(refused) = self.limits.check_buffer(packet) {

@@ -59,12 +59,17 @@ impl Side {
             return;
         }
         let last = pieces.len() - 1;
-        for (index, (piece, mut packet)) in pieces.zip(self.provided.drain(..last + 1)).enumerate() {
+        for (index, (piece, mut packet)) in pieces.zip(self.provided.drain(..last + 1)).enumerate()
+        {
             // Each buffer has room for a piece: that was checked when it was provided.
             if packet.fill(piece).is_err() {
                 packet.len = 0;
             }
-            packet.meta = if index == 0 { Meta::default().with_checksum(checksum).with_vlan(vlan) } else { Meta::default() };
+            packet.meta = if index == 0 {
+                Meta::default().with_checksum(checksum).with_vlan(vlan)
+            } else {
+                Meta::default()
+            };
             packet.meta.set_more(index < last);
             self.filled.push_back(packet);
         }
@@ -86,7 +91,11 @@ impl Signal {
         let failed = |error| Error::os("creating an eventfd", error);
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(failed)?;
         let ours = fd.try_clone().map_err(|error| Error::os("creating an eventfd", error))?;
-        Ok(Self { number: AtomicUsize::new(0), irq: Arc::new(Irq::new(ours, IrqKind::Msi, 0, None)), fd })
+        Ok(Self {
+            number: AtomicUsize::new(0),
+            irq: Arc::new(Irq::new(ours, IrqKind::Msi, 0, None)),
+            fd,
+        })
     }
 
     pub(super) fn set(&self, number: usize) {

@@ -12,7 +12,11 @@ struct Pair {
 
 fn pair() -> Pair {
     let (cable, one, other) = Cable::new(1 << 20).unwrap();
-    let open = |end: &End| end.open_queues(1, &QueueSettings { rx_room: 256, ..QueueSettings::default() }).unwrap().remove(0);
+    let open = |end: &End| {
+        end.open_queues(1, &QueueSettings { rx_room: 256, ..QueueSettings::default() })
+            .unwrap()
+            .remove(0)
+    };
     let queues = [open(&one), open(&other)];
     Pair { cable, ends: [one, other], queues }
 }
@@ -37,13 +41,20 @@ impl Pair {
     }
 
     fn send(&mut self, from: usize, packet: Packet) {
-        assert_eq!(self.queues[from].tx_provide(&mut [packet]), Provided { count: 1, refused: None });
-        assert_eq!(self.queues[from].tx_return(&mut [Packet::default(), Packet::default()]).unwrap(), 1);
+        assert_eq!(
+            self.queues[from].tx_provide(&mut [packet]),
+            Provided { count: 1, refused: None }
+        );
+        assert_eq!(
+            self.queues[from].tx_return(&mut [Packet::default(), Packet::default()]).unwrap(),
+            1
+        );
     }
 
     fn receive(&mut self, end: usize) -> Option<Packet> {
         let mut batch = [Packet::default()];
-        (self.queues[end].rx_return(&mut batch).unwrap() == 1).then(|| std::mem::take(&mut batch[0]))
+        (self.queues[end].rx_return(&mut batch).unwrap() == 1)
+            .then(|| std::mem::take(&mut batch[0]))
     }
 }
 
@@ -80,7 +91,10 @@ fn a_packet_longer_than_a_buffer_arrives_in_pieces() {
     first.meta.set_more(true);
     assert_eq!(pair.queues[0].tx_provide(&mut [first, second]).count, 2);
     let pieces = [pair.receive(1).unwrap(), pair.receive(1).unwrap()];
-    assert_eq!(pieces.each_ref().map(|piece| (piece.len, piece.meta.more())), [(256, true), (100, false)]);
+    assert_eq!(
+        pieces.each_ref().map(|piece| (piece.len, piece.meta.more())),
+        [(256, true), (100, false)]
+    );
 }
 
 #[test]
@@ -88,12 +102,17 @@ fn tags_travel_beside_the_bytes_and_checksums_are_made() {
     let mut pair = pair();
     pair.provide(1, 1);
     let mut packet = pair.packet(0, 60, 0);
-    packet.meta = Meta::default().with_vlan(Some(0x2007)).with_checksum(Checksum::Partial { start: 34, offset: 6 });
+    packet.meta = Meta::default()
+        .with_vlan(Some(0x2007))
+        .with_checksum(Checksum::Partial { start: 34, offset: 6 });
     pair.send(0, packet);
     let packet = pair.receive(1).unwrap();
     let mut field = [0; 2];
     packet.read(40, &mut field).unwrap();
-    assert_eq!((packet.len, packet.meta.vlan(), packet.meta.checksum(), field), (60, Some(0x2007), Checksum::Valid, [0xff; 2]));
+    assert_eq!(
+        (packet.len, packet.meta.vlan(), packet.meta.checksum(), field),
+        (60, Some(0x2007), Checksum::Valid, [0xff; 2])
+    );
 }
 
 #[test]
@@ -135,8 +154,8 @@ fn a_queue_that_is_full_takes_no_more_and_keeps_what_it_was_given() {
     let (_cable, one, _other) = Cable::new(1 << 20).unwrap();
     let settings = QueueSettings { rx_depth: 2, tx_depth: 2, ..QueueSettings::default() };
     let mut queue = one.open_queues(1, &settings).unwrap().remove(0);
-    let mut batch: [Packet; 3] =
-        [(); 3].map(|()| Packet { len: 60, ..Packet::new(one.dma().arena().alloc(2048, 64).unwrap(), 0) });
+    let mut batch: [Packet; 3] = [(); 3]
+        .map(|()| Packet { len: 60, ..Packet::new(one.dma().arena().alloc(2048, 64).unwrap(), 0) });
     assert_eq!(queue.tx_provide(&mut batch), Provided { count: 2, refused: None });
     assert!(batch[0].buffer.is_none() && batch[2].buffer.is_some());
     assert_eq!(queue.held(), (0, 2));

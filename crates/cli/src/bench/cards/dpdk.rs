@@ -45,7 +45,14 @@ impl Testpmd {
     pub fn start(devices: &[Uri], options: &[&str]) -> Result<Self> {
         let mut command = Command::new("chroot");
         // Both of its threads are on the one processor; that of its prompt sleeps.
-        command.args(["/dpdk", "/usr/bin/dpdk-testpmd", "--lcores", "(0,1)@0", "--no-telemetry", "--in-memory"]);
+        command.args([
+            "/dpdk",
+            "/usr/bin/dpdk-testpmd",
+            "--lcores",
+            "(0,1)@0",
+            "--no-telemetry",
+            "--in-memory",
+        ]);
         command.args(["--iova-mode=va", "-m", "64"]);
         for device in devices {
             if device.scheme != "vfio" {
@@ -53,13 +60,18 @@ impl Testpmd {
             }
             command.args(["-a", &device.target]);
         }
-        command.args(["--", "--total-num-mbufs=4096", "--nb-cores=1", "--rxd=256", "--txd=256", "-i"]).args(options);
+        command
+            .args(["--", "--total-num-mbufs=4096", "--nb-cores=1", "--rxd=256", "--txd=256", "-i"])
+            .args(options);
         let log = File::create(LOG).context(LOG)?;
         let child = command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log).spawn();
         let mut started = Self(child.context("starting testpmd")?);
         std::thread::sleep(START);
         match started.0.try_wait()? {
-            Some(_) => bail!("testpmd does not start:\n{}", std::fs::read_to_string(LOG).unwrap_or_default()),
+            Some(_) => bail!(
+                "testpmd does not start:\n{}",
+                std::fs::read_to_string(LOG).unwrap_or_default()
+            ),
             None => Ok(started),
         }
     }
@@ -96,8 +108,9 @@ impl Testpmd {
 /// The sum of what the cards have received each second when that was shown last.
 fn rates(said: &str) -> Option<f64> {
     let last = said.lines().filter(|line| line.contains("NIC statistics for port")).count() / 2;
-    let rates =
-        said.lines().filter_map(|line| line.trim().strip_prefix("Rx-pps:")?.split_whitespace().next()?.parse::<f64>().ok());
+    let rates = said.lines().filter_map(|line| {
+        line.trim().strip_prefix("Rx-pps:")?.split_whitespace().next()?.parse::<f64>().ok()
+    });
     let rates: Vec<f64> = rates.collect();
     (last > 0 && rates.len() == 2 * last).then(|| rates[last..].iter().sum())
 }
@@ -117,7 +130,10 @@ mod tests {
     #[test]
     fn rates_are_those_of_all_cards_when_they_were_shown_last() {
         let shown = |rate: u32| {
-            format!("  ### NIC statistics for port 0  ###\n  Rx-pps:      {rate}          Rx-bps:   5\n  Tx-pps:  7\n")
+            format!(
+                "  ### NIC statistics for port 0  ###\n  Rx-pps:      {rate}          Rx-bps:   \
+                5\n  Tx-pps:  7\n"
+            )
         };
         assert_eq!(rates(&[shown(1), shown(2), shown(30), shown(40)].concat()), Some(70.0));
         assert_eq!((rates(""), rates(&shown(1))), (None, None));

@@ -18,7 +18,9 @@ use super::{Card, Options};
 use crate::bench::campaign::complete;
 use crate::bench::guest::{NAME, with_this_program};
 
-/// An instruction is 2^4 ns: 62.5 million a second, about as many as a host emulates beside a card's work, so that the clocks of a guest that sleeps between packets and of who sends them keep together.
+/// An instruction is 2^4 ns: 62.5 million a second, about as many as a host emulates beside a
+/// card's work, so that the clocks of a guest that sleeps between packets and of who sends them
+/// keep together.
 pub const SHIFT: u32 = 4;
 /// The same in nanoseconds.
 pub const INSTRUCTION_NS: u32 = 1 << SHIFT;
@@ -84,13 +86,16 @@ pub fn hosts(folder: &Path) -> Result<[Wire; 2]> {
     Ok([wire("kernel")?, wire("ring3")?])
 }
 
-/// A guest with one processor and two cards: `$KERNEL` for the kernel's driver, `$RING3` for ring3's.
+/// A guest with one processor and two cards: `$KERNEL` for the kernel's driver, `$RING3` for
+/// ring3's.
 pub fn two_cards(name: &str, card: Card, options: &Options, [kernel, ring3]: &[Wire; 2]) -> Guest {
     let mut guest = Guest::new(name)
         .device(card.device("kernel", mac(1), kernel))
         .device(card.device("ring3", mac(2), ring3).bound("vfio-pci"))
         .module(card.module());
-    guest = ["tun", "vhost_net", "vduse", "virtio_vdpa", "virtio_net"].iter().fold(guest, |guest, module| guest.module(module));
+    guest = ["tun", "vhost_net", "vduse", "virtio_vdpa", "virtio_net"]
+        .iter()
+        .fold(guest, |guest, module| guest.module(module));
     on_one_processor(&mut guest, options);
     guest
 }
@@ -109,9 +114,17 @@ pub fn on_one_processor(guest: &mut Guest, options: &Options) {
     }
 }
 
-/// The benchmark called `bench` in `guest`, by its command with the options `words`, from where an interrupted run of the same was.
-pub fn measure(bench: &str, options: &Options, card: Card, guest: Guest, words: &str) -> Result<Report> {
-    let command = |first| format!("{NAME}{INTERFACE}{}", here(options, &format!("{bench} {words}"), first));
+/// The benchmark called `bench` in `guest`, by its command with the options `words`, from where an
+/// interrupted run of the same was.
+pub fn measure(
+    bench: &str,
+    options: &Options,
+    card: Card,
+    guest: Guest,
+    words: &str,
+) -> Result<Report> {
+    let command =
+        |first| format!("{NAME}{INTERFACE}{}", here(options, &format!("{bench} {words}"), first));
     run(bench, options, card, guest, &command, &|line| serde_json::from_str(line).ok())
 }
 
@@ -124,10 +137,14 @@ pub fn chosen(loads: &[impl Display], placements: &[String]) -> String {
 /// The command of `ring3 bench` that measures in the guest, from round `first` on.
 pub fn here(options: &Options, words: &str, first: u32) -> String {
     let (mode, rounds) = (options.mode.name(), options.rounds());
-    format!("ring3 bench {words} --here --interface $card --device vfio:$RING3 --mode {mode} --rounds {rounds} --first {first}")
+    format!(
+        "ring3 bench {words} --here --interface $card --device vfio:$RING3 --mode {mode} --rounds \
+        {rounds} --first {first}"
+    )
 }
 
-/// The same by `command`, which is made for the first round that is missing, and whose lines `read` reads.
+/// The same by `command`, which is made for the first round that is missing, and whose lines `read`
+/// reads.
 pub fn run(
     bench: &str,
     options: &Options,
@@ -139,12 +156,14 @@ pub fn run(
     std::fs::create_dir_all(&options.out)?;
     let rounds = options.rounds();
     let plan = [options.kernel.clone(), card.model().into(), command(1)];
-    let mut journal = Journal::open(&options.out.join(format!("{bench}-{}.rounds", options.mode.name())), &plan)?;
+    let mut journal =
+        Journal::open(&options.out.join(format!("{bench}-{}.rounds", options.mode.name())), &plan)?;
     if journal.finished() > 0 {
         errln!("{} finished rounds are there already", journal.finished());
     }
     let guest = with_this_program(guest)?;
-    let instruction_ns = guest.instruction_shift.filter(|_| options.instructions()).map_or(0, |shift| 1 << shift);
+    let instruction_ns =
+        guest.instruction_shift.filter(|_| options.instructions()).map_or(0, |shift| 1 << shift);
     let (lab, measured) = complete(&mut journal, rounds, &mut |_| {}, |first, progress| {
         let outcome = follow(&guest.step("measure", &command(first)), rounds, read, progress)?;
         Ok(outcome.qemu)
@@ -155,8 +174,14 @@ pub fn run(
     Ok(report)
 }
 
-/// Runs `guest`, which tells its steps by lines, and hears what others took of the host in each round.
-fn follow(guest: &Guest, rounds: u32, read: &dyn Fn(&str) -> Option<Event>, progress: &mut dyn FnMut(&Event)) -> Result<Outcome> {
+/// Runs `guest`, which tells its steps by lines, and hears what others took of the host in each
+/// round.
+fn follow(
+    guest: &Guest,
+    rounds: u32,
+    read: &dyn Fn(&str) -> Option<Event>,
+    progress: &mut dyn FnMut(&Event),
+) -> Result<Outcome> {
     let mut others = None;
     let outcome = guest.run(&Cache::open()?, &mut |event| match event {
         LabEvent::Progress(line) => errln!("{line}"),
@@ -168,7 +193,9 @@ fn follow(guest: &Guest, rounds: u32, read: &dyn Fn(&str) -> Option<Event>, prog
                 Event::Round { round } => {
                     errln!("round {round} of {rounds} is done");
                     if let Some(busy) = others.as_mut().and_then(Others::percent) {
-                        progress(&Event::Measured(Measurement::new(round, "host", "host").with("others_percent", busy)));
+                        progress(&Event::Measured(
+                            Measurement::new(round, "host", "host").with("others_percent", busy),
+                        ));
                     }
                 }
                 _ => {}
@@ -178,8 +205,18 @@ fn follow(guest: &Guest, rounds: u32, read: &dyn Fn(&str) -> Option<Event>, prog
         _ => {}
     })?;
     if !outcome.succeeded() {
-        let said: Vec<_> = outcome.output().lines().filter(|line| !line.starts_with('{')).map(str::to_owned).collect();
-        bail!("the measurement in the guest failed (exit code {}):\n{}\n{}", outcome.exit, said.join("\n"), outcome.messages);
+        let said: Vec<_> = outcome
+            .output()
+            .lines()
+            .filter(|line| !line.starts_with('{'))
+            .map(str::to_owned)
+            .collect();
+        bail!(
+            "the measurement in the guest failed (exit code {}):\n{}\n{}",
+            outcome.exit,
+            said.join("\n"),
+            outcome.messages
+        );
     }
     Ok(outcome)
 }

@@ -25,11 +25,17 @@ pub fn method(options: &Options, millis: u64) -> Result<Method> {
     Ok(Method { time: Duration::from_millis(millis), instruction_ns, soaker_step, cpus })
 }
 
-/// Has every placement take its `turn` in each round, and tells where it begins and when a round is done.
-pub fn rounds(options: &Options, placements: &[String], turn: &mut dyn FnMut(u32, &str) -> Result<()>) -> Result<()> {
+/// Has every placement take its `turn` in each round, and tells where it begins and when a round is
+/// done.
+pub fn rounds(
+    options: &Options,
+    placements: &[String],
+    turn: &mut dyn FnMut(u32, &str) -> Result<()>,
+) -> Result<()> {
     tell(&Event::Begin(machine(options.instructions())))?;
     for round in options.first..=options.rounds() {
-        // Every other round goes the other way round, so that no placement always follows the same one.
+        // Every other round goes the other way round, so that no placement always follows the same
+        // one.
         let mut placements = placements.to_vec();
         if round % 2 == 0 {
             placements.reverse();
@@ -107,13 +113,18 @@ impl Interface {
     pub fn export(options: &Options, placement: &str, here: Ipv4Addr) -> Result<Self> {
         let device = options.device.as_ref().context("no device was named")?.to_string();
         let more = export(placement).with_context(|| format!("{placement} is no export"))?;
-        Self::start(&[&["run", "net", "--json", "--name", NAME, "--device", &device], more].concat(), here)
+        Self::start(
+            &[&["run", "net", "--json", "--name", NAME, "--device", &device], more].concat(),
+            here,
+        )
     }
 
     /// Starts this program with `words`, and returns when its interface is there.
     pub fn start(words: &[&str], here: Ipv4Addr) -> Result<Self> {
-        let program = std::env::current_exe().context("finding this program, which is to be an interface")?;
-        let child = Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let program =
+            std::env::current_exe().context("finding this program, which is to be an interface")?;
+        let child =
+            Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         // From here on a failure stops the child.
         let process = child.with_context(|| format!("starting ring3 {}", words.join(" ")))?;
         let mut interface = Self { process, name: String::new() };

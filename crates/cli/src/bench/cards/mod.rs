@@ -1,4 +1,5 @@
-//! What all measurements of network cards in a guest have in common: options, the guest, and what happens in it.
+//! What all measurements of network cards in a guest have in common: options, the guest, and what
+//! happens in it.
 
 pub mod dpdk;
 pub mod guest;
@@ -88,14 +89,23 @@ impl Options {
     }
 
     /// Writes report and figure, and prints the report, as `table` has it or as JSON.
-    pub fn write(&self, report: &Report, figure: Option<String>, table: impl FnOnce(&Report) -> String) -> Result<()> {
+    pub fn write(
+        &self,
+        report: &Report,
+        figure: Option<String>,
+        table: impl FnOnce(&Report) -> String,
+    ) -> Result<()> {
         fs::create_dir_all(&self.out).with_context(|| format!("making {}", self.out.display()))?;
         let text = serde_json::to_string_pretty(report)? + "\n";
         for (kind, text) in [("json", Some(&text)), ("svg", figure.as_ref())] {
             let path = self.out.join(format!("{}.{kind}", report.bench));
-            text.map_or(Ok(()), |text| fs::write(&path, text)).with_context(|| format!("writing {}", path.display()))?;
+            text.map_or(Ok(()), |text| fs::write(&path, text))
+                .with_context(|| format!("writing {}", path.display()))?;
         }
-        crate::output::write(format_args!("{}", if self.json { text } else { format!("\n{}", table(report)) }));
+        crate::output::write(format_args!(
+            "{}",
+            if self.json { text } else { format!("\n{}", table(report)) }
+        ));
         Ok(())
     }
 }

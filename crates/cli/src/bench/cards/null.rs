@@ -12,7 +12,10 @@ use crate::run::net::Engine;
 /// Is the interface `name`, by `engine`, until it is killed.
 pub fn run(name: &str, engine: Engine) -> Result<ExitCode> {
     let card = Arc::new(Reflector::new(arena_bytes(1))?);
-    let export = Export::start(card, &Options { name: Some(name.into()), engine: engine.into(), ..Options::default() })?;
+    let export = Export::start(
+        card,
+        &Options { name: Some(name.into()), engine: engine.into(), ..Options::default() },
+    )?;
     outln!("{}", serde_json::json!({ "interface": export.name() }));
     crate::output::flush();
     loop {

@@ -11,10 +11,12 @@ pub struct Competitor(Child);
 impl Competitor {
     /// Starts it with this niceness.
     pub fn start(nice: i32) -> Result<Self> {
-        let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+        let child =
+            Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
         // From here on a failure ends it.
         let competitor = Self(child.context("starting a competing task (sh)")?);
-        setpriority_process(Some(Pid::from_child(&competitor.0)), nice).context("setting the priority of a competing task")?;
+        setpriority_process(Some(Pid::from_child(&competitor.0)), nice)
+            .context("setting the priority of a competing task")?;
         Ok(competitor)
     }
 }

@@ -38,17 +38,34 @@ impl Killer {
     pub fn new(uri: &Uri, path: PathBuf) -> Result<Self> {
         let below = Driver::dma_limit(class_of(uri), None);
         let claim = claim(uri, OpenOptions { arena: ARENA, below, ..OpenOptions::default() })?;
-        let manifest = Driver::of_function(claim.ids(), claim.class()).map(|driver| driver.manifest);
-        let quiesce = manifest.map_or(Ok(None), Quiesce::from_manifest).map_err(|error| anyhow!("{error}"))?;
+        let manifest =
+            Driver::of_function(claim.ids(), claim.class()).map(|driver| driver.manifest);
+        let quiesce = manifest
+            .map_or(Ok(None), Quiesce::from_manifest)
+            .map_err(|error| anyhow!("{error}"))?;
         let journal = Journal::create(&path)?;
         let [recoveries, fences, stalls] = [const { Vec::new() }; 3];
-        Ok(Self { claim, quiesce, path, journal, life: CLEARS, killed: None, recoveries, fences, stalls, resets: 0 })
+        Ok(Self {
+            claim,
+            quiesce,
+            path,
+            journal,
+            life: CLEARS,
+            killed: None,
+            recoveries,
+            fences,
+            stalls,
+            resets: 0,
+        })
     }
 
     /// Lets a driver make an empty disk of what the others use.
     pub fn clear(&mut self) -> Result<()> {
         let mut driver = spawn(&self.path, self.claim.lease()?, CLEARS)?;
-        ensure!(driver.0.wait()?.success(), "the disk cannot be cleared; what its driver said is above");
+        ensure!(
+            driver.0.wait()?.success(),
+            "the disk cannot be cleared; what its driver said is above"
+        );
         self.claim.quiesce(self.quiesce.as_ref())?;
         Ok(())
     }
@@ -63,20 +80,29 @@ impl Killer {
         Duration::from_micros(u64::from(self.life.wrapping_mul(0x9e37_79b9) >> 18))
     }
 
-    /// Lets `driver` leave, and puts the next one in its place; returns how many requests were with the device meanwhile.
+    /// Lets `driver` leave, and puts the next one in its place; returns how many requests were with
+    /// the device meanwhile.
     pub fn hand_over(&mut self, driver: &mut Driven) -> Result<u64> {
         sleep(self.moment());
         self.journal.set(Word::Leave, self.life.into())?;
-        ensure!(driver.0.wait()?.success(), "driver {} has not left its disk; what it said is above", self.life);
+        ensure!(
+            driver.0.wait()?.success(),
+            "driver {} has not left its disk; what it said is above",
+            self.life
+        );
         let left = self.journal.get(Word::LastEnd)?;
-        let file = BufReader::new(File::open(saved_driver(&self.path)).context("looking at what a driver has left")?);
-        let SavedDriver { load, .. } = serde_json::from_reader(file).context("reading what a driver has left")?;
+        let file = BufReader::new(
+            File::open(saved_driver(&self.path)).context("looking at what a driver has left")?,
+        );
+        let SavedDriver { load, .. } =
+            serde_json::from_reader(file).context("reading what a driver has left")?;
         *driver = {
             let lease = self.claim.hand_over()?;
             self.start(lease)?
         };
         self.wait_for(&mut driver.0, Word::Alive)?;
-        self.stalls.push(Duration::from_nanos(self.journal.get(Word::FirstEnd)?.saturating_sub(left)));
+        self.stalls
+            .push(Duration::from_nanos(self.journal.get(Word::FirstEnd)?.saturating_sub(left)));
         Ok(load.busy.len() as u64)
     }
 
@@ -89,7 +115,9 @@ impl Killer {
         sleep(self.moment());
         let alive = self.journal.get(Word::Alive)? == u64::from(self.life);
         if let Some(killed) = self.killed.filter(|_| alive) {
-            self.recoveries.push(Duration::from_nanos(self.journal.get(Word::FirstEnd)?.saturating_sub(killed)));
+            self.recoveries.push(Duration::from_nanos(
+                self.journal.get(Word::FirstEnd)?.saturating_sub(killed),
+            ));
         }
         self.end(driver)
     }
@@ -117,7 +145,11 @@ impl Killer {
                 bail!("driver {} has ended by itself; what it said is above", self.life);
             }
             if since.elapsed() > PATIENCE {
-                bail!("driver {} has not checked its disk within {} s", self.life, PATIENCE.as_secs());
+                bail!(
+                    "driver {} has not checked its disk within {} s",
+                    self.life,
+                    PATIENCE.as_secs()
+                );
             }
             sleep(LOOK);
         }
@@ -126,14 +158,17 @@ impl Killer {
 
     pub fn hand_overs(self, outcome: HandOvers) -> Result<HandOvers> {
         let number = |word| self.journal.get(word);
-        let (writes, reads, mismatches) = (number(Word::Writes)?, number(Word::Reads)?, number(Word::Mismatches)?);
+        let (writes, reads, mismatches) =
+            (number(Word::Writes)?, number(Word::Reads)?, number(Word::Mismatches)?);
         Ok(HandOvers { writes, reads, mismatches, ..outcome }.timed(self.stalls))
     }
 
     pub fn outcome(self, outcome: Outcome) -> Result<Outcome> {
         let number = |word| self.journal.get(word);
-        let (writes, reads, mismatches) = (number(Word::Writes)?, number(Word::Reads)?, number(Word::Mismatches)?);
+        let (writes, reads, mismatches) =
+            (number(Word::Writes)?, number(Word::Reads)?, number(Word::Mismatches)?);
         let function_resets = self.resets;
-        Ok(Outcome { writes, reads, mismatches, function_resets, ..outcome }.timed(self.recoveries, self.fences))
+        Ok(Outcome { writes, reads, mismatches, function_resets, ..outcome }
+            .timed(self.recoveries, self.fences))
     }
 }

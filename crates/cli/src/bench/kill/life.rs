@@ -40,7 +40,10 @@ pub fn live(path: &Path, life: u32) -> Result<ExitCode> {
     // As short a way as there is from the start to the first request: nothing is polled for.
     let settings = Settings { poll: Some(Duration::ZERO), ..Settings::default() };
     let left: Option<SavedDriver> = match File::open(saved_driver(path)) {
-        Ok(file) => Some(serde_json::from_reader(BufReader::new(file)).context("reading what the last driver has left")?),
+        Ok(file) => Some(
+            serde_json::from_reader(BufReader::new(file))
+                .context("reading what the last driver has left")?,
+        ),
         Err(_) => None,
     };
     let device = attach(lease, left.as_ref().map(|left| &left.arena))?;
@@ -48,7 +51,9 @@ pub fn live(path: &Path, life: u32) -> Result<ExitCode> {
         Some(left) => Driver::resume(Arc::clone(&device), &settings, &left.controller)?,
         None => Driver::open(Arc::clone(&device), None, &settings)?,
     };
-    let Some(Offer::Disk(disk)) = opened.offers.first() else { bail!("it has no disk that can be used") };
+    let Some(Offer::Disk(disk)) = opened.offers.first() else {
+        bail!("it has no disk that can be used")
+    };
     if life == CLEARS {
         clear(&**disk)?;
         return Ok(ExitCode::SUCCESS);
@@ -58,7 +63,9 @@ pub fn live(path: &Path, life: u32) -> Result<ExitCode> {
     // Nothing else has memory then but what is with the device.
     drop(opened);
     let left = SavedDriver { arena: device.dma().arena().save(), controller, load };
-    let file = BufWriter::new(File::create(saved_driver(path)).context("making the file of what is left")?);
+    let file = BufWriter::new(
+        File::create(saved_driver(path)).context("making the file of what is left")?,
+    );
     serde_json::to_writer(file, &left).context("writing what is left")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -75,9 +82,16 @@ impl Drop for Driven {
 
 /// Starts life number `life` with `lease`.
 pub fn spawn(journal: &Path, lease: Lease, life: u32) -> Result<Driven> {
-    let program = std::env::current_exe().context("finding this program, which is the driver, too")?;
+    let program =
+        std::env::current_exe().context("finding this program, which is the driver, too")?;
     let mut command = Command::new(program);
     command.args(["bench", "kill", "--life", &life.to_string()]).arg("--journal").arg(journal);
     // In a group of its own, so that control-C ends the whole and not the driver first.
-    command.process_group(0).stdin(OwnedFd::from(lease)).stdout(Stdio::null()).spawn().map(Driven).context("starting a driver")
+    command
+        .process_group(0)
+        .stdin(OwnedFd::from(lease))
+        .stdout(Stdio::null())
+        .spawn()
+        .map(Driven)
+        .context("starting a driver")
 }

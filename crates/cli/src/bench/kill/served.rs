@@ -30,7 +30,12 @@ pub fn serve(words: &str, socket: &Path) -> Result<Served> {
     let words = if words.contains(',') { words.to_owned() } else { format!("{words},{USUAL}") };
     let (uri, device, starts) = counted(&words)?;
     let server = Server::bind(socket, device)?.spawn()?;
-    Ok(Served { name: uri.to_string(), uri: model::name(socket)?.parse()?, starts, _server: Some(server) })
+    Ok(Served {
+        name: uri.to_string(),
+        uri: model::name(socket)?.parse()?,
+        starts,
+        _server: Some(server),
+    })
 }
 
 /// The model, and what counts its starts.

@@ -19,10 +19,12 @@ const LOST: i32 = 3;
 pub fn measure(args: &Args, seconds: u32) -> Result<Databases> {
     let cache = Cache::open()?;
     prepare(&cache, &[Need::Databases], &mut |line| errln!("{line}"))?;
-    let mut guest = guest(args, "restart-databases")?.file("/databases.tar", &cache.path("databases/databases.tar"));
+    let mut guest = guest(args, "restart-databases")?
+        .file("/databases.tar", &cache.path("databases/databases.tar"));
     guest.memory_mib = 1536;
     guest.time_limit = Duration::from_secs(900) + Duration::from_secs(u64::from(seconds) * 4);
-    let guest = guest.variable("SECONDS_LONG", &seconds.to_string()).step("databases", &script(RUN));
+    let guest =
+        guest.variable("SECONDS_LONG", &seconds.to_string()).step("databases", &script(RUN));
     let outcome = guest.run(&cache, &mut |event| match event {
         Event::Progress(line) => errln!("{line}"),
         Event::Line(line) if !line.starts_with('{') => errln!("{line}"),
@@ -30,8 +32,10 @@ pub fn measure(args: &Args, seconds: u32) -> Result<Databases> {
     })?;
     ensure!(outcome.succeeded(), "{}", verdict(outcome.exit, &outcome.messages));
     let output = outcome.output();
-    let line = output.lines().find(|line| line.starts_with('{')).context("the guest has found nothing")?;
-    let databases: Databases = serde_json::from_str(line).context("reading what the guest has found")?;
+    let line =
+        output.lines().find(|line| line.starts_with('{')).context("the guest has found nothing")?;
+    let databases: Databases =
+        serde_json::from_str(line).context("reading what the guest has found")?;
     ensure!(databases.kills > 0 && databases.restarts > 0, "no driver was killed: {line}");
     Ok(databases)
 }
@@ -49,10 +53,24 @@ fn verdict(exit: i32, messages: &str) -> String {
 
 /// In words.
 pub fn show(databases: &Databases) {
-    let Databases { seconds, kills, postgres_acknowledged, postgres_found, sqlite_acknowledged, sqlite_found, .. } = databases;
+    let Databases {
+        seconds,
+        kills,
+        postgres_acknowledged,
+        postgres_found,
+        sqlite_acknowledged,
+        sqlite_found,
+        ..
+    } = databases;
     outln!("{kills} drivers killed in {seconds} s, {} errors of the disk", databases.errors);
-    outln!("PostgreSQL: {postgres_acknowledged} transactions acknowledged, {postgres_found} found, tables and indices checked");
-    outln!("sqlite: {sqlite_acknowledged} transactions acknowledged, {sqlite_found} found, integrity checked; ext4 is clean");
+    outln!(
+        "PostgreSQL: {postgres_acknowledged} transactions acknowledged, {postgres_found} found, \
+        tables and indices checked"
+    );
+    outln!(
+        "sqlite: {sqlite_acknowledged} transactions acknowledged, {sqlite_found} found, integrity \
+        checked; ext4 is clean"
+    );
 }
 
 #[cfg(test)]
@@ -91,7 +109,10 @@ mod tests {
     #[test]
     fn transactions_that_were_acknowledged_and_are_not_there_are_a_loss() {
         let (exit, said) = calls("query() { echo 8; }; acknowledged=9", "check_postgres");
-        assert!(exit == LOST && said.contains("has acknowledged 9 transactions and has 8"), "{exit}: {said}");
+        assert!(
+            exit == LOST && said.contains("has acknowledged 9 transactions and has 8"),
+            "{exit}: {said}"
+        );
         assert!(verdict(exit, "").contains("has lost something"));
     }
 

@@ -31,7 +31,8 @@ ring3 bench restart --here --disk /dev/ring3/bench --overwrite --kills 0 --upgra
 const RAW: &str = r#"ring3 bench restart --here --disk /dev/ring3/bench --overwrite $MEASURE --json || { tail -n 40 /tmp/ring3d.log; exit 1; }
 end_supervisor"#;
 
-/// In a file of a file system, with fio's verification beside it. What had the disk open exclusively by io_uring, and has ended, gives it back a moment later.
+/// In a file of a file system, with fio's verification beside it. What had the disk open
+/// exclusively by io_uring, and has ended, gives it back a moment later.
 const EXT4: &str = r#"
 for try in $(seq 50); do mkfs.ext4 -q -F /dev/ring3/bench 2>/tmp/mkfs && break; sleep 0.1; done
 mount -t ext4 /dev/ring3/bench /mnt || { cat /tmp/mkfs; exit 1; }
@@ -51,29 +52,41 @@ pub fn guest(args: &Args, name: &str) -> Result<Guest> {
         Controller::Nvme => Device::nvme("disk", SIZE, Backing::Memory),
         Controller::Ahci => Device::ahci("disk", SIZE, Backing::Memory),
     };
-    let mut guest = with_supervisor(with_this_program(Guest::new(name))?)?.device(device.bound("vfio-pci"));
+    let mut guest =
+        with_supervisor(with_this_program(Guest::new(name))?)?.device(device.bound("vfio-pci"));
     guest.kernel = args.kernel.clone();
     guest.memory_mib = 1024;
     if args.instructions {
-        // The processor is one of 125 million instructions a second, and the disk's pace is the host's.
+        // The processor is one of 125 million instructions a second, and the disk's pace is the
+        // host's.
         (guest.mode, guest.instruction_shift) = (Mode::Instructions, Some(3));
     }
     guest.modules = ["ublk_drv", "ext4"].map(Into::into).to_vec();
     // As many drivers may die as are killed, and none waits.
-    let restart =
-        format!("burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nexpedited_rcu = {}\\nadopt = {}", args.expedited, args.adopt);
+    let restart = format!(
+        "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nexpedited_rcu = {}\\nadopt = {}",
+        args.expedited, args.adopt
+    );
     Ok(guest.variable("EXPORT", &format!("depth = {}", args.tags)).variable("RESTART", &restart))
 }
 
 /// Measures in a guest of its own.
 pub fn measure(args: &Args) -> Result<Outcome> {
     let (kills, upgrades) = args.counts();
-    let words = format!("--kills {kills} --upgrades {upgrades} --depth {} --controller {}", args.depth, args.controller.name());
+    let words = format!(
+        "--kills {kills} --upgrades {upgrades} --depth {} --controller {}",
+        args.depth,
+        args.controller.name()
+    );
     let idle = if args.quick { IDLE_QUICK } else { IDLE_SECONDS };
-    let mut guest = guest(args, "bench-restart")?.variable("MEASURE", &words).variable("IDLE", &idle.to_string());
+    let mut guest = guest(args, "bench-restart")?
+        .variable("MEASURE", &words)
+        .variable("IDLE", &idle.to_string());
     // The instruction clock may be many times slower than the host's.
     let slow = if args.instructions { 8 } else { 1 };
-    guest.time_limit = slow * (Duration::from_secs(300 + u64::from(idle)) + Duration::from_secs(8) * (kills + upgrades));
+    guest.time_limit = slow
+        * (Duration::from_secs(300 + u64::from(idle))
+            + Duration::from_secs(8) * (kills + upgrades));
     let load = if args.ext4 { EXT4 } else { RAW };
     let guest = guest.step("measure", &script(&format!("{IDLE}{load}")));
     let outcome = guest.run(&Cache::open()?, &mut |event| match event {
@@ -90,16 +103,22 @@ pub fn measure(args: &Args) -> Result<Outcome> {
         .context("reading what the guest has measured")?;
     match <[Outcome; 2]>::try_from(lines) {
         // What failed is what it has counted.
-        Ok([idle, load]) if outcome.succeeded() || (load.errors, load.mismatches) != (0, 0) => Ok(Outcome {
-            tags: args.tags,
-            ext4: args.ext4,
-            expedited: args.expedited,
-            instructions: args.instructions,
-            supervisor_mib: idle.supervisor_mib,
-            supervisor_idle_percent: idle.supervisor_idle_percent,
-            driver_idle_percent: idle.driver_idle_percent,
-            ..load
-        }),
-        _ => bail!("the measurement in the guest failed (exit code {}):\n{output}\n{}", outcome.exit, outcome.messages),
+        Ok([idle, load]) if outcome.succeeded() || (load.errors, load.mismatches) != (0, 0) => {
+            Ok(Outcome {
+                tags: args.tags,
+                ext4: args.ext4,
+                expedited: args.expedited,
+                instructions: args.instructions,
+                supervisor_mib: idle.supervisor_mib,
+                supervisor_idle_percent: idle.supervisor_idle_percent,
+                driver_idle_percent: idle.driver_idle_percent,
+                ..load
+            })
+        }
+        _ => bail!(
+            "the measurement in the guest failed (exit code {}):\n{output}\n{}",
+            outcome.exit,
+            outcome.messages
+        ),
     }
 }

@@ -11,7 +11,8 @@ use ring3_control::status::Outage;
 use super::Args;
 use super::supervised::{Supervised, supervisor_of};
 
-/// Bytes of the disk that are used: a quarter of the guest's disk, and small enough to be read back.
+/// Bytes of the disk that are used: a quarter of the guest's disk, and small enough to be read
+/// back.
 const REGION: u64 = 64 << 20;
 
 /// Between two kills.
@@ -47,7 +48,11 @@ impl Sums {
 pub fn measure(args: &Args) -> Result<Outcome> {
     let disk = args.disk.as_deref().context("which disk? --disk /dev/ring3/NAME")?;
     let mut device = Supervised::connect(&args.socket, &args.name)?;
-    let idle = args.idle.map(|seconds| idle(&mut device, Duration::from_secs(seconds.into()))).transpose()?.unwrap_or_default();
+    let idle = args
+        .idle
+        .map(|seconds| idle(&mut device, Duration::from_secs(seconds.into())))
+        .transpose()?
+        .unwrap_or_default();
     let mut load = Load::open(disk, args.depth, REGION)?;
     let ((kills, upgrades), mut sums) = (args.counts(), Sums::default());
     let mut left = kills;
@@ -59,7 +64,8 @@ pub fn measure(args: &Args) -> Result<Outcome> {
         })?;
         sums.calm.push(seen.0.iops());
         sums.add(&seen.0);
-        let (seen, times) = load.beside(|| kill_each_second(&mut device, count, &mut sums.records))?;
+        let (seen, times) =
+            load.beside(|| kill_each_second(&mut device, count, &mut sums.records))?;
         sums.killed.push(seen.iops());
         sums.outages.extend(outages(&seen.pauses, &times));
         sums.add(&seen);
@@ -99,12 +105,18 @@ fn idle(device: &mut Supervised, time: Duration) -> Result<Idle> {
     let (before, start) = (processes.map(|pid| process_time(pid?)), Instant::now());
     std::thread::sleep(time);
     let (after, elapsed) = (processes.map(|pid| process_time(pid?)), start.elapsed());
-    let percent = |at: usize| Some(100.0 * after[at]?.saturating_sub(before[at]?).as_secs_f64() / elapsed.as_secs_f64());
+    let percent = |at: usize| {
+        Some(100.0 * after[at]?.saturating_sub(before[at]?).as_secs_f64() / elapsed.as_secs_f64())
+    };
     let mib = supervisor.and_then(resident_memory).map(|bytes| bytes as f64 / f64::from(1 << 20));
     Ok(Idle { mib, percent: [percent(0), percent(1)] })
 }
 
-fn kill_each_second(device: &mut Supervised, count: u32, records: &mut Vec<Outage>) -> Result<Vec<u64>> {
+fn kill_each_second(
+    device: &mut Supervised,
+    count: u32,
+    records: &mut Vec<Outage>,
+) -> Result<Vec<u64>> {
     let (began, mut times) = (Instant::now(), Vec::new());
     for number in 0..count {
         let status = device.ready(0)?;
@@ -132,8 +144,11 @@ fn upgrade_each(device: &mut Supervised, count: u32) -> Result<Vec<u64>> {
 
 fn outcome(args: &Args, (kills, upgrades): (u32, u32), sums: Sums) -> Outcome {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let record = |time: fn(&Outage) -> f64| percentile(&sums.records.iter().map(time).collect::<Vec<_>>(), 0.5);
-    let [outage, upgrade] = [&sums.outages, &sums.upgrades].map(|times| [0.5, 0.99, 1.0].map(|share| percentile(times, share)));
+    let record = |time: fn(&Outage) -> f64| {
+        percentile(&sums.records.iter().map(time).collect::<Vec<_>>(), 0.5)
+    };
+    let [outage, upgrade] = [&sums.outages, &sums.upgrades]
+        .map(|times| [0.5, 0.99, 1.0].map(|share| percentile(times, share)));
     let (iops, iops_killed) = (Summary::of(&sums.calm), Summary::of(&sums.killed));
     Outcome {
         bench: "restart".into(),

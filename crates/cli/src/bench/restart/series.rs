@@ -48,8 +48,22 @@ const PARTS: [Part; 10] = [
     Part { name: "expedited-6.12", kills: 50, upgrades: 20, expedited: true, ..USUAL },
     Part { name: "expedited-7.2", kernel: NEWEST_KERNEL, kills: 50, expedited: true, ..USUAL },
     Part { name: "adopted-6.12", kills: 50, upgrades: 20, adopt: true, ..USUAL },
-    Part { name: "adopted-7.2", kernel: NEWEST_KERNEL, kills: 50, upgrades: 20, adopt: true, ..USUAL },
-    Part { name: "adopted-ahci-6.12", controller: Controller::Ahci, kills: 50, upgrades: 20, adopt: true, ..USUAL },
+    Part {
+        name: "adopted-7.2",
+        kernel: NEWEST_KERNEL,
+        kills: 50,
+        upgrades: 20,
+        adopt: true,
+        ..USUAL
+    },
+    Part {
+        name: "adopted-ahci-6.12",
+        controller: Controller::Ahci,
+        kills: 50,
+        upgrades: 20,
+        adopt: true,
+        ..USUAL
+    },
 ];
 
 impl Part {
@@ -91,20 +105,32 @@ fn known(series: &Args, name: &str, args: &Args) -> Option<Found> {
         return (known.seconds == seconds).then_some(Found::Databases(known));
     }
     let known: Outcome = serde_json::from_str(&text).ok()?;
-    ((known.kills, known.upgrades) == (args.kills, args.upgrades)).then(|| Found::Load(known.into()))
+    ((known.kills, known.upgrades) == (args.kills, args.upgrades))
+        .then(|| Found::Load(known.into()))
 }
 
-/// Runs what is not in the folder yet, and shows all of it. A part that fails is said, and the next one follows.
+/// Runs what is not in the folder yet, and shows all of it. A part that fails is said, and the next
+/// one follows.
 pub fn run(series: &Args) -> Result<ExitCode> {
-    let needs =
-        [Need::Tools, Need::Fio, Need::Databases, Need::Kernel(DEFAULT_KERNEL.into()), Need::Kernel(NEWEST_KERNEL.into())];
+    let needs = [
+        Need::Tools,
+        Need::Fio,
+        Need::Databases,
+        Need::Kernel(DEFAULT_KERNEL.into()),
+        Need::Kernel(NEWEST_KERNEL.into()),
+    ];
     prepare(&Cache::open()?, &needs, &mut |line| errln!("{line}"))?;
     let (parts, mut rows, mut failed) = (parts(series), Vec::new(), Vec::new());
     for (number, (name, args)) in parts.iter().enumerate() {
         let place = path(series, name);
         let found = match known(series, name, args) {
             Some(found) => {
-                errln!("{}/{} {name}: {} is there and as long; not measured again", number + 1, parts.len(), place.display());
+                errln!(
+                    "{}/{} {name}: {} is there and as long; not measured again",
+                    number + 1,
+                    parts.len(),
+                    place.display()
+                );
                 Ok(found)
             }
             None => {
@@ -114,7 +140,10 @@ pub fn run(series: &Args) -> Result<ExitCode> {
         };
         match found {
             Ok(found) => {
-                failed.extend((!found.is_right()).then(|| format!("{name}: errors, or blocks that were wrong")));
+                failed.extend(
+                    (!found.is_right())
+                        .then(|| format!("{name}: errors, or blocks that were wrong")),
+                );
                 rows.push((name.clone(), found));
             }
             Err(error) => failed.push(format!("{name}: {error:#}")),
@@ -128,7 +157,10 @@ pub fn run(series: &Args) -> Result<ExitCode> {
 /// As tables of docs/bench.md, or an object with each part's own.
 fn show(series: &Args, rows: &[(String, Found)]) -> Result<()> {
     if series.json {
-        let parts = rows.iter().map(|(name, found)| Ok((name.clone(), found.json()?))).collect::<Result<serde_json::Map<_, _>>>();
+        let parts = rows
+            .iter()
+            .map(|(name, found)| Ok((name.clone(), found.json()?)))
+            .collect::<Result<serde_json::Map<_, _>>>();
         outln!("{}", serde_json::Value::Object(parts.context("writing the series as JSON")?));
         return Ok(());
     }
@@ -140,7 +172,9 @@ fn show(series: &Args, rows: &[(String, Found)]) -> Result<()> {
         })
         .collect();
     outln!("{}", table(&loads));
-    rows.iter().filter(|(_, found)| matches!(found, Found::Databases(_))).for_each(|(_, found)| found.show());
+    rows.iter()
+        .filter(|(_, found)| matches!(found, Found::Databases(_)))
+        .for_each(|(_, found)| found.show());
     Ok(())
 }
 
@@ -165,7 +199,10 @@ mod tests {
         let mut names: Vec<_> = parts.iter().map(|(name, _)| name).collect();
         names.dedup();
         assert_eq!(names.len(), PARTS.len() + 1);
-        assert!(parts.iter().all(|(_, args)| args.ext4 != args.databases.is_some()), "a file system in each");
+        assert!(
+            parts.iter().all(|(_, args)| args.ext4 != args.databases.is_some()),
+            "a file system in each"
+        );
     }
 
     #[test]
@@ -183,11 +220,16 @@ mod tests {
         let known = |index: usize| known(&series, &all[index].0, &all[index].1).is_some();
         let (load, databases) = (0, all.len() - 1);
         assert!(!known(load) && !known(databases));
-        let outcome = |kills| Found::Load(Outcome { kills, upgrades: 100, ..Outcome::default() }.into());
+        let outcome =
+            |kills| Found::Load(Outcome { kills, upgrades: 100, ..Outcome::default() }.into());
         write(&path(&series, &all[load].0), &outcome(5)).unwrap();
         assert!(!known(load), "it was shorter");
         write(&path(&series, &all[load].0), &outcome(200)).unwrap();
-        write(&path(&series, "databases"), &Found::Databases(Databases { seconds: DATABASES, ..Databases::default() })).unwrap();
+        write(
+            &path(&series, "databases"),
+            &Found::Databases(Databases { seconds: DATABASES, ..Databases::default() }),
+        )
+        .unwrap();
         assert!(known(load) && known(databases));
     }
 }

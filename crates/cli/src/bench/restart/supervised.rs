@@ -37,19 +37,32 @@ impl Supervised {
             bail!("the supervisor did not say how its devices are")
         };
         let name = &self.name;
-        devices.into_iter().find(|device| device.name == *name).with_context(|| format!("the supervisor has no device {name}"))
+        devices
+            .into_iter()
+            .find(|device| device.name == *name)
+            .with_context(|| format!("the supervisor has no device {name}"))
     }
 
-    /// Waits until the device is served by a driver that has a standby, after `ends` ends of drivers at least.
+    /// Waits until the device is served by a driver that has a standby, after `ends` ends of
+    /// drivers at least.
     pub fn ready(&mut self, ends: u64) -> Result<DeviceStatus> {
         let since = Instant::now();
         loop {
             let status = self.status()?;
-            if status.state == State::Running && status.standby != 0 && status.restarts + status.upgrades >= ends {
+            if status.state == State::Running
+                && status.standby != 0
+                && status.restarts + status.upgrades >= ends
+            {
                 return Ok(status);
             }
-            if matches!(status.state, State::Failed | State::Stopped) || since.elapsed() > PATIENCE {
-                bail!("{} is {:?}: {}", self.name, status.state, status.last_end.unwrap_or_default());
+            if matches!(status.state, State::Failed | State::Stopped) || since.elapsed() > PATIENCE
+            {
+                bail!(
+                    "{} is {:?}: {}",
+                    self.name,
+                    status.state,
+                    status.last_end.unwrap_or_default()
+                );
             }
             std::thread::sleep(LOOK);
         }
@@ -57,7 +70,10 @@ impl Supervised {
 
     /// Kills the driver of `status`, and says when.
     pub fn kill(&self, status: &DeviceStatus) -> Result<u64> {
-        let pid = i32::try_from(status.pid).ok().and_then(Pid::from_raw).context("the device has no driver")?;
+        let pid = i32::try_from(status.pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .context("the device has no driver")?;
         let time = now();
         kill_process(pid, Signal::KILL).context("killing the driver")?;
         Ok(time)
@@ -87,7 +103,8 @@ impl Supervised {
     }
 }
 
-/// The supervisor's process, which has started `driver`; `None` if that was another one, which has died since.
+/// The supervisor's process, which has started `driver`; `None` if that was another one, which has
+/// died since.
 pub fn supervisor_of(driver: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{driver}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;

@@ -51,13 +51,22 @@ impl Here<'_> {
             "kernel" => None,
             "process" => {
                 let Attached { nics, driven, .. } = self.claim()?;
-                let [nic] = &nics[..] else { bail!("the device is no network card that ring3 drives") };
-                self.study(round, placement, &mut Direct::open(&**nic, ends.here, ends.peer)?, None)?;
+                let [nic] = &nics[..] else {
+                    bail!("the device is no network card that ring3 drives")
+                };
+                self.study(
+                    round,
+                    placement,
+                    &mut Direct::open(&**nic, ends.here, ends.peer)?,
+                    None,
+                )?;
                 drop((nics, driven));
                 return Ok(());
             }
             DPDK => return self.forwarded(round),
-            "tap-null" => Some(Interface::start(&["bench", "udp-echo", "--null", NAME], ends.here)?),
+            "tap-null" => {
+                Some(Interface::start(&["bench", "udp-echo", "--null", NAME], ends.here)?)
+            }
             _ => Some(Interface::export(&self.args.options, placement, ends.here)?),
         };
         let driver = interface.as_ref().map(Interface::process);
@@ -69,7 +78,9 @@ impl Here<'_> {
         let device = self.args.options.device.clone().context("no device was named")?;
         let mut testpmd = Testpmd::start(&[device], &["--forward-mode=5tswap"])?;
         testpmd.say("start")?;
-        for load in self.args.loads().iter().filter(|load| load.rate().is_some() || load.kind == Kind::Idle) {
+        for load in
+            self.args.loads().iter().filter(|load| load.rate().is_some() || load.kind == Kind::Idle)
+        {
             self.loads += 1;
             ask(&Ask::Begin(self.loads, *load))?;
             std::thread::sleep(SETTLE);
@@ -88,17 +99,28 @@ impl Here<'_> {
         let device = self.args.options.device.clone().context("no device was named")?;
         let claim = Claim { settings: Settings::default(), ..Claim::new(device) };
         // By interrupt: it sleeps at once, as the kernel does.
-        let needs = Requirements { queues: 1, arena: ARENA, max_transfer: None, poll: Some(Duration::ZERO) };
+        let needs = Requirements {
+            queues: 1,
+            arena: ARENA,
+            max_transfer: None,
+            poll: Some(Duration::ZERO),
+        };
         Ok(claim.open(&needs)?)
     }
 
-    fn study(&mut self, round: u32, placement: &str, user: &mut dyn User, driver: Option<u32>) -> Result<()> {
+    fn study(
+        &mut self,
+        round: u32,
+        placement: &str,
+        user: &mut dyn User,
+        driver: Option<u32>,
+    ) -> Result<()> {
         let measured = |load: &Load| placement != "tap-null" || load.rate().is_none();
         for load in self.args.loads().iter().filter(|load| measured(load)) {
             self.loads += 1;
             let into = Measurement::new(round, load, placement);
-            let measured =
-                measure(user, load, self.loads, &self.method, driver, into).with_context(|| format!("{placement} {load}"))?;
+            let measured = measure(user, load, self.loads, &self.method, driver, into)
+                .with_context(|| format!("{placement} {load}"))?;
             tell(&Event::Measured(measured))?;
         }
         Ok(())

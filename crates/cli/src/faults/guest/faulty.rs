@@ -9,13 +9,17 @@ use ring3_control::status::DeviceStatus;
 use ring3_faults::mutate::{self, Victim};
 use ring3_faults::{Kind, Spec};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open,
+    pidfd_send_signal,
+};
 
 use super::super::kept::seen_by;
 use super::super::life::Orders;
 use crate::bench::restart::Supervised;
 
-/// A fault is done within so many milliseconds of load, and one of a driver that starts within so many after that.
+/// A fault is done within so many milliseconds of load, and one of a driver that starts within so
+/// many after that.
 const LOAD_MS: u64 = 300;
 const START_MS: u64 = 60;
 /// A driver that goes on for so long has taken no notice, and is killed.
@@ -75,7 +79,8 @@ fn alive(device: &mut Supervised, spec: &Spec) -> Result<(DeviceStatus, OwnedFd)
     let began = Instant::now();
     loop {
         let status = device.ready(0)?;
-        let pid = Pid::from_raw(victim(&status, spec) as i32).context("the device has no driver")?;
+        let pid =
+            Pid::from_raw(victim(&status, spec) as i32).context("the device has no driver")?;
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(life) => return Ok((status, life)),
             Err(error) if began.elapsed() > LONGEST => return Err(error.into()),
@@ -84,7 +89,8 @@ fn alive(device: &mut Supervised, spec: &Spec) -> Result<(DeviceStatus, OwnedFd)
     }
 }
 
-/// Until the device is served by another driver than `pid`, after `ends` ends of drivers, and has a standby.
+/// Until the device is served by another driver than `pid`, after `ends` ends of drivers, and has a
+/// standby.
 fn replaced(device: &mut Supervised, pid: u32, ends: u64) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < LONGEST {
@@ -106,7 +112,10 @@ fn injure(pid: Pid, Orders { spec, code }: &Orders) -> Result<()> {
         Kind::Memory => mutate::memory(victim, spec)?,
         Kind::Code => mutate::code(victim, spec, code)?,
         Kind::NoMemory => mutate::no_memory(victim, if early { spec.word(0) % SPARE } else { 0 })?,
-        Kind::NoDescriptors => mutate::no_descriptors(victim, if early { spec.word(0) % SPARE_DESCRIPTORS } else { 0 })?,
+        Kind::NoDescriptors => mutate::no_descriptors(
+            victim,
+            if early { spec.word(0) % SPARE_DESCRIPTORS } else { 0 },
+        )?,
         Kind::Protocol => {
             let (socket, is_lease) = socket(pid, spec)?;
             mutate::lie(&socket, spec, is_lease);
@@ -122,18 +131,24 @@ fn socket(pid: Pid, spec: &Spec) -> Result<(OwnedFd, bool)> {
     let mut sockets = Vec::new();
     for entry in std::fs::read_dir(&folder)? {
         let entry = entry?;
-        let is_socket = std::fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
-        sockets.extend(entry.file_name().to_string_lossy().parse::<i32>().ok().filter(|_| is_socket));
+        let is_socket = std::fs::read_link(entry.path())
+            .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
+        sockets
+            .extend(entry.file_name().to_string_lossy().parse::<i32>().ok().filter(|_| is_socket));
     }
     sockets.sort_unstable();
     let chosen = *sockets
-        .get(spec.word(4999).checked_rem(sockets.len() as u64).context("the driver has no socket")? as usize)
+        .get(
+            spec.word(4999).checked_rem(sockets.len() as u64).context("the driver has no socket")?
+                as usize,
+        )
         .context("no socket")?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     Ok((pidfd_getfd(&pidfd, chosen, PidfdGetfdFlags::empty())?, chosen != CONTROL))
 }
 
-/// Whether the driver with `life` ends; false if that of `device` serves its users as if nothing had been, or nobody sees that it does not.
+/// Whether the driver with `life` ends; false if that of `device` serves its users as if nothing
+/// had been, or nobody sees that it does not.
 fn watch(device: &mut Supervised, life: &OwnedFd) -> Result<bool> {
     let began = Instant::now();
     let mut last = (0, began);
@@ -152,14 +167,16 @@ fn watch(device: &mut Supervised, life: &OwnedFd) -> Result<bool> {
     Ok(false)
 }
 
-/// By what ring3d has seen the end of `device`'s driver `pid`. What it says of the last driver is about another one if that was a standby yet.
+/// By what ring3d has seen the end of `device`'s driver `pid`. What it says of the last driver is
+/// about another one if that was a standby yet.
 fn by(device: &mut Supervised, pid: u32) -> Result<&'static str> {
     let end = device.status()?.last_end.unwrap_or_default();
     let is_its = end.split_whitespace().nth(1) == Some(pid.to_string().as_str());
     Ok(if is_its { seen_by(&end, device.log()?).0 } else { "standby" })
 }
 
-/// Whether the last driver of `device` has ended because it did not move, as it seems to when the host stands still.
+/// Whether the last driver of `device` has ended because it did not move, as it seems to when the
+/// host stands still.
 pub fn stood_still(device: &mut Supervised) -> Result<bool> {
     let end = device.status()?.last_end.unwrap_or_default();
     Ok(["heartbeat", "progress"].contains(&seen_by(&end, device.log()?).0))

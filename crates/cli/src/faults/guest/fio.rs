@@ -1,4 +1,5 @@
-//! fio beside our own load: it writes blocks with checksums, reads them again, and says which are wrong.
+//! fio beside our own load: it writes blocks with checksums, reads them again, and says which are
+//! wrong.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ const WORDS: &str = "--name=verify --offset=64M --size=16M --bs=4k --direct=1 --
                      --clocksource=clock_gettime";
 /// So that every block has a checksum.
 const FILL: &str = "--rw=write --do_verify=0";
-/// What the drivers serve while they go wrong. Whoever waits for the processors is not to wait for this.
+/// What the drivers serve while they go wrong. Whoever waits for the processors is not to wait for
+/// this.
 const LOAD: &str = "--rw=randwrite --norandommap --verify_backlog=64 --rate_iops=100 --time_based --runtime=100000";
 /// What they have left.
 const CHECK: &str = "--rw=read";
@@ -34,8 +36,16 @@ impl Fio {
     /// Begins on `disk`, on blocks that it has just written.
     pub fn begin(disk: &Path) -> Result<Self> {
         let filled = command(disk, FILL).output().context("starting fio")?;
-        ensure!(filled.status.success(), "fio could not write: {}", String::from_utf8_lossy(&filled.stderr));
-        let mut child = command(disk, LOAD).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("starting fio")?;
+        ensure!(
+            filled.status.success(),
+            "fio could not write: {}",
+            String::from_utf8_lossy(&filled.stderr)
+        );
+        let mut child = command(disk, LOAD)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting fio")?;
         let said = BufReader::new(child.stderr.take().context("fio has no standard error")?);
         let bad = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&bad);
@@ -75,7 +85,9 @@ impl Fio {
 
 fn command(disk: &Path, words: &str) -> Command {
     let mut command = Command::new("fio");
-    command.args(WORDS.split_whitespace().chain(words.split_whitespace())).arg(format!("--filename={}", disk.display()));
+    command
+        .args(WORDS.split_whitespace().chain(words.split_whitespace()))
+        .arg(format!("--filename={}", disk.display()));
     command.stdin(Stdio::null());
     command
 }

@@ -25,13 +25,16 @@ struct Disk {
     device: Supervised,
     load: Load,
     fio: Fio,
-    /// To what wrong blocks are put down that are found at the end: the last fault that has made some, and that is counted; before there is one, the last.
+    /// To what wrong blocks are put down that are found at the end: the last fault that has made
+    /// some, and that is counted; before there is one, the last.
     suspect: Option<(Spec, bool)>,
 }
 
-/// Does what the file `plan` says, and says after each fault what was seen. It ends early if a device or ring3d is lost.
+/// Does what the file `plan` says, and says after each fault what was seen. It ends early if a
+/// device or ring3d is lost.
 pub fn run(plan: &Path) -> Result<ExitCode> {
-    let phases: Phases = serde_json::from_slice(&std::fs::read(plan)?).context("reading what is to be done")?;
+    let phases: Phases =
+        serde_json::from_slice(&std::fs::read(plan)?).context("reading what is to be done")?;
     for (phase, specs) in phases.iter().enumerate().filter(|(_, specs)| !specs.is_empty()) {
         let mut disks = [Disk::begin(Model::Nvme)?, Disk::begin(Model::Ahci)?];
         let say = |done, report: Report| -> Result<()> {
@@ -95,7 +98,11 @@ fn note(spec: &Spec, fate: &Fate, seen: &Seen, report: &mut Report) {
     outages_us.push(outage);
     // A request that fails is as bad as a block that is wrong: the disk was to be there.
     let failed = if spec.kind.is_promised() { seen.errors } else { 0 };
-    wrong(spec, (seen.mismatches + failed, &format!("{failed} of them requests that failed")), report);
+    wrong(
+        spec,
+        (seen.mismatches + failed, &format!("{failed} of them requests that failed")),
+        report,
+    );
 }
 
 impl Disk {
@@ -103,7 +110,12 @@ impl Disk {
         let name = format!("{model:?}").to_lowercase();
         let device = Supervised::connect(Path::new(admin::SOCKET), &name)?;
         let path = PathBuf::from(format!("/dev/ring3/{name}"));
-        Ok(Self { device, load: Load::open(&path, DEPTH, REGION)?, fio: Fio::begin(&path)?, suspect: None })
+        Ok(Self {
+            device,
+            load: Load::open(&path, DEPTH, REGION)?,
+            fio: Fio::begin(&path)?,
+            suspect: None,
+        })
     }
 
     /// Lets what is in `orders` happen under load, and reads all of that afterwards.
@@ -111,7 +123,8 @@ impl Disk {
         let device = &mut self.device;
         let (mut seen, fate) = self.load.beside(|| faulty::inject(device, orders))?;
         let left = self.load.check()?;
-        // fio finds a block some time after it was written, or never touches it again before the end: as far as it can be told, it was this fault.
+        // fio finds a block some time after it was written, or never touches it again before the
+        // end: as far as it can be told, it was this fault.
         seen.mismatches += left.mismatches + self.fio.bad();
         seen.errors += left.errors;
         if seen.mismatches > 0 || !self.suspect.is_some_and(|(_, is_counted)| is_counted) {
@@ -120,7 +133,8 @@ impl Disk {
         Ok((fate, seen))
     }
 
-    /// How many of its drivers have ended, and whether the last one did for another reason than a host that stood still.
+    /// How many of its drivers have ended, and whether the last one did for another reason than a
+    /// host that stood still.
     fn ends(&mut self) -> Result<(u64, bool)> {
         let restarts = self.device.ready(0)?.restarts;
         Ok((restarts, !faulty::stood_still(&mut self.device)?))

@@ -1,7 +1,9 @@
-//! `ring3 faults --guest`: faults done from outside to drivers as users have them, in a guest of the lab: ring3d, its sandbox, ublk and VFIO, with fio's verification on the disk.
+//! `ring3 faults --guest`: faults done from outside to drivers as users have them, in a guest of
+//! the lab: ring3d, its sandbox, ublk and VFIO, with fio's verification on the disk.
 //!
-//! What is promised comes first, on disks to which nothing else has happened; the other kinds follow, and fio begins anew. The guest says what it has seen after each
-//! fault. One in which a device was lost is left, and the next one goes on.
+//! What is promised comes first, on disks to which nothing else has happened; the other kinds
+//! follow, and fio begins anew. The guest says what it has seen after each fault. One in which a
+//! device was lost is left, and the next one goes on.
 
 mod faulty;
 mod fio;
@@ -35,8 +37,9 @@ pub const QUICK: u64 = 24;
 const SIZE: Size = Size(256 << 20);
 /// Where the guest finds what is to be done.
 const PLAN: &str = "/plan.json";
-/// What a driver may do: hardly anything is given up here. A stalled host looks like a driver that hangs, so that these times are longer than those of a campaign on models. No progress is seen after
-/// twice `recovery_ms`.
+/// What a driver may do: hardly anything is given up here. A stalled host looks like a driver that
+/// hangs, so that these times are longer than those of a campaign on models. No progress is seen
+/// after twice `recovery_ms`.
 const TERMS: &str = "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nbackoff_max_ms = 50\\ndeadline_s = 100\\nheartbeat_ms = 5000\\nrecovery_ms = 10000";
 /// What the guest does.
 const STEP: &str = r#"
@@ -75,7 +78,8 @@ struct Campaign {
 
 /// Does what of `new` is not in the file at `path` yet, and prints the report.
 pub fn run(new: Report, path: Option<PathBuf>, form: show::Form) -> Result<ExitCode> {
-    let phases = phases((0..new.count).map(|index| Spec::in_guest(new.seed, index, new.only)), new.hosted)?;
+    let phases =
+        phases((0..new.count).map(|index| Spec::in_guest(new.seed, index, new.only)), new.hosted)?;
     let report = resumed(new, 1, path.as_deref())?;
     show::show(&Campaign::new(report, phases, path).run()?, form)
 }
@@ -85,10 +89,14 @@ pub fn reproduce(spec: Spec, kernel: String, hosted: bool) -> Result<ExitCode> {
     outln!("{spec}");
     let mut report = Report::new(spec.seed, 1, Some(spec.kind), 1);
     (report.guest, report.hosted) = (Some(kernel), hosted);
-    show::show(&Campaign::new(report, phases([spec].into_iter(), hosted)?, None).run()?, show::Form::default())
+    show::show(
+        &Campaign::new(report, phases([spec].into_iter(), hosted)?, None).run()?,
+        show::Form::default(),
+    )
 }
 
-/// What is to be done for `specs`. Where code changes is looked up here: the lab takes the symbols away from programs that it puts into a guest.
+/// What is to be done for `specs`. Where code changes is looked up here: the lab takes the symbols
+/// away from programs that it puts into a guest.
 fn phases(specs: impl Iterator<Item = Spec>, hosted: bool) -> Result<Phases> {
     let [nvme, ahci] = if hosted {
         let symbols = |driver| symbols(dde::program(driver)?.path(), driver);
@@ -101,14 +109,18 @@ fn phases(specs: impl Iterator<Item = Spec>, hosted: bool) -> Result<Phases> {
         let symbols = if spec.model == Model::Nvme { &nvme } else { &ahci };
         mutate::code_addresses(spec, |word| symbols.pick(word))
     };
-    let orders = |spec: Spec| Orders { spec, code: if spec.kind == Kind::Code { code(&spec) } else { Vec::new() } };
+    let orders = |spec: Spec| Orders {
+        spec,
+        code: if spec.kind == Kind::Code { code(&spec) } else { Vec::new() },
+    };
     let (promised, others) = specs.map(orders).partition(|orders| orders.spec.kind.is_promised());
     Ok([promised, others])
 }
 
 /// Where the functions of `program` are whose names contain `part`.
 fn symbols(program: &Path, part: &str) -> Result<Symbols> {
-    let symbols = Symbols::read(program, part).with_context(|| format!("reading the symbols of {}", program.display()))?;
+    let symbols = Symbols::read(program, part)
+        .with_context(|| format!("reading the symbols of {}", program.display()))?;
     ensure!(
         symbols.bytes() > 0,
         "{} has no symbols, so that no fault of a driver's code can be placed: do not strip it",
@@ -131,7 +143,10 @@ impl Campaign {
             let before = self.report.injected();
             let outcome = self.boot()?;
             if !outcome.succeeded() {
-                errln!("the guest has ended before all faults were done; it said:\n{}", outcome.output());
+                errln!(
+                    "the guest has ended before all faults were done; it said:\n{}",
+                    outcome.output()
+                );
             }
             vain = if self.report.injected() > before { 0 } else { vain + 1 };
             ensure!(
@@ -148,7 +163,13 @@ impl Campaign {
 
     /// What is still to be done.
     fn left(&self) -> Phases {
-        let done = |phase: usize| self.report.done.get(&1).and_then(|done| done.get(phase)).map_or(0, |done| *done as usize);
+        let done = |phase: usize| {
+            self.report
+                .done
+                .get(&1)
+                .and_then(|done| done.get(phase))
+                .map_or(0, |done| *done as usize)
+        };
         [0, 1].map(|phase| self.phases[phase].get(done(phase)..).unwrap_or_default().to_vec())
     }
 
@@ -157,9 +178,15 @@ impl Campaign {
         let left = self.left();
         let mut plan = tempfile::NamedTempFile::new().context("making a file for the guest")?;
         plan.write_all(&serde_json::to_vec(&left)?)?;
-        let devices = [Device::nvme("nvme", SIZE, Backing::Memory), Device::ahci("ahci", SIZE, Backing::Memory)];
-        let guest = with_supervisor(with_this_program(Guest::new("faults"))?)?.file(PLAN, plan.path()).variable("TERMS", TERMS);
-        let mut guest = devices.into_iter().fold(guest, |guest, device| guest.device(device.bound("vfio-pci")));
+        let devices = [
+            Device::nvme("nvme", SIZE, Backing::Memory),
+            Device::ahci("ahci", SIZE, Backing::Memory),
+        ];
+        let guest = with_supervisor(with_this_program(Guest::new("faults"))?)?
+            .file(PLAN, plan.path())
+            .variable("TERMS", TERMS);
+        let mut guest =
+            devices.into_iter().fold(guest, |guest, device| guest.device(device.bound("vfio-pci")));
         guest.kernel = self.report.guest.clone().unwrap_or(guest.kernel);
         guest.memory_mib = 1024;
         guest.modules = vec!["ublk_drv".into()];

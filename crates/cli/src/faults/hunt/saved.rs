@@ -1,5 +1,6 @@
-//! A driver that is left damaged state: what the last one has written down of arena, controller and queue, with changes, for a device that runs on; or what one that was killed had
-//! recorded, with changes of that and of the memory that it had.
+//! A driver that is left damaged state: what the last one has written down of arena, controller and
+//! queue, with changes, for a device that runs on; or what one that was killed had recorded, with
+//! changes of that and of the memory that it had.
 
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ use super::super::lone::{self, Ends, Load, OTHERS};
 use super::super::work::{DEPTH, Work};
 use super::PATIENCE;
 
-/// Requests that are under way when the first driver leaves, at most; and the first block that they touch.
+/// Requests that are under way when the first driver leaves, at most; and the first block that they
+/// touch.
 const LEFT: u16 = 3;
 const BLOCK: u64 = 700;
 /// Of each range, the bytes that may be changed.
@@ -73,7 +75,9 @@ pub fn adopt(spec: &Spec, uri: &Uri, load: &Load) -> Result<Ends> {
 /// `device` as the next driver has it, with its memory as it is `left`.
 fn successor(device: Arc<dyn Device>, left: &Left) -> Result<Arc<dyn Device>> {
     let arena = device.dma().arena();
-    if left.queue.is_some() && serde_json::to_value(arena.save())? == serde_json::to_value(&left.arena)? {
+    if left.queue.is_some()
+        && serde_json::to_value(arena.save())? == serde_json::to_value(&left.arena)?
+    {
         // What the last driver has left is there to be claimed. A recording follows no other arena.
         return Ok(device);
     }
@@ -101,7 +105,8 @@ fn go_on(device: Arc<dyn Device>, left: &Left, load: &Load) -> Result<Ends> {
     }
 }
 
-/// What a driver has recorded that is killed with some requests under way: nothing of it is dropped.
+/// What a driver has recorded that is killed with some requests under way: nothing of it is
+/// dropped.
 fn die(spec: &Spec, device: &Arc<dyn Device>) -> Result<Left> {
     let opened = Driver::open(device.clone(), None, &lone::settings())?;
     let mut queue = lone::disk(&opened)?.open_queue(DEPTH + 1 + LEFT)?;
@@ -122,7 +127,8 @@ fn spoil(spec: &Spec, device: &Arc<dyn Device>) -> Result<()> {
     Ok(())
 }
 
-/// What the first driver leaves, with some requests that have ended and that it has not seen, and some that the device was not told of.
+/// What the first driver leaves, with some requests that have ended and that it has not seen, and
+/// some that the device was not told of.
 fn leave(spec: &Spec, device: &Arc<dyn Device>) -> Result<Left> {
     let mut opened = Driver::open(device.clone(), None, &lone::settings())?;
     let mut queue = lone::disk(&opened)?.open_queue(DEPTH + 1 + LEFT)?;
@@ -190,9 +196,14 @@ mod tests {
         for index in 0..60 {
             let spec = spec(1, index);
             let device = lone::open(&shape(&spec, "").parse().unwrap()).unwrap();
-            let load = Load { seed: spec.random, requests: REQUESTS, wide: true, patience: PATIENCE };
-            let ends = life(&spec, device, &load).unwrap_or_else(|error| panic!("{spec}: {error:#}"));
-            assert!(ends.well >= REQUESTS && (ends.failed, ends.wrong) == (0, 0), "{spec}: {ends:?}");
+            let load =
+                Load { seed: spec.random, requests: REQUESTS, wide: true, patience: PATIENCE };
+            let ends =
+                life(&spec, device, &load).unwrap_or_else(|error| panic!("{spec}: {error:#}"));
+            assert!(
+                ends.well >= REQUESTS && (ends.failed, ends.wrong) == (0, 0),
+                "{spec}: {ends:?}"
+            );
         }
     }
 

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use super::super::{DmaBuffer, Span};
@@ -19,9 +20,11 @@ fn arena(bytes: usize) -> Arena {
     Arena::new(Region::new(bytes).unwrap(), IOVA)
 }
 
-/// What another process makes of `arena`: by other mappings of its files, and a state that went through JSON.
+/// What another process makes of `arena`: by other mappings of its files, and a state that went
+/// through JSON.
 fn adopt(arena: &Arena) -> Result<Arena, Error> {
-    let regions = arena.regions().map(|placed| Arc::new(Region::from_fd(share(&placed.region)).unwrap()));
+    let regions =
+        arena.regions().map(|placed| Arc::new(Region::from_fd(share(&placed.region)).unwrap()));
     let text = serde_json::to_string(&arena.save()).unwrap();
     Arena::adopt(regions.collect(), &serde_json::from_str(&text).unwrap())
 }
@@ -42,7 +45,10 @@ fn what_was_taken_stays_taken_and_is_claimed_once_with_its_bytes() {
     let mut bytes = [0; 7];
     claimed.read(7, &mut bytes).unwrap();
     assert_eq!((&bytes, claimed.iova()), (b"written", ring.iova()));
-    assert!(matches!(second.claim(ring.span()), Err(Error::Invalid(_))) && second.unclaimed().is_empty());
+    assert!(
+        matches!(second.claim(ring.span()), Err(Error::Invalid(_)))
+            && second.unclaimed().is_empty()
+    );
     drop(claimed);
     assert_eq!(second.free_bytes(), second.len());
     assert!(second.claim(ring.span()).is_err());
@@ -65,7 +71,10 @@ fn a_range_that_was_given_up_for_good_can_be_claimed_by_who_has_stopped_the_devi
     let first = arena(1 << 16);
     let mut lost = first.alloc(4096, 4096).unwrap().tagged("lost");
     lost.abandon();
-    assert_eq!(adopt(&first).unwrap().unclaimed(), [(Span { region: 0, len: 4096, offset: 0 }, "lost".to_owned())]);
+    assert_eq!(
+        adopt(&first).unwrap().unclaimed(),
+        [(Span { region: 0, len: 4096, offset: 0 }, "lost".to_owned())]
+    );
 }
 
 #[test]
@@ -74,8 +83,12 @@ fn only_a_whole_range_that_was_saved_can_be_claimed() {
     let ring = first.alloc(4096, 4096).unwrap();
     let (second, span) = (adopt(&first).unwrap(), ring.span());
     let own = second.alloc(4096, 4096).unwrap();
-    let wrong =
-        [Span { len: 4095, ..span }, Span { offset: 1, ..span }, Span { region: 1, ..span }, Span { offset: u64::MAX, ..span }];
+    let wrong = [
+        Span { len: 4095, ..span },
+        Span { offset: 1, ..span },
+        Span { region: 1, ..span },
+        Span { offset: u64::MAX, ..span },
+    ];
     assert!(wrong.into_iter().chain([own.span()]).all(|span| second.claim(span).is_err()));
 }
 
@@ -83,7 +96,8 @@ fn only_a_whole_range_that_was_saved_can_be_claimed() {
 fn a_state_that_is_none_of_these_regions_is_refused() {
     let first = arena(1 << 16);
     let _ring = first.alloc(4096, 4096).unwrap();
-    let region = || Arc::new(Region::from_fd(share(&first.regions().next().unwrap().region)).unwrap());
+    let region =
+        || Arc::new(Region::from_fd(share(&first.regions().next().unwrap().region)).unwrap());
     let refused = |regions: Vec<Arc<Region>>, change: &dyn Fn(&mut SavedArena)| {
         let mut saved = first.save();
         change(&mut saved);
@@ -128,10 +142,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn check_ranges(arena: &Arena, held: &[DmaBuffer]) -> Result<(), TestCaseError> {
-    let mut spans: Vec<_> = held.iter().map(DmaBuffer::span).chain(arena.unclaimed().into_iter().map(|(span, _)| span)).collect();
+    let mut spans: Vec<_> = held
+        .iter()
+        .map(DmaBuffer::span)
+        .chain(arena.unclaimed().into_iter().map(|(span, _)| span))
+        .collect();
     spans.sort_by_key(|span| (span.region, span.offset));
     for pair in spans.windows(2) {
-        prop_assert!(pair[0].region < pair[1].region || pair[0].offset + u64::from(pair[0].len) <= pair[1].offset);
+        prop_assert!(
+            pair[0].region < pair[1].region
+                || pair[0].offset + u64::from(pair[0].len) <= pair[1].offset
+        );
     }
     prop_assert!(spans.iter().all(|&span| arena.segment(span).is_some()));
     let taken: usize = spans.iter().map(|span| span.len as usize).sum();
@@ -203,7 +224,9 @@ proptest! {
 fn collect<'a>(value: &'a mut serde_json::Value, numbers: &mut Vec<&'a mut serde_json::Value>) {
     match value {
         serde_json::Value::Array(items) => items.iter_mut().for_each(|item| collect(item, numbers)),
-        serde_json::Value::Object(fields) => fields.values_mut().for_each(|field| collect(field, numbers)),
+        serde_json::Value::Object(fields) => {
+            fields.values_mut().for_each(|field| collect(field, numbers))
+        }
         number if number.is_number() => numbers.push(number),
         _ => {}
     }
@@ -212,7 +235,8 @@ fn collect<'a>(value: &'a mut serde_json::Value, numbers: &mut Vec<&'a mut serde
 /// Set in the other process of the next test.
 const OTHER: &str = "RING3_TEST_ADOPT";
 
-/// That process: takes the arena's file and state from its standard input and goes on. Nothing where it is run as a test of its own.
+/// That process: takes the arena's file and state from its standard input and goes on. Nothing
+/// where it is run as a test of its own.
 #[test]
 fn the_process_that_goes_on() {
     if std::env::var_os(OTHER).is_none() {
@@ -220,7 +244,12 @@ fn the_process_that_goes_on() {
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let (mut ancillary, mut text) = (RecvAncillaryBuffer::new(&mut space), vec![0; 4096]);
-    let message = recvmsg(std::io::stdin(), &mut [rustix::io::IoSliceMut::new(&mut text)], &mut ancillary, RecvFlags::empty());
+    let message = recvmsg(
+        std::io::stdin(),
+        &mut [rustix::io::IoSliceMut::new(&mut text)],
+        &mut ancillary,
+        RecvFlags::empty(),
+    );
     text.truncate(message.unwrap().bytes);
     let fd = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
@@ -244,10 +273,17 @@ fn an_arena_goes_from_one_process_to_another_over_a_socket() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let name = "dma::saved::tests::the_process_that_goes_on";
     let mut other = Command::new(std::env::current_exe().unwrap());
-    let other = other.args(["--exact", name]).env(OTHER, "1").stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).spawn();
+    let other = other
+        .args(["--exact", name])
+        .env(OTHER, "1")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .spawn();
     let text = serde_json::to_vec(&first.save()).unwrap();
-    let (memory, mut space) =
-        (share(&first.regions().next().unwrap().region), [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+    let (memory, mut space) = (
+        share(&first.regions().next().unwrap().region),
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))],
+    );
     let (fds, mut ancillary) = ([memory.as_fd()], SendAncillaryBuffer::new(&mut space));
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
     sendmsg(&ours, &[rustix::io::IoSlice::new(&text)], &mut ancillary, SendFlags::empty()).unwrap();

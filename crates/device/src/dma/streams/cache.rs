@@ -68,7 +68,8 @@ impl Cache {
         let map = || memory.region().pages().and_then(|pages| dma.map(pages));
         let mapping = match map() {
             Ok(mapping) => mapping,
-            // The limit on locked memory may be lower than ours: give everything up that can be, then try once more.
+            // The limit on locked memory may be lower than ours: give everything up that can be,
+            // then try once more.
             Err(crate::Error::Os { .. }) if !self.entries.is_empty() => {
                 self.purge(true);
                 map().ok()?
@@ -77,7 +78,10 @@ impl Cache {
         };
         let mapping = Arc::new(mapping);
         self.counters.bytes += mapping.len();
-        self.entries.insert(memory.id(), Entry { mapping: mapping.clone(), users: memory.users(), used: self.clock });
+        self.entries.insert(
+            memory.id(),
+            Entry { mapping: mapping.clone(), users: memory.users(), used: self.clock },
+        );
         Some(mapping)
     }
 
@@ -85,7 +89,8 @@ impl Cache {
     pub(super) fn purge(&mut self, everything: bool) {
         let counters = &mut self.counters;
         self.entries.retain(|_, entry| {
-            let keep = Arc::strong_count(&entry.mapping) > 1 || !(everything || entry.users.strong_count() == 0);
+            let keep = Arc::strong_count(&entry.mapping) > 1
+                || !(everything || entry.users.strong_count() == 0);
             if !keep {
                 counters.evictions += 1;
                 counters.bytes -= entry.mapping.len();
@@ -94,10 +99,14 @@ impl Cache {
         });
     }
 
-    /// Gives the least recently used up until `len` more bytes fit, as far as they are not in flight.
+    /// Gives the least recently used up until `len` more bytes fit, as far as they are not in
+    /// flight.
     fn make_room(&mut self, len: usize) {
-        while self.entries.len() >= self.limits.entries || self.counters.bytes.saturating_add(len) > self.limits.bytes {
-            let idle = self.entries.iter().filter(|(_, entry)| Arc::strong_count(&entry.mapping) == 1);
+        while self.entries.len() >= self.limits.entries
+            || self.counters.bytes.saturating_add(len) > self.limits.bytes
+        {
+            let idle =
+                self.entries.iter().filter(|(_, entry)| Arc::strong_count(&entry.mapping) == 1);
             let Some((&id, _)) = idle.min_by_key(|(_, entry)| entry.used) else { return };
             if let Some(entry) = self.entries.remove(&id) {
                 self.counters.evictions += 1;

@@ -16,7 +16,11 @@ struct Table {
 impl Iommu for Table {
     fn map(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
         let mut mapped = self.mapped.lock().unwrap();
-        assert!(mapped.iter().all(|&(at, len)| iova + pages.len() as u64 <= at || at + len as u64 <= iova));
+        assert!(
+            mapped
+                .iter()
+                .all(|&(at, len)| iova + pages.len() as u64 <= at || at + len as u64 <= iova)
+        );
         mapped.push((iova, pages.len()));
         Ok(())
     }
@@ -39,7 +43,8 @@ fn streams(table: Table, mode: Mode, cache: CacheLimits) -> (Streams, Arc<Table>
     let table = Arc::new(table);
     let arena = Arena::new(Region::new(64 * PAGE).unwrap(), 0x40_0000);
     let dma = Dma::new(arena, table.clone());
-    let limits = StreamLimits { mode, rules: SegmentRules::PAGES, cache, copies: 2, copy_size: 4 * PAGE };
+    let limits =
+        StreamLimits { mode, rules: SegmentRules::PAGES, cache, copies: 2, copy_size: 4 * PAGE };
     (Streams::new(&dma, limits).unwrap(), table)
 }
 
@@ -61,11 +66,16 @@ fn whole_pages_are_mapped_once_and_found_again() {
     let pieces = [pages(4)];
     for _ in 0..3 {
         let stream = streams.begin(whole(&pieces, Direction::ToDevice)).unwrap();
-        assert!(matches!(&stream, Stream::Mapped(segments) if segments[0].len as usize == 4 * PAGE));
+        assert!(
+            matches!(&stream, Stream::Mapped(segments) if segments[0].len as usize == 4 * PAGE)
+        );
         streams.end(stream, whole(&pieces, Direction::ToDevice), true).unwrap();
     }
     let stats = streams.stats();
-    assert_eq!((stats.hits, stats.misses, stats.copied, table.mapped.lock().unwrap().len()), (2, 1, 0, 1));
+    assert_eq!(
+        (stats.hits, stats.misses, stats.copied, table.mapped.lock().unwrap().len()),
+        (2, 1, 0, 1)
+    );
 }
 
 #[test]
@@ -85,10 +95,16 @@ fn memory_that_was_lent_is_reached_where_it_is_and_mapped_by_no_stream() {
 fn device_addresses_avoid_what_is_reserved_and_the_arena() {
     let (mut streams, table) = zero_copy();
     let held: Vec<_> = (0..40).map(|_| [pages(16)]).collect();
-    let _streams: Vec<_> = held.iter().map(|pieces| streams.begin(whole(pieces, Direction::ToDevice)).unwrap()).collect();
+    let _streams: Vec<_> = held
+        .iter()
+        .map(|pieces| streams.begin(whole(pieces, Direction::ToDevice)).unwrap())
+        .collect();
     for &(iova, len) in table.mapped.lock().unwrap().iter() {
         let end = iova + len as u64;
-        assert!(iova >= PAGE as u64 && (end <= 0x1_0000 || iova >= 0x20_0000), "{iova:#x} is reserved");
+        assert!(
+            iova >= PAGE as u64 && (end <= 0x1_0000 || iova >= 0x20_0000),
+            "{iova:#x} is reserved"
+        );
         assert!(end <= 0x40_0000 || iova >= 0x44_0000, "{iova:#x} is the arena's");
     }
 }
@@ -96,17 +112,22 @@ fn device_addresses_avoid_what_is_reserved_and_the_arena() {
 #[test]
 fn a_device_with_few_address_lines_gets_low_addresses_or_copies() {
     let table = Arc::new(Table::default());
-    let dma = Dma::new(Arena::new(Region::new(PAGE).unwrap(), 0x40_0000), table.clone()).below(0x3000);
+    let dma =
+        Dma::new(Arena::new(Region::new(PAGE).unwrap(), 0x40_0000), table.clone()).below(0x3000);
     let held: Vec<_> = (0..3).map(|_| Foreign::new(PAGE).unwrap()).collect();
-    let mapped: Vec<_> = held.iter().map_while(|memory| dma.map(memory.region().pages().unwrap()).ok()).collect();
+    let mapped: Vec<_> =
+        held.iter().map_while(|memory| dma.map(memory.region().pages().unwrap()).ok()).collect();
     assert_eq!(mapped.iter().map(|mapping| mapping.iova()).collect::<Vec<_>>(), [0x1000, 0x2000]);
 }
 
 #[test]
 fn a_vector_is_copied_both_ways() {
     let (mut streams, _) = zero_copy();
-    let pieces = [Piece::from(Foreign::from(vec![7u8; 1000])), Piece::from(Foreign::from(vec![9u8; 24]))];
-    let Stream::Copied(buffer) = streams.begin(whole(&pieces, Direction::ToDevice)).unwrap() else { panic!("mapped") };
+    let pieces =
+        [Piece::from(Foreign::from(vec![7u8; 1000])), Piece::from(Foreign::from(vec![9u8; 24]))];
+    let Stream::Copied(buffer) = streams.begin(whole(&pieces, Direction::ToDevice)).unwrap() else {
+        panic!("mapped")
+    };
     let mut bytes = [0; 2];
     buffer.read(999, &mut bytes).unwrap();
     assert_eq!(bytes, [7, 9]);
@@ -140,9 +161,15 @@ fn pieces_with_a_gap_that_the_device_cannot_take_are_copied() {
 fn pieces_that_touch_become_one_segment() {
     let (mut streams, _) = zero_copy();
     let memory = Foreign::new(2 * PAGE).unwrap();
-    let pieces = [(512, 1024), (1536, 2048)].map(|(offset, len)| Piece { memory: memory.clone(), offset, len });
+    let pieces = [(512, 1024), (1536, 2048)].map(|(offset, len)| Piece {
+        memory: memory.clone(),
+        offset,
+        len,
+    });
     let stream = streams.begin(whole(&pieces, Direction::ToDevice)).unwrap();
-    assert!(matches!(&stream, Stream::Mapped(segments) if segments.len() == 1 && segments[0].len == 3072));
+    assert!(
+        matches!(&stream, Stream::Mapped(segments) if segments.len() == 1 && segments[0].len == 3072)
+    );
 }
 
 #[test]
@@ -158,31 +185,42 @@ fn a_window_of_a_transfer_starts_and_ends_within_pieces() {
 fn a_backend_that_cannot_map_later_gets_copies() {
     let table = Table { fixed: true, ..Table::default() };
     let (mut streams, table) = streams(table, Mode::ZeroCopy, CacheLimits::default());
-    assert!(matches!(streams.begin(whole(&[pages(1)], Direction::ToDevice)), Ok(Stream::Copied(_))));
+    assert!(matches!(
+        streams.begin(whole(&[pages(1)], Direction::ToDevice)),
+        Ok(Stream::Copied(_))
+    ));
     assert!(table.mapped.lock().unwrap().is_empty());
 }
 
 #[test]
 fn copying_can_be_chosen() {
     let (mut streams, table) = streams(Table::default(), Mode::Copy, CacheLimits::default());
-    assert!(matches!(streams.begin(whole(&[pages(1)], Direction::ToDevice)), Ok(Stream::Copied(_))));
+    assert!(matches!(
+        streams.begin(whole(&[pages(1)], Direction::ToDevice)),
+        Ok(Stream::Copied(_))
+    ));
     assert!(table.mapped.lock().unwrap().is_empty());
 }
 
 #[test]
 fn the_least_recently_used_mapping_goes_first() {
-    let (mut streams, table) = streams(Table::default(), Mode::ZeroCopy, CacheLimits { bytes: usize::MAX, entries: 2 });
+    let (mut streams, table) =
+        streams(Table::default(), Mode::ZeroCopy, CacheLimits { bytes: usize::MAX, entries: 2 });
     let held = [[pages(1)], [pages(1)], [pages(1)]];
     for index in [0, 1, 0, 2, 0] {
         drop(streams.begin(whole(&held[index], Direction::ToDevice)).unwrap());
     }
     let stats = streams.stats();
-    assert_eq!((stats.hits, stats.misses, stats.evictions, table.mapped.lock().unwrap().len()), (2, 3, 1, 2));
+    assert_eq!(
+        (stats.hits, stats.misses, stats.evictions, table.mapped.lock().unwrap().len()),
+        (2, 3, 1, 2)
+    );
 }
 
 #[test]
 fn a_mapping_in_use_is_never_evicted() {
-    let (mut streams, table) = streams(Table::default(), Mode::ZeroCopy, CacheLimits { bytes: PAGE, entries: 1 });
+    let (mut streams, table) =
+        streams(Table::default(), Mode::ZeroCopy, CacheLimits { bytes: PAGE, entries: 1 });
     let (first, second) = ([pages(1)], [pages(1)]);
     let stream = streams.begin(whole(&first, Direction::ToDevice)).unwrap();
     let other = streams.begin(whole(&second, Direction::ToDevice)).unwrap();

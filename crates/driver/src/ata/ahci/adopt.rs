@@ -1,12 +1,17 @@
-//! A controller whose driver's process was killed, and which goes on: its drives end what they are doing, and neither is reset.
+//! A controller whose driver's process was killed, and which goes on: its drives end what they are
+//! doing, and neither is reset.
 //!
 //! # The proof
-//! A port has nothing of the dead process once PxSACT and PxCI are zero without an error: its commands have ended, and moved their data before that. [AHCI 5.5.1] Until then they use
-//! memory that nobody else uses: only the ports' lists are claimed, and they are where they were. To stop the port instead would leave a drive with commands that only a reset takes back.
+//! A port has nothing of the dead process once PxSACT and PxCI are zero without an error: its
+//! commands have ended, and moved their data before that. [AHCI 5.5.1] Until then they use memory
+//! that nobody else uses: only the ports' lists are claimed, and they are where they were. To stop
+//! the port instead would leave a drive with commands that only a reset takes back.
 //!
 //! # Trust
-//! The state is what a dead process has said. A port must have the addresses that it says, must run, and must know of no error and of no loss of its link; then its drive identifies itself, with the serial number that
-//! the state says. Whatever else happens, or takes too long, stops the controller: then it is one to be opened.
+//! The state is what a dead process has said. A port must have the addresses that it says, must
+//! run, and must know of no error and of no loss of its link; then its drive identifies itself,
+//! with the serial number that the state says. Whatever else happens, or takes too long, stops the
+//! controller: then it is one to be opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +31,15 @@ use crate::lifetime::lock;
 const LIMIT: Duration = Duration::from_millis(500);
 
 impl Controller {
-    /// By what another process can [`adopt`](Self::adopt) the controller if this one is killed from now on. Nothing has to be said later.
+    /// By what another process can [`adopt`](Self::adopt) the controller if this one is killed from
+    /// now on. Nothing has to be said later.
     pub fn record(&self) -> Result<Saved, Error> {
         let shared = &self.shared;
         shared.lifetime.check()?;
-        if shared.generation() != 0 || !shared.others.is_empty() || shared.seats.iter().any(|seat| seat.place.is_none()) {
+        if shared.generation() != 0
+            || !shared.others.is_empty()
+            || shared.seats.iter().any(|seat| seat.place.is_none())
+        {
             let text = "a controller that had to be reset, or of which a port without a disk does not stop, is not adopted: it is fenced";
             return Err(Error::Unsupported(text.into()));
         }
@@ -41,11 +50,17 @@ impl Controller {
         Saved::new(CONTROLLER.0, CONTROLLER.1, &state)
     }
 
-    /// Goes on with a controller whose driver, which had [recorded](Self::record) `saved`, was killed; nothing goes on that it had begun. The memory that nobody has claimed is free
+    /// Goes on with a controller whose driver, which had [recorded](Self::record) `saved`, was
+    /// killed; nothing goes on that it had begun. The memory that nobody has claimed is free
     /// afterwards: whoever has adopted the arena releases it.
     ///
-    /// After an error the controller may run or not, and may still reach what it could reach: [`open`](Self::open) stops it first.
-    pub fn adopt(device: Arc<dyn Device>, poll: Option<Duration>, saved: &Saved) -> Result<Self, Error> {
+    /// After an error the controller may run or not, and may still reach what it could reach:
+    /// [`open`](Self::open) stops it first.
+    pub fn adopt(
+        device: Arc<dyn Device>,
+        poll: Option<Duration>,
+        saved: &Saved,
+    ) -> Result<Self, Error> {
         let state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
         if state.generation != 0 || state.seats.iter().any(|seat| seat.port.is_none()) {
             return Err(Error::Invalid(
@@ -69,17 +84,23 @@ impl Seat {
     /// Has the drive end what it is doing.
     fn drain(&self, hba: &Hba, deadline: Deadline) -> Result<(), Error> {
         let mut held = lock(&self.port);
-        let port = held.as_mut().ok_or_else(|| Error::Fatal(format!("port {} is not there", self.index)))?;
+        let port = held
+            .as_mut()
+            .ok_or_else(|| Error::Fatal(format!("port {} is not there", self.index)))?;
         hba.running(self.index)?;
         if Port::addresses_at(&hba.bar(), self.index)? != port.lists.addresses() {
-            return Err(Error::Fatal(format!("port {} has other memory than was saved", self.index)));
+            return Err(Error::Fatal(format!(
+                "port {} has other memory than was saved",
+                self.index
+            )));
         }
-        let ended = poll_until(deadline, "the end of what a drive was doing for a dead driver", || {
-            let outstanding = port.outstanding(true) | port.outstanding(false);
-            // Read after that, so that an end by an error is seen as one.
-            port.check(self.index)?;
-            Ok((outstanding == 0).then_some(()))
-        });
+        let ended =
+            poll_until(deadline, "the end of what a drive was doing for a dead driver", || {
+                let outstanding = port.outstanding(true) | port.outstanding(false);
+                // Read after that, so that an end by an error is seen as one.
+                port.check(self.index)?;
+                Ok((outstanding == 0).then_some(()))
+            });
         ended?;
         port.begin_anew();
         let found = Identity::new(&port.identify(deadline.remaining())?)?.serial;
@@ -100,7 +121,10 @@ impl Port {
     fn check(&self, index: u8) -> Result<(), Error> {
         let events = self.events()?;
         if events.0 & Interrupts::FATAL.0 != 0 || is_link_change(events) || !self.is_running() {
-            return Err(Error::Fatal(format!("port {index} does not run, or has met an error (PxIS {:#010x})", events.0)));
+            return Err(Error::Fatal(format!(
+                "port {index} does not run, or has met an error (PxIS {:#010x})",
+                events.0
+            )));
         }
         Ok(())
     }

@@ -19,15 +19,16 @@ use crate::lifetime::{Lifetime, Unstopped};
 
 /// An AHCI controller with its drives.
 ///
-/// Dropping the last of a controller, its disks and its queues flushes and parks the drives that were used, stops all ports and takes bus
-/// mastering away.
+/// Dropping the last of a controller, its disks and its queues flushes and parks the drives that
+/// were used, stops all ports and takes bus mastering away.
 pub struct Controller {
     pub(super) shared: Arc<Shared>,
     pub(super) refused: Vec<(String, Error)>,
     pub(super) drives: Vec<Drive>,
 }
 
-/// What a controller, its disks and its queues share. A queue's thread looks at the generation alone.
+/// What a controller, its disks and its queues share. A queue's thread looks at the generation
+/// alone.
 pub(super) struct Shared {
     pub(super) lifetime: Lifetime,
     /// Held by whoever resets the controller or makes a port ready: one at a time.
@@ -50,13 +51,16 @@ pub(super) struct Seat {
     pub(super) level: Level,
     /// A queue was open, so that the drive may have been written.
     pub(super) used: AtomicBool,
-    /// The drive may have lost its power, which a reset of the controller has wiped from the registers.
+    /// The drive may have lost its power, which a reset of the controller has wiped from the
+    /// registers.
     pub(super) power_lost: AtomicBool,
-    /// The controller's generation in which the port was last made ready: what its registers say of the link is news since then.
+    /// The controller's generation in which the port was last made ready: what its registers say of
+    /// the link is news since then.
     pub(super) ready_since: AtomicU32,
     /// Its queue was detached, so that nobody has the port.
     pub(super) detached: AtomicBool,
-    /// Where the port's memory is, whoever has the port; `None` if a queue has it that was detached and is not resumed.
+    /// Where the port's memory is, whoever has the port; `None` if a queue has it that was detached
+    /// and is not resumed.
     pub(super) place: Option<SavedPort>,
     /// The port, unless a queue has it.
     pub(super) port: Mutex<Option<Port>>,
@@ -72,8 +76,9 @@ impl Seat {
 impl Controller {
     /// Takes the function over: stops what runs on it, and looks for a drive at each port.
     ///
-    /// Fails with [`Error::Timeout`] if the controller cannot be reset, with [`Error::Unsupported`] if it cannot reach the memory that
-    /// the device was opened with. Drives that cannot be disks are no failure: see [`refused`](Self::refused).
+    /// Fails with [`Error::Timeout`] if the controller cannot be reset, with [`Error::Unsupported`]
+    /// if it cannot reach the memory that the device was opened with. Drives that cannot be disks
+    /// are no failure: see [`refused`](Self::refused).
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
         let hba = match Hba::take_over(device.bar(ahci::BAR)?) {
             Err(error @ Error::Timeout { .. }) => {
@@ -100,7 +105,8 @@ impl Controller {
         let Found { seats, refused, others } = found;
         hba.set_interrupts(vector.kind().is_some());
         let (lifetime, order) = (Lifetime::new(device.name()), Mutex::new(()));
-        let shared = Arc::new(Shared { lifetime, order, hba, seats, others, vector, options, device });
+        let shared =
+            Arc::new(Shared { lifetime, order, hba, seats, others, vector, options, device });
         let drives = (0..shared.seats.len()).map(|seat| Drive::new(shared.clone(), seat)).collect();
         Ok(Self { shared, refused, drives })
     }
@@ -125,8 +131,9 @@ impl Controller {
         self.shared.reset(self.shared.generation(), "it was asked for")
     }
 
-    /// Flushes and parks the drives that were used, stops all ports and takes bus mastering away. Queues that are still open end their
-    /// requests with an error, and their drives are not flushed.
+    /// Flushes and parks the drives that were used, stops all ports and takes bus mastering away.
+    /// Queues that are still open end their requests with an error, and their drives are not
+    /// flushed.
     ///
     /// Fails if a drive did not flush; everything is stopped nevertheless.
     pub fn shutdown(&self) -> Result<(), Error> {

@@ -1,9 +1,10 @@
 //! From a request to the device: its command, and when it starts.
 //!
 //! # Order
-//! Queued commands and others are never in the device's hands together [AHCI 5.3, ACS-3 4.14.1]. What cannot start yet waits in line,
-//! and what comes after it waits behind it, so that a flush among reads neither starves nor is starved. Of commands that are not
-//! queued there is one at a time: the drive does them one by one anyway, and so a failure is known to be that one's.
+//! Queued commands and others are never in the device's hands together [AHCI 5.3, ACS-3 4.14.1].
+//! What cannot start yet waits in line, and what comes after it waits behind it, so that a flush
+//! among reads neither starves nor is starved. Of commands that are not queued there is one at a
+//! time: the drive does them one by one anyway, and so a failure is known to be that one's.
 
 use ring3_class::block::{Data, IoError, Operation, Request};
 
@@ -12,9 +13,15 @@ use super::super::command::trim_ranges;
 use super::queue::PortQueue;
 
 impl PortQueue {
-    /// Writes the command of `request` into `slot`: whether it is a queued one, or `None` if the device need not be asked.
+    /// Writes the command of `request` into `slot`: whether it is a queued one, or `None` if the
+    /// device need not be asked.
     #[inline]
-    pub(super) fn write(&self, slot: u8, request: &Request, level: Level) -> Result<Option<bool>, IoError> {
+    pub(super) fn write(
+        &self,
+        slot: u8,
+        request: &Request,
+        level: Level,
+    ) -> Result<Option<bool>, IoError> {
         let Some(command) = self.encoder.encode(request, level)? else { return Ok(None) };
         let command = command.with_tag(slot);
         match request.operation {
@@ -23,14 +30,21 @@ impl PortQueue {
                 self.port.lists.write(slot, &command, &request.data, len)?;
             }
             Operation::Discard => {
-                self.port.lists.write_trim(slot, &command, trim_ranges(request.lba, request.blocks))?;
+                self.port.lists.write_trim(
+                    slot,
+                    &command,
+                    trim_ranges(request.lba, request.blocks),
+                )?;
             }
-            Operation::Flush | Operation::WriteZeroes => self.port.lists.write_plain(slot, &command),
+            Operation::Flush | Operation::WriteZeroes => {
+                self.port.lists.write_plain(slot, &command)
+            }
         }
         Ok(Some(command.protocol.is_queued()))
     }
 
-    /// Writes the command of `request` into `slot` if it is a queued one for a buffer, as almost every one is.
+    /// Writes the command of `request` into `slot` if it is a queued one for a buffer, as almost
+    /// every one is.
     #[inline]
     pub(super) fn write_queued(&self, slot: u8, request: &Request) -> bool {
         if self.level == Level::Queued
@@ -38,7 +52,13 @@ impl PortQueue {
             && let Some(frame) = self.encoder.queued_words(request, slot)
         {
             let len = request.blocks as usize * self.info.block_size as usize;
-            return self.port.lists.write_queued(slot, frame, request.operation == Operation::Write, buffer, len);
+            return self.port.lists.write_queued(
+                slot,
+                frame,
+                request.operation == Operation::Write,
+                buffer,
+                len,
+            );
         }
         false
     }
@@ -48,7 +68,8 @@ impl PortQueue {
     pub(super) fn issue(&mut self, slots: u32, queued: bool) {
         if self.issued == 0 {
             if self.signalled && self.waiter.armed() {
-                // What has been signalled is served. Later, the signal of what starts now would be lost with it.
+                // What has been signalled is served. Later, the signal of what starts now would be
+                // lost with it.
                 self.gate.acknowledge();
                 self.signalled = false;
             }
@@ -78,7 +99,8 @@ impl PortQueue {
             if let Some(slot) = self.slots.get_mut(slot) {
                 let flushes = slot.request.operation == Operation::Flush;
                 let limit = self.shared.options.flush_timeout;
-                slot.epoch = if flushes { self.timeouts.epoch_for(limit) } else { self.timeouts.epoch() };
+                slot.epoch =
+                    if flushes { self.timeouts.epoch_for(limit) } else { self.timeouts.epoch() };
             }
             if !queued {
                 return self.issue(1 << slot, false);

@@ -1,14 +1,17 @@
 //! Learning what has ended.
 //!
 //! # Looking
-//! Memory is the hint that something ended, PxSACT or PxCI the truth, read once for all that has ended since; see `lists.rs`. A frame
-//! may be in memory just before the register follows, so tags that a frame names are looked for a few times more.
+//! Memory is the hint that something ended, PxSACT or PxCI the truth, read once for all that has
+//! ended since; see `lists.rs`. A frame may be in memory just before the register follows, so tags
+//! that a frame names are looked for a few times more.
 //!
 //! # Waiting
-//! A port signals once until it is acknowledged, so an owner that polls does not acknowledge at all. An owner that sleeps must not
-//! sleep on a signal that it has swallowed: it acknowledges before it reads the register, never only after, and whatever ends
-//! between the two is seen by that read. The one case without a second read is the commonest: the only request in flight has ended. Then
-//! it acknowledges before it starts the next. An interrupt without a frame is followed by a look at the port's errors.
+//! A port signals once until it is acknowledged, so an owner that polls does not acknowledge at
+//! all. An owner that sleeps must not sleep on a signal that it has swallowed: it acknowledges
+//! before it reads the register, never only after, and whatever ends between the two is seen by
+//! that read. The one case without a second read is the commonest: the only request in flight has
+//! ended. Then it acknowledges before it starts the next. An interrupt without a frame is followed
+//! by a look at the port's errors.
 
 use ring3_class::block::Operation;
 use ring3_device::Error;
@@ -21,7 +24,8 @@ use super::recovery::Trouble;
 const LOOKS: u8 = 8;
 
 impl PortQueue {
-    /// Whether the device may have something to tell: a frame, or an interrupt since the registers were last read.
+    /// Whether the device may have something to tell: a frame, or an interrupt since the registers
+    /// were last read.
     #[inline]
     pub(super) fn told(&self) -> bool {
         self.issued != 0
@@ -37,7 +41,8 @@ impl PortQueue {
         if let Some(failure) = frames.failure {
             return self.failed(failure);
         }
-        let named = (frames.ended & self.issued) | if self.plain && frames.any { self.issued } else { 0 };
+        let named =
+            (frames.ended & self.issued) | if self.plain && frames.any { self.issued } else { 0 };
         let expected = named | self.claimed;
         let armed = self.waiter.armed();
         let only = armed && expected == self.issued && self.issued.is_power_of_two();
@@ -54,7 +59,8 @@ impl PortQueue {
         if expected == 0 && !self.confirmed(ended)? {
             return Ok(());
         }
-        // A reset by somebody else clears the register, too: what no frame has named ended only if the port still runs.
+        // A reset by somebody else clears the register, too: what no frame has named ended only if
+        // the port still runs.
         if ended & !expected != 0 && !self.port.is_running() {
             return Ok(());
         }
@@ -85,18 +91,24 @@ impl PortQueue {
         self.done |= ended;
     }
 
-    /// Whether what `ended` is a flush. It is not queued, so that it was alone in the device's hands.
+    /// Whether what `ended` is a flush. It is not queued, so that it was alone in the device's
+    /// hands.
     #[inline]
     fn flushes(&self, ended: u32) -> bool {
-        let flush = |slot| self.slots.get(slot).is_some_and(|slot| slot.request.operation == Operation::Flush);
+        let flush = |slot| {
+            self.slots.get(slot).is_some_and(|slot| slot.request.operation == Operation::Flush)
+        };
         self.plain && ended != 0 && flush(ended.trailing_zeros() as u8)
     }
 
-    /// Before the first write since a flush: a link that was lost by then has cost nothing, and is made ready again by the next tick.
-    /// Found after the write, it would have cost that.
+    /// Before the first write since a flush: a link that was lost by then has cost nothing, and is
+    /// made ready again by the next tick. Found after the write, it would have cost that.
     #[inline]
     pub(super) fn look_before_writing(&mut self) {
-        if self.port.cache.is_clean() && self.cached & self.slots.occupied() != 0 && self.port.has_lost_link() {
+        if self.port.cache.is_clean()
+            && self.cached & self.slots.occupied() != 0
+            && self.port.has_lost_link()
+        {
             self.port.ready = false;
         }
     }
@@ -122,7 +134,8 @@ impl PortQueue {
         self.claimed = if self.looks > 0 { slots } else { 0 };
     }
 
-    /// Whether commands that `ended` without a frame really have; mends the port if it is in trouble.
+    /// Whether commands that `ended` without a frame really have; mends the port if it is in
+    /// trouble.
     #[cold]
     fn confirmed(&mut self, ended: u32) -> Result<bool, Error> {
         if let Some(trouble) = self.trouble() {

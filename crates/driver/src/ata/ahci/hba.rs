@@ -1,11 +1,13 @@
-//! The controller's own registers: from a function to ports that may be used, and the reset of all of them.
+//! The controller's own registers: from a function to ports that may be used, and the reset of all
+//! of them.
 
 use std::time::Duration;
 
 use ring3_device::dma::Dma;
 use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
 use ring3_spec::ahci::registers::{
-    self, CAPABILITIES, CAPABILITIES2, CONTROL, Capabilities, Control, HANDOFF, INTERRUPT_STATUS, PORTS, RESET_MILLIS,
+    self, CAPABILITIES, CAPABILITIES2, CONTROL, Capabilities, Control, HANDOFF, INTERRUPT_STATUS,
+    PORTS, RESET_MILLIS,
 };
 use ring3_spec::ahci::{MAX_PORTS, port};
 
@@ -36,7 +38,8 @@ impl Hba {
         hba.take_from_firmware();
         hba.empty = hba.empty_ports();
         hba.reset()?;
-        // What firmware wrote into it once survives a reset, so this is read afterwards. [AHCI 3.1.1, 3.1.4]
+        // What firmware wrote into it once survives a reset, so this is read afterwards. [AHCI
+        // 3.1.1, 3.1.4]
         let capabilities = hba.registers.read(CAPABILITIES);
         let ports = hba.registers.read_alive(PORTS)?;
         // More ports than CAP.NP says, or beyond the BAR: those that fit are used.
@@ -49,12 +52,15 @@ impl Hba {
         Ok(Self { capabilities, ports, ..hba })
     }
 
-    /// The controller that another process has left, with the `capabilities` and the `ports` that it had; [`Error::Invalid`] if it has others.
+    /// The controller that another process has left, with the `capabilities` and the `ports` that
+    /// it had; [`Error::Invalid`] if it has others.
     pub(super) fn resume(bar: Bar, capabilities: u32, ports: u32) -> Result<Self, Error> {
         let registers = Registers::new(bar, registers::LEN + u64::from(port::STRIDE))?;
         let there = (registers.read_alive(CAPABILITIES)?.0, registers.read_alive(PORTS)? & ports);
         let last = u64::from(32 - ports.leading_zeros());
-        if there != (capabilities, ports) || registers::LEN + last * u64::from(port::STRIDE) > registers.bar().len() {
+        if there != (capabilities, ports)
+            || registers::LEN + last * u64::from(port::STRIDE) > registers.bar().len()
+        {
             let text = "the saved state is of another controller: give each its own, or open the device anew";
             return Err(Error::Invalid(text.into()));
         }
@@ -64,17 +70,27 @@ impl Hba {
     /// Those of `ports` that the BAR has room for.
     fn in_bar(&self, ports: u32) -> impl Iterator<Item = u8> + use<> {
         let len = self.registers.bar().len();
-        let fits = move |index: &u8| registers::LEN + u64::from(u32::from(*index) + 1) * u64::from(port::STRIDE) <= len;
+        let fits = move |index: &u8| {
+            registers::LEN + u64::from(u32::from(*index) + 1) * u64::from(port::STRIDE) <= len
+        };
         (0..MAX_PORTS).filter(move |index| ports >> index & 1 == 1).filter(fits)
     }
 
-    /// A bit for each port at which a drive would have been noticed, and was not: powered up, its link neither held in reset nor switched off. [AHCI 3.3.7, 3.3.10, 3.3.11]
+    /// A bit for each port at which a drive would have been noticed, and was not: powered up, its
+    /// link neither held in reset nor switched off. [AHCI 3.3.7, 3.3.10, 3.3.11]
     fn empty_ports(&self) -> u32 {
         let is_empty = |&index: &u8| {
-            let (command, control) = (self.registers.read(port::command(index)), self.registers.read(port::sata_control(index)));
-            command.spin_up() == 1 && control.detection() == 0 && self.registers.read(port::sata_status(index)).detection() == 0
+            let (command, control) = (
+                self.registers.read(port::command(index)),
+                self.registers.read(port::sata_control(index)),
+            );
+            command.spin_up() == 1
+                && control.detection() == 0
+                && self.registers.read(port::sata_status(index)).detection() == 0
         };
-        self.in_bar(self.registers.read(PORTS)).filter(is_empty).fold(0, |mask, index| mask | 1 << index)
+        self.in_bar(self.registers.read(PORTS))
+            .filter(is_empty)
+            .fold(0, |mask, index| mask | 1 << index)
     }
 
     /// Whether nothing was to be noticed at port `index` before the controller was reset.
@@ -94,12 +110,19 @@ impl Hba {
         }
         self.registers.write(HANDOFF, self.registers.read(HANDOFF).with_system(1));
         let free = |limit| {
-            poll_until(Deadline::after(limit), "firmware to give the controller up (BOHC.BOS)", || {
-                Ok((self.registers.read(HANDOFF).firmware() == 0).then_some(()))
-            })
+            poll_until(
+                Deadline::after(limit),
+                "firmware to give the controller up (BOHC.BOS)",
+                || Ok((self.registers.read(HANDOFF).firmware() == 0).then_some(())),
+            )
         };
-        if free(HANDOFF_TIME).is_err() && self.registers.read(HANDOFF).firmware_busy() == 1 && free(HANDOFF_BUSY).is_err() {
-            tracing::warn!("firmware does not give the controller up (BOHC.BOS); it is reset nevertheless");
+        if free(HANDOFF_TIME).is_err()
+            && self.registers.read(HANDOFF).firmware_busy() == 1
+            && free(HANDOFF_BUSY).is_err()
+        {
+            tracing::warn!(
+                "firmware does not give the controller up (BOHC.BOS); it is reset nevertheless"
+            );
         }
     }
 
@@ -108,31 +131,48 @@ impl Hba {
         self.registers.write(CONTROL, Control(0).with_enabled(1));
     }
 
-    /// Fails if the controller does not drive port `index`, which was made ready: it is gone, or was reset by somebody else: the function or
-    /// its bus by the administrator or the platform, or all of it by a loss of power.
+    /// Fails if the controller does not drive port `index`, which was made ready: it is gone, or
+    /// was reset by somebody else: the function or its bus by the administrator or the platform, or
+    /// all of it by a loss of power.
     pub(super) fn running(&self, index: u8) -> Result<(), Error> {
-        // AE stays set where there is nothing but AHCI (CAP.SAM). A port receives from its beginning to its end, stopped or not; every reset
-        // of the controller ends that. [AHCI 3.1.2, 3.3.7, 10.4.3]
-        if self.registers.read_alive(CONTROL)?.enabled() == 0 || self.registers.read_alive(port::command(index))?.receive() == 0 {
-            return Err(Error::Fatal("it was reset behind the driver's back (GHC.AE or PxCMD.FRE is 0)".into()));
+        // AE stays set where there is nothing but AHCI (CAP.SAM). A port receives from its
+        // beginning to its end, stopped or not; every reset of the controller ends that. [AHCI
+        // 3.1.2, 3.3.7, 10.4.3]
+        if self.registers.read_alive(CONTROL)?.enabled() == 0
+            || self.registers.read_alive(port::command(index))?.receive() == 0
+        {
+            return Err(Error::Fatal(
+                "it was reset behind the driver's back (GHC.AE or PxCMD.FRE is 0)".into(),
+            ));
         }
         Ok(())
     }
 
-    /// Whether the drive at port `index`, which was made ready, may have lost its power since then, and with it its volatile cache.
+    /// Whether the drive at port `index`, which was made ready, may have lost its power since then,
+    /// and with it its volatile cache.
     pub(super) fn may_have_lost_power(&self, index: u8) -> bool {
-        self.running(index).is_err() || self.registers.read_alive(port::interrupt_status(index)).map_or(true, is_link_change)
+        self.running(index).is_err()
+            || self.registers.read_alive(port::interrupt_status(index)).map_or(true, is_link_change)
     }
 
-    /// Resets the controller and all ports. When this succeeds, it starts no transfer. [AHCI 10.4.3]
+    /// Resets the controller and all ports. When this succeeds, it starts no transfer. [AHCI
+    /// 10.4.3]
     pub(super) fn reset(&self) -> Result<(), Error> {
         self.enable();
         self.registers.write(CONTROL, Control(0).with_enabled(1).with_reset(1));
-        poll_until(Deadline::after(Duration::from_millis(RESET_MILLIS)), "the controller's reset (GHC.HR)", || {
-            let control = self.registers.read(CONTROL);
-            // Bits 30 to 3 are reserved zeroes, so that all ones is nobody.
-            if control.0 == u32::MAX { Err(Error::Gone) } else { Ok((control.reset() == 0).then_some(())) }
-        })?;
+        poll_until(
+            Deadline::after(Duration::from_millis(RESET_MILLIS)),
+            "the controller's reset (GHC.HR)",
+            || {
+                let control = self.registers.read(CONTROL);
+                // Bits 30 to 3 are reserved zeroes, so that all ones is nobody.
+                if control.0 == u32::MAX {
+                    Err(Error::Gone)
+                } else {
+                    Ok((control.reset() == 0).then_some(()))
+                }
+            },
+        )?;
         self.enable();
         Ok(())
     }
@@ -165,18 +205,22 @@ impl Hba {
     }
 }
 
-/// Confines a controller that reaches addresses below `limit` to them; fails if not all of the arena lies there.
+/// Confines a controller that reaches addresses below `limit` to them; fails if not all of the
+/// arena lies there.
 pub(super) fn confine(name: &str, dma: &Dma, limit: u64) -> Result<(), Error> {
     if dma.confine(limit) {
         return Ok(());
     }
-    let text =
-        format!("{name} reaches only addresses of 32 bits (CAP.S64A = 0) and its memory lies above them: open it with below=4G");
+    let text = format!(
+        "{name} reaches only addresses of 32 bits (CAP.S64A = 0) and its memory lies above them: \
+        open it with below=4G"
+    );
     Err(Error::Unsupported(text))
 }
 
-/// Stops the device: resets the controller, and if it does not obey, takes its bus mastering away and resets the function. When
-/// this succeeds, nothing that was started before can write to memory. Bus mastering may be off afterwards.
+/// Stops the device: resets the controller, and if it does not obey, takes its bus mastering away
+/// and resets the function. When this succeeds, nothing that was started before can write to
+/// memory. Bus mastering may be off afterwards.
 pub(super) fn stop(device: &dyn Device, hba: &Hba) -> Result<(), Unstopped> {
     let Err(error) = hba.reset() else { return Ok(()) };
     stop_function(device, error)?;
@@ -194,7 +238,12 @@ mod tests {
 
     #[test]
     fn memory_that_a_controller_of_32_bits_cannot_reach_is_an_error_that_says_what_to_do() {
-        let dma = |iova| Dma::new(Arena::new(Region::new(1 << 20).unwrap(), iova), Arc::new(StaticIommu::identity(0..=u64::MAX)));
+        let dma = |iova| {
+            Dma::new(
+                Arena::new(Region::new(1 << 20).unwrap(), iova),
+                Arc::new(StaticIommu::identity(0..=u64::MAX)),
+            )
+        };
         assert!(confine("it", &dma((1 << 32) - (4 << 20)), 1 << 32).is_ok());
         let error = confine("it", &dma(1 << 32), 1 << 32).unwrap_err();
         assert!(error.to_string().contains("below=4G"), "{error}");

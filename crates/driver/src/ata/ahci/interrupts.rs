@@ -1,12 +1,13 @@
 //! The controller's one vector, and how each drive gets its interrupt from it.
 //!
 //! # Masking
-//! A port's interrupt is held back in the port (PxIE): a register write, where holding back the vector would be a system call or, for
-//! MSI behind VFIO, not possible at all.
+//! A port's interrupt is held back in the port (PxIE): a register write, where holding back the
+//! vector would be a system call or, for MSI behind VFIO, not possible at all.
 //!
 //! # Acknowledging
-//! A port signals once and then no more until PxIS and its bit of IS are cleared. So nothing needs to be acknowledged while its owner
-//! polls; whoever is about to sleep acknowledges first and looks afterwards, see `queue.rs`.
+//! A port signals once and then no more until PxIS and its bit of IS are cleared. So nothing needs
+//! to be acknowledged while its owner polls; whoever is about to sleep acknowledges first and looks
+//! afterwards, see `queue.rs`.
 
 use std::sync::Arc;
 
@@ -28,11 +29,21 @@ pub(super) enum Vector {
 
 impl Vector {
     /// Enables what the user wants and the function has, for `drives`.
-    pub(super) fn enable(device: &dyn Device, wanted: Interrupts, drives: usize) -> Result<Self, Error> {
+    pub(super) fn enable(
+        device: &dyn Device,
+        wanted: Interrupts,
+        drives: usize,
+    ) -> Result<Self, Error> {
         let Some((kind, _)) = wanted.choose(device.irq_limits())? else { return Ok(Self::Polled) };
         let mut vectors = device.irqs(kind, 1)?;
-        let Some(irq) = vectors.pop() else { return Err(Error::Protocol(format!("no vector came of {kind:?} interrupts"))) };
-        Ok(if drives > 1 { Self::Shared(FanOut::new(irq, || {})?) } else { Self::Own(Arc::new(irq)) })
+        let Some(irq) = vectors.pop() else {
+            return Err(Error::Protocol(format!("no vector came of {kind:?} interrupts")));
+        };
+        Ok(if drives > 1 {
+            Self::Shared(FanOut::new(irq, || {})?)
+        } else {
+            Self::Own(Arc::new(irq))
+        })
     }
 
     /// How it is signalled.

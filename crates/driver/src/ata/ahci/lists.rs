@@ -1,26 +1,34 @@
-//! What a port and its device share in memory: the command list, a table for each slot, and the frames that came in. [AHCI 4.2]
+//! What a port and its device share in memory: the command list, a table for each slot, and the
+//! frames that came in. [AHCI 4.2]
 //!
-//! All of it is allocated once. A slot's table holds its command and the regions of its data; the ranges of a TRIM lie behind the
-//! one region that it needs.
+//! All of it is allocated once. A slot's table holds its command and the regions of its data; the
+//! ranges of a TRIM lie behind the one region that it needs.
 //!
 //! # Frames as hints
-//! A drive ends a command by a frame, which the controller writes to memory before it clears the command's bit in a register. So
-//! memory can be looked at for as long as it pays, at the price of a cached load, and the register, which costs a round trip over the
-//! bus, is read once something came. Memory is only the hint: a frame overwrites the one before it, so that the register alone
-//! tells all. A frame is taken out in one atomic step, so that one that comes meanwhile is seen now or next time.
+//! A drive ends a command by a frame, which the controller writes to memory before it clears the
+//! command's bit in a register. So memory can be looked at for as long as it pays, at the price of
+//! a cached load, and the register, which costs a round trip over the bus, is read once something
+//! came. Memory is only the hint: a frame overwrites the one before it, so that the register alone
+//! tells all. A frame is taken out in one atomic step, so that one that comes meanwhile is seen now
+//! or next time.
 
 use ring3_class::block::{Data, IoError};
 use ring3_device::Error;
 use ring3_device::dma::{Arena, DmaBuffer, Segment, Span};
 use ring3_device::ring::Words;
-use ring3_spec::ahci::fis::{RECEIVED_DEVICE_BITS, RECEIVED_REGISTER, REGISTER_DWORDS, RegisterToDevice};
-use ring3_spec::ahci::{COMMAND_LIST_BYTES, HEADER_BYTES, HeaderFlags, RECEIVED_BYTES, REGION_BYTES, Region, TABLE_REGIONS};
+use ring3_spec::ahci::fis::{
+    RECEIVED_DEVICE_BITS, RECEIVED_REGISTER, REGISTER_DWORDS, RegisterToDevice,
+};
+use ring3_spec::ahci::{
+    COMMAND_LIST_BYTES, HEADER_BYTES, HeaderFlags, RECEIVED_BYTES, REGION_BYTES, Region,
+    TABLE_REGIONS,
+};
 use ring3_spec::ata::{ErrorBits, SECTOR, Status, TrimRange};
 
 use super::super::command::{Command, Protocol};
 
-/// Bytes of a slot's table: a page, because QEMU's controller takes a table in one piece, and behind an IOMMU the pages of one that
-/// crosses into the next need not be neighbours in memory.
+/// Bytes of a slot's table: a page, because QEMU's controller takes a table in one piece, and
+/// behind an IOMMU the pages of one that crosses into the next need not be neighbours in memory.
 const TABLE_BYTES: usize = 4096;
 /// Most regions of one command.
 pub(super) const MAX_REGIONS: usize = (TABLE_BYTES - TABLE_REGIONS) / REGION_BYTES;
@@ -89,10 +97,19 @@ impl Lists {
     }
 
     /// Those that another process has left. [`Error::Invalid`] if the memory has another length.
-    pub(super) fn resume(page: DmaBuffer, tables: DmaBuffer, slots: u8, limit: u64) -> Result<Self, Error> {
+    pub(super) fn resume(
+        page: DmaBuffer,
+        tables: DmaBuffer,
+        slots: u8,
+        limit: u64,
+    ) -> Result<Self, Error> {
         let fits = (page.len(), tables.len()) == (PAGE, usize::from(slots) * TABLE_BYTES);
         if !fits || !(1..=ring3_spec::ahci::SLOTS).contains(&slots) {
-            return Err(Error::Invalid(format!("the lists of {slots} commands in {} and {} bytes", page.len(), tables.len())));
+            return Err(Error::Invalid(format!(
+                "the lists of {slots} commands in {} and {} bytes",
+                page.len(),
+                tables.len()
+            )));
         }
         Ok(Self { page, tables, slots, limit })
     }
@@ -133,9 +150,16 @@ impl Lists {
         usize::from(slot) * TABLE_BYTES / 8
     }
 
-    /// Writes `command` with the first `len` bytes of `data` into `slot`; fails if the controller cannot take such data.
+    /// Writes `command` with the first `len` bytes of `data` into `slot`; fails if the controller
+    /// cannot take such data.
     #[inline]
-    pub(super) fn write(&self, slot: u8, command: &Command, data: &Data, len: usize) -> Result<(), IoError> {
+    pub(super) fn write(
+        &self,
+        slot: u8,
+        command: &Command,
+        data: &Data,
+        len: usize,
+    ) -> Result<(), IoError> {
         let regions = match data {
             Data::Buffer(buffer) if len <= buffer.len() => {
                 let region = self.region(Segment { iova: buffer.iova(), len: len as u32 });
@@ -148,16 +172,26 @@ impl Lists {
         Ok(())
     }
 
-    /// Writes the queued command whose frame begins with `frame` into `slot`, with the first `len` bytes of `buffer`; false if the controller cannot
-    /// take such data.
+    /// Writes the queued command whose frame begins with `frame` into `slot`, with the first `len`
+    /// bytes of `buffer`; false if the controller cannot take such data.
     #[inline]
-    pub(super) fn write_queued(&self, slot: u8, frame: [u64; 2], write: bool, buffer: &DmaBuffer, len: usize) -> bool {
+    pub(super) fn write_queued(
+        &self,
+        slot: u8,
+        frame: [u64; 2],
+        write: bool,
+        buffer: &DmaBuffer,
+        len: usize,
+    ) -> bool {
         let region = self.region(Segment { iova: buffer.iova(), len: len as u32 });
         let Some(region) = region.filter(|_| len <= buffer.len()) else { return false };
         self.store_region(slot, 0, region);
         // The word behind it is zero in all frames.
         self.tables.store_entry(Self::table_word(slot), &frame);
-        let flags = HeaderFlags(0).with_frame_dwords(REGISTER_DWORDS).with_write(write.into()).with_regions(1);
+        let flags = HeaderFlags(0)
+            .with_frame_dwords(REGISTER_DWORDS)
+            .with_write(write.into())
+            .with_regions(1);
         self.page.store(usize::from(slot) * HEADER_BYTES / 8, flags.0.into());
         true
     }
@@ -168,23 +202,31 @@ impl Lists {
     }
 
     /// Writes a TRIM of `ranges`.
-    pub(super) fn write_trim(&self, slot: u8, command: &Command, ranges: impl Iterator<Item = u64>) -> Result<(), IoError> {
+    pub(super) fn write_trim(
+        &self,
+        slot: u8,
+        command: &Command,
+        ranges: impl Iterator<Item = u64>,
+    ) -> Result<(), IoError> {
         for (entry, range) in ranges.take(TrimRange::PER_SECTOR).enumerate() {
             self.tables.store(Self::table_word(slot) + TRIM / 8 + entry, range);
         }
-        let region = Region::new(self.table(slot) + TRIM as u64, SECTOR as u32).ok_or(IoError::Invalid)?;
+        let region =
+            Region::new(self.table(slot) + TRIM as u64, SECTOR as u32).ok_or(IoError::Invalid)?;
         self.store_region(slot, 0, region);
         self.store_command(slot, command, 1);
         Ok(())
     }
 
-    /// Writes a command of the driver itself, without data or one that reads 512 bytes, into slot 0, whose own command comes back with
-    /// [`restore`](Self::restore) of what this returns.
+    /// Writes a command of the driver itself, without data or one that reads 512 bytes, into slot
+    /// 0, whose own command comes back with [`restore`](Self::restore) of what this returns.
     pub(super) fn write_own(&self, command: &Command) -> Result<[u64; 2], Error> {
-        let (scratch, table) = (self.page.iova() + SCRATCH as u64, self.page.iova() + OWN_TABLE as u64);
+        let (scratch, table) =
+            (self.page.iova() + SCRATCH as u64, self.page.iova() + OWN_TABLE as u64);
         self.page.write(SCRATCH, &[0; SECTOR])?;
         self.page.store_entry(OWN_TABLE / 8, &frame_words(command));
-        let Some(region) = Region::new(scratch, SECTOR as u32).filter(|_| table <= self.limit) else {
+        let Some(region) = Region::new(scratch, SECTOR as u32).filter(|_| table <= self.limit)
+        else {
             return Err(Error::Invalid(format!("a port's memory at {scratch:#x}")));
         };
         self.page.store_entry((OWN_TABLE + TABLE_REGIONS) / 8, &region.into_raw());
@@ -237,24 +279,35 @@ impl Lists {
         self.page.store(usize::from(slot) * HEADER_BYTES / 8, header_word(command, regions));
     }
 
-    /// Whether a frame came that may have ended something: of queued commands, or of `plain` ones. Two loads.
+    /// Whether a frame came that may have ended something: of queued commands, or of `plain` ones.
+    /// Two loads.
     #[inline]
     pub(super) fn hint(&self, plain: bool) -> bool {
         let register = self.page.load(REGISTER_WORD);
-        // A queued command is also accepted by a register frame, which is of no interest unless it refuses.
+        // A queued command is also accepted by a register frame, which is of no interest unless it
+        // refuses.
         self.page.load(DEVICE_BITS_WORD) != 0 || register & FAILED != 0 || (plain && register != 0)
     }
 
     /// Takes the frames that [`hint`](Self::hint) saw.
     #[inline]
     pub(super) fn take_frames(&self, plain: bool) -> Frames {
-        let bits = if self.page.load(DEVICE_BITS_WORD) != 0 { self.page.take_word(DEVICE_BITS_WORD) } else { 0 };
+        let bits = if self.page.load(DEVICE_BITS_WORD) != 0 {
+            self.page.take_word(DEVICE_BITS_WORD)
+        } else {
+            0
+        };
         let register = self.page.load(REGISTER_WORD);
-        let register = if register & FAILED != 0 || (plain && register != 0) { self.page.take_word(REGISTER_WORD) } else { 0 };
-        let failure = [register, bits]
-            .into_iter()
-            .find(|word| word & FAILED != 0)
-            .map(|word| Failure { status: Status((word >> STATUS_SHIFT) as u8), error: ErrorBits((word >> ERROR_SHIFT) as u8) });
+        let register = if register & FAILED != 0 || (plain && register != 0) {
+            self.page.take_word(REGISTER_WORD)
+        } else {
+            0
+        };
+        let failure =
+            [register, bits].into_iter().find(|word| word & FAILED != 0).map(|word| Failure {
+                status: Status((word >> STATUS_SHIFT) as u8),
+                error: ErrorBits((word >> ERROR_SHIFT) as u8),
+            });
         Frames { ended: (bits >> 32) as u32, any: bits | register != 0, failure }
     }
 
@@ -268,7 +321,9 @@ impl Lists {
 /// The first word of a command's header. Its upper half counts the bytes moved and starts at zero.
 #[inline]
 fn header_word(command: &Command, regions: u32) -> u64 {
-    let flags = HeaderFlags(0).with_frame_dwords(REGISTER_DWORDS).with_write(command.protocol.writes().into());
+    let flags = HeaderFlags(0)
+        .with_frame_dwords(REGISTER_DWORDS)
+        .with_write(command.protocol.writes().into());
     flags.with_regions(regions).0.into()
 }
 
@@ -277,7 +332,9 @@ fn header_word(command: &Command, regions: u32) -> u64 {
 fn frame_words(command: &Command) -> [u64; 3] {
     let mut bytes = [0; 24];
     bytes[..RegisterToDevice::SIZE].copy_from_slice(&RegisterToDevice::of(&command.task).0);
-    let word = |index: usize| bytes.as_chunks::<8>().0.get(index).map_or(0, |word| u64::from_le_bytes(*word));
+    let word = |index: usize| {
+        bytes.as_chunks::<8>().0.get(index).map_or(0, |word| u64::from_le_bytes(*word))
+    };
     [word(0), word(1), word(2)]
 }
 
@@ -298,7 +355,13 @@ mod tests {
     }
 
     fn read() -> Command {
-        let task = TaskFile { command: opcode::READ_DMA_EXT, count: 8, device: device::LBA, ext: true, ..TaskFile::default() };
+        let task = TaskFile {
+            command: opcode::READ_DMA_EXT,
+            count: 8,
+            device: device::LBA,
+            ext: true,
+            ..TaskFile::default()
+        };
         Command { task, protocol: Protocol::DmaIn }
     }
 
@@ -308,7 +371,9 @@ mod tests {
         let flags = HeaderFlags(lists.page.load(header) as u32);
         let table = (lists.page.load(header + 1) - lists.tables.iova()) as usize / 8;
         let word = |index: usize| lists.tables.load(table + TABLE_REGIONS / 8 + index);
-        (0..flags.regions() as usize).map(|i| Region::from_raw([word(2 * i), word(2 * i + 1)])).collect()
+        (0..flags.regions() as usize)
+            .map(|i| Region::from_raw([word(2 * i), word(2 * i + 1)]))
+            .collect()
     }
 
     #[test]
@@ -330,7 +395,10 @@ mod tests {
 
     #[test]
     fn data_that_are_too_short_are_refused() {
-        assert_eq!(lists().write(0, &read(), &scattered(&[(0x8000, 512)]), 1024), Err(IoError::Invalid));
+        assert_eq!(
+            lists().write(0, &read(), &scattered(&[(0x8000, 512)]), 1024),
+            Err(IoError::Invalid)
+        );
         assert_eq!(lists().write(0, &read(), &Data::None, 512), Err(IoError::Invalid));
     }
 
@@ -338,13 +406,19 @@ mod tests {
     fn addresses_that_the_controller_cannot_reach_are_refused() {
         let lists = Lists::new(&arena(), 1, 1 << 32).unwrap();
         assert_eq!(lists.write(0, &read(), &scattered(&[((1 << 32) - 512, 512)]), 512), Ok(()));
-        assert_eq!(lists.write(0, &read(), &scattered(&[((1 << 32) - 510, 512)]), 512), Err(IoError::Invalid));
+        assert_eq!(
+            lists.write(0, &read(), &scattered(&[((1 << 32) - 510, 512)]), 512),
+            Err(IoError::Invalid)
+        );
     }
 
     #[test]
     fn more_pieces_than_a_table_holds_are_refused() {
         let pieces: Vec<_> = (0..MAX_REGIONS as u64 + 1).map(|i| (i << 12, 512)).collect();
-        assert_eq!(lists().write(0, &read(), &scattered(&pieces), pieces.len() * 512), Err(IoError::Invalid));
+        assert_eq!(
+            lists().write(0, &read(), &scattered(&pieces), pieces.len() * 512),
+            Err(IoError::Invalid)
+        );
         let fits = &pieces[..MAX_REGIONS];
         assert_eq!(lists().write(0, &read(), &scattered(fits), fits.len() * 512), Ok(()));
     }

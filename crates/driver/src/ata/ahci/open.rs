@@ -1,7 +1,8 @@
 //! How a queue takes its port, and gives it back.
 //!
-//! A queue that is dropped under load waits for what the drive is doing. To stop it would cost a reset of the drive, and more time; that is
-//! for drives that do not end. (QEMU 7.2 moves the data of queued commands even after that.)
+//! A queue that is dropped under load waits for what the drive is doing. To stop it would cost a
+//! reset of the drive, and more time; that is for drives that do not end. (QEMU 7.2 moves the data
+//! of queued commands even after that.)
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +28,11 @@ impl PortQueue {
         let Some(port) = lock(&place.port).take() else {
             let left = place.detached.load(Ordering::Relaxed);
             let why = if left { "was detached: resume it" } else { "is open: close it first" };
-            return Err(Error::Busy(format!("{} port {} has one queue, and it {why}", shared.device.name(), place.index)));
+            return Err(Error::Busy(format!(
+                "{} port {} has one queue, and it {why}",
+                shared.device.name(),
+                place.index
+            )));
         };
         let depth = depth.clamp(1, SLOTS.into()).min(port.lists.slots().into()) as u8;
         let irq = match shared.vector.of_port(port.gate()) {
@@ -41,7 +46,8 @@ impl PortQueue {
         // From here on dropping the queue gives the port back.
         let current = queue.port.ready && queue.port.generation == queue.shared.generation();
         queue.shared.seats[seat].used.store(true, Ordering::Relaxed);
-        let state = if current { PortState::Ready } else { queue.reset_port("it was left busy")? };
+        let state =
+            if current { PortState::Ready } else { queue.reset_port("it was left busy")? };
         let why = match state {
             PortState::Ready => return Ok(queue),
             PortState::Absent => "there is no drive any more",
@@ -64,7 +70,8 @@ impl Drop for PortQueue {
         }
         if self.issued != 0 && !self.drained() && !self.withdrawn() {
             tracing::error!(
-                "{} port {}: the memory of its requests is given up: the device may still write to it",
+                "{} port {}: the memory of its requests is given up: the device may still write to \
+                it",
                 shared.device.name(),
                 self.port.index()
             );
@@ -74,7 +81,9 @@ impl Drop for PortQueue {
         }
         match self.port.again() {
             Ok(port) => *lock(&shared.seats[self.seat].port) = Some(port),
-            Err(error) => tracing::error!("{} port {}: {error}", shared.device.name(), self.port.index()),
+            Err(error) => {
+                tracing::error!("{} port {}: {error}", shared.device.name(), self.port.index())
+            }
         }
     }
 }
@@ -104,7 +113,8 @@ impl PortQueue {
         let shared = self.shared.clone();
         let generation = {
             let _order = lock(&shared.order);
-            // A reset since then has stopped the port already. The drive may still be busy: the next queue resets it.
+            // A reset since then has stopped the port already. The drive may still be busy: the
+            // next queue resets it.
             let in_step = shared.generation() == self.port.generation;
             let running = || shared.hba.running(self.port.index()).is_ok();
             if !in_step || (running() && self.port.interrupt().is_ok()) {

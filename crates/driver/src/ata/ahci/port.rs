@@ -1,4 +1,5 @@
-//! One port: its registers, its memory, and the states between "nobody knows" and "takes commands". [AHCI 10.1.2, 10.3, 10.4]
+//! One port: its registers, its memory, and the states between "nobody knows" and "takes commands".
+//! [AHCI 10.1.2, 10.3, 10.4]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +7,9 @@ use std::time::Duration;
 use ring3_device::dma::Arena;
 use ring3_device::ring::hand_over;
 use ring3_device::{Bar, Deadline, Error, Registers, poll_until};
-use ring3_spec::ahci::port::{self, Command as PortCommand, Interrupts, SataControl, SataError, SataStatus, TaskFileData};
+use ring3_spec::ahci::port::{
+    self, Command as PortCommand, Interrupts, SataControl, SataError, SataStatus, TaskFileData,
+};
 use ring3_spec::ahci::{fis::QueuedErrorLog, registers};
 use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, device, opcode};
 
@@ -22,21 +25,30 @@ const COMRESET: Duration = Duration::from_millis(2);
 /// A drive that is there is noticed within this as a rule; the link's own limit is 10 ms [SATA
 /// 8.4.1]. One that was used has longer: `port_reset.rs`.
 pub(super) const NOTICE: Duration = Duration::from_millis(100);
-/// The same where nobody was noticed before either, just above the link's limit: whoever waits for a disk on another port does not wait for empty ones.
+/// The same where nobody was noticed before either, just above the link's limit: whoever waits for
+/// a disk on another port does not wait for empty ones.
 pub(super) const NOTICE_AGAIN: Duration = Duration::from_millis(12);
 /// A drive that was noticed has a link within this; slow ones take about a second.
 const LINK: Duration = Duration::from_secs(4);
 /// PxCMD.ICC: active.
 const ACTIVE: u32 = 1;
-/// PxSCTL.IPM: no power saving of the link, which would look like an unplugged drive and costs time.
+/// PxSCTL.IPM: no power saving of the link, which would look like an unplugged drive and costs
+/// time.
 const NO_POWER_SAVING: u32 = 3;
 
 /// What raises the interrupt: ends of commands, what stops the port, and drives that come or go.
-const ENABLED: Interrupts =
-    Interrupts(Interrupts::FATAL.0).with_register_frame(1).with_device_bits(1).with_connect_change(1).with_phy_change(1);
+const ENABLED: Interrupts = Interrupts(Interrupts::FATAL.0)
+    .with_register_frame(1)
+    .with_device_bits(1)
+    .with_connect_change(1)
+    .with_phy_change(1);
 /// What is cleared by acknowledging. What stops the port stays, so that it is not lost.
-const ROUTINE: Interrupts =
-    Interrupts(0).with_register_frame(1).with_pio_frame(1).with_dma_frame(1).with_device_bits(1).with_region_done(1);
+const ROUTINE: Interrupts = Interrupts(0)
+    .with_register_frame(1)
+    .with_pio_frame(1)
+    .with_dma_frame(1)
+    .with_device_bits(1)
+    .with_region_done(1);
 
 /// Whether `events` are of a link that was lost, or of a drive that was plugged in.
 pub(super) fn is_link_change(events: Interrupts) -> bool {
@@ -64,7 +76,8 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Takes back what the port has signalled so far, so that the next end signals again. [AHCI 5.6.2: the port first]
+    /// Takes back what the port has signalled so far, so that the next end signals again. [AHCI
+    /// 5.6.2: the port first]
     #[inline]
     pub(super) fn acknowledge(&self) {
         self.bar.write32(port::interrupt_status(self.index).offset(), ROUTINE.0);
@@ -76,12 +89,14 @@ impl Gate {
         self.bar.write32(port::interrupt_enable(self.index).offset(), 0);
     }
 
-    /// Interrupts from now on. What has ended before, and whose interrupt never comes, is in memory when this returns.
+    /// Interrupts from now on. What has ended before, and whose interrupt never comes, is in memory
+    /// when this returns.
     pub(super) fn open(&self) {
         self.bar.write32(port::interrupt_status(self.index).offset(), ROUTINE.0);
         // The answer to a read comes after all that the device has written to memory before it.
         let left = self.bar.read32(port::interrupt_status(self.index).offset()) & !ROUTINE.0;
-        // Trouble is not acknowledged before it is mended, and would signal again and again until then.
+        // Trouble is not acknowledged before it is mended, and would signal again and again until
+        // then.
         self.bar.write32(port::interrupt_enable(self.index).offset(), ENABLED.0 & !left);
         self.bar.write32(registers::INTERRUPT_STATUS.offset(), 1 << self.index);
     }
@@ -91,13 +106,21 @@ impl Port {
     /// Port `index` with its memory. The controller was reset, so the port is stopped.
     pub(super) fn new(bar: Bar, index: u8, lists: Lists, generation: u32) -> Result<Self, Error> {
         let cache = Cache::default();
-        Ok(Self { index, registers: Registers::new(bar, 0)?, lists: Arc::new(lists), generation, ready: false, cache })
+        Ok(Self {
+            index,
+            registers: Registers::new(bar, 0)?,
+            lists: Arc::new(lists),
+            generation,
+            ready: false,
+            cache,
+        })
     }
 
     /// The addresses that port `index` was told: of the command list and of the received frames.
     pub(super) fn addresses_at(bar: &Bar, index: u8) -> Result<(u64, u64), Error> {
         let registers = Registers::new(bar.clone(), 0)?;
-        let read = |low, high| u64::from(registers.read(low)) | u64::from(registers.read(high)) << 32;
+        let read =
+            |low, high| u64::from(registers.read(low)) | u64::from(registers.read(high)) << 32;
         registers.read_alive(port::command(index))?;
         let list = read(port::command_list(index), port::command_list_high(index));
         Ok((list, read(port::received(index), port::received_high(index))))
@@ -107,12 +130,20 @@ impl Port {
     pub(super) fn again(&self) -> Result<Self, Error> {
         let registers = Registers::new(self.registers.bar().clone(), 0)?;
         let Self { index, generation, ready, .. } = *self;
-        Ok(Self { index, registers, lists: self.lists.clone(), generation, ready, cache: self.cache.clone() })
+        Ok(Self {
+            index,
+            registers,
+            lists: self.lists.clone(),
+            generation,
+            ready,
+            cache: self.cache.clone(),
+        })
     }
 
     /// Makes room for `slots` commands. The port is stopped.
     pub(super) fn resize(&mut self, arena: &Arena, slots: u8) -> Result<(), Error> {
-        let lists = Arc::get_mut(&mut self.lists).ok_or_else(|| Error::Busy("a port's memory is in use".into()))?;
+        let lists = Arc::get_mut(&mut self.lists)
+            .ok_or_else(|| Error::Busy("a port's memory is in use".into()))?;
         lists.resize(arena, slots)
     }
 
@@ -131,8 +162,8 @@ impl Port {
         Gate { bar: self.registers.bar().clone(), index: self.index }
     }
 
-    /// Tells the port its memory, and the drive to start up. Whether there is one shows later. The controller was reset, and the link
-    /// with it. [AHCI 10.1.2 steps 3 to 5]
+    /// Tells the port its memory, and the drive to start up. Whether there is one shows later. The
+    /// controller was reset, and the link with it. [AHCI 10.1.2 steps 3 to 5]
     pub(super) fn begin(&mut self) {
         self.cache.expect_link_loss();
         self.ready = false;
@@ -144,9 +175,11 @@ impl Port {
         self.registers.write(port::interrupt_enable(self.index), Interrupts(0));
         self.clear();
         // Frames are received before the drive may send one: the first one is its signature.
-        let command = PortCommand(0).with_receive(1).with_power_on(1).with_spin_up(1).with_link_state(ACTIVE);
+        let command =
+            PortCommand(0).with_receive(1).with_power_on(1).with_spin_up(1).with_link_state(ACTIVE);
         self.registers.write(port::command(self.index), command);
-        self.registers.write(port::sata_control(self.index), SataControl(0).with_power(NO_POWER_SAVING));
+        self.registers
+            .write(port::sata_control(self.index), SataControl(0).with_power(NO_POWER_SAVING));
     }
 
     /// Whether the link was lost, or a drive was plugged in, since errors were last forgotten.
@@ -154,7 +187,8 @@ impl Port {
         self.events().is_ok_and(is_link_change)
     }
 
-    /// Forgets errors and interrupts, but for what they say of the drive's cache. [AHCI 10.1.2 steps 5 and 6]
+    /// Forgets errors and interrupts, but for what they say of the drive's cache. [AHCI 10.1.2
+    /// steps 5 and 6]
     pub(super) fn clear(&mut self) {
         if self.has_lost_link() {
             self.cache.lose_link();
@@ -165,13 +199,15 @@ impl Port {
         self.lists.forget_frames();
     }
 
-    /// Its lists are as no command has touched them, and nothing has happened so far. Nothing is in flight.
+    /// Its lists are as no command has touched them, and nothing has happened so far. Nothing is in
+    /// flight.
     pub(super) fn begin_anew(&mut self) {
         self.lists.name_tables();
         self.clear();
     }
 
-    /// Whether there is a drive with a link; waits for one that was noticed within `notice`. `since` counts from the start of the link.
+    /// Whether there is a drive with a link; waits for one that was noticed within `notice`.
+    /// `since` counts from the start of the link.
     pub(super) fn has_drive(&self, since: Deadline, notice: Duration) -> Result<bool, Error> {
         let found = poll_until(since, "the link to a drive (PxSSTS.DET)", || {
             let status = self.registers.read_alive(port::sata_status(self.index))?;
@@ -219,7 +255,8 @@ impl Port {
         })
     }
 
-    /// Stops the port after an error and starts it again; fails if its drive needs a reset for that. [AHCI 6.2.2.1]
+    /// Stops the port after an error and starts it again; fails if its drive needs a reset for
+    /// that. [AHCI 6.2.2.1]
     pub(super) fn restart(&mut self) -> Result<(), Error> {
         self.stop()?;
         let status = self.task_file()?.status();
@@ -245,7 +282,8 @@ impl Port {
         self.stop()
     }
 
-    /// Stops the port, and has its drive forget what it was asked. When this succeeds, the port moves no data.
+    /// Stops the port, and has its drive forget what it was asked. When this succeeds, the port
+    /// moves no data.
     pub(super) fn interrupt(&mut self) -> Result<(), Error> {
         let stopped = self.stop();
         // A drive with commands left over is of no use.
@@ -284,7 +322,8 @@ impl Port {
         command.0 != u32::MAX && command.start() == 1
     }
 
-    /// Hands the commands in `slots` to the device: one write, and for queued ones one before it. [AHCI 5.5.1, 3.3.13]
+    /// Hands the commands in `slots` to the device: one write, and for queued ones one before it.
+    /// [AHCI 5.5.1, 3.3.13]
     #[inline]
     pub(super) fn issue(&self, slots: u32, queued: bool) {
         hand_over();
@@ -303,13 +342,24 @@ impl Port {
     }
 
     /// Sends a command that reads 512 bytes, and waits for its end. Nothing else is in flight.
-    fn fetch(&mut self, task: TaskFile, timeout: Duration, what: &'static str) -> Result<[u8; SECTOR], Error> {
+    fn fetch(
+        &mut self,
+        task: TaskFile,
+        timeout: Duration,
+        what: &'static str,
+    ) -> Result<[u8; SECTOR], Error> {
         self.execute(&Command { task, protocol: Protocol::PioIn }, timeout, what)?;
         self.lists.own()
     }
 
-    /// Sends a command without data, or one that reads 512 bytes, and waits for its end. Nothing else is in flight.
-    fn execute(&mut self, command: &Command, timeout: Duration, what: &'static str) -> Result<(), Error> {
+    /// Sends a command without data, or one that reads 512 bytes, and waits for its end. Nothing
+    /// else is in flight.
+    fn execute(
+        &mut self,
+        command: &Command,
+        timeout: Duration,
+        what: &'static str,
+    ) -> Result<(), Error> {
         self.lists.forget_frames();
         let before = self.lists.write_own(command)?;
         self.issue(1, false);
@@ -328,7 +378,10 @@ impl Port {
                 return Err(Error::Unsupported(format!("{what}: the drive failed it")));
             }
             if events.0 & Interrupts::FATAL.0 != 0 {
-                return Err(Error::Fatal(format!("{what}: the transfer failed (PxIS {:#010x})", events.0)));
+                return Err(Error::Fatal(format!(
+                    "{what}: the transfer failed (PxIS {:#010x})",
+                    events.0
+                )));
             }
             Ok((!outstanding).then_some(()))
         });
@@ -340,7 +393,8 @@ impl Port {
         Ok(())
     }
 
-    /// Makes the drive's cache durable and parks the drive, whose power may go then. Nothing is in flight.
+    /// Makes the drive's cache durable and parks the drive, whose power may go then. Nothing is in
+    /// flight.
     pub(super) fn park(&mut self, encoder: &Encoder, options: &Options) -> Result<(), Error> {
         if self.cache.has_lost() || (!self.cache.is_clean() && self.has_lost_link()) {
             let text = "it may have lost its power, with writes that were not flushed: check what was written last";
@@ -363,31 +417,47 @@ impl Port {
         self.fetch(task, timeout, "IDENTIFY DEVICE").map(Identify)
     }
 
-    /// Which queued command failed, and how; lets the drive take commands again. [ACS-3 9.13, AHCI 6.2.2.2]
+    /// Which queued command failed, and how; lets the drive take commands again. [ACS-3 9.13, AHCI
+    /// 6.2.2.2]
     pub(super) fn queued_error(&mut self, timeout: Duration) -> Result<(u8, Failure), Error> {
         let log = opcode::LOG_QUEUED_ERROR.into();
-        let task =
-            TaskFile { command: opcode::READ_LOG_EXT, count: 1, lba: log, device: device::LBA, ext: true, ..TaskFile::default() };
-        let page = self.fetch(task, timeout, "reading the log of the queued command that failed")?;
+        let task = TaskFile {
+            command: opcode::READ_LOG_EXT,
+            count: 1,
+            lba: log,
+            device: device::LBA,
+            ext: true,
+            ..TaskFile::default()
+        };
+        let page =
+            self.fetch(task, timeout, "reading the log of the queued command that failed")?;
         // The last byte makes the sum of all zero. [ACS-3 9.13.1]
         let sum = page.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         let log = QueuedErrorLog(page);
         match log.tag() {
-            Some(tag) if sum == 0 => Ok((tag, Failure { status: Status(log.status()), error: ErrorBits(log.error()) })),
-            _ => Err(Error::Protocol("the log of the queued command that failed names none".into())),
+            Some(tag) if sum == 0 => {
+                Ok((tag, Failure { status: Status(log.status()), error: ErrorBits(log.error()) }))
+            }
+            _ => {
+                Err(Error::Protocol("the log of the queued command that failed names none".into()))
+            }
         }
     }
 
-    /// Stops the port for good: no commands, no frames, no addresses. When this succeeds, it reaches for no memory.
+    /// Stops the port for good: no commands, no frames, no addresses. When this succeeds, it
+    /// reaches for no memory.
     pub(super) fn close(&mut self) -> Result<(), Error> {
         self.gate().close();
         self.stop()?;
         let command = self.registers.read_alive(port::command(self.index))?;
         self.registers.write(port::command(self.index), command.with_receive(0));
         poll_until(Deadline::after(STOP), "a port to receive no more (PxCMD.FR = 0)", || {
-            Ok((self.registers.read_alive(port::command(self.index))?.receiving() == 0).then_some(()))
+            Ok((self.registers.read_alive(port::command(self.index))?.receiving() == 0)
+                .then_some(()))
         })?;
-        for address in [port::command_list, port::command_list_high, port::received, port::received_high] {
+        for address in
+            [port::command_list, port::command_list_high, port::received, port::received_high]
+        {
             self.registers.write(address(self.index), 0);
         }
         Ok(())

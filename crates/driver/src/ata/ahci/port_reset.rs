@@ -1,12 +1,13 @@
 //! Making a port ready again.
 //!
 //! # Steps
-//! An error of the drive: the port is stopped and started. Anything else, or if that fails: the drive is reset over its link, and asked
-//! whether it is still the same. If that fails, too, the controller is reset, which all its drives notice and none loses a request by. A
-//! drive that is not there any more ends its requests and leaves the others alone; it is looked for again when there is a request. One that
-//! no reset wakes up, and another one in its place are not used until the controller is opened
-//! again. One that may have lost writes (`cache.rs`) says so by its
-//! next flush.
+//! An error of the drive: the port is stopped and started. Anything else, or if that fails: the
+//! drive is reset over its link, and asked whether it is still the same. If that fails, too, the
+//! controller is reset, which all its drives notice and none loses a request by. A drive that is
+//! not there any more ends its requests and leaves the others alone; it is looked for again when
+//! there is a request. One that no reset wakes up, and another one in its place are not used until
+//! the controller is opened again. One that may have lost writes (`cache.rs`) says so by its next
+//! flush.
 
 use std::sync::atomic::Ordering;
 
@@ -35,7 +36,8 @@ pub(super) enum PortState {
 }
 
 impl PortQueue {
-    /// Makes the port ready. Whatever the end, the device owns nothing of what was in flight, or the controller is dead.
+    /// Makes the port ready. Whatever the end, the device owns nothing of what was in flight, or
+    /// the controller is dead.
     ///
     /// An error is the drive's last: neither its own reset nor the controller's has helped.
     pub(super) fn reset_port(&mut self, why: &str) -> Result<PortState, Error> {
@@ -51,12 +53,17 @@ impl PortQueue {
             if self.port.generation == generation
                 && let Err(reset) = shared.hba.running(self.port.index())
             {
-                // Before the controller is taken over again, the registers of its ports mean nothing.
+                // Before the controller is taken over again, the registers of its ports mean
+                // nothing.
                 drop(order);
                 shared.reset(generation, &reset.to_string())?;
                 continue;
             }
-            tracing::warn!("{} port {}: {why}: resetting the drive", shared.device.name(), self.port.index());
+            tracing::warn!(
+                "{} port {}: {why}: resetting the drive",
+                shared.device.name(),
+                self.port.index()
+            );
             self.begin_reset(generation);
             // A drive may take seconds to come back. Other ports are mended meanwhile, and may have
             // the controller reset.
@@ -70,12 +77,14 @@ impl PortQueue {
             let proven = result.is_ok() || self.port.stop().is_ok();
             drop(order);
             let Err(error) = result else { return result };
-            // One reset of the controller for the drive's sake; a second only as the proof that the device owns nothing.
+            // One reset of the controller for the drive's sake; a second only as the proof that the
+            // device owns nothing.
             if !(repeated && proven) {
                 shared.reset(generation, &format!("port {}: {error}", self.port.index()))?;
             }
             if std::mem::replace(&mut repeated, true) {
-                // Whoever opens the drive once more must not believe that it was there all the time.
+                // Whoever opens the drive once more must not believe that it was there all the
+                // time.
                 self.port.cache.lose();
                 return Err(error);
             }
@@ -139,7 +148,10 @@ impl PortQueue {
         let useless = if !self.is_same(&identity) {
             Some((IoError::Gone, "there is another drive now"))
         } else if identity.cache && !self.shared.seats[self.seat].identity.cache {
-            Some((IoError::Transport, "its write cache was off and is on, so that its users do not flush it"))
+            Some((
+                IoError::Transport,
+                "its write cache was off and is on, so that its users do not flush it",
+            ))
         } else {
             None
         };
@@ -156,7 +168,9 @@ impl PortQueue {
 
     fn is_same(&self, now: &Identity) -> bool {
         let before = &self.shared.seats[self.seat].identity;
-        let what = |identity: &Identity| (identity.serial.clone(), identity.model.clone(), identity.blocks, identity.block_size);
+        let what = |identity: &Identity| {
+            (identity.serial.clone(), identity.model.clone(), identity.blocks, identity.block_size)
+        };
         what(now) == what(before)
     }
 }

@@ -39,7 +39,12 @@ impl Found {
 }
 
 /// Looks at all ports of `hba`, which was reset. What is wrong with one drive is no failure.
-pub(super) fn all(device: &dyn Device, hba: &Hba, options: &Options, found: &mut Found) -> Result<(), Error> {
+pub(super) fn all(
+    device: &dyn Device,
+    hba: &Hba,
+    options: &Options,
+    found: &mut Found,
+) -> Result<(), Error> {
     let (mut started, kept) = (Vec::new(), device.dma().arena().kept());
     let has_run_on = fence::Found::read(kept.as_ref()) == fence::Found::Running;
     for index in hba.ports() {
@@ -48,7 +53,9 @@ pub(super) fn all(device: &dyn Device, hba: &Hba, options: &Options, found: &mut
         let Some(port) = found.others.last_mut() else { continue };
         port.begin();
         let since = Port::link_deadline();
-        if hba.capabilities.staggered() == 1 && port.has_drive(since, notice(hba, index)).unwrap_or(false) {
+        if hba.capabilities.staggered() == 1
+            && port.has_drive(since, notice(hba, index)).unwrap_or(false)
+        {
             // The power supply starts one motor at a time. [AHCI 10.9]
             let _ = port.signature(Deadline::after(options.ready_timeout));
         }
@@ -60,7 +67,12 @@ pub(super) fn all(device: &dyn Device, hba: &Hba, options: &Options, found: &mut
             Ok(Some((identity, level))) => {
                 if identity.cache {
                     let whose = (identity.serial.as_str(), port.index().into());
-                    port.cache = Cache::new(WriteCache::open(kept.clone(), whose, PowerCount::UNKNOWN, has_run_on));
+                    port.cache = Cache::new(WriteCache::open(
+                        kept.clone(),
+                        whose,
+                        PowerCount::UNKNOWN,
+                        has_run_on,
+                    ));
                 }
                 found.seats.push(seat(port, identity, level, options));
             }
@@ -85,7 +97,8 @@ fn notice(hba: &Hba, index: u8) -> Duration {
     if hba.was_empty(index) { NOTICE_AGAIN } else { NOTICE }
 }
 
-/// The disk at `port` and how it can be driven, or `None` if there is nothing. The port takes commands afterwards.
+/// The disk at `port` and how it can be driven, or `None` if there is nothing. The port takes
+/// commands afterwards.
 fn examine(
     device: &dyn Device,
     hba: &Hba,
@@ -102,11 +115,16 @@ fn examine(
     if !identity.dma {
         return Err(Error::Unsupported("it has no DMA".into()));
     }
-    let queued = hba.capabilities.queued() == 1 && identity.queue_depth > 0 && options.level == Level::Queued;
+    let queued = hba.capabilities.queued() == 1
+        && identity.queue_depth > 0
+        && options.level == Level::Queued;
     // Tables for all commands now that it is worth it; the port is stopped for that.
     port.stop()?;
     let depth = if queued { identity.queue_depth } else { u16::from(hba.slots()) };
-    let slots = depth.min(hba.slots().into()).min(options.max_depth).clamp(1, ring3_spec::ahci::SLOTS.into());
+    let slots = depth
+        .min(hba.slots().into())
+        .min(options.max_depth)
+        .clamp(1, ring3_spec::ahci::SLOTS.into());
     port.resize(device.dma().arena(), slots as u8)?;
     port.start()?;
     Ok(Some((identity, if queued { Level::Queued } else { Level::Dma })))
@@ -118,7 +136,8 @@ fn kind(signature: Signature) -> Result<(), Error> {
         Signature::Ata => return Ok(()),
         Signature::Atapi => "a packet drive (ATAPI: CD, DVD or tape); disks only are driven".into(),
         Signature::PortMultiplier => {
-            "a port multiplier, and its drives cannot be reached; attach them to ports of their own".into()
+            "a port multiplier, and its drives cannot be reached; attach them to ports of their own"
+                .into()
         }
         Signature::Enclosure => "an enclosure's management, not a disk".into(),
         Signature::Unknown(raw) => format!("a device of unknown kind (signature {raw:#010x})"),
@@ -130,7 +149,8 @@ fn seat(port: Port, identity: Identity, level: Level, options: &Options) -> Seat
     let max_transfer = options.max_transfer.unwrap_or(MAX_TRANSFER).min(MAX_TRANSFER);
     let segments = SegmentRules { align: 2, boundary: 2, max: MAX_REGIONS as u32 };
     let info = identity.info(Limits { max_transfer, segments, level, lowest: Level::Dma });
-    let (used, power_lost, ready_since) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
+    let (used, power_lost, ready_since) =
+        (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
     Seat {
         index: port.index(),
         info: Arc::new(info),

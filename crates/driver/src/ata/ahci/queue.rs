@@ -1,9 +1,10 @@
 //! The queue of a drive: the way of a request to the device and back.
 //!
 //! # Shape
-//! [`submit`](Queue::submit) checks a request, gives it a slot and writes its command into the slot's table. [`ring`](Queue::ring)
-//! publishes the batch: one write of PxSACT and one of PxCI. [`reap`](Queue::reap) gives out what has ended. `dispatch.rs` has the way to
-//! the device and `ends.rs` the way back.
+//! [`submit`](Queue::submit) checks a request, gives it a slot and writes its command into the
+//! slot's table. [`ring`](Queue::ring) publishes the batch: one write of PxSACT and one of PxCI.
+//! [`reap`](Queue::reap) gives out what has ended. `dispatch.rs` has the way to the device and
+//! `ends.rs` the way back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use super::slots::{Slots, bits};
 use crate::lifetime::DETACHED;
 use crate::timeouts::Timeouts;
 
-/// Requests at one port. Its beginning and its end are in `open.rs`, its misfortunes in `recovery.rs`.
+/// Requests at one port. Its beginning and its end are in `open.rs`, its misfortunes in
+/// `recovery.rs`.
 pub(super) struct PortQueue {
     pub(super) port: Port,
     pub(super) gate: Gate,
@@ -35,7 +37,8 @@ pub(super) struct PortQueue {
     pub(super) queued: u32,
     /// Slots whose write may be in the drive's cache when it has ended.
     pub(super) cached: u32,
-    /// Slots with queued commands that start at the next ring, because nothing is in line before them.
+    /// Slots with queued commands that start at the next ring, because nothing is in line before
+    /// them.
     pub(super) unrung: u32,
     /// Slots in line.
     pub(super) line: VecDeque<u8>,
@@ -51,7 +54,8 @@ pub(super) struct PortQueue {
     pub(super) done: u32,
     /// Slots that have ended badly and were not reaped.
     pub(super) ended: VecDeque<(u8, IoError)>,
-    /// Slots that a frame says have ended, and the register not yet; and how often they are still looked for.
+    /// Slots that a frame says have ended, and the register not yet; and how often they are still
+    /// looked for.
     pub(super) claimed: u32,
     pub(super) looks: u8,
     /// The port may have signalled since it was last acknowledged.
@@ -122,7 +126,8 @@ impl PortQueue {
         self.done != 0 || !self.ended.is_empty() || self.told() || self.out_of_step()
     }
 
-    /// Whether the controller was reset since the port was made ready, and there is something to mend.
+    /// Whether the controller was reset since the port was made ready, and there is something to
+    /// mend.
     #[inline]
     pub(super) fn out_of_step(&self) -> bool {
         self.shared.generation() != self.port.generation && self.slots.in_flight() > 0
@@ -159,7 +164,8 @@ impl Queue for PortQueue {
         let bit = 1 << slot;
         if self.line.is_empty() && self.write_queued(slot, &request) {
             (self.queued, self.unrung) = (self.queued | bit, self.unrung | bit);
-            self.cached = self.cached & !bit | u32::from(self.encoder.leaves_in_cache(&request)) << slot;
+            self.cached =
+                self.cached & !bit | u32::from(self.encoder.leaves_in_cache(&request)) << slot;
             self.slots.fill(slot, request, self.timeouts.epoch());
             return Ok(());
         }
@@ -179,7 +185,8 @@ impl Queue for PortQueue {
             Ok(None) => self.nothing |= bit,
             Err(error) => return rejected(request, Some(error)),
         }
-        self.cached = self.cached & !bit | u32::from(self.encoder.leaves_in_cache(&request)) << slot;
+        self.cached =
+            self.cached & !bit | u32::from(self.encoder.leaves_in_cache(&request)) << slot;
         self.slots.fill(slot, request, self.timeouts.epoch());
         Ok(())
     }
@@ -245,7 +252,9 @@ impl Source for PortQueue {
         }
         let (lists, plain, issued) = (&self.port.lists, self.plain, self.issued);
         let (shared, generation) = (&self.shared, self.expected());
-        let safe = self.waiter.arm(|| (issued != 0 && lists.hint(plain)) || shared.generation() != generation)?;
+        let safe = self
+            .waiter
+            .arm(|| (issued != 0 && lists.hint(plain)) || shared.generation() != generation)?;
         self.slept = safe;
         Ok(safe)
     }
@@ -279,7 +288,8 @@ impl Source for PortQueue {
 }
 
 impl PortQueue {
-    /// The generation in which there is nothing to mend: for a queue with nothing in flight, a reset is no news.
+    /// The generation in which there is nothing to mend: for a queue with nothing in flight, a
+    /// reset is no news.
     fn expected(&self) -> u32 {
         if self.slots.in_flight() == 0 { self.shared.generation() } else { self.port.generation }
     }

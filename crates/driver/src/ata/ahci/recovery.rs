@@ -1,9 +1,10 @@
 //! Commands that fail or take too long, and ports that must be made ready again. [AHCI 6.2]
 //!
 //! # Who is to blame
-//! A command that is not queued is alone in the device's hands, so a failure is its own. Of queued commands the drive names the one
-//! that failed in a log page; the others have done nothing wrong and are repeated. If the page cannot be read, or names nothing that is
-//! in flight, each is repeated alone and not queued, which finds the one.
+//! A command that is not queued is alone in the device's hands, so a failure is its own. Of queued
+//! commands the drive names the one that failed in a log page; the others have done nothing wrong
+//! and are repeated. If the page cannot be read, or names nothing that is in flight, each is
+//! repeated alone and not queued, which finds the one.
 
 use std::time::{Duration, Instant};
 
@@ -57,8 +58,8 @@ pub(super) enum Trouble {
 impl PortQueue {
     /// Looks whether the port and what is in flight are well, and mends what is not.
     ///
-    /// [`Error::Gone`] and [`Error::Fatal`] say that there is no drive, and that it will take no request until the controller is opened
-    /// again: at each call, for as long as that is so.
+    /// [`Error::Gone`] and [`Error::Fatal`] say that there is no drive, and that it will take no
+    /// request until the controller is opened again: at each call, for as long as that is so.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
         let waiting = self.issued != 0 || self.rung > 0;
         if waiting && self.is_down() {
@@ -71,7 +72,8 @@ impl PortQueue {
         if !self.timeouts.advance(now) {
             return Ok(());
         }
-        let late = |&slot: &u8| self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch));
+        let late =
+            |&slot: &u8| self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch));
         let overdue = bits(self.issued).filter(late).fold(0, |mask, slot| mask | 1 << slot);
         if overdue == 0 {
             return Ok(());
@@ -110,7 +112,10 @@ impl PortQueue {
         }
         let Ok(task_file) = self.port.task_file() else { return Some(Trouble::Gone) };
         if events.task_file_error() == 1 && task_file.status().failed() {
-            return Some(Trouble::Command(Failure { status: task_file.status(), error: task_file.error() }));
+            return Some(Trouble::Command(Failure {
+                status: task_file.status(),
+                error: task_file.error(),
+            }));
         }
         Some(Trouble::Transfer(events))
     }
@@ -146,7 +151,8 @@ impl PortQueue {
     pub(super) fn failed(&mut self, failure: Failure) -> Result<(), Error> {
         let queued = !self.plain;
         if queued {
-            // What has ended before counts. (Of others there is one, and some controllers clear its bit although it failed.)
+            // What has ended before counts. (Of others there is one, and some controllers clear its
+            // bit although it failed.)
             let ended = self.issued & !self.port.outstanding(true);
             if self.shared.generation() == self.port.generation && self.port.is_running() {
                 self.note_done(ended);
@@ -156,12 +162,22 @@ impl PortQueue {
         let held = self.withdraw();
         if held == 0 {
             // A failure of nothing in flight.
-            return self.recover(0, 0, IoError::Transport, "it reports the failure of a command that it was not given");
+            return self.recover(
+                0,
+                0,
+                IoError::Transport,
+                "it reports the failure of a command that it was not given",
+            );
         }
         let shared = self.shared.clone();
         let order = lock(&shared.order);
-        let in_step = shared.generation() == self.port.generation && shared.hba.running(self.port.index()).is_ok();
-        let restarted = if in_step { self.port.restart() } else { Err(Error::Fatal("the controller was reset".into())) };
+        let in_step = shared.generation() == self.port.generation
+            && shared.hba.running(self.port.index()).is_ok();
+        let restarted = if in_step {
+            self.port.restart()
+        } else {
+            Err(Error::Fatal("the controller was reset".into()))
+        };
         let culprit = match restarted {
             Ok(()) if !queued => Ok((held.trailing_zeros() as u8, failure)),
             Ok(()) => self.port.queued_error(OWN),
@@ -181,7 +197,10 @@ impl PortQueue {
 
     /// Finds the command that failed by repeating each of `held` alone.
     fn search(&mut self, held: u32, failure: Failure, why: Option<Error>) -> Result<(), Error> {
-        let why = why.map_or_else(|| "the log names a command that is not in flight".to_owned(), |error| error.to_string());
+        let why = why.map_or_else(
+            || "the log names a command that is not in flight".to_owned(),
+            |error| error.to_string(),
+        );
         if held.is_power_of_two() {
             let slot = held.trailing_zeros() as u8;
             if self.is_revived(&why)? {
@@ -198,10 +217,12 @@ impl PortQueue {
         self.recover(held, held, IoError::Transport, &why)
     }
 
-    /// Ends the command in `slot`, which failed by itself, or repeats it if it may succeed the next time.
+    /// Ends the command in `slot`, which failed by itself, or repeats it if it may succeed the next
+    /// time.
     fn blame(&mut self, slot: u8, failure: Failure) {
         let Failure { status, error } = failure;
-        let operation = self.slots.get(slot).map_or(Operation::Flush, |slot| slot.request.operation);
+        let operation =
+            self.slots.get(slot).map_or(Operation::Flush, |slot| slot.request.operation);
         match status::verdict(operation, status, error) {
             Verdict::Damaged => self.note_trouble("data were damaged on the cable (CRC)"),
             Verdict::Faulted => {
@@ -228,18 +249,21 @@ impl PortQueue {
             && let Some(lower) = self.level.lower()
         {
             self.level = lower;
-            tracing::warn!("{name} port {index}: {TROUBLES} such troubles: commands are not queued any more");
+            tracing::warn!(
+                "{name} port {index}: {TROUBLES} such troubles: commands are not queued any more"
+            );
         }
     }
 
-    /// Takes everything back from the device, in thought: the slots that it had. What of them is done is decided already.
+    /// Takes everything back from the device, in thought: the slots that it had. What of them is
+    /// done is decided already.
     fn withdraw(&mut self) -> u32 {
         self.forget_claims();
         std::mem::take(&mut self.issued)
     }
 
-    /// Makes the port ready again and repeats `held`, or ends everything. `blamed` are counted a failure, and end with `error` after
-    /// the last attempt.
+    /// Makes the port ready again and repeats `held`, or ends everything. `blamed` are counted a
+    /// failure, and end with `error` after the last attempt.
     fn recover(&mut self, held: u32, blamed: u32, error: IoError, why: &str) -> Result<(), Error> {
         if self.is_revived(why)? {
             self.repeat(held, blamed, error);
@@ -278,13 +302,15 @@ impl PortQueue {
         self.recovery.end = Some((error, why));
     }
 
-    /// After a reset of the controller, or for a drive that was lost: the same for what is in flight now.
+    /// After a reset of the controller, or for a drive that was lost: the same for what is in
+    /// flight now.
     pub(super) fn recreate(&mut self) -> Result<(), Error> {
         let held = self.withdraw();
         self.recover(held, 0, IoError::Transport, "it takes no commands")
     }
 
-    /// Puts `slots` in line, first of all, to be handed to the device once more. Those `blamed` for it have a number of attempts.
+    /// Puts `slots` in line, first of all, to be handed to the device once more. Those `blamed` for
+    /// it have a number of attempts.
     fn repeat(&mut self, slots: u32, blamed: u32, error: IoError) {
         let numbers: Vec<u8> = bits(slots).collect();
         for number in numbers.into_iter().rev() {
@@ -292,7 +318,8 @@ impl PortQueue {
             slot.failures = slot.failures.saturating_add((blamed >> number & 1) as u8);
             let (exhausted, alone) = (slot.failures >= ATTEMPTS, slot.alone);
             let level = if alone { Level::Dma } else { self.level };
-            let written = self.slots.get(number).map(|slot| self.write(number, &slot.request, level));
+            let written =
+                self.slots.get(number).map(|slot| self.write(number, &slot.request, level));
             match written {
                 Some(Ok(Some(queued))) if !exhausted => {
                     self.queued = self.queued & !(1 << number) | u32::from(queued) << number;
@@ -314,7 +341,8 @@ impl PortQueue {
         self.nothing = 0;
     }
 
-    /// The next request that ended badly; after a reset of the controller, once the port is ready again.
+    /// The next request that ended badly; after a reset of the controller, once the port is ready
+    /// again.
     pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
         if self.ended.is_empty() && self.out_of_step() {
             self.recreate()?;

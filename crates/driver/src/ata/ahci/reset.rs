@@ -1,13 +1,15 @@
 //! Resets of the controller, its end, and who may still write to memory.
 //!
 //! # The proof
-//! Memory returns to its owner only when the device cannot write to it: its command ended, its port was seen to be stopped
-//! (PxCMD.CR = 0), the controller was reset (GHC.HR), the function was reset, or its bus mastering is off.
+//! Memory returns to its owner only when the device cannot write to it: its command ended, its port
+//! was seen to be stopped (PxCMD.CR = 0), the controller was reset (GHC.HR), the function was
+//! reset, or its bus mastering is off.
 //!
 //! # Who does what
-//! A reset of the controller stops all ports. Whoever finds it necessary does it and counts the generation up, first of all; each
-//! queue's own thread sees that and makes its own port ready again. What a port's registers say is believed only if the generation is
-//! still the same after they were read, because a port that was reset says that all commands have ended.
+//! A reset of the controller stops all ports. Whoever finds it necessary does it and counts the
+//! generation up, first of all; each queue's own thread sees that and makes its own port ready
+//! again. What a port's registers say is believed only if the generation is still the same after
+//! they were read, because a port that was reset says that all commands have ended.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +28,8 @@ impl Shared {
         self.lifetime.generation()
     }
 
-    /// Resets the controller if it has not been reset since `generation`. All ports are stopped afterwards. [AHCI 10.4.3]
+    /// Resets the controller if it has not been reset since `generation`. All ports are stopped
+    /// afterwards. [AHCI 10.4.3]
     pub(super) fn reset(&self, generation: u32, why: &str) -> Result<(), Error> {
         let _order = lock(&self.order);
         self.lifetime.check()?;
@@ -35,12 +38,20 @@ impl Shared {
         }
         self.lifetime.begin_reset(generation, why);
         let ready_since = |seat: &&Seat| seat.ready_since.load(Ordering::Relaxed) == generation;
-        for seat in self.seats.iter().filter(ready_since).filter(|seat| self.hba.may_have_lost_power(seat.index)) {
+        for seat in self
+            .seats
+            .iter()
+            .filter(ready_since)
+            .filter(|seat| self.hba.may_have_lost_power(seat.index))
+        {
             seat.power_lost.store(true, Ordering::Relaxed);
         }
         let stopped = hba::stop(&*self.device, &self.hba);
         let restarted = match stopped {
-            Ok(()) => self.device.set_bus_master(true).map_err(|error| Unstopped { error, quiesced: true }),
+            Ok(()) => self
+                .device
+                .set_bus_master(true)
+                .map_err(|error| Unstopped { error, quiesced: true }),
             Err(unstopped) => Err(unstopped),
         };
         match restarted {
@@ -55,7 +66,8 @@ impl Shared {
         }
     }
 
-    /// Flushes and parks the drives, stops all ports, in good order where nothing is in flight, and takes bus mastering away.
+    /// Flushes and parks the drives, stops all ports, in good order where nothing is in flight, and
+    /// takes bus mastering away.
     pub(super) fn shut_down(&self) -> Result<(), Error> {
         let _order = lock(&self.order);
         self.lifetime.check()?;
@@ -63,19 +75,31 @@ impl Shared {
         self.hba.set_interrupts(false);
         // All of them, whatever becomes of one.
         let parked: Vec<_> = self.seats.iter().map(|seat| self.park(seat, generation)).collect();
-        // A port that is not in its seat belongs to an open queue; then, and if one does not obey, all are reset.
-        let closed = self.seats.iter().all(|seat| lock(&seat.port).as_mut().is_some_and(|port| port.close().is_ok()));
-        let stopped = if closed && self.others.is_empty() { Ok(()) } else { hba::stop(&*self.device, &self.hba) };
+        // A port that is not in its seat belongs to an open queue; then, and if one does not obey,
+        // all are reset.
+        let closed = self
+            .seats
+            .iter()
+            .all(|seat| lock(&seat.port).as_mut().is_some_and(|port| port.close().is_ok()));
+        let stopped = if closed && self.others.is_empty() {
+            Ok(())
+        } else {
+            hba::stop(&*self.device, &self.hba)
+        };
         self.lifetime.shut_down(&stopped);
         let silenced = self.device.set_bus_master(false);
         stopped.map_err(|unstopped| unstopped.error).and(silenced).and(parked.into_iter().collect())
     }
 
-    /// Flushes and parks the drive of `seat` if it was used and is ready: not one that is gone, or that an open queue has.
+    /// Flushes and parks the drive of `seat` if it was used and is ready: not one that is gone, or
+    /// that an open queue has.
     fn park(&self, seat: &Seat, generation: u32) -> Result<(), Error> {
         let mut held = lock(&seat.port);
         let ready = |port: &&mut Port| port.ready && port.generation == generation;
-        let Some(port) = held.as_mut().filter(ready).filter(|_| seat.used.load(Ordering::Relaxed)) else { return Ok(()) };
+        let Some(port) = held.as_mut().filter(ready).filter(|_| seat.used.load(Ordering::Relaxed))
+        else {
+            return Ok(());
+        };
         if self.hba.running(seat.index).is_err() {
             // A port that somebody else has reset takes no command.
             if port.cache.is_clean() {
@@ -85,7 +109,11 @@ impl Shared {
         }
         let parked = port.park(&Encoder::new(&seat.identity, &seat.info), &self.options);
         if let Err(error) = &parked {
-            tracing::error!("{} port {}: not flushed and parked: {error}", self.device.name(), seat.index);
+            tracing::error!(
+                "{} port {}: not flushed and parked: {error}",
+                self.device.name(),
+                seat.index
+            );
         }
         parked
     }
@@ -101,7 +129,11 @@ impl Drop for Shared {
         if !self.lifetime.is_quiesced() {
             let seated = self.seats.iter_mut().filter_map(|seat| seat.port());
             for port in seated.chain(&mut self.others) {
-                tracing::error!("{} port {}: its memory is given up: it may still write there", self.device.name(), port.index());
+                tracing::error!(
+                    "{} port {}: its memory is given up: it may still write there",
+                    self.device.name(),
+                    port.index()
+                );
                 port.abandon();
             }
         }

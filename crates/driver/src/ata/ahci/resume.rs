@@ -1,11 +1,13 @@
 //! Controllers and queues that are left to another process while they run, and taken up there.
 //!
-//! The device does not notice: no command is sent, and of the registers only those are written that let interrupts through. What it does meanwhile
-//! lies in memory and in PxSACT or PxCI, and is found by the first look; what was submitted and not rung is rung by the next ring.
+//! The device does not notice: no command is sent, and of the registers only those are written that
+//! let interrupts through. What it does meanwhile lies in memory and in PxSACT or PxCI, and is
+//! found by the first look; what was submitted and not rung is rung by the next ring.
 //!
 //! # Who has what
-//! Under the lock of the order nobody resets the controller. The port of a queue that was detached is in no seat, so that nobody else can open
-//! it, and its memory stays taken in the arena. If the controller is reset before the queue is resumed, its generation says so.
+//! Under the lock of the order nobody resets the controller. The port of a queue that was detached
+//! is in no seat, so that nobody else can open it, and its memory stays taken in the arena. If the
+//! controller is reset before the queue is resumed, its generation says so.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,14 +25,17 @@ use super::drive::Drive;
 use super::hba::{self, Hba};
 use super::interrupts::Vector;
 use super::queue::{Parts, PortQueue};
-use super::saved::{CONTROLLER, QUEUE, SavedController, SavedPort, SavedQueue, SavedSeat, SavedSlot};
+use super::saved::{
+    CONTROLLER, QUEUE, SavedController, SavedPort, SavedQueue, SavedSeat, SavedSlot,
+};
 use super::slots::{Slot, Slots, bits};
 use crate::lifetime::{DETACHED, Lifetime, lock};
 use crate::timeouts::Timeouts;
 use crate::write_cache::Record;
 
 impl Controller {
-    /// Leaves the controller, as it runs, to [`resume`](Self::resume). Its queues were detached or dropped before.
+    /// Leaves the controller, as it runs, to [`resume`](Self::resume). Its queues were detached or
+    /// dropped before.
     pub fn detach(&mut self) -> Result<Saved, Error> {
         let shared = &*self.shared;
         let _nobody_resets = lock(&shared.order);
@@ -58,16 +63,24 @@ impl Controller {
             interrupts: shared.vector.kind(),
             generation: shared.generation(),
             seats: shared.seats.iter().map(Seat::save).collect(),
-            refused: self.refused.iter().map(|(place, why)| (place.clone(), why.to_string())).collect(),
+            refused: self
+                .refused
+                .iter()
+                .map(|(place, why)| (place.clone(), why.to_string()))
+                .collect(),
         }
     }
 
-    /// Goes on with the controller that was detached as `saved`, and which has run since. It polls as long before it sleeps as `poll` says, or
-    /// as before.
+    /// Goes on with the controller that was detached as `saved`, and which has run since. It polls
+    /// as long before it sleeps as `poll` says, or as before.
     ///
-    /// Nothing is asked of the drives, and nothing is told to them. A controller that was reset meanwhile is found like any that is reset
-    /// behind its driver's back.
-    pub fn resume(device: Arc<dyn Device>, poll: Option<Duration>, saved: &Saved) -> Result<Self, Error> {
+    /// Nothing is asked of the drives, and nothing is told to them. A controller that was reset
+    /// meanwhile is found like any that is reset behind its driver's back.
+    pub fn resume(
+        device: Arc<dyn Device>,
+        poll: Option<Duration>,
+        saved: &Saved,
+    ) -> Result<Self, Error> {
         AHCI.check(&*device)?;
         let mut state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
         state.options.poll = poll.unwrap_or(state.options.poll);
@@ -83,15 +96,27 @@ impl Controller {
         let vector = Vector::enable(&*device, state.options.interrupts, seats.len())?;
         if vector.kind() != state.interrupts || state.options.timeout.is_zero() {
             let (name, now, then) = (device.name(), vector.kind(), state.interrupts);
-            return Err(Error::Invalid(format!("{name}: its interrupts are {now:?}, and were {then:?} when it was detached")));
+            return Err(Error::Invalid(format!(
+                "{name}: its interrupts are {now:?}, and were {then:?} when it was detached"
+            )));
         }
         // From here on nothing fails.
         claims.commit();
         let SavedController { options, refused, .. } = state;
         let order = Mutex::new(());
-        let shared = Arc::new(Shared { lifetime, order, hba, seats, others: Vec::new(), vector, options, device });
+        let shared = Arc::new(Shared {
+            lifetime,
+            order,
+            hba,
+            seats,
+            others: Vec::new(),
+            vector,
+            options,
+            device,
+        });
         let drives = (0..shared.seats.len()).map(|seat| Drive::new(shared.clone(), seat)).collect();
-        let refused = refused.into_iter().map(|(place, why)| (place, Error::Unsupported(why))).collect();
+        let refused =
+            refused.into_iter().map(|(place, why)| (place, Error::Unsupported(why))).collect();
         Ok(Self { shared, refused, drives })
     }
 }
@@ -106,10 +131,12 @@ impl Shared {
                 "{name}: port {index} without a disk does not stop: end the driver, which resets it"
             )));
         }
-        let open = |seat: &&Seat| lock(&seat.port).is_none() && !seat.detached.load(Ordering::Relaxed);
+        let open =
+            |seat: &&Seat| lock(&seat.port).is_none() && !seat.detached.load(Ordering::Relaxed);
         match self.seats.iter().find(open) {
             Some(seat) => Err(Error::Busy(format!(
-                "{name}: the queue of port {} is open: detach it or drop it, then detach the controller",
+                "{name}: the queue of port {} is open: detach it or drop it, then detach the \
+                controller",
                 seat.index
             ))),
             None => Ok(()),
@@ -132,14 +159,24 @@ impl Seat {
     }
 
     /// The seat that was saved. It is input.
-    fn resume(state: &SavedSeat, hba: &Hba, (claims, kept): (&mut Claims, Option<Kept>)) -> Result<Self, Error> {
+    fn resume(
+        state: &SavedSeat,
+        hba: &Hba,
+        (claims, kept): (&mut Claims, Option<Kept>),
+    ) -> Result<Self, Error> {
         let SavedSeat { index, identity, info, level, used, power_lost, ready_since, port } = state;
-        let known = hba.ports().any(|known| known == *index) && port.as_ref().is_none_or(|port| port.index == *index);
+        let known = hba.ports().any(|known| known == *index)
+            && port.as_ref().is_none_or(|port| port.index == *index);
         if !known || !is_possible(info) {
-            return Err(Error::Invalid(format!("the saved drive at port {index} is none of this controller's; open it anew")));
+            return Err(Error::Invalid(format!(
+                "the saved drive at port {index} is none of this controller's; open it anew"
+            )));
         }
         let record = Record::find(kept, &info.serial, (*index).into());
-        let port = port.as_ref().map(|port| port.claim(claims, (hba.bar(), hba.limit()), record)).transpose()?;
+        let port = port
+            .as_ref()
+            .map(|port| port.claim(claims, (hba.bar(), hba.limit()), record))
+            .transpose()?;
         Ok(Self {
             index: *index,
             identity: identity.clone(),
@@ -157,7 +194,9 @@ impl Seat {
 
 /// Whether a disk of this driver can be as `info` says.
 fn is_possible(info: &Info) -> bool {
-    [512, 4096].contains(&info.block_size) && (info.block_size..=MAX_REGION_BYTES).contains(&info.max_transfer) && info.blocks > 0
+    [512, 4096].contains(&info.block_size)
+        && (info.block_size..=MAX_REGION_BYTES).contains(&info.max_transfer)
+        && info.blocks > 0
 }
 
 impl PortQueue {
@@ -170,7 +209,9 @@ impl PortQueue {
         }
         self.usable()?;
         if self.is_down() && self.slots.in_flight() > 0 {
-            return Err(Error::Busy("the port is made ready again: reap and tick, then detach again".into()));
+            return Err(Error::Busy(
+                "the port is made ready again: reap and tick, then detach again".into(),
+            ));
         }
         let saved = Saved::new(QUEUE.0, QUEUE.1, &self.state()?)?;
         self.port.leave()?;
@@ -183,7 +224,8 @@ impl PortQueue {
         self.slots = Slots::none();
         self.line.clear();
         self.ended.clear();
-        (self.cached, self.unrung, self.rung, self.nothing, self.issued, self.done, self.claimed) = (0, 0, 0, 0, 0, 0, 0);
+        (self.cached, self.unrung, self.rung, self.nothing, self.issued, self.done, self.claimed) =
+            (0, 0, 0, 0, 0, 0, 0);
         self.port.generation = DETACHED;
         shared.seats[self.seat].detached.store(true, Ordering::Relaxed);
         Ok(saved)
@@ -194,7 +236,13 @@ impl PortQueue {
         let held = |number: u8| {
             let slot = self.slots.get(number)?;
             let (age, failures, alone) = (self.timeouts.age(slot.epoch), slot.failures, slot.alone);
-            Some(slot.request.save().map(|request| SavedSlot { number, age, failures, alone, request }))
+            Some(slot.request.save().map(|request| SavedSlot {
+                number,
+                age,
+                failures,
+                alone,
+                request,
+            }))
         };
         Ok(SavedQueue {
             port: SavedPort::of(&self.port),
@@ -225,9 +273,13 @@ impl PortQueue {
         let state: SavedQueue = saved.read(QUEUE.0, QUEUE.1)?;
         let (seat, name) = (drive.seat(), drive.shared.device.name());
         drive.shared.lifetime.check()?;
-        if (state.port.index, &state.serial) != (seat.index, &seat.info.serial) || state.level > seat.level {
+        if (state.port.index, &state.serial) != (seat.index, &seat.info.serial)
+            || state.level > seat.level
+        {
             let (index, serial) = (state.port.index, &state.serial);
-            return Err(Error::Invalid(format!("the saved queue is of port {index} with the drive {serial}: resume it there")));
+            return Err(Error::Invalid(format!(
+                "the saved queue is of port {index} with the drive {serial}: resume it there"
+            )));
         }
         if !seat.detached.swap(false, Ordering::Relaxed) {
             return Err(Error::Invalid(format!(
@@ -246,11 +298,17 @@ impl PortQueue {
         let (shared, seat) = (drive.shared.clone(), drive.seat);
         let mut claims = Claims::new(shared.device.dma().arena());
         let drive_seat = drive.seat();
-        let record = Record::find(shared.device.dma().arena().kept(), &drive_seat.info.serial, drive_seat.index.into());
+        let record = Record::find(
+            shared.device.dma().arena().kept(),
+            &drive_seat.info.serial,
+            drive_seat.index.into(),
+        );
         let port = state.port.claim(&mut claims, (shared.hba.bar(), shared.hba.limit()), record)?;
         let timeouts = Timeouts::new(shared.options.timeout);
         let slots = slots(&state, &timeouts, &mut claims, drive)?;
-        if !(1..=port.lists.slots().min(SLOTS)).contains(&state.depth) || !state.is_consistent(slots.occupied()) {
+        if !(1..=port.lists.slots().min(SLOTS)).contains(&state.depth)
+            || !state.is_consistent(slots.occupied())
+        {
             return Err(Error::Invalid(format!(
                 "the saved queue of port {} contradicts itself; open the device anew",
                 port.index()
@@ -261,7 +319,8 @@ impl PortQueue {
         claims.commit();
         let mut queue = Self::new(Parts { port, depth: state.depth, irq, shared, seat });
         (queue.slots, queue.timeouts, queue.level) = (slots, timeouts, state.level);
-        (queue.queued, queue.cached, queue.unrung, queue.nothing) = (state.queued, state.cached, state.unrung, state.nothing);
+        (queue.queued, queue.cached, queue.unrung, queue.nothing) =
+            (state.queued, state.cached, state.unrung, state.nothing);
         (queue.issued, queue.plain, queue.done) = (state.issued, state.plain, state.done);
         (queue.claimed, queue.looks, queue.rung) = (state.claimed, state.looks.max(1), state.rung);
         queue.line.extend(state.line);
@@ -273,14 +332,22 @@ impl PortQueue {
 }
 
 /// The slots of the queue that was saved as `state`, with what they hold.
-fn slots(state: &SavedQueue, timeouts: &Timeouts, claims: &mut Claims, drive: &Drive) -> Result<Slots, Error> {
+fn slots(
+    state: &SavedQueue,
+    timeouts: &Timeouts,
+    claims: &mut Claims,
+    drive: &Drive,
+) -> Result<Slots, Error> {
     let mut slots = Slots::new(state.depth);
     slots.resume_at(state.next);
     for SavedSlot { number, age, failures, alone, request } in &state.held {
         let request = request.claim(claims, &drive.seat().info)?;
-        let slot = Slot { request, epoch: timeouts.epoch_of(*age), failures: *failures, alone: *alone };
+        let slot =
+            Slot { request, epoch: timeouts.epoch_of(*age), failures: *failures, alone: *alone };
         if !slots.restore(*number, slot) {
-            return Err(Error::Invalid(format!("the saved queue has slot {number} twice, or has no such slot")));
+            return Err(Error::Invalid(format!(
+                "the saved queue has slot {number} twice, or has no such slot"
+            )));
         }
     }
     Ok(slots)

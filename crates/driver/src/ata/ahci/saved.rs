@@ -1,7 +1,7 @@
 //! What a controller and its queues leave behind, as it is written down.
 //!
-//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever
-//! reads it.
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier
+//! one has left. All of it is input to whoever reads it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,19 +108,33 @@ impl SavedPort {
     pub(super) fn of(port: &Port) -> Self {
         let [page, tables] = port.lists.spans();
         let (index, slots) = (port.index(), port.lists.slots());
-        Self { index, page, tables, slots, generation: port.generation, ready: port.ready, cache: SavedLink::of(&port.cache) }
+        Self {
+            index,
+            page,
+            tables,
+            slots,
+            generation: port.generation,
+            ready: port.ready,
+            cache: SavedLink::of(&port.cache),
+        }
     }
 
-    /// The port at port `index` of the controller behind `bar`, which reaches addresses below `limit`. A port that has been told of other memory
-    /// is not the one that was saved.
-    pub(super) fn claim(&self, claims: &mut Claims, (bar, limit): (Bar, u64), record: Option<Record>) -> Result<Port, Error> {
+    /// The port at port `index` of the controller behind `bar`, which reaches addresses below
+    /// `limit`. A port that has been told of other memory is not the one that was saved.
+    pub(super) fn claim(
+        &self,
+        claims: &mut Claims,
+        (bar, limit): (Bar, u64),
+        record: Option<Record>,
+    ) -> Result<Port, Error> {
         let (page, tables) = (claims.claim(self.page)?, claims.claim(self.tables)?);
         let lists = Lists::resume(page, tables, self.slots, limit)?;
         let (told, own) = (Port::addresses_at(&bar, self.index)?, lists.addresses());
         // A reset by somebody else has taken the addresses away; it is found by the first look.
         if told != own && told != (0, 0) {
             return Err(Error::Invalid(format!(
-                "port {} has other memory than was saved: somebody has started the controller anew; open it",
+                "port {} has other memory than was saved: somebody has started the controller \
+                anew; open it",
                 self.index
             )));
         }
@@ -133,7 +147,8 @@ impl SavedPort {
 impl Port {
     /// Leaves its memory to the next process.
     pub(super) fn leave(&mut self) -> Result<(), Error> {
-        let lists = Arc::get_mut(&mut self.lists).ok_or_else(|| Error::Busy("a port's memory is in use".into()))?;
+        let lists = Arc::get_mut(&mut self.lists)
+            .ok_or_else(|| Error::Busy("a port's memory is in use".into()))?;
         lists.leave();
         Ok(())
     }
@@ -144,8 +159,13 @@ impl SavedQueue {
     pub(super) fn is_consistent(&self, occupied: u32) -> bool {
         let in_line = self.line.iter().map(|&slot| 1u32.unbounded_shl(slot.into()));
         let ended = self.ended.iter().map(|&(slot, _)| 1u32.unbounded_shl(slot.into()));
-        let places = [self.unrung, self.nothing, self.issued, self.done].into_iter().chain(in_line).chain(ended);
-        let seen = places.into_iter().try_fold(0u32, |seen, place| (seen & place == 0).then_some(seen | place));
+        let places = [self.unrung, self.nothing, self.issued, self.done]
+            .into_iter()
+            .chain(in_line)
+            .chain(ended);
+        let seen = places
+            .into_iter()
+            .try_fold(0u32, |seen, place| (seen & place == 0).then_some(seen | place));
         seen == Some(occupied) && self.rung <= self.line.len() && self.claimed & !self.issued == 0
     }
 }
@@ -162,17 +182,35 @@ mod tests {
         let read = |text| serde_json::from_str::<Saved>(text).unwrap();
         let controller = read(include_str!("../../../tests/saved/ahci_controller.json"));
         let controller: SavedController = controller.read(CONTROLLER.0, CONTROLLER.1).unwrap();
-        assert_eq!((controller.ports & 1, controller.seats[0].level, &controller.seats[0].port), (1, Level::Queued, &None));
-        let queue: SavedQueue = read(include_str!("../../../tests/saved/ahci_queue.json")).read(QUEUE.0, QUEUE.1).unwrap();
-        assert_eq!((queue.issued, queue.held[0].request.operation, queue.port.ready), (1, Operation::Read, true));
+        assert_eq!(
+            (controller.ports & 1, controller.seats[0].level, &controller.seats[0].port),
+            (1, Level::Queued, &None)
+        );
+        let queue: SavedQueue = read(include_str!("../../../tests/saved/ahci_queue.json"))
+            .read(QUEUE.0, QUEUE.1)
+            .unwrap();
+        assert_eq!(
+            (queue.issued, queue.held[0].request.operation, queue.port.ready),
+            (1, Operation::Read, true)
+        );
     }
 
     #[test]
     fn a_slot_that_is_at_two_places_or_at_none_is_found() {
         let text = include_str!("../../../tests/saved/ahci_queue.json");
-        let queue = || serde_json::from_str::<Saved>(text).unwrap().read::<SavedQueue>(QUEUE.0, QUEUE.1).unwrap();
-        assert!(queue().is_consistent(1) && !queue().is_consistent(0b11) && !queue().is_consistent(0));
-        assert!(SavedQueue { line: vec![2, 1], done: 8, ended: vec![(4, IoError::Medium)], ..queue() }.is_consistent(0b11111));
+        let queue = || {
+            serde_json::from_str::<Saved>(text)
+                .unwrap()
+                .read::<SavedQueue>(QUEUE.0, QUEUE.1)
+                .unwrap()
+        };
+        assert!(
+            queue().is_consistent(1) && !queue().is_consistent(0b11) && !queue().is_consistent(0)
+        );
+        assert!(
+            SavedQueue { line: vec![2, 1], done: 8, ended: vec![(4, IoError::Medium)], ..queue() }
+                .is_consistent(0b11111)
+        );
         assert!(!SavedQueue { line: vec![1, 1], ..queue() }.is_consistent(0b11));
         assert!(!SavedQueue { done: 1, ..queue() }.is_consistent(1));
         assert!(!SavedQueue { line: vec![200], rung: 2, ..queue() }.is_consistent(1));

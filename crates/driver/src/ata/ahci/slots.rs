@@ -21,7 +21,8 @@ pub(super) struct Slots {
     slots: Box<[Slot]>,
     /// A bit for each vacant slot.
     vacant: u32,
-    /// Where to look first: slots are used in turn, so that a late frame seldom names a tag that is in use again.
+    /// Where to look first: slots are used in turn, so that a late frame seldom names a tag that is
+    /// in use again.
     next: u8,
 }
 
@@ -55,7 +56,12 @@ impl Slots {
     /// Puts `held` back into slot `number`; false if there is none, or it is not vacant.
     pub(super) fn restore(&mut self, number: u8, held: Slot) -> bool {
         let vacant = self.vacant.unbounded_shr(number.into()) & 1 == 1;
-        let restored = self.slots.get_mut(usize::from(number)).filter(|_| vacant).map(|slot| *slot = held).is_some();
+        let restored = self
+            .slots
+            .get_mut(usize::from(number))
+            .filter(|_| vacant)
+            .map(|slot| *slot = held)
+            .is_some();
         self.vacant &= !(u32::from(restored).unbounded_shl(number.into()));
         restored
     }
@@ -105,7 +111,10 @@ impl Slots {
     /// Vacates slot `number`, if it holds a request, and lends that, so that it can be completed.
     #[inline]
     pub(super) fn vacate(&mut self, number: u8) -> Option<&mut Request> {
-        let slot = self.slots.get_mut(usize::from(number)).filter(|_| self.vacant >> (number & 31) & 1 == 0)?;
+        let slot = self
+            .slots
+            .get_mut(usize::from(number))
+            .filter(|_| self.vacant >> (number & 31) & 1 == 0)?;
         self.vacant |= 1 << number;
         Some(&mut slot.request)
     }

@@ -1,15 +1,17 @@
 //! One channel: two drives, one command at a time.
 //!
 //! # Why there is a lock
-//! The hardware of a channel is one command wide: one set of registers, one bus master, one interrupt for both drives. Who takes the
-//! end of a command must start the next one, whichever drive's it is, or the bus would be idle until the other drive's thread wakes
-//! up. So a channel is behind one lock, taken once per call, and held for a few port accesses; with one drive there is nobody
-//! else who wants it.
+//! The hardware of a channel is one command wide: one set of registers, one bus master, one
+//! interrupt for both drives. Who takes the end of a command must start the next one, whichever
+//! drive's it is, or the bus would be idle until the other drive's thread wakes up. So a channel is
+//! behind one lock, taken once per call, and held for a few port accesses; with one drive there is
+//! nobody else who wants it.
 //!
 //! # Who moves it on
-//! Every call that looks at the channel does: [`Channel::advance`] takes the end of the running command if it has ended, and starts the
-//! next, of the other drive if that has one waiting. What must wait for a drive (resets, transfer modes) is noted as [`Trouble`] and
-//! done by `tick` alone, in `recovery.rs`.
+//! Every call that looks at the channel does: [`Channel::advance`] takes the end of the running
+//! command if it has ended, and starts the next, of the other drive if that has one waiting. What
+//! must wait for a drive (resets, transfer modes) is noted as [`Trouble`] and done by `tick` alone,
+//! in `recovery.rs`.
 
 use std::sync::{Arc, Mutex};
 
@@ -94,10 +96,20 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Channel `number` of `function`, with no drives yet; with `dma`, it may use its bus master if it has one.
+    /// Channel `number` of `function`, with no drives yet; with `dma`, it may use its bus master if
+    /// it has one.
     pub(super) fn new(function: Arc<Function>, number: u8, dma: bool) -> Result<Self, Error> {
-        let ports = Ports::new(&*function.device, number, function.has_dma(), function.chip.has_wide_data())?;
-        let table = if dma && ports.has_bus_master() { Some(Table::new(function.device.dma().arena())?) } else { None };
+        let ports = Ports::new(
+            &*function.device,
+            number,
+            function.has_dma(),
+            function.chip.has_wide_data(),
+        )?;
+        let table = if dma && ports.has_bus_master() {
+            Some(Table::new(function.device.dma().arena())?)
+        } else {
+            None
+        };
         Ok(Self {
             ports,
             table,
@@ -167,7 +179,8 @@ impl Channel {
     /// Whether `drive` has something to reap.
     #[inline]
     pub(super) fn ready(&mut self, drive: u8) -> bool {
-        let has_done = |channel: &mut Self| channel.state(drive).is_some_and(|state| !state.done.is_empty());
+        let has_done =
+            |channel: &mut Self| channel.state(drive).is_some_and(|state| !state.done.is_empty());
         has_done(self) || {
             self.advance();
             has_done(self)
@@ -187,7 +200,8 @@ impl Channel {
         }
     }
 
-    /// Whether the other channel had to reset the function, and this one's drives with it: their settings and commands are gone.
+    /// Whether the other channel had to reset the function, and this one's drives with it: their
+    /// settings and commands are gone.
     #[inline]
     pub(super) fn is_reset_under_us(&mut self) -> bool {
         let is_reset = self.function.lifetime.generation() != self.generation;
@@ -197,14 +211,18 @@ impl Channel {
         is_reset
     }
 
-    /// Makes of the end of the running command a completion, or gives it to the drive once more; starts the next.
+    /// Makes of the end of the running command a completion, or gives it to the drive once more;
+    /// starts the next.
     pub(super) fn finish(&mut self, end: End) {
         let Some(Running { drive, attempts, request, .. }) = &self.running else { return };
         let (drive, attempts, operation) = (*drive, *attempts, request.operation);
         match end {
             End::Done => match self.note_done(drive) {
                 Ok(result) => self.end(result),
-                Err(_) => return self.trouble = Some(Trouble::Reset("it does not say who it is", IoError::Timeout)),
+                Err(_) => {
+                    return self.trouble =
+                        Some(Trouble::Reset("it does not say who it is", IoError::Timeout));
+                }
             },
             End::Failed(status, error) => match status::verdict(operation, status, error) {
                 Verdict::Damaged => return self.repeat_damaged(drive, attempts),
@@ -221,11 +239,13 @@ impl Channel {
         self.start_next();
     }
 
-    /// Notes that the running command of `drive` has ended well, and says how its request ends; an error if the drive does not say who
-    /// it is.
+    /// Notes that the running command of `drive` has ended well, and says how its request ends; an
+    /// error if the drive does not say who it is.
     #[inline]
     fn note_done(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
-        let (Some(running), Some(state)) = (&self.running, self.states[usize::from(drive & 1)].as_deref_mut()) else {
+        let (Some(running), Some(state)) =
+            (&self.running, self.states[usize::from(drive & 1)].as_deref_mut())
+        else {
             return Ok(Ok(()));
         };
         state.note_success();
@@ -239,8 +259,8 @@ impl Channel {
         }
     }
 
-    /// Whether the drive that has flushed is the one that was written: one whose power was gone meanwhile has nothing to flush, and has
-    /// lost its settings, too.
+    /// Whether the drive that has flushed is the one that was written: one whose power was gone
+    /// meanwhile has nothing to flush, and has lost its settings, too.
     #[cold]
     pub(super) fn confirm_flush(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
         let now = self.read_settings(drive)?;
@@ -248,7 +268,8 @@ impl Channel {
         if state.settings.is_some_and(|settings| settings != now) {
             self.lose_writes(drive);
             // What it was set to is set again.
-            self.trouble = Some(Trouble::Reset("a drive has lost its settings", IoError::Transport));
+            self.trouble =
+                Some(Trouble::Reset("a drive has lost its settings", IoError::Transport));
         }
         Ok(self.state(drive).map_or(Ok(()), |state| state.cache.flushed()))
     }
@@ -257,7 +278,9 @@ impl Channel {
     #[cold]
     fn repeat_damaged(&mut self, drive: u8, attempts: u8) {
         let often = self.state(drive).is_some_and(DriveState::note_damage);
-        let can_slow_down = self.state(drive).is_some_and(|state| state.mode.slower(state.identity.multiword_dma).is_some());
+        let can_slow_down = self
+            .state(drive)
+            .is_some_and(|state| state.mode.slower(state.identity.multiword_dma).is_some());
         if often && can_slow_down {
             self.trouble = Some(Trouble::Slower);
         } else if attempts < ATTEMPTS {
@@ -280,7 +303,8 @@ impl Channel {
     /// Ends the running request.
     #[inline]
     pub(super) fn end(&mut self, result: Result<(), IoError>) {
-        if let Some(Running { drive, request: Request { token, data, .. }, .. }) = self.running.take()
+        if let Some(Running { drive, request: Request { token, data, .. }, .. }) =
+            self.running.take()
             && let Some(state) = self.state(drive)
         {
             state.done.push_back(Completion { token, result, data });
@@ -295,7 +319,15 @@ impl Channel {
             && let Some((drive, request)) = self.next_request()
         {
             let flushes_nothing = request.operation == Operation::Flush && self.is_uncached(drive);
-            self.running = Some(Running { drive, request, command: None, moved: 0, attempts: 0, epoch: 0, suspicious: false });
+            self.running = Some(Running {
+                drive,
+                request,
+                command: None,
+                moved: 0,
+                attempts: 0,
+                epoch: 0,
+                suspicious: false,
+            });
             if flushes_nothing {
                 self.end(Ok(()));
                 continue;
@@ -327,7 +359,11 @@ impl Channel {
     pub(super) fn acknowledge(&mut self) {
         if !self.polled {
             self.ports.clear(self.ports.bus_status());
-            self.function.chip.acknowledge(&*self.function.device, self.number, self.ports.chip_registers());
+            self.function.chip.acknowledge(
+                &*self.function.device,
+                self.number,
+                self.ports.chip_registers(),
+            );
         }
     }
 }
@@ -341,6 +377,9 @@ impl Drop for Channel {
 
 /// What a drive is called in messages.
 pub(super) fn drive_name(device: &str, channel: u8, drive: u8) -> String {
-    let (channel, drive) = (["primary", "secondary"][usize::from(channel & 1)], ["master", "slave"][usize::from(drive & 1)]);
+    let (channel, drive) = (
+        ["primary", "secondary"][usize::from(channel & 1)],
+        ["master", "slave"][usize::from(drive & 1)],
+    );
     format!("{device} {channel} {drive}")
 }

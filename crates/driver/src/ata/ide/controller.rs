@@ -19,8 +19,9 @@ const REACH: u64 = 1 << 32;
 
 /// A PCI IDE controller.
 ///
-/// Dropping the last of a controller and its drives and queues flushes and parks the drives that were used, stops the bus masters,
-/// switches the drives' interrupts off and takes the bus away from the function.
+/// Dropping the last of a controller and its drives and queues flushes and parks the drives that
+/// were used, stops the bus masters, switches the drives' interrupts off and takes the bus away
+/// from the function.
 pub struct Controller {
     shared: Arc<Shared>,
     drives: Vec<Drive>,
@@ -36,30 +37,37 @@ pub(super) struct Shared {
 }
 
 impl Controller {
-    /// Takes the function over: stops its bus masters, resets the drives of both channels and asks them what they are.
+    /// Takes the function over: stops its bus masters, resets the drives of both channels and asks
+    /// them what they are.
     ///
-    /// Fails with [`Error::Unsupported`] if it is no IDE controller or answers at no ports, and with [`Error::Invalid`] if its memory is
-    /// out of the bus master's reach. Drives that cannot be used are no failure: see [`refused`](Self::refused).
+    /// Fails with [`Error::Unsupported`] if it is no IDE controller or answers at no ports, and
+    /// with [`Error::Invalid`] if its memory is out of the bus master's reach. Drives that cannot
+    /// be used are no failure: see [`refused`](Self::refused).
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
         let (chip, interface) = Chip::of(&*device)?;
-        let dma = options.level > Level::Pio && interface.bus_master() == 1 && has_bus_masters(&*device);
+        let dma =
+            options.level > Level::Pio && interface.bus_master() == 1 && has_bus_masters(&*device);
         if dma {
             check_reach(&*device)?;
             device.set_bus_master(true)?;
         }
         let function = Arc::new(Function::new(device, chip, options, dma));
-        let (enabled, simplex) = (chip.enabled(&*function.device), dma && is_simplex(&*function.device));
+        let (enabled, simplex) =
+            (chip.enabled(&*function.device), dma && is_simplex(&*function.device));
         let mut refused = Vec::new();
         let mut channels: [Option<Channel>; CHANNELS as usize] = [None, None];
         for number in (0..CHANNELS).filter(|&number| enabled[usize::from(number)]) {
             chip.enable(&*function.device, number)?;
-            // A simplex function has one transfer at a time: the first channel with drives has it, the other one PIO. [BMIDE 3.2]
+            // A simplex function has one transfer at a time: the first channel with drives has it,
+            // the other one PIO. [BMIDE 3.2]
             let free = !simplex || channels[0].as_ref().is_none_or(|primary| primary.drives() == 0);
             channels[usize::from(number)] = open_channel(&function, number, free, &mut refused)?;
         }
         if channels.iter().all(Option::is_none) {
             let name = function.device.name();
-            return Err(Error::Unsupported(format!("{name}: no channel of this {chip} can be reached: neither has its ports")));
+            return Err(Error::Unsupported(format!(
+                "{name}: no channel of this {chip} can be reached: neither has its ports"
+            )));
         }
         let channels: Arc<Channels> = Arc::new(channels.map(|channel| channel.map(Mutex::new)));
         let vectors = Vectors::enable(&*function.device, &function.options, interface, &channels)?;
@@ -77,10 +85,14 @@ impl Controller {
     fn with_drives(shared: Arc<Shared>, refused: Vec<(String, Error)>) -> Self {
         let max_transfer = shared.function.options.max_transfer;
         let mut drives = Vec::new();
-        for place in (0..CHANNELS).flat_map(|channel| (0..DRIVES).map(move |drive| (channel, drive))) {
-            let found = shared
-                .channel(place.0)
-                .and_then(|mut channel| channel.state(place.1).map(|state| (state.identity.clone(), state.info(max_transfer))));
+        for place in
+            (0..CHANNELS).flat_map(|channel| (0..DRIVES).map(move |drive| (channel, drive)))
+        {
+            let found = shared.channel(place.0).and_then(|mut channel| {
+                channel
+                    .state(place.1)
+                    .map(|state| (state.identity.clone(), state.info(max_transfer)))
+            });
             if let Some((identity, info)) = found {
                 drives.push(Drive::new(shared.clone(), place, identity, info));
             }
@@ -123,13 +135,19 @@ fn open_channel(
         Err(error) => return Err(error),
     };
     let bad = channel.probe();
-    refused.extend(bad.into_iter().map(|(drive, error)| (drive_name(function.device.name(), number, drive), error)));
+    refused.extend(
+        bad.into_iter()
+            .map(|(drive, error)| (drive_name(function.device.name(), number, drive), error)),
+    );
     Ok(Some(channel))
 }
 
-/// Whether there is a BAR of bus masters. Both are stopped, before the function may reach for memory again.
+/// Whether there is a BAR of bus masters. Both are stopped, before the function may reach for
+/// memory again.
 fn has_bus_masters(device: &dyn Device) -> bool {
-    let registers = device.bar(BUS_MASTER_BAR).and_then(|bar| Registers::new(bar, 2 * u64::from(bus_master::STRIDE)));
+    let registers = device
+        .bar(BUS_MASTER_BAR)
+        .and_then(|bar| Registers::new(bar, 2 * u64::from(bus_master::STRIDE)));
     let Ok(registers) = registers else { return false };
     for channel in 0..CHANNELS {
         registers.write(bus_master::command(channel), BusMasterCommand(0));
@@ -139,7 +157,9 @@ fn has_bus_masters(device: &dyn Device) -> bool {
 
 /// Whether only one of the channels' bus masters may be active at a time. [BMIDE 3.2]
 fn is_simplex(device: &dyn Device) -> bool {
-    let registers = device.bar(BUS_MASTER_BAR).and_then(|bar| Registers::new(bar, 2 * u64::from(bus_master::STRIDE)));
+    let registers = device
+        .bar(BUS_MASTER_BAR)
+        .and_then(|bar| Registers::new(bar, 2 * u64::from(bus_master::STRIDE)));
     registers.is_ok_and(|registers| registers.read(bus_master::status(0)).simplex() == 1)
 }
 
@@ -149,14 +169,22 @@ fn check_reach(device: &dyn Device) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "{}: an IDE controller drives 32 address lines and its memory lies above them: open the device with below=4G",
+        "{}: an IDE controller drives 32 address lines and its memory lies above them: open the \
+        device with below=4G",
         device.name()
     )))
 }
 
 fn report(function: &Function, interface: Interface, vectors: &Vectors) {
-    let modes = [0, 1].map(|channel| if interface.is_native(channel) { "native" } else { "compatibility" });
+    let modes =
+        [0, 1].map(|channel| if interface.is_native(channel) { "native" } else { "compatibility" });
     let by = vectors.kind().map_or_else(|| "polled".to_owned(), |kind| format!("{kind:?}"));
     let dma = if function.has_dma() { "bus master" } else { "PIO only" };
-    tracing::info!("{}: {}, {} and {} mode, {dma}, {by}", function.device.name(), function.chip, modes[0], modes[1]);
+    tracing::info!(
+        "{}: {}, {} and {} mode, {dma}, {by}",
+        function.device.name(),
+        function.chip,
+        modes[0],
+        modes[1]
+    );
 }

@@ -21,7 +21,12 @@ pub struct Drive {
 }
 
 impl Drive {
-    pub(super) fn new(shared: Arc<Shared>, place: (u8, u8), identity: Identity, info: Info) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        place: (u8, u8),
+        identity: Identity,
+        info: Info,
+    ) -> Self {
         Self { shared, place, identity: Arc::new(identity), info: Arc::new(info) }
     }
 
@@ -30,14 +35,18 @@ impl Drive {
         &self.identity
     }
 
-    /// Its channel (0 is the primary, 1 the secondary), and whether it is the channel's master (0) or slave (1).
+    /// Its channel (0 is the primary, 1 the secondary), and whether it is the channel's master (0)
+    /// or slave (1).
     pub fn place(&self) -> (u8, u8) {
         self.place
     }
 
     /// How its data move now, in words: the transfer mode.
     pub fn mode(&self) -> String {
-        let mode = self.shared.channel(self.place.0).and_then(|mut channel| channel.state(self.place.1).map(|state| state.mode));
+        let mode = self
+            .shared
+            .channel(self.place.0)
+            .and_then(|mut channel| channel.state(self.place.1).map(|state| state.mode));
         mode.map_or_else(String::new, |mode| mode.to_string())
     }
 
@@ -49,7 +58,12 @@ impl Drive {
 
 impl Clone for Drive {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), place: self.place, identity: self.identity.clone(), info: self.info.clone() }
+        Self {
+            shared: self.shared.clone(),
+            place: self.place,
+            identity: self.identity.clone(),
+            info: self.info.clone(),
+        }
     }
 }
 

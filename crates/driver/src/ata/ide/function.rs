@@ -15,9 +15,11 @@ pub(super) struct Function {
     pub(super) device: Arc<dyn Device>,
     pub(super) chip: Chip,
     pub(super) options: Options,
-    /// A reset of the function, which takes the channels' settings and commands away, begins a generation.
+    /// A reset of the function, which takes the channels' settings and commands away, begins a
+    /// generation.
     pub(super) lifetime: Lifetime,
-    /// It may master the bus. Goes to false, for good, if a transfer can be stopped in no other way.
+    /// It may master the bus. Goes to false, for good, if a transfer can be stopped in no other
+    /// way.
     dma: AtomicBool,
     /// Held while registers that the channels share are read and written back.
     changing: Mutex<()>,
@@ -45,11 +47,13 @@ impl Function {
         lock(&self.changing)
     }
 
-    /// Stops a transfer that its own bus master does not stop: by a reset of the function or, where it has none, by taking the bus
-    /// away from it. False if neither can be done, so that the device may still write to memory.
+    /// Stops a transfer that its own bus master does not stop: by a reset of the function or, where
+    /// it has none, by taking the bus away from it. False if neither can be done, so that the
+    /// device may still write to memory.
     pub(super) fn force_stop(&self) -> bool {
         let stuck = Error::Fatal("a transfer could not be stopped".into());
-        let stopped = stop_function(&*self.device, stuck).map(|()| self.device.set_bus_master(true));
+        let stopped =
+            stop_function(&*self.device, stuck).map(|()| self.device.set_bus_master(true));
         if let Ok(Ok(())) = stopped {
             self.lifetime.begin_reset(self.lifetime.generation(), "its function was reset");
             return true;
@@ -58,7 +62,10 @@ impl Function {
         if silent {
             self.dma.store(false, Ordering::Relaxed);
             let name = self.device.name();
-            tracing::error!("{name}: it cannot be trusted with the bus: data are moved by the processor from now on");
+            tracing::error!(
+                "{name}: it cannot be trusted with the bus: data are moved by the processor from \
+                now on"
+            );
         }
         silent
     }

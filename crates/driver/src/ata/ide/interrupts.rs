@@ -1,7 +1,8 @@
 //! Which drive is signalled by which vector.
 //!
-//! A channel in compatibility mode has an interrupt of its own where the backend delivers it; channels in native mode share the pin.
-//! A vector that only one drive uses is its queue's; one that several use is shared through a [`FanOut`].
+//! A channel in compatibility mode has an interrupt of its own where the backend delivers it;
+//! channels in native mode share the pin. A vector that only one drive uses is its queue's; one
+//! that several use is shared through a [`FanOut`].
 
 use std::sync::Arc;
 
@@ -35,17 +36,31 @@ impl Vectors {
         channels: &Arc<Channels>,
     ) -> Result<Self, Error> {
         let none = Self { vectors: Vec::new(), of_channel: [None; CHANNELS as usize], kind: None };
-        let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else { return Ok(none) };
-        let drives: Vec<usize> =
-            channels.iter().map(|channel| channel.as_ref().map_or(0, |channel| lock(channel).drives())).collect();
-        let of_channel =
-            [0u8, 1].map(|channel| vector_of(channel, kind, count, interface).filter(|_| drives[usize::from(channel)] > 0));
+        let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else {
+            return Ok(none);
+        };
+        let drives: Vec<usize> = channels
+            .iter()
+            .map(|channel| channel.as_ref().map_or(0, |channel| lock(channel).drives()))
+            .collect();
+        let of_channel = [0u8, 1].map(|channel| {
+            vector_of(channel, kind, count, interface).filter(|_| drives[usize::from(channel)] > 0)
+        });
         let Some(last) = of_channel.iter().flatten().max() else { return Ok(none) };
         let irqs = device.irqs(kind, last + 1)?;
-        let sharers =
-            |vector: u16| of_channel.iter().zip(&drives).filter(|(of, _)| **of == Some(vector)).map(|(_, drives)| drives).sum();
-        let vectors =
-            irqs.into_iter().zip(0..).map(|(irq, vector)| share(irq, sharers(vector), channels)).collect::<Result<_, _>>()?;
+        let sharers = |vector: u16| {
+            of_channel
+                .iter()
+                .zip(&drives)
+                .filter(|(of, _)| **of == Some(vector))
+                .map(|(_, drives)| drives)
+                .sum()
+        };
+        let vectors = irqs
+            .into_iter()
+            .zip(0..)
+            .map(|(irq, vector)| share(irq, sharers(vector), channels))
+            .collect::<Result<_, _>>()?;
         Ok(Self { vectors, of_channel, kind: Some(kind) })
     }
 
@@ -59,10 +74,11 @@ impl Vectors {
         self.of_channel[usize::from(channel & 1)].is_some()
     }
 
-    /// Wakes the owners of drives that share `channel`'s interrupt: one of them has found another's end, whose interrupt it has taken
-    /// back with that, perhaps before anyone saw it.
+    /// Wakes the owners of drives that share `channel`'s interrupt: one of them has found another's
+    /// end, whose interrupt it has taken back with that, perhaps before anyone saw it.
     pub(super) fn wake(&self, channel: u8) {
-        let vector = self.of_channel[usize::from(channel & 1)].and_then(|vector| self.vectors.get(usize::from(vector)));
+        let vector = self.of_channel[usize::from(channel & 1)]
+            .and_then(|vector| self.vectors.get(usize::from(vector)));
         if let Some(Vector::Shared(fan_out)) = vector {
             fan_out.wake();
         }
@@ -79,8 +95,8 @@ impl Vectors {
     }
 }
 
-/// The vector of `channel`: with two of the pin, each channel has one; with one, channels in compatibility mode have none, because
-/// the ISA bus delivers theirs; a message is sent for both.
+/// The vector of `channel`: with two of the pin, each channel has one; with one, channels in
+/// compatibility mode have none, because the ISA bus delivers theirs; a message is sent for both.
 fn vector_of(channel: u8, kind: IrqKind, count: u16, interface: Interface) -> Option<u16> {
     match (kind, count) {
         (IrqKind::Intx, 2..) => Some(channel.into()),
@@ -95,7 +111,8 @@ fn share(irq: Irq, drives: usize, channels: &Arc<Channels>) -> Result<Vector, Er
     }
     let channels = channels.clone();
     let fan_out = FanOut::new(irq, move || {
-        // Whoever holds a channel moves it on; otherwise a drive whose owner does not look would keep the pin asserted.
+        // Whoever holds a channel moves it on; otherwise a drive whose owner does not look would
+        // keep the pin asserted.
         for channel in channels.iter().flatten() {
             if let Ok(mut channel) = channel.try_lock() {
                 channel.advance();
@@ -111,16 +128,25 @@ mod tests {
 
     #[test]
     fn each_channel_in_compatibility_mode_has_a_vector_of_its_own() {
-        assert_eq!([0, 1].map(|channel| vector_of(channel, IrqKind::Intx, 2, Interface(0x80))), [Some(0), Some(1)]);
+        assert_eq!(
+            [0, 1].map(|channel| vector_of(channel, IrqKind::Intx, 2, Interface(0x80))),
+            [Some(0), Some(1)]
+        );
     }
 
     #[test]
     fn channels_in_native_mode_share_the_pin() {
-        assert_eq!([0, 1].map(|channel| vector_of(channel, IrqKind::Intx, 1, Interface(0x85))), [Some(0), Some(0)]);
+        assert_eq!(
+            [0, 1].map(|channel| vector_of(channel, IrqKind::Intx, 1, Interface(0x85))),
+            [Some(0), Some(0)]
+        );
     }
 
     #[test]
     fn the_channel_in_compatibility_mode_of_a_mixed_function_is_polled() {
-        assert_eq!([0, 1].map(|channel| vector_of(channel, IrqKind::Intx, 1, Interface(0x81))), [Some(0), None]);
+        assert_eq!(
+            [0, 1].map(|channel| vector_of(channel, IrqKind::Intx, 1, Interface(0x81))),
+            [Some(0), None]
+        );
     }
 }

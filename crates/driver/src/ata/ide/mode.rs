@@ -45,7 +45,8 @@ impl Mode {
         }
     }
 
-    /// The next slower one worth trying on a cable that damages data, for a drive and a chip with `multiword`.
+    /// The next slower one worth trying on a cable that damages data, for a drive and a chip with
+    /// `multiword`.
     pub(super) fn slower(self, multiword: Option<u8>) -> Option<Self> {
         match self {
             Self::Ultra(mode) if mode > NARROW_CABLE => Some(Self::Ultra(NARROW_CABLE)),
@@ -123,7 +124,10 @@ mod tests {
 
     #[test]
     fn a_drive_without_dma_is_driven_by_the_processor() {
-        assert_eq!(Mode::best(&Identity { dma: false, ..drive(Some(5), Some(2), true) }, PIIX4), Mode::Pio);
+        assert_eq!(
+            Mode::best(&Identity { dma: false, ..drive(Some(5), Some(2), true) }, PIIX4),
+            Mode::Pio
+        );
     }
 
     #[test]
@@ -137,6 +141,9 @@ mod tests {
 
     #[test]
     fn modes_are_told_as_the_standard_numbers_them() {
-        assert_eq!((Mode::Ultra(5).code(), Mode::Multiword(2).code(), pio_code(4)), (Some(0x45), Some(0x22), 0x0c));
+        assert_eq!(
+            (Mode::Ultra(5).code(), Mode::Multiword(2).code(), pio_code(4)),
+            (Some(0x45), Some(0x22), 0x0c)
+        );
     }
 }

@@ -10,7 +10,8 @@ use super::channel::{Channel, End, Running, Trouble};
 use super::transfer::{PROMPTLY, is_absent};
 
 impl Channel {
-    /// A command whose data the processor moves: moves the next block if the drive is ready for it. [ATA-6 9.8, 9.9]
+    /// A command whose data the processor moves: moves the next block if the drive is ready for it.
+    /// [ATA-6 9.8, 9.9]
     pub(super) fn look_at_pio(&mut self) -> Option<End> {
         let status = self.ports.alternate();
         if status.busy() == 1 || is_absent(status) {
@@ -18,9 +19,11 @@ impl Channel {
         }
         self.ports.status();
         self.acknowledge();
-        let (total, moved) = (self.bytes(), self.running.as_ref().map_or(0, |running| running.moved));
+        let (total, moved) =
+            (self.bytes(), self.running.as_ref().map_or(0, |running| running.moved));
         if status.failed() {
-            // A block that has an error in it may be offered nevertheless; the next command ends that, too. [ATA-6 9.8]
+            // A block that has an error in it may be offered nevertheless; the next command ends
+            // that, too. [ATA-6 9.8]
             self.idle = status.data_request() == 0;
             return Some(self.failed(status));
         }
@@ -29,7 +32,10 @@ impl Channel {
             return Some(if moved == total { End::Done } else { End::Short });
         }
         if moved == total {
-            self.trouble = Some(Trouble::Reset("the drive wants more data than it was told", IoError::Transport));
+            self.trouble = Some(Trouble::Reset(
+                "the drive wants more data than it was told",
+                IoError::Transport,
+            ));
             return None;
         }
         self.move_block(total, moved)
@@ -38,7 +44,9 @@ impl Channel {
     /// The first block of a write is asked for without an interrupt. [ATA-6 9.9]
     pub(super) fn give_first_block(&mut self) {
         let asks = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
-        let status = asks().or_else(|| poll_until(Deadline::after(PROMPTLY), "a request for data", || Ok(asks())).ok());
+        let status = asks().or_else(|| {
+            poll_until(Deadline::after(PROMPTLY), "a request for data", || Ok(asks())).ok()
+        });
         // Whatever else it says is found by the next look, and at the latest by `tick`.
         if status.is_some_and(|status| status.data_request() == 1 && !status.failed()) {
             self.move_block(self.bytes(), 0);
@@ -63,7 +71,8 @@ impl Channel {
         };
         if !reached {
             // Nothing that was not meant is written: the command ends by a reset.
-            self.trouble = Some(Trouble::Reset("the request's memory is not there", IoError::Invalid));
+            self.trouble =
+                Some(Trouble::Reset("the request's memory is not there", IoError::Invalid));
             self.no_more_attempts();
             return None;
         }

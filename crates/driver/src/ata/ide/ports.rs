@@ -1,12 +1,16 @@
 //! The registers of one channel: what is written and read where, and nothing of why.
 //!
 //! # Cost
-//! Each access leaves the processor, and over VFIO each is a system call, so that none is made that need not be. A command of 28 bits
-//! costs six writes, its DMA two, and its end two to four accesses.
+//! Each access leaves the processor, and over VFIO each is a system call, so that none is made that
+//! need not be. A command of 28 bits costs six writes, its DMA two, and its end two to four
+//! accesses.
 
 use ring3_device::{Device, Error, Registers};
 use ring3_spec::ata::{ErrorBits, Signature, Status, TaskFile, device};
-use ring3_spec::ide::{self, BUS_MASTER_BAR, BusMasterCommand, BusMasterStatus, DeviceControl, bus_master, command, control};
+use ring3_spec::ide::{
+    self, BUS_MASTER_BAR, BusMasterCommand, BusMasterStatus, DeviceControl, bus_master, command,
+    control,
+};
 
 /// Bytes of both channels' bus masters. [BMIDE 2.0]
 const BUS_MASTER_LEN: u64 = 2 * bus_master::STRIDE as u64;
@@ -28,9 +32,19 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// The ports of `channel` (0 or 1), with those of its bus master if `bus_master` says that it has one.
-    pub(super) fn new(device: &dyn Device, channel: u8, bus_master: bool, wide: bool) -> Result<Self, Error> {
-        let bus_master = if bus_master { Some(Registers::new(device.bar(BUS_MASTER_BAR)?, BUS_MASTER_LEN)?) } else { None };
+    /// The ports of `channel` (0 or 1), with those of its bus master if `bus_master` says that it
+    /// has one.
+    pub(super) fn new(
+        device: &dyn Device,
+        channel: u8,
+        bus_master: bool,
+        wide: bool,
+    ) -> Result<Self, Error> {
+        let bus_master = if bus_master {
+            Some(Registers::new(device.bar(BUS_MASTER_BAR)?, BUS_MASTER_LEN)?)
+        } else {
+            None
+        };
         Ok(Self {
             command: Registers::new(device.bar(ide::command_bar(channel))?, command::LEN)?,
             control: Registers::new(device.bar(ide::control_bar(channel))?, control::LEN)?,
@@ -43,7 +57,8 @@ impl Ports {
         })
     }
 
-    /// Makes `drive` the one that the other registers are of; true if that takes effect only after [`await_selection`](Self::await_selection).
+    /// Makes `drive` the one that the other registers are of; true if that takes effect only after
+    /// [`await_selection`](Self::await_selection).
     pub(super) fn select(&mut self, drive: u8) -> bool {
         let changed = self.device == 0 || self.device & device::SLAVE != slave(drive);
         if changed {
@@ -52,7 +67,8 @@ impl Ports {
         changed
     }
 
-    /// Whatever the device register holds, it is not known: the drives were reset, or one of them has failed.
+    /// Whatever the device register holds, it is not known: the drives were reset, or one of them
+    /// has failed.
     pub(super) fn forget(&mut self) {
         self.device = 0;
     }
@@ -62,8 +78,8 @@ impl Ports {
         self.device = value;
     }
 
-    /// Waits the 400 ns after which the status is the drive's that was selected, or the command's that was written: a read of a port
-    /// takes at least 100 ns. [ATA-6 9.5, note; ATA-6 9.7]
+    /// Waits the 400 ns after which the status is the drive's that was selected, or the command's
+    /// that was written: a read of a port takes at least 100 ns. [ATA-6 9.5, note; ATA-6 9.7]
     pub(super) fn await_selection(&self) {
         for _ in 0..4 {
             self.alternate();
@@ -88,14 +104,18 @@ impl Ports {
     /// What the selected drive left in count and address after a reset. [ATA-6 9.12]
     pub(super) fn signature(&self) -> Signature {
         let registers = [command::COUNT, command::LBA_LOW, command::LBA_MID, command::LBA_HIGH];
-        Signature::from_raw(u32::from_le_bytes(registers.map(|register| self.command.read(register))))
+        Signature::from_raw(u32::from_le_bytes(
+            registers.map(|register| self.command.read(register)),
+        ))
     }
 
     /// Starts `task` on `drive`, which is selected and idle. [ATA-6 6.20, 7.2]
     pub(super) fn start(&mut self, drive: u8, task: &TaskFile) {
         let [low, mid, high, low_high, mid_high, high_high] = task.lba_bytes();
-        let ([count, count_high], [features, features_high]) = (task.count.to_le_bytes(), task.features.to_le_bytes());
-        // A command of 28 bits has address bits here, and the drive may have moved them on; one of 48 bits has only the drive.
+        let ([count, count_high], [features, features_high]) =
+            (task.count.to_le_bytes(), task.features.to_le_bytes());
+        // A command of 28 bits has address bits here, and the drive may have moved them on; one of
+        // 48 bits has only the drive.
         let device = task.device_byte() | device::OBSOLETE | slave(drive);
         if !task.ext || self.device != device {
             self.set_device(device);
@@ -127,14 +147,17 @@ impl Ports {
         self.write_control(false);
     }
 
-    /// Holds the drives in software reset, or lets them go; the master is selected then. [ATA-6 9.2]
+    /// Holds the drives in software reset, or lets them go; the master is selected then. [ATA-6
+    /// 9.2]
     pub(super) fn set_reset(&mut self, on: bool) {
         self.device = device::OBSOLETE;
         self.write_control(on);
     }
 
     fn write_control(&self, reset: bool) {
-        let control = DeviceControl(0).with_interrupts_off(self.interrupts_off.into()).with_software_reset(reset.into());
+        let control = DeviceControl(0)
+            .with_interrupts_off(self.interrupts_off.into())
+            .with_software_reset(reset.into());
         self.control.write(control::DEVICE_CONTROL, control);
     }
 
@@ -185,7 +208,9 @@ impl Ports {
 
     /// How the transfer is.
     pub(super) fn bus_status(&self) -> BusMasterStatus {
-        self.bus_master.as_ref().map_or(BusMasterStatus(0), |ports| ports.read(bus_master::status(self.channel)))
+        self.bus_master
+            .as_ref()
+            .map_or(BusMasterStatus(0), |ports| ports.read(bus_master::status(self.channel)))
     }
 
     /// Clears the interrupt and the error in `status`, if they are set; firmware's notes stay.
@@ -193,7 +218,8 @@ impl Ports {
         if let Some(bus_master) = &self.bus_master
             && (status.interrupt() | status.error()) != 0
         {
-            bus_master.write(bus_master::status(self.channel), status.with_active(0).with_simplex(0));
+            bus_master
+                .write(bus_master::status(self.channel), status.with_active(0).with_simplex(0));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Where the bytes of a request are, as physical region descriptors. [BMIDE 1.2]
 //!
-//! A channel has one table, because it moves the data of one command at a time. Regions that would cross 64 KiB are cut; that none
-//! does, and that all lie where the bus master reaches, is what [`Prd`] stands for.
+//! A channel has one table, because it moves the data of one command at a time. Regions that would
+//! cross 64 KiB are cut; that none does, and that all lie where the bus master reaches, is what
+//! [`Prd`] stands for.
 
 use ring3_class::block::Data;
 use ring3_device::Error;
@@ -14,11 +15,16 @@ use super::super::command::trim_ranges;
 
 /// Most bytes of one request: the longest of the papers' measurements.
 pub(super) const MAX_TRANSFER: u32 = 4 << 20;
-/// Descriptors of a table; a power of two, so that a table aligned to its size does not cross 64 KiB.
+/// Descriptors of a table; a power of two, so that a table aligned to its size does not cross 64
+/// KiB.
 const ENTRIES: usize = 4096;
-/// Each segment costs at most one descriptor more than it has multiples of 64 KiB, and one because of where it begins.
-pub(super) const RULES: SegmentRules =
-    SegmentRules { align: 2, boundary: 2, max: (ENTRIES as u32 - MAX_TRANSFER / PRD_BOUNDARY as u32) / 2 };
+/// Each segment costs at most one descriptor more than it has multiples of 64 KiB, and one because
+/// of where it begins.
+pub(super) const RULES: SegmentRules = SegmentRules {
+    align: 2,
+    boundary: 2,
+    max: (ENTRIES as u32 - MAX_TRANSFER / PRD_BOUNDARY as u32) / 2,
+};
 
 /// The descriptors of a channel's transfer, and the ranges of a TRIM.
 pub(super) struct Table {
@@ -32,14 +38,17 @@ impl Table {
         Ok(Self { descriptors: arena.alloc(bytes, bytes)?, ranges: arena.alloc(SECTOR, SECTOR)? })
     }
 
-    /// Describes the first `len` bytes of `data`; the table's device address, or `None` if they do not fit.
+    /// Describes the first `len` bytes of `data`; the table's device address, or `None` if they do
+    /// not fit.
     pub(super) fn describe(&self, data: &Data, len: usize) -> Option<u32> {
         self.fill(data.segments(len), len)
     }
 
     /// The same for what TRIM is told about `blocks` from `lba` on.
     pub(super) fn describe_trim(&self, lba: u64, blocks: u32) -> Option<u32> {
-        trim_ranges(lba, blocks).enumerate().for_each(|(index, range)| self.ranges.store(index, range));
+        trim_ranges(lba, blocks)
+            .enumerate()
+            .for_each(|(index, range)| self.ranges.store(index, range));
         self.fill([self.ranges.segment(SECTOR)].into_iter(), SECTOR)
     }
 
@@ -51,7 +60,8 @@ impl Table {
                 return None;
             }
             self.descriptors.store(count, region.into_raw());
-            (described, count, last) = (described + region.bytes() as usize, count + 1, Some(region));
+            (described, count, last) =
+                (described + region.bytes() as usize, count + 1, Some(region));
         }
         let last = last.filter(|_| described == len)?;
         self.descriptors.store(count - 1, last.with_last().into_raw());
@@ -121,7 +131,10 @@ mod tests {
     #[test]
     fn a_table_does_not_cross_64_kib() {
         let table = Table::new(&arena()).unwrap();
-        let (first, last) = (table.descriptors.iova(), table.descriptors.iova() + table.descriptors.len() as u64 - 1);
+        let (first, last) = (
+            table.descriptors.iova(),
+            table.descriptors.iova() + table.descriptors.len() as u64 - 1,
+        );
         assert_eq!(first / PRD_BOUNDARY, last / PRD_BOUNDARY);
     }
 
@@ -130,7 +143,10 @@ mod tests {
         let table = Table::new(&arena()).unwrap();
         for (iova, len) in [(0x1001, 512), (0x1000, 513), (1 << 32, 512), ((1 << 32) - 512, 1024)] {
             let data = scattered(&[(iova, len)]);
-            assert!(!fits(&data, len as usize) && table.describe(&data, len as usize).is_none(), "{iova:#x} {len}");
+            assert!(
+                !fits(&data, len as usize) && table.describe(&data, len as usize).is_none(),
+                "{iova:#x} {len}"
+            );
         }
         assert!(!fits(&scattered(&[(0x1000, 512)]), 1024));
         assert!(!fits(&Data::None, 512));
@@ -139,7 +155,8 @@ mod tests {
     #[test]
     fn the_most_segments_fit_wherever_they_lie() {
         let each = 2048;
-        let pieces: Vec<_> = (0..u64::from(RULES.max)).map(|i| ((i + 1) * 0x1_0000 - 2, each)).collect();
+        let pieces: Vec<_> =
+            (0..u64::from(RULES.max)).map(|i| ((i + 1) * 0x1_0000 - 2, each)).collect();
         let len = pieces.len() * each as usize;
         assert!(fits(&scattered(&pieces), len));
         assert!(Table::new(&arena()).unwrap().describe(&scattered(&pieces), len).is_some());

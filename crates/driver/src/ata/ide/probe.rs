@@ -1,8 +1,9 @@
 //! Which drives a channel has.
 //!
 //! # Trust
-//! An absent drive can look like a present one: a bus without drives floats, and a master answers for a slave that is not there with
-//! its own registers [ATA-6 9.16.1]. A drive is one that shows a signature after a reset and then says who it is.
+//! An absent drive can look like a present one: a bus without drives floats, and a master answers
+//! for a slave that is not there with its own registers [ATA-6 9.16.1]. A drive is one that shows a
+//! signature after a reset and then says who it is.
 
 use std::time::Duration;
 
@@ -28,8 +29,9 @@ impl Channel {
     /// Resets the drives. Their status means something when this returns. [ATA-6 9.2, 9.3]
     pub(super) fn reset_drives(&mut self) {
         self.idle = false;
-        // The reset selects the master by itself; but QEMU (10.0) never ends the reset of a slave that is selected and not there, as a
-        // firmware leaves it. A busy drive takes no selection, and is there.
+        // The reset selects the master by itself; but QEMU (10.0) never ends the reset of a slave
+        // that is selected and not there, as a firmware leaves it. A busy drive takes no selection,
+        // and is there.
         let status = self.ports.alternate();
         if status.busy() == 0 && status.data_request() == 0 {
             self.ports.forget();
@@ -56,10 +58,12 @@ impl Channel {
             }
         }
         let ready = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
-        poll_until(deadline, "a drive to be ready after a reset (BSY)", || Ok(ready())).map(|status| !status.is_floating())
+        poll_until(deadline, "a drive to be ready after a reset (BSY)", || Ok(ready()))
+            .map(|status| !status.is_floating())
     }
 
-    /// Finds the drives and sets them up. What is there and cannot be used is returned, by drive, with the reason.
+    /// Finds the drives and sets them up. What is there and cannot be used is returned, by drive,
+    /// with the reason.
     pub(super) fn probe(&mut self) -> Vec<(u8, Error)> {
         self.ports.stop();
         self.ports.set_interrupts(false);
@@ -107,10 +111,13 @@ impl Channel {
         (signatures, refused)
     }
 
-    /// Resets the drives because one of them did not end its command; the other is well when it answers the next one.
+    /// Resets the drives because one of them did not end its command; the other is well when it
+    /// answers the next one.
     fn start_over(&mut self) {
         self.reset_drives();
-        if let Err(error) = self.await_drive(0, Deadline::after(self.function.options.ready_timeout)) {
+        if let Err(error) =
+            self.await_drive(0, Deadline::after(self.function.options.ready_timeout))
+        {
             tracing::debug!("{}: {error}", self.name_of(0));
         }
     }
@@ -120,7 +127,8 @@ impl Channel {
         let command = match signature {
             Signature::Atapi => opcode::IDENTIFY_PACKET,
             Signature::Ata => opcode::IDENTIFY,
-            // Not a signature of anything; a drive that has not finished its own reset can still be told who it is.
+            // Not a signature of anything; a drive that has not finished its own reset can still be
+            // told who it is.
             _ if self.ports.alternate().ready() == 1 => opcode::IDENTIFY,
             _ => return Ok(None),
         };
@@ -131,15 +139,18 @@ impl Channel {
             Answer::Done => Ok(Identify::from_bytes(&bytes)),
             Answer::Absent => Ok(None),
             // A packet drive refuses to be a disk, and shows its signature then. [ACS-3 7.12.3]
-            Answer::Refused(..) if command == opcode::IDENTIFY && self.ports.signature() == Signature::Atapi => {
+            Answer::Refused(..)
+                if command == opcode::IDENTIFY && self.ports.signature() == Signature::Atapi =>
+            {
                 self.identify(drive, Signature::Atapi)
             }
             // It answers, so it is there; only old ones do not say more.
             Answer::Refused(..) if command == opcode::IDENTIFY_PACKET => Err(packet_drive()),
             Answer::Refused(..) if signature != Signature::Ata => Ok(None),
-            Answer::Refused(status, error) => {
-                Err(Error::Unsupported(format!("it does not say who it is: status {:#04x}, error {:#04x}", status.0, error.0)))
-            }
+            Answer::Refused(status, error) => Err(Error::Unsupported(format!(
+                "it does not say who it is: status {:#04x}, error {:#04x}",
+                status.0, error.0
+            ))),
         }
     }
 
@@ -156,11 +167,15 @@ impl Channel {
         let mut state = DriveState::new(data, identity, mode);
         if state.identity.cache {
             let kept = function.device.dma().arena().kept();
-            let whose = (state.identity.serial.as_str(), u32::from(self.number) * u32::from(DRIVES) + u32::from(drive));
+            let whose = (
+                state.identity.serial.as_str(),
+                u32::from(self.number) * u32::from(DRIVES) + u32::from(drive),
+            );
             // It was reset by its registers, which leaves it in an Ultra DMA mode that it had.
             // [ATA-6 Ultra DMA feature set]
             let has_run_on = Settings::of(data).has_ultra_dma();
-            state.cache = Cache::new(WriteCache::open(kept, whose, PowerCount::UNKNOWN, has_run_on));
+            state.cache =
+                Cache::new(WriteCache::open(kept, whose, PowerCount::UNKNOWN, has_run_on));
         }
         self.states[usize::from(drive & 1)] = Some(Box::new(state));
         if let Err(error) = self.apply_settings(drive) {

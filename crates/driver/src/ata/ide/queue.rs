@@ -1,7 +1,8 @@
 //! A queue of one drive: what its owner submitted and what the channel has of it.
 //!
-//! [`submit`](Queue::submit) checks a request and keeps it; [`ring`](Queue::ring) hands the batch to the channel; [`reap`](Queue::reap) moves
-//! the channel on and takes what has ended. Each of these takes the channel's lock once at most.
+//! [`submit`](Queue::submit) checks a request and keeps it; [`ring`](Queue::ring) hands the batch
+//! to the channel; [`reap`](Queue::reap) moves the channel on and takes what has ended. Each of
+//! these takes the channel's lock once at most.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
@@ -37,7 +38,12 @@ pub(super) struct DriveQueue {
 
 impl DriveQueue {
     /// Opens the queue of the drive at `place`, a channel and a drive of it.
-    pub(super) fn open(shared: Arc<Shared>, place: (u8, u8), info: Arc<Info>, depth: u16) -> Result<Self, Error> {
+    pub(super) fn open(
+        shared: Arc<Shared>,
+        place: (u8, u8),
+        info: Arc<Info>,
+        depth: u16,
+    ) -> Result<Self, Error> {
         let options = &shared.function.options;
         let depth = depth.min(options.max_depth).clamp(1, MAX_DEPTH);
         let waiter = Waiter::new(shared.vectors.of_queue(place.0)?, options.poll);
@@ -45,7 +51,9 @@ impl DriveQueue {
         let name = channel.name_of(place.1);
         let state = channel.state(place.1).ok_or(Error::Gone)?;
         if state.open {
-            return Err(Error::Busy(format!("the queue of {name} is open: an IDE drive has one; close it first")));
+            return Err(Error::Busy(format!(
+                "the queue of {name} is open: an IDE drive has one; close it first"
+            )));
         }
         (state.open, state.used) = (true, true);
         state.waiting.reserve(depth.into());
@@ -108,7 +116,8 @@ impl Queue for DriveQueue {
         if self.nothing_runs() {
             return Ok(0);
         }
-        let count = self.shared.with(self.place, |channel| channel.reap(self.place.1, done)).unwrap_or(0);
+        let count =
+            self.shared.with(self.place, |channel| channel.reap(self.place.1, done)).unwrap_or(0);
         self.in_flight -= count as u16;
         Ok(count)
     }
@@ -125,7 +134,8 @@ impl Source for DriveQueue {
 
     fn arm(&mut self) -> Result<bool, Error> {
         let (shared, place) = (&self.shared, self.place);
-        // A channel that has something of this queue is looked at first, because the look may take an interrupt back.
+        // A channel that has something of this queue is looked at first, because the look may take
+        // an interrupt back.
         if shared.is_ready(place) {
             return Ok(false);
         }
@@ -138,7 +148,10 @@ impl Source for DriveQueue {
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         let rearmed = self.waiter.tick(now)?;
-        let next = self.shared.with(self.place, |channel| channel.watch(self.place.1, now)).unwrap_or(Err(Error::Gone))?;
+        let next = self
+            .shared
+            .with(self.place, |channel| channel.watch(self.place.1, now))
+            .unwrap_or(Err(Error::Gone))?;
         Ok(sooner(rearmed, next.filter(|_| self.in_flight > 0)))
     }
 
@@ -170,10 +183,14 @@ impl Shared {
         self.channels[usize::from(number & 1)].as_ref().map(lock)
     }
 
-    /// Does `what` for the owner of the drive at `place`, holding its channel. Wakes the other drive's owner if that found an end of
-    /// the other drive's.
+    /// Does `what` for the owner of the drive at `place`, holding its channel. Wakes the other
+    /// drive's owner if that found an end of the other drive's.
     #[inline]
-    fn with<T>(&self, (channel, drive): (u8, u8), what: impl FnOnce(&mut Channel) -> T) -> Option<T> {
+    fn with<T>(
+        &self,
+        (channel, drive): (u8, u8),
+        what: impl FnOnce(&mut Channel) -> T,
+    ) -> Option<T> {
         let mut held = self.channel(channel)?;
         let done = what(&mut held);
         let news = std::mem::take(&mut held.news[usize::from(drive == 0)]);

@@ -1,12 +1,14 @@
 //! Commands that take too long or fail, and drives that must be reset.
 //!
 //! # The proof
-//! A request's memory returns to its owner only when the bus master cannot write to it: its transfer has ended, it says that it is
-//! not active after it was stopped, the function was reset, or bus mastering is off. Without such a proof it never does.
+//! A request's memory returns to its owner only when the bus master cannot write to it: its
+//! transfer has ended, it says that it is not active after it was stopped, the function was reset,
+//! or bus mastering is off. Without such a proof it never does.
 //!
 //! # Who does what
-//! [`Channel::watch`] does all that waits for a drive, holding the channel: the other drive's thread waits, too, because the reset is
-//! its drive's as well. A reset ends within [`Options::ready_timeout`](super::super::Options::ready_timeout) for each drive.
+//! [`Channel::watch`] does all that waits for a drive, holding the channel: the other drive's
+//! thread waits, too, because the reset is its drive's as well. A reset ends within
+//! [`Options::ready_timeout`](super::super::Options::ready_timeout) for each drive.
 
 use std::time::{Duration, Instant};
 
@@ -19,21 +21,25 @@ use super::super::command::Command;
 use super::channel::{ATTEMPTS, Channel, Running, Trouble};
 use super::transfer::{is_absent, is_over};
 
-/// A bus master that was stopped is inactive within this: it finishes the access to memory that it is at.
+/// A bus master that was stopped is inactive within this: it finishes the access to memory that it
+/// is at.
 const STOPPED: Duration = Duration::from_millis(10);
 /// How long a queue that is closed waits for its command's end before it resets the drives.
 const LAST_COMMAND: Duration = Duration::from_secs(2);
 
 impl Channel {
-    /// Looks whether the drives and the command are well, and mends what is not; when to look next. An error says that `drive` takes no
-    /// more commands.
+    /// Looks whether the drives and the command are well, and mends what is not; when to look next.
+    /// An error says that `drive` takes no more commands.
     pub(super) fn watch(&mut self, drive: u8, now: Instant) -> Result<Option<Instant>, Error> {
         self.advance();
         let due = self.timeouts.advance(now);
         if self.trouble.is_none() && self.running.is_some() && self.timeouts.poll_due(now) {
             self.examine();
         }
-        if due && self.trouble.is_none() && self.running.as_ref().is_some_and(|running| self.timeouts.expired(running.epoch)) {
+        if due
+            && self.trouble.is_none()
+            && self.running.as_ref().is_some_and(|running| self.timeouts.expired(running.epoch))
+        {
             self.trouble = Some(Trouble::Reset("a command takes too long", IoError::Timeout));
         }
         if self.trouble.is_some() {
@@ -42,18 +48,23 @@ impl Channel {
         match self.state(drive).and_then(|state| state.fault) {
             None => Ok(self.timeouts.next(now, true)),
             Some(IoError::Gone) => Err(Error::Gone),
-            Some(error) => Err(Error::Fatal(format!("{}: {error}; open the controller again", self.name_of(drive)))),
+            Some(error) => Err(Error::Fatal(format!(
+                "{}: {error}; open the controller again",
+                self.name_of(drive)
+            ))),
         }
     }
 
-    /// Looks for what no interrupt tells: a function or a drive that is gone, a command that has ended without an interrupt, a bus master
-    /// that goes on when its drive has ended. What may be on its way to something else must be seen twice.
+    /// Looks for what no interrupt tells: a function or a drive that is gone, a command that has
+    /// ended without an interrupt, a bus master that goes on when its drive has ended. What may be
+    /// on its way to something else must be seen twice.
     fn examine(&mut self) {
         if self.function.is_gone() {
             return self.die(IoError::Gone);
         }
         let status = self.ports.alternate();
-        let is_dma = self.running.as_ref().and_then(|running| running.command).is_some_and(Command::is_dma);
+        let is_dma =
+            self.running.as_ref().and_then(|running| running.command).is_some_and(Command::is_dma);
         if !(is_absent(status) || is_dma && is_over(status)) {
             return;
         }
@@ -64,7 +75,8 @@ impl Channel {
         if is_absent(status) {
             // Nobody else than the drive answers here.
             if status.0 == 0 || self.ports.signature() == Signature::Unknown(u32::MAX) {
-                self.trouble = Some(Trouble::Reset("the drive does not answer", IoError::Transport));
+                self.trouble =
+                    Some(Trouble::Reset("the drive does not answer", IoError::Transport));
             }
             return;
         }
@@ -81,7 +93,8 @@ impl Channel {
     fn count_lost_interrupt(&mut self) {
         if self.stats.lost_interrupts == 0 {
             tracing::warn!(
-                "{}: a command of channel {} ended without its interrupt; such ends are found by looking",
+                "{}: a command of channel {} ended without its interrupt; such ends are found by \
+                looking",
                 self.function.device.name(),
                 self.number
             );
@@ -99,7 +112,9 @@ impl Channel {
                 }
             }
             Some(Trouble::Reset(why, error)) => self.reset(why, error),
-            Some(Trouble::Slower) => self.reset("a drive does not take a slower transfer mode", IoError::Transport),
+            Some(Trouble::Slower) => {
+                self.reset("a drive does not take a slower transfer mode", IoError::Transport)
+            }
             None => {}
         }
     }
@@ -112,28 +127,41 @@ impl Channel {
         let before = state.mode;
         state.set_mode(slower);
         self.stats.slowdowns += 1;
-        tracing::warn!("{}: data are damaged on the cable in {before}: it is set to {slower}", self.name_of(drive));
+        tracing::warn!(
+            "{}: data are damaged on the cable in {before}: it is set to {slower}",
+            self.name_of(drive)
+        );
         if let Some(running) = &mut self.running {
             running.attempts = 0;
         }
         self.apply_mode(drive).and_then(|()| self.remember_settings(drive)).is_ok()
     }
 
-    /// Stops the transfer and the drives, sets them up anew, and gives the running command to its drive once more.
+    /// Stops the transfer and the drives, sets them up anew, and gives the running command to its
+    /// drive once more.
     fn reset(&mut self, why: &str, error: IoError) {
         self.stats.resets += 1;
-        tracing::warn!("{}: resetting the drives of channel {}: {why}", self.function.device.name(), self.number);
+        tracing::warn!(
+            "{}: resetting the drives of channel {}: {why}",
+            self.function.device.name(),
+            self.number
+        );
         if !self.quiesce() {
             return self.surrender();
         }
         if self.function.is_gone() {
             return self.die(IoError::Gone);
         }
-        // A reset of the function may reset the drives by their wire, which takes their transfer modes as a loss of power does.
+        // A reset of the function may reset the drives by their wire, which takes their transfer
+        // modes as a loss of power does.
         let hard = self.generation != self.function.lifetime.generation();
         self.generation = self.function.lifetime.generation();
         if let Err(error) = self.function.chip.enable(&*self.function.device, self.number) {
-            tracing::warn!("{}: switching channel {} on: {error}", self.function.device.name(), self.number);
+            tracing::warn!(
+                "{}: switching channel {} on: {error}",
+                self.function.device.name(),
+                self.number
+            );
         }
         self.revive_drives(hard);
         if !self.polled {
@@ -149,15 +177,17 @@ impl Channel {
         }
         self.ports.stop();
         let inactive = || (self.ports.bus_status().active() == 0).then_some(());
-        let stopped = poll_until(Deadline::after(STOPPED), "a bus master to stop", || Ok(inactive())).is_ok();
+        let stopped =
+            poll_until(Deadline::after(STOPPED), "a bus master to stop", || Ok(inactive())).is_ok();
         // A function that is gone answers all ones, and reaches nothing.
         let stopped = stopped || self.function.is_gone() || self.function.force_stop();
         self.ports.clear(self.ports.bus_status());
         stopped
     }
 
-    /// Resets the drives and sets them up. One that does not come back twice is dead; the other must be reset once more then, because
-    /// a busy drive that is selected does not let go of the bus. After a `hard` reset it is no news that drives have lost their settings.
+    /// Resets the drives and sets them up. One that does not come back twice is dead; the other
+    /// must be reset once more then, because a busy drive that is selected does not let go of the
+    /// bus. After a `hard` reset it is no news that drives have lost their settings.
     pub(super) fn revive_drives(&mut self, hard: bool) {
         let mut failures = [0; DRIVES as usize];
         loop {
@@ -167,8 +197,12 @@ impl Channel {
             for (drive, failures) in (0..DRIVES).zip(&mut failures) {
                 let Err(error) = self.revive(drive, deadline, hard) else { continue };
                 (all_well, *failures) = (false, *failures + 1);
-                tracing::error!("{}: it does not come back from a reset: {error}", self.name_of(drive));
-                let end = if matches!(error, Error::Gone) { IoError::Gone } else { IoError::Timeout };
+                tracing::error!(
+                    "{}: it does not come back from a reset: {error}",
+                    self.name_of(drive)
+                );
+                let end =
+                    if matches!(error, Error::Gone) { IoError::Gone } else { IoError::Timeout };
                 if let Some(state) = self.state(drive)
                     && (end == IoError::Gone || *failures == 2)
                 {
@@ -197,12 +231,15 @@ impl Channel {
         self.apply_settings(drive)
     }
 
-    /// Whether `drive`, with writes in its cache, has lost its Ultra DMA mode, which it keeps in a reset of the drives and loses with its
-    /// power. Of other modes the standard does not say that they stay, so that nothing can be told of them. [ATA-6 Ultra DMA feature set]
+    /// Whether `drive`, with writes in its cache, has lost its Ultra DMA mode, which it keeps in a
+    /// reset of the drives and loses with its power. Of other modes the standard does not say that
+    /// they stay, so that nothing can be told of them. [ATA-6 Ultra DMA feature set]
     fn has_lost_mode(&mut self, drive: u8) -> Result<bool, Error> {
         let Some(state) = self.state(drive) else { return Ok(false) };
         match state.settings {
-            Some(before) if !state.cache.is_clean() && before.has_ultra_dma() => Ok(!self.read_settings(drive)?.has_ultra_dma()),
+            Some(before) if !state.cache.is_clean() && before.has_ultra_dma() => {
+                Ok(!self.read_settings(drive)?.has_ultra_dma())
+            }
             _ => Ok(false),
         }
     }
@@ -210,7 +247,8 @@ impl Channel {
     /// What `drive` had in its cache is lost: its next flush says so.
     pub(super) fn lose_writes(&mut self, drive: u8) {
         tracing::error!(
-            "{}: its power was gone: writes since the last flush are lost, and the next flush fails; check what was written last",
+            "{}: its power was gone: writes since the last flush are lost, and the next flush \
+            fails; check what was written last",
             self.name_of(drive)
         );
         if let Some(state) = self.state(drive) {
@@ -242,7 +280,8 @@ impl Channel {
         }
     }
 
-    /// Gives up: the device may still write to the running request's memory, which nobody gets back.
+    /// Gives up: the device may still write to the running request's memory, which nobody gets
+    /// back.
     fn surrender(&mut self) {
         tracing::error!(
             "{}: a transfer of channel {} cannot be stopped: its memory is given up",
@@ -252,29 +291,40 @@ impl Channel {
         if let Some(mut table) = self.table.take() {
             table.abandon();
         }
-        if let Some(Running { drive, request: Request { token, data, .. }, .. }) = self.running.take() {
+        if let Some(Running { drive, request: Request { token, data, .. }, .. }) =
+            self.running.take()
+        {
             std::mem::forget(data);
             if let Some(state) = self.state(drive) {
-                state.done.push_back(Completion { token, result: Err(IoError::Transport), data: Default::default() });
+                state.done.push_back(Completion {
+                    token,
+                    result: Err(IoError::Transport),
+                    data: Default::default(),
+                });
             }
         }
         self.die(IoError::Transport);
     }
 
-    /// Ends what `drive` has in flight, because nobody will reap it. When this returns nothing of it is in the device's hands.
+    /// Ends what `drive` has in flight, because nobody will reap it. When this returns nothing of
+    /// it is in the device's hands.
     pub(super) fn close(&mut self, drive: u8) {
         if let Some(state) = self.state(drive) {
             state.waiting.clear();
         }
         let deadline = Deadline::after(LAST_COMMAND.min(self.function.options.timeout));
-        let is_running = |channel: &Self| channel.running.as_ref().is_some_and(|running| running.drive == drive);
+        let is_running =
+            |channel: &Self| channel.running.as_ref().is_some_and(|running| running.drive == drive);
         let _ = poll_until(deadline, "the last command of a queue", || {
             self.advance();
             Ok((!is_running(self) || self.trouble.is_some()).then_some(()))
         });
         if is_running(self) {
             self.no_more_attempts();
-            self.trouble = Some(Trouble::Reset("a queue was closed with a command in flight", IoError::Transport));
+            self.trouble = Some(Trouble::Reset(
+                "a queue was closed with a command in flight",
+                IoError::Transport,
+            ));
             self.mend();
         }
         if let Some(state) = self.state(drive) {

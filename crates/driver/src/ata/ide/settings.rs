@@ -1,4 +1,5 @@
-//! What a drive is told before its first command and after each reset: transfer modes, and the block of READ MULTIPLE.
+//! What a drive is told before its first command and after each reset: transfer modes, and the
+//! block of READ MULTIPLE.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use super::channel::Channel;
 use super::mode::{Mode, pio_code};
 use super::transfer::is_absent;
 
-/// A drive answers a command that sets something within this. The standard gives no limit; they take microseconds.
+/// A drive answers a command that sets something within this. The standard gives no limit; they
+/// take microseconds.
 const SETTING: Duration = Duration::from_secs(5);
 
 /// How a drive answered a command that is waited for.
@@ -24,8 +26,9 @@ pub(super) enum Answer {
     Absent,
 }
 
-/// What a drive was set to, as it says itself: the block of READ MULTIPLE and the transfer modes that are selected. A reset of the drives
-/// may take it away, a loss of their power does. [ACS-3 7.12.6: words 59, 63 and 88]
+/// What a drive was set to, as it says itself: the block of READ MULTIPLE and the transfer modes
+/// that are selected. A reset of the drives may take it away, a loss of their power does. [ACS-3
+/// 7.12.6: words 59, 63 and 88]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     multiple: u16,
@@ -50,7 +53,8 @@ impl Settings {
 }
 
 impl Channel {
-    /// Gives `drive` a command and waits for its end by looking, `limit` at most; with `data`, takes one block of it.
+    /// Gives `drive` a command and waits for its end by looking, `limit` at most; with `data`,
+    /// takes one block of it.
     pub(super) fn execute(
         &mut self,
         drive: u8,
@@ -64,7 +68,9 @@ impl Channel {
         self.ports.await_selection();
         // A packet drive has no status bit set until it has had a command.
         let idle = |status: Status| status.busy() == 0 && status.data_request() == 0;
-        poll_until(deadline, "a drive to be idle", || Ok(idle(self.ports.alternate()).then_some(())))?;
+        poll_until(deadline, "a drive to be idle", || {
+            Ok(idle(self.ports.alternate()).then_some(()))
+        })?;
         self.ports.start(drive, task);
         self.ports.await_selection();
         let ended = || Some(self.ports.alternate()).filter(|status| status.busy() == 0);
@@ -83,11 +89,20 @@ impl Channel {
             (Some(data), 1) => {
                 self.ports.read_data(data);
                 self.ports.await_selection();
-                poll_until(deadline, "a drive to be idle after its data", || Ok(idle(self.ports.alternate()).then_some(())))?;
+                poll_until(deadline, "a drive to be idle after its data", || {
+                    Ok(idle(self.ports.alternate()).then_some(()))
+                })?;
             }
             (None, 0) => {}
-            (Some(_), _) => return Err(Error::Protocol(format!("no data came of command {:#04x}", task.command))),
-            (None, _) => return Err(Error::Protocol(format!("command {:#04x} wants data", task.command))),
+            (Some(_), _) => {
+                return Err(Error::Protocol(format!(
+                    "no data came of command {:#04x}",
+                    task.command
+                )));
+            }
+            (None, _) => {
+                return Err(Error::Protocol(format!("command {:#04x} wants data", task.command)));
+            }
         }
         Ok(Answer::Done)
     }
@@ -103,9 +118,14 @@ impl Channel {
         }
         self.apply_mode(drive)?;
         if multiple > 0 {
-            let task =
-                TaskFile { command: opcode::SET_MULTIPLE, count: multiple.into(), device: device::LBA, ..TaskFile::default() };
-            let refused = !matches!(self.execute(drive, &task, None, self.promptness())?, Answer::Done);
+            let task = TaskFile {
+                command: opcode::SET_MULTIPLE,
+                count: multiple.into(),
+                device: device::LBA,
+                ..TaskFile::default()
+            };
+            let refused =
+                !matches!(self.execute(drive, &task, None, self.promptness())?, Answer::Done);
             if refused && let Some(state) = self.state(drive) {
                 state.identity.multiple = 0;
             }
@@ -133,24 +153,36 @@ impl Channel {
 
     /// What `drive` says that it is set to.
     pub(super) fn read_settings(&mut self, drive: u8) -> Result<Settings, Error> {
-        let task = TaskFile { command: opcode::IDENTIFY, device: device::LBA, ..TaskFile::default() };
+        let task =
+            TaskFile { command: opcode::IDENTIFY, device: device::LBA, ..TaskFile::default() };
         let mut bytes = [0; SECTOR];
         match self.execute(drive, &task, Some(&mut bytes), self.promptness())? {
             Answer::Done => {}
-            Answer::Refused(..) => return Err(Error::Protocol("it does not say who it is any more".into())),
+            Answer::Refused(..) => {
+                return Err(Error::Protocol("it does not say who it is any more".into()));
+            }
             Answer::Absent => return Err(Error::Gone),
         }
-        let data = Identify::from_bytes(&bytes).ok_or_else(|| Error::Protocol("its identify data are too short".into()))?;
+        let data = Identify::from_bytes(&bytes)
+            .ok_or_else(|| Error::Protocol("its identify data are too short".into()))?;
         Ok(Settings::of(&data))
     }
 
-    /// Makes the cache of each drive that was used durable and parks it, whose power may go then. Nothing is in flight. A drive that does
-    /// not answer is not there for the next one either; it is left alone.
+    /// Makes the cache of each drive that was used durable and parks it, whose power may go then.
+    /// Nothing is in flight. A drive that does not answer is not there for the next one either; it
+    /// is left alone.
     pub(super) fn park(&mut self) {
         for drive in 0..DRIVES {
-            let Some(state) = self.state(drive).filter(|state| state.used && state.fault.is_none()) else { continue };
+            let Some(state) = self.state(drive).filter(|state| state.used && state.fault.is_none())
+            else {
+                continue;
+            };
             let flush = state.encoder.flush();
-            if self.running.is_some() || self.trouble.is_some() || self.is_reset_under_us() || self.function.is_gone() {
+            if self.running.is_some()
+                || self.trouble.is_some()
+                || self.is_reset_under_us()
+                || self.function.is_gone()
+            {
                 return;
             }
             if let Err(error) = self.park_drive(drive, flush) {
@@ -160,11 +192,13 @@ impl Channel {
     }
 
     fn park_drive(&mut self, drive: u8, flush: Option<Command>) -> Result<(), Error> {
-        let (timeout, flush_timeout) = (self.function.options.timeout, self.function.options.flush_timeout);
+        let (timeout, flush_timeout) =
+            (self.function.options.timeout, self.function.options.flush_timeout);
         if let Some(flush) = flush {
             match self.execute(drive, &flush.task, None, flush_timeout)? {
                 Answer::Done
-                    if self.state(drive).is_some_and(|state| !state.cache.is_clean()) && self.confirm_flush(drive)?.is_err() =>
+                    if self.state(drive).is_some_and(|state| !state.cache.is_clean())
+                        && self.confirm_flush(drive)?.is_err() =>
                 {
                     let text = "it may have lost its power, with writes that were not flushed: check what was written last";
                     return Err(Error::Fatal(text.into()));

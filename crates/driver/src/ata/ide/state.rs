@@ -13,7 +13,8 @@ use super::mode::{Mode, best_pio};
 use super::prd::{MAX_TRANSFER, RULES};
 use super::settings::Settings;
 
-/// Most sectors of one PIO data block: what drives have offered since there is READ MULTIPLE, and what a block buffer is made for.
+/// Most sectors of one PIO data block: what drives have offered since there is READ MULTIPLE, and
+/// what a block buffer is made for.
 const MAX_MULTIPLE: u8 = 16;
 /// After so many commands without damage on the cable, old damage counts no more.
 const FORGIVEN_AFTER: u32 = 10_000;
@@ -86,7 +87,8 @@ impl DriveState {
     /// Whether `other` says the same of itself, and gives a number of which there is only one.
     pub(super) fn is(&self, other: &Identity) -> bool {
         let own = &self.identity;
-        !own.serial.is_empty() && (&own.serial, &own.model, own.blocks) == (&other.serial, &other.model, other.blocks)
+        !own.serial.is_empty()
+            && (&own.serial, &own.model, own.blocks) == (&other.serial, &other.model, other.blocks)
     }
 
     /// How its data move.

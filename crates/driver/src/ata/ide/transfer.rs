@@ -1,12 +1,15 @@
-//! How a command runs: its start, and the looks at it. The data that the processor moves are in `pio.rs`.
+//! How a command runs: its start, and the looks at it. The data that the processor moves are in
+//! `pio.rs`.
 //!
 //! # Ordering
-//! [BMIDE 1.3] A transfer: table and direction, command, start. Its end: bus master status, drive status (which takes the drive's
-//! interrupt back), stop, clear. Data are in memory when the bus master says that it is neither active nor in error.
-//! Without an interrupt the drive's alternate status says when to look at the bus master.
+//! [BMIDE 1.3] A transfer: table and direction, command, start. Its end: bus master status, drive
+//! status (which takes the drive's interrupt back), stop, clear. Data are in memory when the bus
+//! master says that it is neither active nor in error. Without an interrupt the drive's alternate
+//! status says when to look at the bus master.
 //!
 //! # Trust
-//! That a command has ended well is said by both, drive and bus master: what only one of them says is repeated.
+//! That a command has ended well is said by both, drive and bus master: what only one of them says
+//! is repeated.
 
 use std::time::Duration;
 
@@ -19,7 +22,8 @@ use super::super::command::{Command, Protocol};
 use super::super::options::Level;
 use super::channel::{Channel, End, Running, Trouble};
 
-/// How long a drive that should be idle may take to say so, and to ask for the first block of a PIO write.
+/// How long a drive that should be idle may take to say so, and to ask for the first block of a PIO
+/// write.
 pub(super) const PROMPTLY: Duration = Duration::from_millis(5);
 
 /// What a bus master says that is not there any more.
@@ -36,11 +40,17 @@ impl Channel {
         self.stats.commands += 1;
         let Some(running) = &mut self.running else { return Ok(()) };
         let flushes = running.request.operation == Operation::Flush;
-        let epoch = if flushes { self.timeouts.epoch_for(self.function.options.flush_timeout) } else { self.timeouts.epoch() };
-        (running.command, running.moved, running.epoch, running.suspicious) = (Some(command), 0, epoch, false);
+        let epoch = if flushes {
+            self.timeouts.epoch_for(self.function.options.flush_timeout)
+        } else {
+            self.timeouts.epoch()
+        };
+        (running.command, running.moved, running.epoch, running.suspicious) =
+            (Some(command), 0, epoch, false);
         running.attempts = running.attempts.saturating_add(1);
         if !self.is_idle(drive) {
-            self.trouble = Some(Trouble::Reset("the drive is not ready for a command", IoError::Timeout));
+            self.trouble =
+                Some(Trouble::Reset("the drive is not ready for a command", IoError::Timeout));
             return Ok(());
         }
         self.idle = false;
@@ -62,8 +72,12 @@ impl Channel {
     /// What the running request tells its drive, as fast as drive and function can move data now.
     fn command(&mut self) -> Result<Command, IoError> {
         let has_dma = self.function.has_dma() && self.table.is_some();
-        let Some(Running { drive, request, .. }) = &self.running else { return Err(IoError::Invalid) };
-        let Some(state) = self.states[usize::from(*drive & 1)].as_deref() else { return Err(IoError::Gone) };
+        let Some(Running { drive, request, .. }) = &self.running else {
+            return Err(IoError::Invalid);
+        };
+        let Some(state) = self.states[usize::from(*drive & 1)].as_deref() else {
+            return Err(IoError::Gone);
+        };
         if let Some(error) = state.fault {
             return Err(error);
         }
@@ -83,7 +97,8 @@ impl Channel {
         }
         self.ports.await_selection();
         let idle = || Some(self.ports.alternate()).filter(|status| is_over(*status));
-        idle().is_some() || poll_until(Deadline::after(PROMPTLY), "a drive to be idle", || Ok(idle())).is_ok()
+        idle().is_some()
+            || poll_until(Deadline::after(PROMPTLY), "a drive to be idle", || Ok(idle())).is_ok()
     }
 
     /// Writes the table; its device address.
@@ -99,7 +114,8 @@ impl Channel {
     /// Bytes of the running request.
     pub(super) fn bytes(&self) -> usize {
         let Some(Running { drive, request, .. }) = &self.running else { return 0 };
-        let block_size = self.states[usize::from(*drive & 1)].as_ref().map_or(0, |state| state.block_size);
+        let block_size =
+            self.states[usize::from(*drive & 1)].as_ref().map_or(0, |state| state.block_size);
         request.blocks as usize * block_size as usize
     }
 
@@ -115,7 +131,8 @@ impl Channel {
         }
     }
 
-    /// A transfer that ends with an interrupt: one read of the bus master's status while it runs. [BMIDE 3.2]
+    /// A transfer that ends with an interrupt: one read of the bus master's status while it runs.
+    /// [BMIDE 3.2]
     fn look_for_interrupt(&mut self) -> Option<End> {
         let bus = self.ports.bus_status();
         // All ones are no news here: whether the function is gone is looked for now and then.
@@ -149,11 +166,19 @@ impl Channel {
         self.ports.stop();
         self.ports.clear(bus);
         if !self.polled {
-            self.function.chip.acknowledge(&*self.function.device, self.number, self.ports.chip_registers());
+            self.function.chip.acknowledge(
+                &*self.function.device,
+                self.number,
+                self.ports.chip_registers(),
+            );
         }
         ring::take_back();
         if !is_over(status) || (bus.active() == 1 && self.ports.bus_status().active() == 1) {
-            let why = if bus.error() == 1 { "the bus master could not reach memory" } else { "the bus master does not stop" };
+            let why = if bus.error() == 1 {
+                "the bus master could not reach memory"
+            } else {
+                "the bus master does not stop"
+            };
             self.trouble = Some(Trouble::Reset(why, IoError::Transport));
             return None;
         }
@@ -184,8 +209,10 @@ impl Channel {
         let status = self.ports.status();
         self.acknowledge();
         if !is_over(status) {
-            self.trouble =
-                Some(Trouble::Reset("the drive is gone, or wants data for a command that has none", IoError::Transport));
+            self.trouble = Some(Trouble::Reset(
+                "the drive is gone, or wants data for a command that has none",
+                IoError::Transport,
+            ));
             return None;
         }
         self.idle = true;
@@ -205,7 +232,8 @@ pub(super) fn is_over(status: Status) -> bool {
     status.busy() == 0 && status.data_request() == 0 && !is_absent(status)
 }
 
-/// Whether nobody may be there: a bus that floats, or a master that answers for its slave. A busy drive may say the first, too.
+/// Whether nobody may be there: a bus that floats, or a master that answers for its slave. A busy
+/// drive may say the first, too.
 pub(super) fn is_absent(status: Status) -> bool {
     status.0 == 0 || status.is_floating()
 }

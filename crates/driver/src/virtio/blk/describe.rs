@@ -1,4 +1,5 @@
-//! A request as the device reads it: a header, the data's pieces, a place for the status. [virtio 5.2.6]
+//! A request as the device reads it: a header, the data's pieces, a place for the status. [virtio
+//! 5.2.6]
 
 use ring3_class::block::{Operation, Request};
 use ring3_device::Error;
@@ -35,13 +36,24 @@ pub(super) struct Requests {
 impl Requests {
     /// For `slots` requests to blocks of `block` bytes.
     pub(super) fn new(arena: &Arena, slots: u16, shape: Shape, block: u32) -> Result<Self, Error> {
-        Ok(Self::over(arena.alloc(bytes(slots, shape), 64)?.tagged("virtio requests"), shape, block))
+        Ok(Self::over(
+            arena.alloc(bytes(slots, shape), 64)?.tagged("virtio requests"),
+            shape,
+            block,
+        ))
     }
 
     /// The same over `memory`, which was that of another process.
-    pub(super) fn resume(memory: DmaBuffer, slots: u16, shape: Shape, block: u32) -> Result<Self, Error> {
+    pub(super) fn resume(
+        memory: DmaBuffer,
+        slots: u16,
+        shape: Shape,
+        block: u32,
+    ) -> Result<Self, Error> {
         if memory.len() < bytes(slots, shape) || memory.count() == 0 {
-            return Err(Error::Invalid(format!("the saved queue has no memory for {slots} requests: open the disk anew")));
+            return Err(Error::Invalid(format!(
+                "the saved queue has no memory for {slots} requests: open the disk anew"
+            )));
         }
         Ok(Self::over(memory, shape, block))
     }
@@ -74,9 +86,15 @@ impl Requests {
         if self.shape.indirect { 1 } else { self.shape.pieces }
     }
 
-    /// Describes `request`, which makes sense for the disk, in `slot` for `queue`, and offers it. Bytes that the device may write; `None` if its data has too many pieces.
+    /// Describes `request`, which makes sense for the disk, in `slot` for `queue`, and offers it.
+    /// Bytes that the device may write; `None` if its data has too many pieces.
     #[inline]
-    pub(super) fn describe(&mut self, slot: u16, request: &Request, queue: &mut Virtqueue) -> Option<u32> {
+    pub(super) fn describe(
+        &mut self,
+        slot: u16,
+        request: &Request,
+        queue: &mut Virtqueue,
+    ) -> Option<u32> {
         let (kind, flags) = match request.operation {
             Operation::Read => (blk::IN, WRITE),
             Operation::Write => (blk::OUT, 0),
@@ -89,12 +107,14 @@ impl Requests {
         self.pieces.clear();
         self.pieces.push(Piece { address: at(HEADER), len: 16, flags: 0 });
         let sector = request.lba.wrapping_mul(self.sectors);
-        let (mut written, is_data) = (0, matches!(request.operation, Operation::Read | Operation::Write));
+        let (mut written, is_data) =
+            (0, matches!(request.operation, Operation::Read | Operation::Write));
         let in_header = match request.operation {
             Operation::Read | Operation::Write => sector,
             Operation::Flush => 0,
             Operation::WriteZeroes | Operation::Discard => {
-                // What is freed need not read as zeroes everywhere, so that is not permitted: no flag.
+                // What is freed need not read as zeroes everywhere, so that is not permitted: no
+                // flag.
                 let count = u64::from(request.blocks) * self.sectors;
                 self.memory.store_entry(first + RANGE, &[sector, count & 0xffff_ffff]);
                 self.pieces.push(Piece { address: at(RANGE), len: 16, flags: 0 });
@@ -149,7 +169,8 @@ impl Requests {
     }
 }
 
-/// Bytes that a device may write for `request`, whose blocks have `block` bytes: its data, if it is a read, and its status.
+/// Bytes that a device may write for `request`, whose blocks have `block` bytes: its data, if it is
+/// a read, and its status.
 pub(super) fn writable(request: &Request, block: u32) -> Option<u32> {
     match request.operation {
         Operation::Read => request.blocks.checked_mul(block)?.checked_add(1),
@@ -169,9 +190,16 @@ fn bytes(slots: u16, shape: Shape) -> usize {
 }
 
 impl Shape {
-    /// Adds the data of `request`; how many bytes. `None` if it has more pieces than fit beside the frame, or fewer bytes than its blocks.
+    /// Adds the data of `request`; how many bytes. `None` if it has more pieces than fit beside the
+    /// frame, or fewer bytes than its blocks.
     #[inline]
-    fn add(&self, pieces: &mut Vec<Piece>, request: &Request, block: u32, flags: u16) -> Option<u32> {
+    fn add(
+        &self,
+        pieces: &mut Vec<Piece>,
+        request: &Request,
+        block: u32,
+        flags: u16,
+    ) -> Option<u32> {
         let bytes = request.blocks.checked_mul(block)?;
         let mut described = 0;
         for Segment { mut iova, mut len } in request.data.segments(bytes as usize) {
@@ -205,8 +233,14 @@ mod tests {
 
     #[test]
     fn data_becomes_pieces_that_are_no_longer_than_the_device_takes() {
-        assert_eq!(pieces(&[(0x1000, 512), (0x8200, 512)], 2).unwrap(), [(0x1000, 512), (0x8200, 512)]);
-        assert_eq!(pieces(&[(0x1000, 8704)], 17).unwrap(), [(0x1000, 4096), (0x2000, 4096), (0x3000, 512)]);
+        assert_eq!(
+            pieces(&[(0x1000, 512), (0x8200, 512)], 2).unwrap(),
+            [(0x1000, 512), (0x8200, 512)]
+        );
+        assert_eq!(
+            pieces(&[(0x1000, 8704)], 17).unwrap(),
+            [(0x1000, 4096), (0x2000, 4096), (0x3000, 512)]
+        );
     }
 
     #[test]

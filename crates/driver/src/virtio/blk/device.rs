@@ -63,11 +63,19 @@ impl Shared {
         (shape, mut info): (Shape, Info),
         (vectors, queues): (Option<Vec<Arc<Irq>>>, u16),
     ) -> Result<Self, Error> {
-        let (lifetime, kept) = (Lifetime::new(transport.device.name()), transport.device.dma().arena().kept());
+        let (lifetime, kept) =
+            (Lifetime::new(transport.device.name()), transport.device.dma().arena().kept());
         // A disk does not say whether it has lost its power. It has a name of its own only when it
         // is asked, and that of its function before.
         let has_run_on = Found::read(kept.as_ref()) == Found::Running;
-        let open = || WriteCache::open(kept.clone(), (transport.device.name(), 0), PowerCount::UNKNOWN, has_run_on);
+        let open = || {
+            WriteCache::open(
+                kept.clone(),
+                (transport.device.name(), 0),
+                PowerCount::UNKNOWN,
+                has_run_on,
+            )
+        };
         let cache = info.volatile_cache.then(open);
         let mut shared = Self {
             lifetime,
@@ -95,12 +103,20 @@ impl Shared {
         self.transport.device.set_bus_master(true)?;
         let features = self.transport.negotiate(WANTED)?;
         if features != self.features {
-            return Err(Error::Protocol(format!("its features have become {features:#x}, and were {:#x}", self.features)));
+            return Err(Error::Protocol(format!(
+                "its features have become {features:#x}, and were {:#x}",
+                self.features
+            )));
         }
         let vector = |number| if self.vectors.is_some() { number } else { NO_VECTOR };
         self.transport.signal_config(vector(0))?;
         for (number, seat) in (0..).zip(seats) {
-            let made = self.transport.make_queue(number, self.shape.entries, vector(number + 1), features)?;
+            let made = self.transport.make_queue(
+                number,
+                self.shape.entries,
+                vector(number + 1),
+                features,
+            )?;
             seat.places = made.places();
             seat.queue = Some(made);
         }
@@ -136,16 +152,21 @@ impl Shared {
         let (count, name) = (seats.len(), self.transport.device.name());
         let free = (0..).zip(seats.iter_mut()).find(|(_, seat)| !seat.open);
         let Some((number, seat)) = free else {
-            return Err(Error::Busy(format!("all {count} queues of {name} are open: close one, or open the device with more")));
+            return Err(Error::Busy(format!(
+                "all {count} queues of {name} are open: close one, or open the device with more"
+            )));
         };
         let Some(queue) = seat.queue.take() else {
-            return Err(Error::Fatal(format!("{name}: queue {number} is lost; open the device again")));
+            return Err(Error::Fatal(format!(
+                "{name}: queue {number} is lost; open the device again"
+            )));
         };
         seat.open = true;
         Ok((number, queue, self.generation()))
     }
 
-    /// Gives queue `number` back, with its virtqueue if that is of the present generation and the device has nothing of it.
+    /// Gives queue `number` back, with its virtqueue if that is of the present generation and the
+    /// device has nothing of it.
     pub(super) fn give_seat_back(&self, number: u16, queue: Option<Virtqueue>, generation: u32) {
         let mut seats = lock(&self.seats);
         if let Some(seat) = seats.get_mut(usize::from(number)) {
@@ -156,7 +177,8 @@ impl Shared {
         }
     }
 
-    /// The virtqueue that a reset has made for queue `number`, and its generation; `None` if the device's life is over.
+    /// The virtqueue that a reset has made for queue `number`, and its generation; `None` if the
+    /// device's life is over.
     pub(super) fn renewed(&self, number: u16) -> Option<(Virtqueue, u32)> {
         let mut seats = lock(&self.seats);
         self.lifetime.check().ok()?;
@@ -169,7 +191,8 @@ impl Shared {
         drop(lock(&self.seats));
     }
 
-    /// Resets the device if it has not been reset since `generation`, and starts it again; `unasked` says that somebody else has reset it before, and may have taken its power.
+    /// Resets the device if it has not been reset since `generation`, and starts it again;
+    /// `unasked` says that somebody else has reset it before, and may have taken its power.
     pub(super) fn reset(&self, generation: u32, why: &str, unasked: bool) -> Result<(), Error> {
         let mut seats = lock(&self.seats);
         self.lifetime.check()?;
@@ -207,7 +230,12 @@ impl Shared {
         // While it is reset it says nothing.
         let _seats = lock(&self.seats);
         self.lifetime.check()?;
-        let (now, _) = identify(&self.transport, self.features, self.shape.entries, self.options.max_transfer)?;
+        let (now, _) = identify(
+            &self.transport,
+            self.features,
+            self.shape.entries,
+            self.options.max_transfer,
+        )?;
         let size = (now.block_size, now.blocks);
         let seen = std::mem::replace(&mut *lock(&self.seen), size);
         Ok((size != seen).then_some(now))
@@ -215,26 +243,47 @@ impl Shared {
 
     /// Fails if what has come back is another disk: what is in flight is repeated next, writes too.
     fn revalidate(&self, seats: &mut [Seat]) -> Result<(), Error> {
-        let (info, _) = identify(&self.transport, self.features, self.shape.entries, self.options.max_transfer)?;
-        let another = |what: String| Err(Error::Fatal(format!("another disk has come back: {what}")));
+        let (info, _) = identify(
+            &self.transport,
+            self.features,
+            self.shape.entries,
+            self.options.max_transfer,
+        )?;
+        let another =
+            |what: String| Err(Error::Fatal(format!("another disk has come back: {what}")));
         let before = &self.info;
         if info.block_size != before.block_size || info.blocks < before.blocks {
             let (now, then) = ((info.blocks, info.block_size), (before.blocks, before.block_size));
-            return another(format!("{} blocks of {} bytes, and it had {} of {}", now.0, now.1, then.0, then.1));
+            return another(format!(
+                "{} blocks of {} bytes, and it had {} of {}",
+                now.0, now.1, then.0, then.1
+            ));
         }
         if info.volatile_cache && !before.volatile_cache {
-            return another("its write cache is on and was off, so that its users do not flush it".into());
+            return another(
+                "its write cache is on and was off, so that its users do not flush it".into(),
+            );
         }
-        let queue = seats.first_mut().and_then(|seat| seat.queue.as_mut()).filter(|_| !before.serial.is_empty());
+        let queue = seats
+            .first_mut()
+            .and_then(|seat| seat.queue.as_mut())
+            .filter(|_| !before.serial.is_empty());
         let name = queue.map_or(Ok(before.serial.clone()), |queue| self.ask_name(queue))?;
         if name.is_empty() && !before.serial.is_empty() {
-            return Err(Error::Protocol(format!("it does not say what it is called, and was {:?}", before.serial)));
+            return Err(Error::Protocol(format!(
+                "it does not say what it is called, and was {:?}",
+                before.serial
+            )));
         }
         if name != before.serial {
             return another(format!("it is called {name:?}, and was {:?}", before.serial));
         }
         if info.blocks > before.blocks {
-            tracing::warn!("{}: it has grown to {} blocks", self.transport.device.name(), info.blocks);
+            tracing::warn!(
+                "{}: it has grown to {} blocks",
+                self.transport.device.name(),
+                info.blocks
+            );
         }
         Ok(())
     }
@@ -251,7 +300,8 @@ impl Shared {
         self.transport.reset().or_else(|error| stop_function(&*self.transport.device, error))
     }
 
-    /// What the disk is called, which is asked before anybody has its first queue; nothing if it does not say. [virtio 5.2.6]
+    /// What the disk is called, which is asked before anybody has its first queue; nothing if it
+    /// does not say. [virtio 5.2.6]
     fn name(&self) -> Result<String, Error> {
         let (number, mut queue, generation) = self.take_seat()?;
         let asked = self.ask_name(&mut queue);
@@ -279,7 +329,8 @@ impl Shared {
         queue.publish();
         let answer = poll_until(Deadline::after(NAMING), "the disk's name", || queue.take());
         if answer.is_err() {
-            // It may still answer, until it is reset. That follows; but who knows whether it succeeds.
+            // It may still answer, until it is reset. That follows; but who knows whether it
+            // succeeds.
             let mut memory = memory;
             memory.abandon();
             return answer.map(|_| String::new());
@@ -297,7 +348,13 @@ impl Drop for Shared {
         let quiesced = if self.lifetime.check().is_ok() {
             if self.transport.check().is_ok() {
                 // Its cache keeps what it has.
-                self.transport.device.dma().arena().kept().iter().for_each(|kept| Found::Running.note(kept));
+                self.transport
+                    .device
+                    .dma()
+                    .arena()
+                    .kept()
+                    .iter()
+                    .for_each(|kept| Found::Running.note(kept));
             }
             let stopped = self.stop();
             self.lifetime.close();
@@ -307,7 +364,10 @@ impl Drop for Shared {
             self.lifetime.is_quiesced()
         };
         if !quiesced {
-            lock(&self.seats).iter_mut().filter_map(|seat| seat.queue.as_mut()).for_each(Virtqueue::abandon);
+            lock(&self.seats)
+                .iter_mut()
+                .filter_map(|seat| seat.queue.as_mut())
+                .for_each(Virtqueue::abandon);
         }
     }
 }

@@ -67,18 +67,24 @@ impl Disk {
         DRIVER.check(&*device)?;
         let transport = Transport::find(device, blk::CONFIG_LEAST, options.layout)?;
         let device = transport.device.clone();
-        transport.reset().or_else(|error| stop_function(&*device, error).map_err(|unstopped| unstopped.error))?;
+        transport
+            .reset()
+            .or_else(|error| stop_function(&*device, error).map_err(|unstopped| unstopped.error))?;
         let features = transport.negotiate(WANTED)?;
         let entries = transport.queue_size(0).min(MAX_ENTRIES);
         if entries < 4 {
-            return Err(Error::Protocol(format!("{}: a queue of {entries} entries", device.name())));
+            return Err(Error::Protocol(format!(
+                "{}: a queue of {entries} entries",
+                device.name()
+            )));
         }
         // Split queues have a power of two of them. [virtio 2.7]
         let entries = 1 << entries.ilog2();
         let (info, shape) = identify(&transport, features, entries, options.max_transfer)?;
         let queues = identity::queues(&transport, features).min(options.max_queues.max(1));
         let vectors = vectors(&*device, options.interrupts, 2, queues.saturating_add(1))?;
-        let queues = vectors.as_ref().map_or(queues, |vectors| queues.min(vectors.len() as u16 - 1));
+        let queues =
+            vectors.as_ref().map_or(queues, |vectors| queues.min(vectors.len() as u16 - 1));
         transport.reset()?;
         let shared = Shared::new((transport, features), options, (shape, info), (vectors, queues))?;
         Ok(Self { info: shared.info.clone(), shared: Arc::new(shared) })
@@ -95,7 +101,8 @@ impl Disk {
         }
         let (blocks, name) = (now.blocks, shared.transport.device.name());
         Ok(vec![format!(
-            "{name} has grown to {blocks} blocks; its disk keeps its size until the driver is restarted (on Linux before 6.16: until it is stopped)"
+            "{name} has grown to {blocks} blocks; its disk keeps its size until the driver is \
+            restarted (on Linux before 6.16: until it is stopped)"
         )])
     }
 

@@ -43,9 +43,15 @@ fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result
 fn opened(disk: Disk, settings: &Settings) -> Result<Opened, Error> {
     let disk = Arc::new(disk);
     if let Some(part) = settings.part.filter(|part| *part != 1) {
-        return Err(Error::Invalid(format!("a virtio device is one disk, number 1: there is no {part}")));
+        return Err(Error::Invalid(format!(
+            "a virtio device is one disk, number 1: there is no {part}"
+        )));
     }
-    Ok(Opened { offers: vec![Offer::Disk(disk.clone())], refused: Vec::new(), controller: Box::new(Whole(disk)) })
+    Ok(Opened {
+        offers: vec![Offer::Disk(disk.clone())],
+        refused: Vec::new(),
+        controller: Box::new(Whole(disk)),
+    })
 }
 
 /// Of a device there is nothing beside its disk.

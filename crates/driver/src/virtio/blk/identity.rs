@@ -65,10 +65,16 @@ impl Config {
             block: field(blk::BLK_SIZE, blk::CONFIG_BLK_SIZE, blk::SECTOR),
             segments: field(blk::SEG_MAX, blk::CONFIG_SEG_MAX, 1),
             segment_bytes: field(blk::SIZE_MAX, blk::CONFIG_SIZE_MAX, u32::MAX),
-            physical: if features & blk::TOPOLOGY != 0 { transport.config(blk::CONFIG_PHYSICAL_EXPONENT) } else { 0 },
+            physical: if features & blk::TOPOLOGY != 0 {
+                transport.config(blk::CONFIG_PHYSICAL_EXPONENT)
+            } else {
+                0
+            },
             writeback: features & blk::FLUSH != 0
-                && (features & blk::CONFIG_WCE == 0 || transport.config(blk::CONFIG_WRITEBACK) != 0),
-            discard: [blk::CONFIG_MAX_DISCARD, blk::CONFIG_DISCARD_ALIGNMENT].map(|register| field(blk::DISCARD, register, 0)),
+                && (features & blk::CONFIG_WCE == 0
+                    || transport.config(blk::CONFIG_WRITEBACK) != 0),
+            discard: [blk::CONFIG_MAX_DISCARD, blk::CONFIG_DISCARD_ALIGNMENT]
+                .map(|register| field(blk::DISCARD, register, 0)),
             write_zeroes: field(blk::WRITE_ZEROES, blk::CONFIG_MAX_WRITE_ZEROES, 0),
         }
     }
@@ -80,20 +86,39 @@ pub(super) fn queues(transport: &Transport, features: u64) -> u16 {
 }
 
 /// What the disk behind `transport` is, with `features` and queues of `entries`.
-pub(super) fn identify(transport: &Transport, features: u64, entries: u16, most: Option<u32>) -> Result<(Info, Shape), Error> {
+pub(super) fn identify(
+    transport: &Transport,
+    features: u64,
+    entries: u16,
+    most: Option<u32>,
+) -> Result<(Info, Shape), Error> {
     let name = transport.device.name();
-    let needed = [(blk::WRITE_ZEROES, 60), (blk::DISCARD, 48), (blk::CONFIG_WCE, 33), (blk::TOPOLOGY, 25), (blk::BLK_SIZE, 24)];
-    let needed = needed.iter().find(|(feature, _)| features & feature != 0).map_or(16, |(_, bytes)| *bytes);
-    if transport.config_len() < needed && features & (WANTED & !(blk::RO | blk::FLUSH | blk::MQ | INDIRECT_DESC)) != 0 {
-        return Err(Error::Protocol(format!("{name}: its features need {needed} bytes of configuration, and it has fewer")));
+    let needed = [
+        (blk::WRITE_ZEROES, 60),
+        (blk::DISCARD, 48),
+        (blk::CONFIG_WCE, 33),
+        (blk::TOPOLOGY, 25),
+        (blk::BLK_SIZE, 24),
+    ];
+    let needed =
+        needed.iter().find(|(feature, _)| features & feature != 0).map_or(16, |(_, bytes)| *bytes);
+    if transport.config_len() < needed
+        && features & (WANTED & !(blk::RO | blk::FLUSH | blk::MQ | INDIRECT_DESC)) != 0
+    {
+        return Err(Error::Protocol(format!(
+            "{name}: its features need {needed} bytes of configuration, and it has fewer"
+        )));
     }
     let config = transport.steady(|| Config::read(transport, features))?;
     if ![512, 4096].contains(&config.block) {
         let block = config.block;
-        return Err(Error::Unsupported(format!("{name}: its blocks have {block} bytes; 512 and 4096 are supported")));
+        return Err(Error::Unsupported(format!(
+            "{name}: its blocks have {block} bytes; 512 and 4096 are supported"
+        )));
     }
-    let shape = shape(&config, features, entries)
-        .ok_or_else(|| Error::Unsupported(format!("{name}: queues of {entries} entries have no room for requests")))?;
+    let shape = shape(&config, features, entries).ok_or_else(|| {
+        Error::Unsupported(format!("{name}: queues of {entries} entries have no room for requests"))
+    })?;
     let info = describe(&config, features, shape, most).ok_or_else(|| {
         Error::Protocol(format!(
             "{name}: it says that it has {} sectors, and pieces of {} bytes",
@@ -107,9 +132,18 @@ fn shape(config: &Config, features: u64, entries: u16) -> Option<Shape> {
     let indirect = features & INDIRECT_DESC != 0;
     let segments = config.segments.clamp(1, MAX_SEGMENTS);
     // No chain is longer than its queue, wherever it lies. [virtio 2.7.5.3.1]
-    let room = if indirect { u32::from(entries) } else { (u32::from(entries) / SHARE).max(FRAME + 1).min(entries.into()) };
+    let room = if indirect {
+        u32::from(entries)
+    } else {
+        (u32::from(entries) / SHARE).max(FRAME + 1).min(entries.into())
+    };
     let pieces = (segments + FRAME).min(room);
-    (pieces > FRAME).then_some(Shape { indirect, pieces: pieces as u16, piece_bytes: config.segment_bytes, entries })
+    (pieces > FRAME).then_some(Shape {
+        indirect,
+        pieces: pieces as u16,
+        piece_bytes: config.segment_bytes,
+        entries,
+    })
 }
 
 fn describe(config: &Config, features: u64, shape: Shape, most: Option<u32>) -> Option<Info> {
@@ -117,7 +151,8 @@ fn describe(config: &Config, features: u64, shape: Shape, most: Option<u32>) -> 
     let sectors_of_block = block / blk::SECTOR;
     let blocks = config.sectors / u64::from(sectors_of_block);
     blocks.checked_mul(block.into()).filter(|bytes| *bytes > 0)?;
-    // A segment that is longer than a piece becomes several, and one more than it would have to if it begins in the middle of one.
+    // A segment that is longer than a piece becomes several, and one more than it would have to if
+    // it begins in the middle of one.
     let whole = pieces.saturating_mul(PAGE);
     let (segments, transfer) = match shape.piece_bytes {
         piece if piece >= whole => (pieces, whole),
@@ -135,11 +170,15 @@ fn describe(config: &Config, features: u64, shape: Shape, most: Option<u32>) -> 
         blocks,
         max_transfer: transfer,
         segments: SegmentRules { align: 1, boundary: 1, max: segments },
-        optimal_io: block.checked_shl(config.physical.into()).filter(|bytes| *bytes >= block).unwrap_or(block),
+        optimal_io: block
+            .checked_shl(config.physical.into())
+            .filter(|bytes| *bytes >= block)
+            .unwrap_or(block),
         volatile_cache: config.writeback,
         fua: false,
         max_write_zeroes_blocks: in_blocks(config.write_zeroes),
-        discard: Some(Discard { max_blocks: in_blocks(config.discard[0]), granularity }).filter(|discard| discard.max_blocks > 0),
+        discard: Some(Discard { max_blocks: in_blocks(config.discard[0]), granularity })
+            .filter(|discard| discard.max_blocks > 0),
         read_only: features & blk::RO != 0,
         rotates: false,
     })
@@ -178,17 +217,26 @@ mod tests {
 
     #[test]
     fn short_pieces_make_short_requests() {
-        let (info, _) = described(&Config { segment_bytes: 4096, ..CONFIG }, INDIRECT_DESC, 256).unwrap();
+        let (info, _) =
+            described(&Config { segment_bytes: 4096, ..CONFIG }, INDIRECT_DESC, 256).unwrap();
         assert_eq!((info.segments.max, info.max_transfer), (64, 256 << 10));
-        let (info, _) = described(&Config { segment_bytes: 1536, segments: 1, ..CONFIG }, INDIRECT_DESC, 256).unwrap();
+        let (info, _) =
+            described(&Config { segment_bytes: 1536, segments: 1, ..CONFIG }, INDIRECT_DESC, 256)
+                .unwrap();
         assert_eq!((info.segments.max, info.max_transfer), (1, 1536));
-        assert!(described(&Config { segment_bytes: 511, segments: 1, ..CONFIG }, INDIRECT_DESC, 256).is_none());
+        assert!(
+            described(&Config { segment_bytes: 511, segments: 1, ..CONFIG }, INDIRECT_DESC, 256)
+                .is_none()
+        );
     }
 
     #[test]
     fn sectors_have_512_bytes_whatever_the_blocks_have() {
         let (info, _) = described(&Config { block: 4096, ..CONFIG }, 0, 256).unwrap();
-        assert_eq!((info.blocks, info.max_write_zeroes_blocks, info.discard.unwrap().max_blocks), (125, 2, 1));
+        assert_eq!(
+            (info.blocks, info.max_write_zeroes_blocks, info.discard.unwrap().max_blocks),
+            (125, 2, 1)
+        );
         assert_eq!((info.discard.unwrap().granularity, info.optimal_io), (4096, 32768));
         assert!(described(&Config { sectors: 7, block: 4096, ..CONFIG }, 0, 256).is_none());
         assert!(described(&Config { sectors: u64::MAX, ..CONFIG }, 0, 256).is_none());

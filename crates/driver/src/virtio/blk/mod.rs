@@ -1,21 +1,25 @@
 //! Driver of virtio disks. [virtio 5.2]
 //!
 //! # Shape
-//! `device` holds what queues share; `queue` moves requests, each described by `describe`, held in a slot of `slots`; `recovery` repeats them after a reset.
+//! `device` holds what queues share; `queue` moves requests, each described by `describe`, held in
+//! a slot of `slots`; `recovery` repeats them after a reset.
 //!
 //! # Start
-//! All virtqueues are made before the device goes, as they can be at no other time [virtio 3.1.1]: opening a queue takes one of them.
+//! All virtqueues are made before the device goes, as they can be at no other time [virtio 3.1.1]:
+//! opening a queue takes one of them.
 //!
 //! # Trust
-//! An id of nothing in flight, a request that is used without a status, more bytes than there is room for: each is an error value or the request's error,
-//! and the queue lives. An index that leaps makes the queue useless, and the device is reset.
+//! An id of nothing in flight, a request that is used without a status, more bytes than there is
+//! room for: each is an error value or the request's error, and the queue lives. An index that
+//! leaps makes the queue useless, and the device is reset.
 //!
 //! # Recovery
-//! A request cannot be aborted. One that takes too long, a device that says that it needs a reset or was reset by somebody else: it is reset, and every queue
-//! repeats what it has in flight.
+//! A request cannot be aborted. One that takes too long, a device that says that it needs a reset
+//! or was reset by somebody else: it is reset, and every queue repeats what it has in flight.
 //!
 //! # Hand-over
-//! `resume` leaves the disk and its queues as they go to another process, and goes on with them there; `saved` is what is written down.
+//! `resume` leaves the disk and its queues as they go to another process, and goes on with them
+//! there; `saved` is what is written down.
 //!
 //! # Waiting
 //! MSI-X with a vector for each queue, or looking.

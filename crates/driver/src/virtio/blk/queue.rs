@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ring3_class::Saved;
-use ring3_class::block::{Completion, Info, IoError, Operation, Queue, Rejected, Request, reap_single};
+use ring3_class::block::{
+    Completion, Info, IoError, Operation, Queue, Rejected, Request, reap_single,
+};
 use ring3_device::Error;
 use ring3_device::wait::Waiter;
 use ring3_spec::virtio::blk;
@@ -16,7 +18,8 @@ use crate::lifetime::DETACHED;
 use crate::timeouts::Timeouts;
 use crate::write_cache::{Listener, WriteCache};
 
-/// Requests in flight through one virtqueue. How it waits is in `wait.rs`, its misfortunes in `recovery.rs`.
+/// Requests in flight through one virtqueue. How it waits is in `wait.rs`, its misfortunes in
+/// `recovery.rs`.
 pub(super) struct RequestQueue {
     pub(super) shared: Arc<Shared>,
     pub(super) info: Arc<Info>,
@@ -93,7 +96,8 @@ impl RequestQueue {
     #[inline]
     fn used(&mut self, id: u32, len: u32) -> Result<Completion, Error> {
         let slot = self.requests.slot_of(id);
-        let Some((number, slot)) = slot.and_then(|number| Some((number, self.slots.get(number)?))) else {
+        let Some((number, slot)) = slot.and_then(|number| Some((number, self.slots.get(number)?)))
+        else {
             return Err(self.stray(id, "is for nothing in flight"));
         };
         let Some(status) = self.requests.status(number) else {
@@ -105,7 +109,10 @@ impl RequestQueue {
             blk::OK if whole => {
                 let lost = || self.shared.lost_cache_after(self.generation);
                 let told = (&mut self.listener, slot.flush);
-                self.shared.cache.as_ref().map_or(Ok(()), |cache| cache.complete(&slot.request, told, lost))
+                self.shared
+                    .cache
+                    .as_ref()
+                    .map_or(Ok(()), |cache| cache.complete(&slot.request, told, lost))
             }
             blk::IO_ERROR => Err(IoError::Medium),
             blk::UNSUPPORTED => Err(IoError::Unsupported),
@@ -116,7 +123,10 @@ impl RequestQueue {
 
     #[cold]
     fn stray(&self, id: u32, what: &str) -> Error {
-        Error::Protocol(format!("queue {}: what the device has used as {id:#x} {what}", self.number))
+        Error::Protocol(format!(
+            "queue {}: what the device has used as {id:#x} {what}",
+            self.number
+        ))
     }
 
     /// Takes ends of requests that the device has used.
@@ -140,7 +150,8 @@ impl RequestQueue {
 
     /// Why the device would refuse `request`.
     fn refusal(&self, request: &Request) -> Option<IoError> {
-        let durable = request.fua && matches!(request.operation, Operation::Write | Operation::WriteZeroes);
+        let durable =
+            request.fua && matches!(request.operation, Operation::Write | Operation::WriteZeroes);
         match self.info.check_uncut(request) {
             Err(error) => Some(error),
             Ok(()) if durable && self.info.volatile_cache => Some(IoError::Unsupported),
@@ -177,16 +188,23 @@ impl Queue for RequestQueue {
             self.ended.push((slot, Ok(())));
             return Ok(());
         }
-        let flush = self.shared.cache.as_ref().filter(|_| is_flush).map_or(0, |cache| cache.begin_flush());
+        let flush =
+            self.shared.cache.as_ref().filter(|_| is_flush).map_or(0, |cache| cache.begin_flush());
         // Without a virtqueue it is described when there is one again.
-        let described = self.virtqueue.as_mut().map_or(Some(1), |queue| self.requests.describe(slot, &request, queue));
-        let Some(writable) = described else { return Err(Rejected { error: Some(IoError::Invalid), request }) };
+        let described = self
+            .virtqueue
+            .as_mut()
+            .map_or(Some(1), |queue| self.requests.describe(slot, &request, queue));
+        let Some(writable) = described else {
+            return Err(Rejected { error: Some(IoError::Invalid), request });
+        };
         self.slots.fill(request, self.timeouts.epoch(), writable, flush);
         Ok(())
     }
 
     fn ring(&mut self) {
-        // A device that does not know this queue any more has its own from the next `reap` or `tick` on, with all that was submitted.
+        // A device that does not know this queue any more has its own from the next `reap` or
+        // `tick` on, with all that was submitted.
         if self.in_step()
             && let Some(virtqueue) = &mut self.virtqueue
         {

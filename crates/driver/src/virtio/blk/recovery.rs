@@ -1,8 +1,9 @@
 //! Requests that take too long, and queues that come back after a reset.
 //!
 //! # Who does what
-//! Whoever finds the failure [resets](super::device::Shared::reset) the device, which makes a new virtqueue for every queue. Each queue's own thread sees that, takes what had
-//! ended before out of its old one, and repeats what had not in the new one.
+//! Whoever finds the failure [resets](super::device::Shared::reset) the device, which makes a new
+//! virtqueue for every queue. Each queue's own thread sees that, takes what had ended before out of
+//! its old one, and repeats what had not in the new one.
 
 use std::mem;
 use std::time::Instant;
@@ -20,7 +21,8 @@ const ATTEMPTS: u8 = 3;
 const RENEWALS: u32 = 3;
 
 impl RequestQueue {
-    /// Looks whether the device and the requests in flight are well, and mends what is not. An error is the last: there is no device any more.
+    /// Looks whether the device and the requests in flight are well, and mends what is not. An
+    /// error is the last: there is no device any more.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
         let watched = self.recover(now);
         self.told |= watched.is_err();
@@ -51,7 +53,9 @@ impl RequestQueue {
         if !self.timeouts.advance(now) || self.virtqueue.as_ref().is_some_and(Virtqueue::pending) {
             return Ok(());
         }
-        let late = |&slot: &u16| self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch));
+        let late = |&slot: &u16| {
+            self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch))
+        };
         if self.slots.occupied().any(|slot| late(&slot)) {
             let _ = self.shared.reset(self.generation, "a request takes too long", false);
             return self.renew();
@@ -91,9 +95,11 @@ impl RequestQueue {
         Ok(None)
     }
 
-    /// Takes the virtqueue that a reset has made, and repeats what was in flight; if there is no device any more, ends all.
+    /// Takes the virtqueue that a reset has made, and repeats what was in flight; if there is no
+    /// device any more, ends all.
     ///
-    /// What had ended before the reset is left in the old one for [`reap_after_trouble`](Self::reap_after_trouble).
+    /// What had ended before the reset is left in the old one for
+    /// [`reap_after_trouble`](Self::reap_after_trouble).
     fn renew(&mut self) -> Result<(), Error> {
         for _ in 0..RENEWALS {
             if self.shared.generation() == OVER {
@@ -109,9 +115,16 @@ impl RequestQueue {
                 self.repeat_all();
                 return Ok(());
             }
-            let _ = self.shared.reset(self.shared.generation(), "a queue could not be made anew", false);
+            let _ = self.shared.reset(
+                self.shared.generation(),
+                "a queue could not be made anew",
+                false,
+            );
         }
-        self.shared.fail(&Error::Fatal("queues cannot be made".into()), "it was reset several times in vain");
+        self.shared.fail(
+            &Error::Fatal("queues cannot be made".into()),
+            "it was reset several times in vain",
+        );
         self.end_all()
     }
 
@@ -130,11 +143,15 @@ impl RequestQueue {
     /// Hands the request in `slot` to the device once more; false if it had its chances.
     fn repeat(&mut self, slot: u16) -> bool {
         let (epoch, requests) = (self.timeouts.epoch(), &mut self.requests);
-        let (Some(held), Some(virtqueue)) = (self.slots.get_mut(slot), &mut self.virtqueue) else { return false };
+        let (Some(held), Some(virtqueue)) = (self.slots.get_mut(slot), &mut self.virtqueue) else {
+            return false;
+        };
         if held.attempts >= ATTEMPTS {
             return false;
         }
-        let Some(writable) = requests.describe(slot, &held.request, virtqueue) else { return false };
+        let Some(writable) = requests.describe(slot, &held.request, virtqueue) else {
+            return false;
+        };
         (held.epoch, held.attempts, held.writable) = (epoch, held.attempts + 1, writable);
         true
     }
@@ -158,9 +175,15 @@ impl Drop for RequestQueue {
         self.shared.settle();
         if !idle && self.in_step() {
             // Nothing else takes a request back; the other queues repeat theirs.
-            let _ = self.shared.reset(self.generation, "a queue was dropped with requests in flight", false);
+            let _ = self.shared.reset(
+                self.generation,
+                "a queue was dropped with requests in flight",
+                false,
+            );
         }
-        if !idle && self.in_step() || self.shared.generation() == OVER && !self.shared.lifetime.is_quiesced() {
+        if !idle && self.in_step()
+            || self.shared.generation() == OVER && !self.shared.lifetime.is_quiesced()
+        {
             tracing::error!(
                 "{}: the memory of queue {} is given up: the device may still write to it",
                 self.shared.transport.device.name(),
@@ -169,7 +192,11 @@ impl Drop for RequestQueue {
             self.abandon();
             idle = false;
         }
-        self.shared.give_seat_back(self.number, self.virtqueue.take().filter(|_| idle), self.generation);
+        self.shared.give_seat_back(
+            self.number,
+            self.virtqueue.take().filter(|_| idle),
+            self.generation,
+        );
         self.shared.cache.iter().for_each(|cache| cache.dismiss(&self.listener));
     }
 }

@@ -1,6 +1,7 @@
 //! What a disk and its queues leave behind, as it is written down.
 //!
-//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever reads it.
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier
+//! one has left. All of it is input to whoever reads it.
 
 use ring3_class::block::{Info, SavedRequest};
 use ring3_device::dma::Span;
@@ -37,7 +38,8 @@ pub(super) struct SavedDisk {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedSeat {
     pub(super) places: SavedPlaces,
-    /// `None` if its owner has it, or has left it; of one that was left before a reset, what that has made.
+    /// `None` if its owner has it, or has left it; of one that was left before a reset, what that
+    /// has made.
     pub(super) queue: Option<SavedVirtqueue>,
     /// Its owner has left it. States of the first days say so by the lack of a `queue`.
     #[serde(default)]
@@ -106,7 +108,10 @@ mod tests {
         ];
         for (queue, is_packed) in queues.into_iter().zip([false, true]) {
             let queue: SavedQueue = read(queue).read(QUEUE.0, QUEUE.1).unwrap();
-            assert_eq!((queue.slots, queue.held.len(), queue.held[0].request.operation), (8, 3, Operation::Write));
+            assert_eq!(
+                (queue.slots, queue.held.len(), queue.held[0].request.operation),
+                (8, 3, Operation::Write)
+            );
             assert_eq!(matches!(queue.queue.state, SavedRing::Packed(_)), is_packed);
         }
     }

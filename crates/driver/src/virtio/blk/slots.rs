@@ -1,7 +1,7 @@
 //! The requests of a queue that are in flight, each in a slot.
 //!
-//! A device names a request by its first descriptor, which has no room for more than the slot's number. So slots are used in turn, that a late word about one finds it
-//! vacant as long as can be.
+//! A device names a request by its first descriptor, which has no room for more than the slot's
+//! number. So slots are used in turn, that a late word about one finds it vacant as long as can be.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -15,7 +15,8 @@ pub(super) struct Slot {
     pub(super) epoch: u32,
     /// How often it was handed to the device.
     pub(super) attempts: u8,
-    /// Which flush of its disk it is, if it is one; see [`WriteCache`](crate::write_cache::WriteCache).
+    /// Which flush of its disk it is, if it is one; see
+    /// [`WriteCache`](crate::write_cache::WriteCache).
     pub(super) flush: u64,
     /// Bytes that the device may write for it, its status included.
     pub(super) writable: u32,
@@ -32,7 +33,14 @@ pub(super) struct Slots {
 impl Slots {
     /// `count` vacant slots.
     pub(super) fn new(count: u16) -> Self {
-        let slot = |_| Slot { request: Request::flush(0), epoch: 0, attempts: 0, flush: 0, writable: 0, held: false };
+        let slot = |_| Slot {
+            request: Request::flush(0),
+            epoch: 0,
+            attempts: 0,
+            flush: 0,
+            writable: 0,
+            held: false,
+        };
         Self { slots: (0..count).map(slot).collect(), vacant: (0..count).collect() }
     }
 
@@ -55,8 +63,13 @@ impl Slots {
     /// Fills the [vacancy](Self::vacancy) with `request`, which is handed to the device in `epoch`.
     #[inline]
     pub(super) fn fill(&mut self, request: Request, epoch: u32, writable: u32, flush: u64) {
-        let Some(slot) = self.vacant.pop_front().and_then(|number| self.slots.get_mut(usize::from(number))) else { return };
-        (slot.epoch, slot.attempts, slot.flush, slot.writable, slot.held) = (epoch, 1, flush, writable, true);
+        let Some(slot) =
+            self.vacant.pop_front().and_then(|number| self.slots.get_mut(usize::from(number)))
+        else {
+            return;
+        };
+        (slot.epoch, slot.attempts, slot.flush, slot.writable, slot.held) =
+            (epoch, 1, flush, writable, true);
         // What was here has been taken out: there is nothing to drop.
         mem::forget(mem::replace(&mut slot.request, request));
     }
@@ -78,12 +91,18 @@ impl Slots {
         let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.held)?;
         slot.held = false;
         self.vacant.push_back(number);
-        Some(Completion { token: slot.request.token, result, data: mem::take(&mut slot.request.data) })
+        Some(Completion {
+            token: slot.request.token,
+            result,
+            data: mem::take(&mut slot.request.data),
+        })
     }
 
     /// Fills slot `number`, which is vacant, with `slot`; false if it is not.
     pub(super) fn restore(&mut self, number: u16, slot: Slot) -> bool {
-        let Some(at) = self.vacant.iter().position(|&vacant| vacant == number) else { return false };
+        let Some(at) = self.vacant.iter().position(|&vacant| vacant == number) else {
+            return false;
+        };
         self.vacant.remove(at);
         if let Some(place) = self.slots.get_mut(usize::from(number)) {
             *place = Slot { held: true, ..slot };

@@ -11,9 +11,14 @@ use super::queue::RequestQueue;
 use crate::lifetime::OVER;
 
 impl RequestQueue {
-    /// The generation in which there is nothing to mend: for a queue with nothing in flight, a device's end is no news.
+    /// The generation in which there is nothing to mend: for a queue with nothing in flight, a
+    /// device's end is no news.
     fn expected(&self) -> u32 {
-        if self.slots.in_flight() == 0 && self.shared.generation() == OVER { OVER } else { self.generation }
+        if self.slots.in_flight() == 0 && self.shared.generation() == OVER {
+            OVER
+        } else {
+            self.generation
+        }
     }
 
     fn want_interrupts(&mut self, wanted: bool) {
@@ -35,7 +40,9 @@ impl Source for RequestQueue {
 
     #[inline]
     fn pending(&self) -> bool {
-        self.has_own() || self.virtqueue.as_ref().is_some_and(Virtqueue::pending) || self.shared.generation() != self.expected()
+        self.has_own()
+            || self.virtqueue.as_ref().is_some_and(Virtqueue::pending)
+            || self.shared.generation() != self.expected()
     }
 
     fn arm(&mut self) -> Result<bool, Error> {
@@ -43,8 +50,10 @@ impl Source for RequestQueue {
         if self.pending() {
             return Ok(false);
         }
-        let (generation, shared, virtqueue) = (self.expected(), &self.shared, self.virtqueue.as_ref());
-        self.waiter.arm(|| virtqueue.is_some_and(Virtqueue::pending) || shared.generation() != generation)
+        let (generation, shared, virtqueue) =
+            (self.expected(), &self.shared, self.virtqueue.as_ref());
+        self.waiter
+            .arm(|| virtqueue.is_some_and(Virtqueue::pending) || shared.generation() != generation)
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
@@ -62,12 +71,15 @@ impl Source for RequestQueue {
         if self.pending() {
             return Ok(true);
         }
-        let (generation, shared, virtqueue) = (self.expected(), &self.shared, self.virtqueue.as_ref());
-        let ready = || virtqueue.is_some_and(Virtqueue::pending) || shared.generation() != generation;
+        let (generation, shared, virtqueue) =
+            (self.expected(), &self.shared, self.virtqueue.as_ref());
+        let ready =
+            || virtqueue.is_some_and(Virtqueue::pending) || shared.generation() != generation;
         let Some(polled) = self.waiter.poll(deadline, ready)? else { return Ok(true) };
         self.want_interrupts(true);
         let (shared, virtqueue) = (&self.shared, self.virtqueue.as_ref());
-        let ready = || virtqueue.is_some_and(Virtqueue::pending) || shared.generation() != generation;
+        let ready =
+            || virtqueue.is_some_and(Virtqueue::pending) || shared.generation() != generation;
         let found = self.waiter.sleep(polled, deadline, ready);
         self.want_interrupts(false);
         found

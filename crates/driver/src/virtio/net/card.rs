@@ -107,17 +107,31 @@ impl Card {
     /// Takes `device` over, and stops it until its queues are opened.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
         let transport = Transport::find(device, net::CONFIG_LEN, options.layout)?;
-        transport.reset().or_else(|error| stop_function(&*transport.device, error).map_err(|unstopped| unstopped.error))?;
+        transport.reset().or_else(|error| {
+            stop_function(&*transport.device, error).map_err(|unstopped| unstopped.error)
+        })?;
         let features = transport.negotiate(WANTED)?;
         if features & net::MAC == 0 {
-            return Err(Error::Unsupported(format!("{}: it has no address: give it one (mac=)", transport.device.name())));
+            return Err(Error::Unsupported(format!(
+                "{}: it has no address: give it one (mac=)",
+                transport.device.name()
+            )));
         }
-        let (mut info, card_pairs) = (describe(&transport, features)?, card_pairs(&transport, features)?);
-        let vectors = vectors(&*transport.device, options.interrupts, 2, 1 + card_pairs.min(MAX_PAIRS))?;
+        let (mut info, card_pairs) =
+            (describe(&transport, features)?, card_pairs(&transport, features)?);
+        let vectors =
+            vectors(&*transport.device, options.interrupts, 2, 1 + card_pairs.min(MAX_PAIRS))?;
         info.max_queues = max_queues(card_pairs, vectors.as_deref());
         transport.device.set_bus_master(true)?;
         let (filter, counters) = (Filter::own(info.mac), Counters::default());
-        let state = State { filter, control: None, pairs: Pairs::default(), going: None, counters, lost: false };
+        let state = State {
+            filter,
+            control: None,
+            pairs: Pairs::default(),
+            going: None,
+            counters,
+            lost: false,
+        };
         let agreed = Agreed { features, card_pairs };
         Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, agreed, state)) })
     }
@@ -139,16 +153,33 @@ impl Shared {
         Agreed { features, card_pairs }: Agreed,
         state: State,
     ) -> Self {
-        let (watched, left, heard) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU8::new(2));
-        let (mac, state, live) = (info.mac, Mutex::new(state), (0..info.max_queues).map(|_| Live::default()).collect());
-        Self { transport, options, vectors, watched, info, mac, features, left, heard, state, card_pairs, live }
+        let (watched, left, heard) =
+            (AtomicBool::new(false), AtomicBool::new(false), AtomicU8::new(2));
+        let (mac, state, live) =
+            (info.mac, Mutex::new(state), (0..info.max_queues).map(|_| Live::default()).collect());
+        Self {
+            transport,
+            options,
+            vectors,
+            watched,
+            info,
+            mac,
+            features,
+            left,
+            heard,
+            state,
+            card_pairs,
+            live,
+        }
     }
 
     /// Fails if the card was left to another process.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.left.load(Ordering::Acquire) {
             let name = self.transport.device.name();
-            return Err(Error::Fatal(format!("{name}: it was left to another process: resume it there")));
+            return Err(Error::Fatal(format!(
+                "{name}: it was left to another process: resume it there"
+            )));
         }
         Ok(())
     }
@@ -182,7 +213,8 @@ impl Shared {
 
     fn link_up(&self) -> bool {
         // Without the feature it is always up. [virtio 5.1.4.2]
-        self.features & net::STATUS == 0 || self.transport.config(net::CONFIG_STATUS) & net::LINK_UP != 0
+        self.features & net::STATUS == 0
+            || self.transport.config(net::CONFIG_STATUS) & net::LINK_UP != 0
     }
 
     pub(super) fn link_changed(&self) -> bool {
@@ -190,30 +222,50 @@ impl Shared {
     }
 
     /// From a stopped device to one that goes, with the rings of `count` pairs of queues.
-    fn start(&self, state: &mut State, count: u16, settings: &QueueSettings) -> Result<Vec<Pair>, Error> {
+    fn start(
+        &self,
+        state: &mut State,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Pair>, Error> {
         self.transport.reset()?;
         let features = self.transport.negotiate(WANTED)?;
         if features != self.features {
-            return Err(Error::Protocol(format!("its features have become {features:#x}, and were {:#x}", self.features)));
+            return Err(Error::Protocol(format!(
+                "its features have become {features:#x}, and were {:#x}",
+                self.features
+            )));
         }
         let vector = |vector| if self.vectors.is_some() { vector } else { NO_VECTOR };
         self.transport.signal_config(vector(CONFIG_VECTOR))?;
-        let size = |depth: u16, most: u16| depth.checked_next_power_of_two().map_or(most, |size| size.clamp(2, most));
+        let size = |depth: u16, most: u16| {
+            depth.checked_next_power_of_two().map_or(most, |size| size.clamp(2, most))
+        };
         let make = |queue, depth, pair| {
             let most = self.transport.queue_size(queue).min(MAX_DEPTH);
-            let made = self.transport.make_queue(queue, size(depth, most), vector(QUEUE_VECTOR + pair), features)?;
+            let made = self.transport.make_queue(
+                queue,
+                size(depth, most),
+                vector(QUEUE_VECTOR + pair),
+                features,
+            )?;
             Ok::<_, Error>(made.ring_in(self.transport.doorbells()?))
         };
         let pair = |pair| {
             let (receive, transmit) = (receive(pair), transmit(pair));
-            Ok(Pair { receive: make(receive, settings.rx_depth, pair)?, transmit: make(transmit, settings.tx_depth, pair)? })
+            Ok(Pair {
+                receive: make(receive, settings.rx_depth, pair)?,
+                transmit: make(transmit, settings.tx_depth, pair)?,
+            })
         };
         let pairs = (0..count).map(pair).collect::<Result<Vec<_>, Error>>()?;
         if has_control(features) {
             state.control = Some(Control::new(&self.transport, self.control(), features)?);
         }
         // Up to here the device touches no memory, whatever it was told. [virtio 2.1.2]
-        state.going = SavedGoing::of(pairs.iter().map(|pair| [pair.receive.places(), pair.transmit.places()]));
+        state.going = SavedGoing::of(
+            pairs.iter().map(|pair| [pair.receive.places(), pair.transmit.places()]),
+        );
         self.transport.go();
         if let Err(error) = self.command(state, count) {
             let quiesced = self.stop(state);
@@ -239,7 +291,10 @@ impl Shared {
             drop(self.transport.device.set_bus_master(true));
             Ok(())
         });
-        let quiesced = stopped.as_ref().err().is_none_or(|unstopped: &crate::lifetime::Unstopped| unstopped.quiesced);
+        let quiesced = stopped
+            .as_ref()
+            .err()
+            .is_none_or(|unstopped: &crate::lifetime::Unstopped| unstopped.quiesced);
         state.lost |= stopped.is_err();
         if let Some(mut control) = state.control.take().filter(|_| !quiesced) {
             control.abandon();
@@ -249,7 +304,8 @@ impl Shared {
         quiesced
     }
 
-    /// Ends the queue of pair `index`, of which `counters` are. With the last one the card stops; before that it may still write to the memory of `halves`, which is kept.
+    /// Ends the queue of pair `index`, of which `counters` are. With the last one the card stops;
+    /// before that it may still write to the memory of `halves`, which is kept.
     pub(super) fn close(&self, index: u16, counters: Counters, halves: [&mut Half; 2]) {
         let mut state = lock(&self.state);
         state.counters += counters;
@@ -290,7 +346,10 @@ impl Nic for Card {
     fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
         self.shared.check()?;
         if self.shared.info.filters.unicast == 0 && filter.promiscuous {
-            return Err(Error::Unsupported(format!("{}: it has no control queue for filters", self.name())));
+            return Err(Error::Unsupported(format!(
+                "{}: it has no control queue for filters",
+                self.name()
+            )));
         }
         let mut state = lock(&self.shared.state);
         if let Some(control) = &mut state.control {
@@ -307,25 +366,39 @@ impl Nic for Card {
         Ok(counters)
     }
 
-    fn open_queues(&self, count: u16, settings: &QueueSettings) -> Result<Vec<Box<dyn Queue>>, Error> {
+    fn open_queues(
+        &self,
+        count: u16,
+        settings: &QueueSettings,
+    ) -> Result<Vec<Box<dyn Queue>>, Error> {
         self.shared.check()?;
         self.shared.info.check_settings(count, settings)?;
         let mut state = lock(&self.shared.state);
         if state.pairs.any_detached() {
-            return Err(Error::Busy(format!("{}: its queues were detached: resume them", self.name())));
+            return Err(Error::Busy(format!(
+                "{}: its queues were detached: resume them",
+                self.name()
+            )));
         }
         if state.pairs.any_open() {
-            return Err(Error::Busy(format!("{}: its queues are open: drop them first", self.name())));
+            return Err(Error::Busy(format!(
+                "{}: its queues are open: drop them first",
+                self.name()
+            )));
         }
         if state.lost {
-            return Err(Error::Fatal(format!("{}: it could not be stopped; open it again", self.name())));
+            return Err(Error::Fatal(format!(
+                "{}: it could not be stopped; open it again",
+                self.name()
+            )));
         }
         match self.shared.start(&mut state, count, settings) {
             Ok(pairs) => {
                 state.pairs.open(pairs.len());
                 drop(state);
-                let open =
-                    |(index, pair): (u16, Pair)| Box::new(pair.open(self.shared.clone(), index, settings)) as Box<dyn Queue>;
+                let open = |(index, pair): (u16, Pair)| {
+                    Box::new(pair.open(self.shared.clone(), index, settings)) as Box<dyn Queue>
+                };
                 Ok((0..).zip(pairs).map(open).collect())
             }
             Err(error) => {
@@ -345,7 +418,8 @@ impl Drop for Shared {
         if *self.left.get_mut() {
             return;
         }
-        // Of no queue: that has stopped it. It was left with agreed features and no memory, or with those of queues that nobody has resumed.
+        // Of no queue: that has stopped it. It was left with agreed features and no memory, or with
+        // those of queues that nobody has resumed.
         let stopped = self.transport.reset().is_ok();
         lock(&self.state).pairs.stop(stopped);
     }

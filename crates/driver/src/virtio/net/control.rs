@@ -47,15 +47,19 @@ impl Control {
     }
 
     fn of(queue: Virtqueue, command: DmaBuffer, features: u64, lost: bool) -> Self {
-        let (can_set_address, can_filter) = (features & net::CTRL_MAC_ADDR != 0, has_filters(features));
+        let (can_set_address, can_filter) =
+            (features & net::CTRL_MAC_ADDR != 0, has_filters(features));
         Self { queue, command, can_set_address, can_filter, lost }
     }
 
-    /// Has the card let through what `filter` wants. `own` is the address that it was made with. While it changes, more may come through.
+    /// Has the card let through what `filter` wants. `own` is the address that it was made with.
+    /// While it changes, more may come through.
     pub(super) fn filter(&mut self, filter: &Filter, own: Mac) -> Result<(), Error> {
         if !self.can_filter {
             let address = self.can_set_address.then_some(filter.address.0);
-            return address.map_or(Ok(()), |address| self.order(net::CONTROL_MAC, net::MAC_ADDR_SET, &address));
+            return address.map_or(Ok(()), |address| {
+                self.order(net::CONTROL_MAC, net::MAC_ADDR_SET, &address)
+            });
         }
         let mut unicast = filter.unicast.clone();
         let address = if self.can_set_address { filter.address } else { own };
@@ -75,7 +79,11 @@ impl Control {
             self.order(net::CONTROL_MAC, net::MAC_ADDR_SET, &address.0)?;
         }
         let unicast = if everything { &[][..] } else { &unicast[..] };
-        self.order(net::CONTROL_MAC, net::MAC_TABLE_SET, &[table(unicast), table(groups)].concat())?;
+        self.order(
+            net::CONTROL_MAC,
+            net::MAC_TABLE_SET,
+            &[table(unicast), table(groups)].concat(),
+        )?;
         self.order(net::CONTROL_RX, net::RX_ALL_MULTICAST, &[all_groups.into()])?;
         if everything { Ok(()) } else { self.order(net::CONTROL_RX, net::RX_PROMISCUOUS, &[0]) }
     }
@@ -86,7 +94,8 @@ impl Control {
         if !self.can_filter {
             return Ok(());
         }
-        match self.order(net::CONTROL_RX, net::RX_ALL_MULTICAST, &[lets_all_groups(filter).into()]) {
+        match self.order(net::CONTROL_RX, net::RX_ALL_MULTICAST, &[lets_all_groups(filter).into()])
+        {
             // That is an answer, too.
             Err(Error::Unsupported(_)) => Ok(()),
             asked => asked,
@@ -112,14 +121,18 @@ impl Control {
         self.queue.offer(0);
         self.queue.publish();
         self.lost = true;
-        poll_until(Deadline::after(ANSWER), "a command of the control queue", || self.queue.take())?;
+        poll_until(Deadline::after(ANSWER), "a command of the control queue", || {
+            self.queue.take()
+        })?;
         self.lost = false;
         let mut answer = [0];
         self.command.read(COMMAND, &mut answer)?;
         if answer == [net::CONTROL_OK] {
             return Ok(());
         }
-        Err(Error::Unsupported(format!("the card refuses command {what} of class {class} of its control queue")))
+        Err(Error::Unsupported(format!(
+            "the card refuses command {what} of class {class} of its control queue"
+        )))
     }
 
     /// Where the card has its virtqueue.
@@ -129,7 +142,11 @@ impl Control {
 
     /// All of it, for who [resumes](Self::resume) it.
     pub(super) fn save(&self) -> Result<SavedControl, Error> {
-        Ok(SavedControl { queue: self.queue.save()?, command: self.command.span(), lost: self.lost })
+        Ok(SavedControl {
+            queue: self.queue.save()?,
+            command: self.command.span(),
+            lost: self.lost,
+        })
     }
 
     /// Leaves its memory to who resumes it.
@@ -140,11 +157,18 @@ impl Control {
     }
 
     /// The one that was saved as `saved`, of a card with `features`. It is input.
-    pub(super) fn resume(saved: &SavedControl, claims: &mut Claims, doorbell: Doorbell, features: u64) -> Result<Self, Error> {
+    pub(super) fn resume(
+        saved: &SavedControl,
+        claims: &mut Claims,
+        doorbell: Doorbell,
+        features: u64,
+    ) -> Result<Self, Error> {
         let queue = Virtqueue::resume(&saved.queue, claims, doorbell, features)?;
         let command = claims.claim(saved.command)?;
         if command.len() <= COMMAND || queue.size() < 2 {
-            return Err(Error::Invalid("the saved control queue has no room for a command: open the card anew".into()));
+            return Err(Error::Invalid(
+                "the saved control queue has no room for a command: open the card anew".into(),
+            ));
         }
         Ok(Self::of(queue, command, features, saved.lost))
     }

@@ -38,7 +38,9 @@ pub(super) fn describe(transport: &Transport, features: u64) -> Result<Info, Err
     let tso = |feature| has(net::CSUM) && has(feature);
     Ok(Info {
         model: "virtio network card".into(),
-        mac: Mac(std::array::from_fn(|at| transport.config(Reg::<u8, Ro>::at(net::CONFIG_MAC + at as u32)))),
+        mac: Mac(std::array::from_fn(|at| {
+            transport.config(Reg::<u8, Ro>::at(net::CONFIG_MAC + at as u32))
+        })),
         mtu: (MIN_MTU, mtu),
         max_queues: 1,
         max_depth: (rx.min(MAX_DEPTH), tx.min(MAX_DEPTH)),
@@ -79,16 +81,17 @@ pub(super) fn has_filters(features: u64) -> bool {
     has_control(features) && features & net::CTRL_RX != 0
 }
 
-/// How many pairs the card has, of which it uses as many as it is told to; one without the feature. [virtio 5.1.4]
+/// How many pairs the card has, of which it uses as many as it is told to; one without the feature.
+/// [virtio 5.1.4]
 pub(super) fn card_pairs(transport: &Transport, features: u64) -> Result<u16, Error> {
     if features & net::MQ == 0 {
         return Ok(1);
     }
     match transport.config(net::CONFIG_MAX_PAIRS) {
         pairs @ 1..=0x8000 if has_control(features) || pairs == 1 => Ok(pairs.min(0x4000)),
-        pairs @ 1..=0x8000 => {
-            Err(Error::Unsupported(format!("{pairs} pairs of queues, and no control queue to say how many are used")))
-        }
+        pairs @ 1..=0x8000 => Err(Error::Unsupported(format!(
+            "{pairs} pairs of queues, and no control queue to say how many are used"
+        ))),
         pairs => Err(Error::Protocol(format!("{pairs} pairs of queues"))),
     }
 }

@@ -27,7 +27,11 @@ pub static DRIVER: Driver = Driver {
 fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
     DRIVER.check(&*device)?;
     let usual = Options::default();
-    let options = Options { interrupts: settings.interrupts, poll: settings.poll.unwrap_or(usual.poll), ..usual };
+    let options = Options {
+        interrupts: settings.interrupts,
+        poll: settings.poll.unwrap_or(usual.poll),
+        ..usual
+    };
     Ok(opened(Card::open(device, options)?))
 }
 
@@ -38,7 +42,11 @@ fn resume(device: Arc<dyn Device>, settings: &Settings, saved: &Saved) -> Result
 
 fn opened(card: Card) -> Opened {
     let card = Arc::new(card);
-    Opened { offers: vec![Offer::Nic(card.clone())], refused: Vec::new(), controller: Box::new(Whole(card)) }
+    Opened {
+        offers: vec![Offer::Nic(card.clone())],
+        refused: Vec::new(),
+        controller: Box::new(Whole(card)),
+    }
 }
 
 /// Of a card there is nothing beside its port.

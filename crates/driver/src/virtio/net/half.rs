@@ -15,8 +15,10 @@ pub(super) const NONE: u16 = u16::MAX;
 
 /// One virtqueue with the packets that went through it.
 ///
-/// Descriptors are numbered round and round, and almost every card gives them back as it got them: then those that it has are the [`held`](Self::held) ones before the next number, and whole runs of
-/// packets go and come back at once. After a card has given one back before its turn, free numbers are kept one by one until it has none.
+/// Descriptors are numbered round and round, and almost every card gives them back as it got them:
+/// then those that it has are the [`held`](Self::held) ones before the next number, and whole runs
+/// of packets go and come back at once. After a card has given one back before its turn, free
+/// numbers are kept one by one until it has none.
 pub(super) struct Half {
     queue: Virtqueue,
     /// By descriptor; an empty place is free, or already on its way back.
@@ -51,12 +53,23 @@ impl Default for Link {
 }
 
 impl Half {
-    /// Who polls needs no interrupts, and who sleeps asks for them: to begin with, nobody [wants](Self::want_interrupts) them.
+    /// Who polls needs no interrupts, and who sleeps asks for them: to begin with, nobody
+    /// [wants](Self::want_interrupts) them.
     pub(super) fn new(queue: Virtqueue) -> Self {
         let size = queue.size();
         let packets = (0..size).map(|_| Packet::default()).collect();
         let (links, free) = (vec![Link::default(); size.into()], Vec::with_capacity(size.into()));
-        Self { queue, packets, links, next: 0, held: 0, later: 0, scattered: false, free, broken: false }
+        Self {
+            queue,
+            packets,
+            links,
+            next: 0,
+            held: 0,
+            later: 0,
+            scattered: false,
+            free,
+            broken: false,
+        }
     }
 
     pub(super) fn size(&self) -> u16 {
@@ -76,11 +89,16 @@ impl Half {
 
     /// Packets that the card has.
     pub(super) fn packets(&self) -> u64 {
-        let firsts = self.packets.iter().zip(&self.links).filter(|(packet, link)| packet.buffer.is_some() && !link.later);
+        let firsts = self
+            .packets
+            .iter()
+            .zip(&self.links)
+            .filter(|(packet, link)| packet.buffer.is_some() && !link.later);
         firsts.count() as u64
     }
 
-    /// Whether the card has damaged the virtqueue itself, so that nothing more can be taken out of it.
+    /// Whether the card has damaged the virtqueue itself, so that nothing more can be taken out of
+    /// it.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -111,8 +129,10 @@ impl Half {
         self.after(self.next, self.held.wrapping_neg())
     }
 
-    /// Lends packets of one piece to the card, from the start of `batch` on, up to the first of which `lend` makes no address and bytes; it moves the buffer to the slot, which is empty. What does not fit
-    /// stays, and so does what lies behind the end of a table; all does while numbers are scattered. Returns how many.
+    /// Lends packets of one piece to the card, from the start of `batch` on, up to the first of
+    /// which `lend` makes no address and bytes; it moves the buffer to the slot, which is empty.
+    /// What does not fit stays, and so does what lies behind the end of a table; all does while
+    /// numbers are scattered. Returns how many.
     #[inline(always)]
     pub(super) fn lend_run(
         &mut self,
@@ -124,14 +144,16 @@ impl Half {
             return 0;
         }
         let room = self.room().min(batch.len());
-        let count = self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, lend);
+        let count =
+            self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, lend);
         self.next = self.after(self.next, count as u16);
         self.held += count as u16;
         count
     }
 
-    /// Takes packets of one piece that the card has used in order, for as long as `take` takes them by the bytes that the card says it has written (zero without `LEN`), and the packet; it moves the buffer to the place.
-    /// Returns how many.
+    /// Takes packets of one piece that the card has used in order, for as long as `take` takes them
+    /// by the bytes that the card says it has written (zero without `LEN`), and the packet; it
+    /// moves the buffer to the place. Returns how many.
     #[inline(always)]
     pub(super) fn take_run<const LEN: bool>(
         &mut self,
@@ -143,14 +165,24 @@ impl Half {
         }
         // A card may say that it has used more than it has.
         let most = batch.len().min(self.held.into());
-        let count = self.queue.take_run::<LEN, _, _>(self.oldest(), &mut batch[..most], &mut self.packets, take);
+        let count = self.queue.take_run::<LEN, _, _>(
+            self.oldest(),
+            &mut batch[..most],
+            &mut self.packets,
+            take,
+        );
         self.held -= count as u16;
         count
     }
 
-    /// Lends a packet's pieces, for which there is [room](Self::room), to the card; `describe` says of each, and of its address, what a descriptor says. A packet of
-    /// which a piece has no address stays where it is.
-    pub(super) fn lend(&mut self, pieces: &mut [Packet], describe: impl Fn(usize, &Packet, u64) -> Piece) {
+    /// Lends a packet's pieces, for which there is [room](Self::room), to the card; `describe` says
+    /// of each, and of its address, what a descriptor says. A packet of which a piece has no
+    /// address stays where it is.
+    pub(super) fn lend(
+        &mut self,
+        pieces: &mut [Packet],
+        describe: impl Fn(usize, &Packet, u64) -> Piece,
+    ) {
         if pieces.iter().any(|piece| piece.iova().is_none()) || pieces.len() > self.room() {
             return;
         }
@@ -159,8 +191,16 @@ impl Half {
         for (index, place) in pieces.iter_mut().enumerate() {
             let (packet, later) = (mem::take(place), index > 0);
             let next = if index < last { self.number() } else { NONE };
-            let (Some(at), Some(slot)) = (packet.iova(), self.packets.get_mut(usize::from(number))) else { return };
-            self.queue.put(head, number, describe(index, &packet, at), (index < last).then_some(next));
+            let (Some(at), Some(slot)) = (packet.iova(), self.packets.get_mut(usize::from(number)))
+            else {
+                return;
+            };
+            self.queue.put(
+                head,
+                number,
+                describe(index, &packet, at),
+                (index < last).then_some(next),
+            );
             *slot = packet;
             self.links[usize::from(number)] = Link { next, later };
             self.later += u16::from(later);
@@ -180,12 +220,17 @@ impl Half {
         number
     }
 
-    /// The next packet that the card says it has used: its first descriptor, and the bytes that it says it has written.
+    /// The next packet that the card says it has used: its first descriptor, and the bytes that it
+    /// says it has written.
     pub(super) fn take(&mut self) -> Result<Option<(u16, u32)>, Error> {
-        let Some((id, len)) = self.queue.take().inspect_err(|_| self.broken = true)? else { return Ok(None) };
+        let Some((id, len)) = self.queue.take().inspect_err(|_| self.broken = true)? else {
+            return Ok(None);
+        };
         let packet = self.packets.get(id as usize).filter(|packet| packet.buffer.is_some());
         if packet.is_none() || self.links[id as usize].later {
-            return Err(Error::Protocol(format!("descriptor {id:#x} was used, and the card does not have it")));
+            return Err(Error::Protocol(format!(
+                "descriptor {id:#x} was used, and the card does not have it"
+            )));
         }
         if !self.scattered && id as u16 != self.oldest() {
             self.scatter();
@@ -198,12 +243,16 @@ impl Half {
     fn scatter(&mut self) {
         self.scattered = true;
         self.free.clear();
-        self.free.extend((0..self.size()).filter(|&number| self.packets[usize::from(number)].buffer.is_none()));
+        self.free.extend(
+            (0..self.size()).filter(|&number| self.packets[usize::from(number)].buffer.is_none()),
+        );
     }
 
     /// Takes a piece out, and the descriptor of the next one; its own is free then.
     pub(super) fn vacate(&mut self, number: u16) -> (Packet, u16) {
-        let Some(slot) = self.packets.get_mut(usize::from(number)) else { return (Packet::default(), NONE) };
+        let Some(slot) = self.packets.get_mut(usize::from(number)) else {
+            return (Packet::default(), NONE);
+        };
         let (packet, link) = (mem::take(slot), mem::take(&mut self.links[usize::from(number)]));
         self.held -= 1;
         self.later -= u16::from(link.later);
@@ -220,10 +269,14 @@ impl Half {
         self.packets.drain(..).for_each(Packet::abandon);
     }
 
-    /// Moves all memory out that the card may know of. It takes nothing afterwards, and has nothing.
+    /// Moves all memory out that the card may know of. It takes nothing afterwards, and has
+    /// nothing.
     pub(super) fn take_memory(&mut self) -> impl Iterator<Item = DmaBuffer> + use<'_> {
         (self.held, self.later) = (0, 0);
-        self.queue.take_memory().into_iter().chain(self.packets.drain(..).filter_map(|packet| packet.buffer))
+        self.queue
+            .take_memory()
+            .into_iter()
+            .chain(self.packets.drain(..).filter_map(|packet| packet.buffer))
     }
 
     /// Where the card has its virtqueue.
@@ -233,9 +286,16 @@ impl Half {
 
     /// All of it, for who [claims](Self::claim) it.
     pub(super) fn save(&self) -> Result<SavedHalf, Error> {
-        let slots = (0..).zip(self.packets.iter().zip(&self.links)).filter(|(_, (packet, _))| packet.buffer.is_some());
+        let slots = (0..)
+            .zip(self.packets.iter().zip(&self.links))
+            .filter(|(_, (packet, _))| packet.buffer.is_some());
         let held = slots.map(|(number, (packet, link))| {
-            Ok::<_, Error>(SavedSlot { number, packet: packet.save()?, next: link.next, later: link.later })
+            Ok::<_, Error>(SavedSlot {
+                number,
+                packet: packet.save()?,
+                next: link.next,
+                later: link.later,
+            })
         });
         Ok(SavedHalf {
             queue: self.queue.save()?,
@@ -246,24 +306,34 @@ impl Half {
         })
     }
 
-    /// Leaves it, with its buffers, to who claims it as saved. It takes nothing afterwards, and has nothing.
+    /// Leaves it, with its buffers, to who claims it as saved. It takes nothing afterwards, and has
+    /// nothing.
     pub(super) fn leave(&mut self) {
         self.queue.leave();
         self.packets.drain(..).for_each(Packet::leave);
         (self.held, self.later) = (0, 0);
     }
 
-    /// The one that was saved as `saved`, of a card with `features`, rung by `doorbell`. It is input. Of how its pieces follow each other, [`has_chains`](Self::has_chains) tells.
-    pub(super) fn claim(saved: &SavedHalf, claims: &mut Claims, doorbell: Doorbell, features: u64) -> Result<Self, Error> {
-        let invalid = |what: &str| Error::Invalid(format!("the saved virtqueue {what}: open the card anew"));
+    /// The one that was saved as `saved`, of a card with `features`, rung by `doorbell`. It is
+    /// input. Of how its pieces follow each other, [`has_chains`](Self::has_chains) tells.
+    pub(super) fn claim(
+        saved: &SavedHalf,
+        claims: &mut Claims,
+        doorbell: Doorbell,
+        features: u64,
+    ) -> Result<Self, Error> {
+        let invalid =
+            |what: &str| Error::Invalid(format!("the saved virtqueue {what}: open the card anew"));
         let mut half = Self::new(Virtqueue::resume(&saved.queue, claims, doorbell, features)?);
         let size = half.size();
         if !size.is_power_of_two() || saved.next >= size {
             return Err(invalid("has a next descriptor that is none"));
         }
         for &SavedSlot { number, packet, next, later } in &saved.held {
-            let slot = half.packets.get_mut(usize::from(number)).filter(|slot| slot.buffer.is_none());
-            *slot.ok_or_else(|| invalid("has a descriptor twice or in vain"))? = packet.claim(claims)?;
+            let slot =
+                half.packets.get_mut(usize::from(number)).filter(|slot| slot.buffer.is_none());
+            *slot.ok_or_else(|| invalid("has a descriptor twice or in vain"))? =
+                packet.claim(claims)?;
             half.links[usize::from(number)] = Link { next, later };
             half.later += u16::from(later);
         }
@@ -276,8 +346,9 @@ impl Half {
         Ok(half)
     }
 
-    /// Whether every piece follows exactly one other of its packet, or the one before it has been returned, so that it is `begun`. A piece of two packets, or one that the card still has, would be returned
-    /// while it is somebody else's.
+    /// Whether every piece follows exactly one other of its packet, or the one before it has been
+    /// returned, so that it is `begun`. A piece of two packets, or one that the card still has,
+    /// would be returned while it is somebody else's.
     pub(super) fn has_chains(&self, begun: u16) -> bool {
         let is_later = |number: u16| self.is_held(number) && self.links[usize::from(number)].later;
         let mut followed = vec![false; self.links.len()];

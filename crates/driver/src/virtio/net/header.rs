@@ -8,7 +8,11 @@ pub(super) const HEADROOM: u32 = 16;
 
 /// The header as two words, the first of which has it in its upper half.
 fn words(header: &Header) -> [u64; 2] {
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| if at + i < 4 { 0 } else { header.0[at + i - 4] }));
+    let word = |at: usize| {
+        u64::from_le_bytes(std::array::from_fn(
+            |i| if at + i < 4 { 0 } else { header.0[at + i - 4] },
+        ))
+    };
     [word(0), word(8)]
 }
 
@@ -50,16 +54,19 @@ fn of(meta: &Meta) -> Header {
     header
 }
 
-/// The flags of a packet of which its header says nothing but that it is in one buffer, and whether the card has found its checksum right; `None` if it says more, or does not lie as words do.
-/// Of a card that never `merges` buffers the number is not looked at.
+/// The flags of a packet of which its header says nothing but that it is in one buffer, and whether
+/// the card has found its checksum right; `None` if it says more, or does not lie as words do. Of a
+/// card that never `merges` buffers the number is not looked at.
 #[inline]
 pub(super) fn read_plain(packet: &Packet, merges: bool) -> Option<u32> {
     const { assert!(Meta::VALID_BIT == net::DATA_VALID as u32, "what is known is what the header says") };
-    // The header is the last three quarters of the pair: flags, type and bytes of headers are a half, and the number of buffers is its last two bytes.
+    // The header is the last three quarters of the pair: flags, type and bytes of headers are a
+    // half, and the number of buffers is its last two bytes.
     let pair = packet.buffer.as_ref()?.pair_before(packet.start)?;
     let head = u32::from_le(pair.half::<1>());
     // No other flag, no segmentation, one buffer.
-    let plain = head & !u32::from(net::DATA_VALID) == 0 && (!merges || u16::from_le(pair.quarter::<7>()) == 1);
+    let plain = head & !u32::from(net::DATA_VALID) == 0
+        && (!merges || u16::from_le(pair.quarter::<7>()) == 1);
     plain.then_some(head)
 }
 
@@ -73,7 +80,8 @@ pub(super) fn read(packet: &Packet, len: u32, merges: bool) -> Option<(u16, Meta
     let checksum = match header.flags() {
         flags if flags & net::NEEDS_CSUM != 0 => {
             let (start, offset) = (header.csum_start(), header.csum_offset());
-            let within = u32::from(start) >= ETHERNET_HEADER && u32::from(start) + u32::from(offset) + 2 <= len;
+            let within = u32::from(start) >= ETHERNET_HEADER
+                && u32::from(start) + u32::from(offset) + 2 <= len;
             within.then_some(Checksum::Partial { start, offset })?
         }
         flags if flags & net::DATA_VALID != 0 => Checksum::Valid,
@@ -123,15 +131,25 @@ mod tests {
                 read(&packet, 60, merges)
             };
             let known = |checksum| Meta::default().with_checksum(checksum);
-            assert_eq!(says([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0], true), Some((3, Meta::default())), "{start}");
-            assert_eq!(says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], true), Some((1, known(Checksum::Valid))));
+            assert_eq!(
+                says([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0], true),
+                Some((3, Meta::default())),
+                "{start}"
+            );
+            assert_eq!(
+                says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], true),
+                Some((1, known(Checksum::Valid)))
+            );
             let partial = known(Checksum::Partial { start: 34, offset: 6 });
             assert_eq!(says([1, 0, 0, 0, 0, 0, 34, 0, 6, 0, 1, 0], true), Some((1, partial)));
             assert_eq!(says([1, 0, 0, 0, 0, 0, 34, 0, 25, 0, 1, 0], true), None);
             assert_eq!(says([0, 1, 0, 0, 9, 9, 0, 0, 0, 0, 1, 0], true), None);
             assert_eq!(says([0; 12], true), None);
             assert_eq!(says([0; 12], false), Some((1, Meta::default())));
-            assert_eq!(says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0], false), Some((1, known(Checksum::Valid))));
+            assert_eq!(
+                says([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0], false),
+                Some((1, known(Checksum::Valid)))
+            );
         }
     }
 }

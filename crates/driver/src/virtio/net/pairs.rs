@@ -1,6 +1,7 @@
 //! Which pairs of queues are open, and the memory of those that ended before others.
 //!
-//! A card stops as a whole. So a queue that ends while others go on leaves its memory here, to which the card may write until the last of them ends.
+//! A card stops as a whole. So a queue that ends while others go on leaves its memory here, to
+//! which the card may write until the last of them ends.
 
 use ring3_device::dma::DmaBuffer;
 
@@ -46,7 +47,9 @@ impl Pairs {
 
     /// Whether all of them were detached, `count` together.
     pub(super) fn are_detached(&self, count: usize) -> bool {
-        count > 0 && self.stages.len() == count && self.stages.iter().all(|stage| *stage == Stage::Detached)
+        count > 0
+            && self.stages.len() == count
+            && self.stages.iter().all(|stage| *stage == Stage::Detached)
     }
 
     /// Whether one has ended, and others go on.
@@ -75,7 +78,8 @@ impl Pairs {
         self.parked.extend(half.take_memory());
     }
 
-    /// The card has stopped, or was given up. What was kept goes back if it was `quiesced`, and never otherwise.
+    /// The card has stopped, or was given up. What was kept goes back if it was `quiesced`, and
+    /// never otherwise.
     pub(super) fn stop(&mut self, quiesced: bool) {
         if !quiesced {
             self.parked.iter_mut().for_each(DmaBuffer::abandon);

@@ -25,7 +25,12 @@ pub(super) struct Pair {
 
 impl Pair {
     /// The one with this number.
-    pub(super) fn open(self, shared: Arc<Shared>, index: u16, settings: &QueueSettings) -> PacketQueue {
+    pub(super) fn open(
+        self,
+        shared: Arc<Shared>,
+        index: u16,
+        settings: &QueueSettings,
+    ) -> PacketQueue {
         let (receive, transmit) = (Half::new(self.receive), Half::new(self.transmit));
         let mut queue = PacketQueue {
             limits: Limits::new(&shared.info, settings, transmit.size()),
@@ -90,7 +95,11 @@ impl PacketQueue {
     /// Lends `packet`, which was checked, to the card.
     fn lend(&mut self, packet: &mut Packet) {
         let len = HEADER + self.limits.rx_room();
-        self.receive.lend(slice::from_mut(packet), |_, _, at| Piece { address: at - u64::from(HEADER), len, flags: WRITE });
+        self.receive.lend(slice::from_mut(packet), |_, _, at| Piece {
+            address: at - u64::from(HEADER),
+            len,
+            flags: WRITE,
+        });
     }
 
     /// Takes what the card says about a buffer.
@@ -107,7 +116,8 @@ impl PacketQueue {
         Received::Packet(packet)
     }
 
-    /// Fills in where the bytes of a piece are, and what is known of the packet; false if the card's words make no sense.
+    /// Fills in where the bytes of a piece are, and what is known of the packet; false if the
+    /// card's words make no sense.
     fn describe(&mut self, packet: &mut Packet, len: u32, first: bool) -> bool {
         let room = HEADER + self.limits.rx_room();
         if !first {
@@ -123,7 +133,9 @@ impl PacketQueue {
             return false;
         }
         let len = len - HEADER;
-        let Some((buffers, meta)) = header::read(packet, len, self.shared.merges()) else { return false };
+        let Some((buffers, meta)) = header::read(packet, len, self.shared.merges()) else {
+            return false;
+        };
         if buffers > self.receive.size() {
             return false;
         }
@@ -133,7 +145,8 @@ impl PacketQueue {
         buffers > 1 || len <= self.limits.max_frame()
     }
 
-    /// Lends the first packet of `batch`, which asks for something, or has pieces; of how many, or none if there is no room.
+    /// Lends the first packet of `batch`, which asks for something, or has pieces; of how many, or
+    /// none if there is no room.
     #[cold]
     fn send_unusual(&mut self, batch: &mut [Packet]) -> Result<usize, Refused> {
         let pieces = self.limits.check(batch)?;
@@ -167,7 +180,8 @@ impl PacketQueue {
         }
     }
 
-    /// Takes what was received one by one: pieces, what is known of a packet, and what makes no sense.
+    /// Takes what was received one by one: pieces, what is known of a packet, and what makes no
+    /// sense.
     #[cold]
     fn return_parts(&mut self, batch: &mut [Packet]) -> Result<usize, Error> {
         let (mut count, mut dropped) = (0, false);
@@ -182,7 +196,8 @@ impl PacketQueue {
                     }
                     Received::Dropped => dropped = true,
                 },
-                // What was taken before it is returned; the error is the next call's, if it is still there.
+                // What was taken before it is returned; the error is the next call's, if it is
+                // still there.
                 Err(error) => {
                     self.counters.rx_errors += 1;
                     ended = Err(error);
@@ -238,11 +253,13 @@ impl Queue for PacketQueue {
         let mut provided = Provided::default();
         let room = self.limits.rx_room();
         while provided.count < batch.len() {
-            let count = self.receive.lend_run(&mut batch[provided.count..], WRITE, |packet, slot| {
-                let address = packet.buffer.as_ref()?.address_within(packet.start, HEADROOM, room)?;
-                slot.swap_place(packet);
-                Some((address - u64::from(HEADER), room + HEADER))
-            });
+            let count =
+                self.receive.lend_run(&mut batch[provided.count..], WRITE, |packet, slot| {
+                    let address =
+                        packet.buffer.as_ref()?.address_within(packet.start, HEADROOM, room)?;
+                    slot.swap_place(packet);
+                    Some((address - u64::from(HEADER), room + HEADER))
+                });
             provided.count += count;
             if count == 0 {
                 self.provide_singly(batch, &mut provided);
@@ -290,8 +307,10 @@ impl Queue for PacketQueue {
             let mut bytes = 0;
             let sent = self.transmit.lend_run(&mut batch[provided.count..], 0, |packet, slot| {
                 let len = Limits::plain_len_within(packet, longest)?;
-                // It asks for nothing, so that its header is zero. One that does not begin as words do is unusual.
-                let address = packet.buffer.as_ref()?.set_header_before(packet.start, len, [0; 2])?;
+                // It asks for nothing, so that its header is zero. One that does not begin as words
+                // do is unusual.
+                let address =
+                    packet.buffer.as_ref()?.set_header_before(packet.start, len, [0; 2])?;
                 slot.swap_buffer(packet);
                 bytes += u64::from(len);
                 Some((address, len + HEADER))

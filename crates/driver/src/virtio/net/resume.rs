@@ -1,7 +1,10 @@
 //! Cards and queues that are left to another process while they go, and taken up there.
 //!
-//! The card stays as it is (DRIVER_OK) and does not notice: what it receives and sends meanwhile lies in the virtqueues, whose positions are in their memory or are saved, and is found by the first look.
-//! Beside the selectors of features and queues no register is written. A card that was reset before its queue is resumed is found by the queue's first tick, as any that is reset behind its driver's back.
+//! The card stays as it is (DRIVER_OK) and does not notice: what it receives and sends meanwhile
+//! lies in the virtqueues, whose positions are in their memory or are saved, and is found by the
+//! first look. Beside the selectors of features and queues no register is written. A card that was
+//! reset before its queue is resumed is found by the queue's first tick, as any that is reset
+//! behind its driver's back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +22,9 @@ use super::super::transport::Transport;
 use super::super::vectors::vectors;
 use super::card::{Agreed, Card, MAX_DEPTH, Options, Shared, State};
 use super::control::Control;
-use super::describe::{card_pairs, describe, has_control, max_pieces, max_queues, receive, transmit};
+use super::describe::{
+    card_pairs, describe, has_control, max_pieces, max_queues, receive, transmit,
+};
 use super::half::Half;
 use super::pairs::{MAX_PAIRS, Pairs};
 use super::queue::PacketQueue;
@@ -59,7 +64,8 @@ impl PacketQueue {
         })
     }
 
-    /// The queue of pair `index` that was detached as `saved`, and which the card has at `places`. Until what was claimed is committed, nothing has changed.
+    /// The queue of pair `index` that was detached as `saved`, and which the card has at `places`.
+    /// Until what was claimed is committed, nothing has changed.
     fn claim(
         shared: &Shared,
         index: u16,
@@ -76,7 +82,8 @@ impl PacketQueue {
             let doorbell = shared.transport.doorbell(queue)?.ring_in(shared.transport.doorbells()?);
             Half::claim(half, claims, doorbell, shared.features)
         };
-        let (receive, transmit) = (claim(&saved.receive, receive(index))?, claim(&saved.transmit, transmit(index))?);
+        let (receive, transmit) =
+            (claim(&saved.receive, receive(index))?, claim(&saved.transmit, transmit(index))?);
         if [receive.places(), transmit.places()] != places {
             return Err(invalid("the saved queue has other virtqueues than the card"));
         }
@@ -84,7 +91,9 @@ impl PacketQueue {
         let fits = receive.buffers().all(|packet| limits.check_buffer(packet).is_ok());
         // A buffer to receive into is one by itself.
         if !receive.is_of_single_pieces() || !transmit.has_chains(saved.sent) {
-            return Err(invalid("the saved queue has packets whose pieces do not follow each other"));
+            return Err(invalid(
+                "the saved queue has packets whose pieces do not follow each other",
+            ));
         }
         let (rx, tx) = shared.info.max_depth;
         if !fits || saved.rest > receive.size() || receive.size() > rx || transmit.size() > tx {
@@ -127,17 +136,22 @@ struct Claimed {
 }
 
 impl Card {
-    /// Leaves the card, as it goes, to [`resume`](Self::resume). Its queues were all detached or all dropped before.
+    /// Leaves the card, as it goes, to [`resume`](Self::resume). Its queues were all detached or
+    /// all dropped before.
     pub fn detach(&self) -> Result<Saved, Error> {
         let shared = &*self.shared;
         shared.check()?;
         let mut state = lock(&shared.state);
         let name = shared.transport.device.name();
         if state.pairs.any_open() {
-            return Err(Error::Busy(format!("{name}: its queues are open: detach or drop them, then detach the card")));
+            return Err(Error::Busy(format!(
+                "{name}: its queues are open: detach or drop them, then detach the card"
+            )));
         }
         if state.pairs.any_ended() {
-            return Err(Error::Unsupported(format!("{name}: a queue was dropped and others were not: open the card anew")));
+            return Err(Error::Unsupported(format!(
+                "{name}: a queue was dropped and others were not: open the card anew"
+            )));
         }
         if state.lost {
             return Err(Error::Fatal(format!("{name}: it could not be stopped; open it again")));
@@ -164,10 +178,15 @@ impl Card {
         Ok(saved)
     }
 
-    /// Goes on with the card that was detached as `saved`, and which has gone since. It polls as long before it sleeps as `poll` says, or as before.
+    /// Goes on with the card that was detached as `saved`, and which has gone since. It polls as
+    /// long before it sleeps as `poll` says, or as before.
     ///
     /// What was saved is input: [`Error::Invalid`] if it cannot be of this card.
-    pub fn resume(device: Arc<dyn Device>, poll: Option<Duration>, saved: &Saved) -> Result<Self, Error> {
+    pub fn resume(
+        device: Arc<dyn Device>,
+        poll: Option<Duration>,
+        saved: &Saved,
+    ) -> Result<Self, Error> {
         let saved: SavedCard = saved.read(CARD.0, CARD.1)?;
         let transport = Transport::find(device, net::CONFIG_LEN, saved.options.layout)?;
         let name = transport.device.name().to_owned();
@@ -179,7 +198,8 @@ impl Card {
         if goes && transport.agreed() != saved.features {
             return Err(invalid("the card has agreed to other features than the saved ones"));
         }
-        let (mut info, card_pairs) = (describe(&transport, saved.features)?, card_pairs(&transport, saved.features)?);
+        let (mut info, card_pairs) =
+            (describe(&transport, saved.features)?, card_pairs(&transport, saved.features)?);
         // Some cards say the address that was set last, until they are reset.
         if goes && saved.features & net::CTRL_MAC_ADDR != 0 && info.mac == saved.filter.address {
             info.mac = saved.mac;
@@ -197,10 +217,19 @@ impl Card {
         let has = |going: &SavedGoing| (0..).zip(going.pairs()).all(has_pair);
         let controlled = has_control(saved.features);
         let open_pairs = saved.going.as_ref().map_or(0, |going| 1 + going.more.len());
-        if saved.going.as_ref().is_some_and(|going| goes && !has(going) || going.control.is_some() != controlled) {
+        if saved
+            .going
+            .as_ref()
+            .is_some_and(|going| goes && !has(going) || going.control.is_some() != controlled)
+        {
             return Err(invalid("the card goes with other virtqueues than the saved ones"));
         }
-        let vectors = vectors(&*transport.device, saved.options.interrupts, 2, 1 + card_pairs.min(MAX_PAIRS))?;
+        let vectors = vectors(
+            &*transport.device,
+            saved.options.interrupts,
+            2,
+            1 + card_pairs.min(MAX_PAIRS),
+        )?;
         let count = vectors.as_ref().map_or(0, Vec::len);
         if count != usize::from(saved.vectors) {
             return Err(invalid(&format!("it has {count} interrupts, and had {}", saved.vectors)));
@@ -211,14 +240,25 @@ impl Card {
         }
         let mut claims = Claims::new(transport.device.dma().arena());
         let control = saved.going.as_ref().and_then(|going| going.control.as_ref());
-        let resumed = |control| Control::resume(control, &mut claims, transport.doorbell(2 * card_pairs)?, saved.features);
+        let resumed = |control| {
+            Control::resume(
+                control,
+                &mut claims,
+                transport.doorbell(2 * card_pairs)?,
+                saved.features,
+            )
+        };
         let control = control.map(resumed).transpose()?;
-        if control.as_ref().is_some_and(|control| goes && !transport.has_queue(2 * card_pairs, &control.places())) {
+        if control
+            .as_ref()
+            .is_some_and(|control| goes && !transport.has_queue(2 * card_pairs, &control.places()))
+        {
             return Err(invalid("the card goes with another control queue than the saved one"));
         }
         claims.commit();
         let options = Options { poll: poll.unwrap_or(saved.options.poll), ..saved.options };
-        let (pairs, agreed) = (Pairs::left(open_pairs), Agreed { features: saved.features, card_pairs });
+        let (pairs, agreed) =
+            (Pairs::left(open_pairs), Agreed { features: saved.features, card_pairs });
         let SavedCard { filter, counters, going, .. } = saved;
         let state = State { filter, control, pairs, going, counters, lost: false };
         Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, agreed, state)) })
@@ -243,7 +283,9 @@ impl Card {
         claims.commit();
         state.pairs.open(claimed.len());
         drop(state);
-        let resume = |(index, claimed)| Box::new(PacketQueue::resume(shared, index, claimed)) as Box<dyn Queue>;
+        let resume = |(index, claimed)| {
+            Box::new(PacketQueue::resume(shared, index, claimed)) as Box<dyn Queue>
+        };
         Ok((0..).zip(claimed).map(resume).collect())
     }
 }

@@ -1,6 +1,7 @@
 //! What a card and its queue leave behind, as it is written down.
 //!
-//! Fields are only ever added, each with a default, so that a later version reads what an earlier one has left. All of it is input to whoever reads it.
+//! Fields are only ever added, each with a default, so that a later version reads what an earlier
+//! one has left. All of it is input to whoever reads it.
 
 use ring3_class::net::{Counters, Filter, Mac, QueueSettings, SavedPacket};
 use ring3_device::dma::Span;
@@ -133,7 +134,14 @@ mod tests {
         ];
         for (queue, is_packed) in queues.into_iter().zip([false, true]) {
             let queue: SavedQueue = read(queue).read(QUEUE.0, QUEUE.1).unwrap();
-            assert_eq!((queue.receive.held.len(), queue.transmit.held.len(), queue.transmit.held[0].packet.token), (16, 1, 5));
+            assert_eq!(
+                (
+                    queue.receive.held.len(),
+                    queue.transmit.held.len(),
+                    queue.transmit.held[0].packet.token
+                ),
+                (16, 1, 5)
+            );
             assert_eq!(matches!(queue.receive.queue.state, SavedRing::Packed(_)), is_packed);
         }
     }

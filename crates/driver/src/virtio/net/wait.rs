@@ -46,7 +46,8 @@ impl Health {
 
     /// The queue is of no use any more, and the card goes on without it.
     pub(super) fn detach(&mut self) {
-        (self.detached, self.lost) = (true, Some("the queue was left to another process: resume it there".into()));
+        (self.detached, self.lost) =
+            (true, Some("the queue was left to another process: resume it there".into()));
     }
 
     pub(super) fn is_detached(&self) -> bool {
@@ -76,7 +77,9 @@ impl Health {
 
 impl PacketQueue {
     fn is_pending(&self) -> bool {
-        self.health.is_lost() || self.receive.pending() || self.wake_on_tx && (self.sent != NONE || self.transmit.pending())
+        self.health.is_lost()
+            || self.receive.pending()
+            || self.wake_on_tx && (self.sent != NONE || self.transmit.pending())
     }
 
     pub(super) fn want_interrupts(&mut self, wanted: bool) {
@@ -91,7 +94,10 @@ impl PacketQueue {
         let name = self.shared.transport.device.name();
         self.shared.answers().inspect_err(|error| self.health.lose(name, error))?;
         if !std::mem::replace(&mut self.health.warned, true) {
-            tracing::warn!("{name}: its wire has taken no packet for {SENDING:?}: what is to be sent waits until it does");
+            tracing::warn!(
+                "{name}: its wire has taken no packet for {SENDING:?}: what is to be sent waits \
+                until it does"
+            );
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! What the headers of a frame say to whoever puts TCP together. [RFC 791 3.1; RFC 8200 3; RFC 9293 3.1]
+//! What the headers of a frame say to whoever puts TCP together. [RFC 791 3.1; RFC 8200 3; RFC 9293
+//! 3.1]
 
 use ring3_class::net::{Checksum, Kind, Meta, sum};
 
@@ -15,7 +16,8 @@ pub const HEADERS: usize = NETWORK + IPV6 + LONGEST_TCP;
 /// Ethernet's words for what is in a frame. [IEEE 802 9.2]
 const IS_IPV4: [u8; 2] = [0x08, 0x00];
 const IS_IPV6: [u8; 2] = [0x86, 0xdd];
-/// IP's word for TCP, and IPv6's for headers behind which there may be some. [IANA protocol-numbers]
+/// IP's word for TCP, and IPv6's for headers behind which there may be some. [IANA
+/// protocol-numbers]
 const IS_TCP: u8 = 6;
 const EXTENSIONS: [u8; 6] = [0, 43, 44, 51, 60, 135];
 /// Fragments: more of them, or not the first. [RFC 791 3.1]
@@ -61,15 +63,25 @@ impl Segment {
     pub fn read(bytes: &[u8], len: u32, meta: &Meta) -> Frame {
         let Some(kind) = bytes.get(NETWORK - 2..NETWORK) else { return Frame::Other };
         let (transport, total, protocol) = match [kind[0], kind[1]] {
-            IS_IPV4 if bytes.len() >= NETWORK + IPV4 => (NETWORK + IPV4, word(bytes, 16).into(), bytes[23]),
-            IS_IPV6 if bytes.len() >= NETWORK + IPV6 => (NETWORK + IPV6, usize::from(word(bytes, 18)) + IPV6, bytes[20]),
+            IS_IPV4 if bytes.len() >= NETWORK + IPV4 => {
+                (NETWORK + IPV4, word(bytes, 16).into(), bytes[23])
+            }
+            IS_IPV6 if bytes.len() >= NETWORK + IPV6 => {
+                (NETWORK + IPV6, usize::from(word(bytes, 18)) + IPV6, bytes[20])
+            }
             _ => return Frame::Other,
         };
         let is_ipv4 = transport == NETWORK + IPV4;
         if protocol != IS_TCP {
-            return if !is_ipv4 && EXTENSIONS.contains(&protocol) { Frame::Unclear } else { Frame::Other };
+            return if !is_ipv4 && EXTENSIONS.contains(&protocol) {
+                Frame::Unclear
+            } else {
+                Frame::Other
+            };
         }
-        if is_ipv4 && (bytes[14] != 0x45 || word(bytes, 20) & FRAGMENT != 0) || bytes.len() < transport + TCP {
+        if is_ipv4 && (bytes[14] != 0x45 || word(bytes, 20) & FRAGMENT != 0)
+            || bytes.len() < transport + TCP
+        {
             return Frame::Unclear;
         }
         let headers = transport + usize::from(bytes[transport + 12] >> 4) * 4;
@@ -80,7 +92,9 @@ impl Segment {
         let flags = bytes[transport + FLAGS];
         let summed = match meta.checksum() {
             Checksum::Valid => true,
-            Checksum::Partial { start, offset } => usize::from(start) == transport && usize::from(offset) == SUM,
+            Checksum::Partial { start, offset } => {
+                usize::from(start) == transport && usize::from(offset) == SUM
+            }
             Checksum::Unknown => false,
         };
         let plain = summed
@@ -95,7 +109,8 @@ impl Segment {
             transport: transport as u8,
             headers: headers as u8,
             id: if is_ipv4 { word(bytes, 18) } else { 0 },
-            sequence: u32::from(word(bytes, transport + 4)) << 16 | u32::from(word(bytes, transport + 6)),
+            sequence: u32::from(word(bytes, transport + 4)) << 16
+                | u32::from(word(bytes, transport + 6)),
             push: flags & PSH != 0,
             payload: payload.min(u16::MAX.into()) as u16,
             plain,
@@ -138,7 +153,8 @@ impl Segment {
         self.common == other.common
     }
 
-    /// The identification that the segment has whose headers are these and who is `count` behind it.
+    /// The identification that the segment has whose headers are these and who is `count` behind
+    /// it.
     pub fn id_after(&self, count: u8) -> u16 {
         if self.is_ipv4() { self.id.wrapping_add(count.into()) } else { 0 }
     }
@@ -163,11 +179,13 @@ impl Segment {
         NETWORK as u8
     }
 
-    /// The headers of this segment with `payload` bytes, the last of which is to be handed on at once if `push`; of TCP's sum that of the pseudo header alone. [RFC 9293 3.1]
+    /// The headers of this segment with `payload` bytes, the last of which is to be handed on at
+    /// once if `push`; of TCP's sum that of the pseudo header alone. [RFC 9293 3.1]
     pub fn headers(&self, payload: u32, push: bool) -> [u8; HEADERS] {
         let (transport, total) = (usize::from(self.transport), self.total(payload));
         let mut bytes = self.common;
-        let mut put = |at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        let mut put =
+            |at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
         if self.is_ipv4() {
             put(16, total as u16);
             put(18, self.id);

@@ -79,7 +79,9 @@ impl Made {
             bytes.extend([[0xfd; 16], [0xfc; 16]].concat());
         } else {
             bytes.extend([0x08, 0, 0x45, self.service]);
-            [(length + 20) as u16, self.id, self.fragment].iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+            [(length + 20) as u16, self.id, self.fragment]
+                .iter()
+                .for_each(|word| bytes.extend(word.to_be_bytes()));
             bytes.extend([self.lifetime, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
         }
         bytes.extend([self.port, 9999].map(u16::to_be_bytes).concat());
@@ -150,14 +152,19 @@ fn handed(batch: &[Made]) -> Vec<(Meta, Vec<u8>)> {
 
 /// Cuts what was put together, as a kernel does that forwards it. [virtio 5.1.6.2]
 fn cut((meta, bytes): &(Meta, Vec<u8>)) -> Vec<Vec<u8>> {
-    let Some(Segmentation { kind, size, headers }) = meta.segmentation() else { return vec![bytes.clone()] };
+    let Some(Segmentation { kind, size, headers }) = meta.segmentation() else {
+        return vec![bytes.clone()];
+    };
     let (six, headers) = (kind == Kind::Tcp6, usize::from(headers));
     let transport = if six { 54 } else { 34 };
     assert_eq!(meta.checksum(), Checksum::Partial { start: transport as u16, offset: 16 });
     assert_eq!(bytes[transport + 16..transport + 18], pseudo(bytes, transport).to_be_bytes());
     assert!(six || sum(&bytes[14..34]) == 0xffff);
     let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
-    assert_eq!(usize::from(word(if six { 18 } else { 16 })), bytes.len() - if six { 54 } else { 14 });
+    assert_eq!(
+        usize::from(word(if six { 18 } else { 16 })),
+        bytes.len() - if six { 54 } else { 14 }
+    );
     let parts = bytes[headers..].chunks(size.into());
     let last = parts.len() - 1;
     let segment = |(index, part): (usize, &[u8])| {
@@ -187,7 +194,8 @@ fn count(batch: &[Made]) -> usize {
     handed(batch).len()
 }
 
-/// What cannot be put to the two segments before it: the second begins no train of its own with them.
+/// What cannot be put to the two segments before it: the second begins no train of its own with
+/// them.
 #[track_caller]
 fn apart(change: impl Fn(&mut Made)) {
     for six in [false, true] {
@@ -258,14 +266,16 @@ fn what_nobody_has_summed_is_left_alone() {
     apart(|made| made.checksum = Checksum::Partial { start: made.transport() as u16, offset: 6 });
     let train = Made::new(false).train(3);
     let partial = Checksum::Partial { start: 34, offset: 16 };
-    let of_a_neighbour: Vec<_> = train.into_iter().map(|made| Made { checksum: partial, ..made }).collect();
+    let of_a_neighbour: Vec<_> =
+        train.into_iter().map(|made| Made { checksum: partial, ..made }).collect();
     assert_eq!(count(&of_a_neighbour), 1);
 }
 
 #[test]
 fn a_header_whose_own_sum_is_wrong_is_left_alone() {
     let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
-    let mut places: Vec<Packet> = Made::new(false).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
+    let mut places: Vec<Packet> =
+        Made::new(false).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
     places[1].write(24, &[0, 0]).unwrap();
     let mut trains = Trains::new(true);
     trains.plan(&mut places);
@@ -276,7 +286,8 @@ fn a_header_whose_own_sum_is_wrong_is_left_alone() {
 #[test]
 fn a_frame_that_is_longer_than_its_packet_is_left_alone() {
     let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
-    let mut places: Vec<Packet> = Made::new(true).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
+    let mut places: Vec<Packet> =
+        Made::new(true).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
     places[1].len -= 1;
     let mut trains = Trains::new(true);
     trains.plan(&mut places);
@@ -289,7 +300,11 @@ fn a_short_segment_and_one_that_is_handed_on_at_once_end_a_train() {
         let mut train = Made::new(false).train(3);
         end(&mut train[2]);
         let last = train[2].clone();
-        train.extend(last.next().train(2).into_iter().map(|made| Made { payload: 10, flags: ACK, ..made }));
+        train.extend(last.next().train(2).into_iter().map(|made| Made {
+            payload: 10,
+            flags: ACK,
+            ..made
+        }));
         train[4].sequence = train[3].sequence + 10;
         assert_eq!(count(&train), 2);
         let back: Vec<_> = handed(&train).iter().flat_map(cut).collect();
@@ -307,7 +322,8 @@ fn two_flows_that_alternate_are_two_packets() {
 #[test]
 fn more_flows_than_are_followed_lose_nothing() {
     let flows: Vec<_> = (0..20).map(|port| Made { port, ..Made::new(false) }.train(3)).collect();
-    let batch: Vec<_> = (0..3).flat_map(|step| flows.iter().map(move |flow| flow[step].clone())).collect();
+    let batch: Vec<_> =
+        (0..3).flat_map(|step| flows.iter().map(move |flow| flow[step].clone())).collect();
     let mut back: Vec<_> = handed(&batch).iter().flat_map(cut).collect();
     back.sort();
     let mut sent: Vec<_> = batch.iter().map(Made::bytes).collect();
@@ -330,14 +346,18 @@ fn no_packet_is_longer_than_ip_can_say() {
         let whole = handed(&train);
         assert_eq!(whole.len(), 2, "six: {six}");
         assert!(whole[0].1.len() - 14 <= 65535 && whole[0].1.len() > 60_000);
-        assert_eq!(whole.iter().flat_map(cut).collect::<Vec<_>>(), train.iter().map(Made::bytes).collect::<Vec<_>>());
+        assert_eq!(
+            whole.iter().flat_map(cut).collect::<Vec<_>>(),
+            train.iter().map(Made::bytes).collect::<Vec<_>>()
+        );
     }
 }
 
 #[test]
 fn what_the_card_has_put_together_passes_as_it_is() {
     let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
-    let mut places: Vec<Packet> = Made::new(false).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
+    let mut places: Vec<Packet> =
+        Made::new(false).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
     let cut = Some(Segmentation { kind: Kind::Tcp4, size: 50, headers: 66 });
     places[0].meta = places[0].meta.with_segmentation(cut);
     let mut trains = Trains::new(true);

@@ -5,7 +5,8 @@ use ring3_class::net::{Packet, Segmentation};
 use super::super::receive::BATCH;
 use super::segment::{Frame, HEADERS, Segment};
 
-/// Flows that trains are put together of at a time; one more ends the train that has waited longest.
+/// Flows that trains are put together of at a time; one more ends the train that has waited
+/// longest.
 const FLOWS: usize = 8;
 /// Most bytes of a packet from the network's header on. [RFC 791 3.1]
 const LONGEST: u32 = 65535;
@@ -66,13 +67,15 @@ impl Trains {
         Self { members: Box::new([none; BATCH]), count: 0, joins, open: [None; FLOWS], oldest: 0 }
     }
 
-    /// Puts together what belongs together of `batch`, all of whose packets are whole. The first of each train says what the train is afterwards.
+    /// Puts together what belongs together of `batch`, all of whose packets are whole. The first of
+    /// each train says what the train is afterwards.
     pub fn plan(&mut self, batch: &mut [Packet]) {
         self.count = 0;
         let mut at = 0;
         while let Some(last) = batch[at..].iter().position(|piece| !piece.meta.more()) {
             let next = at + last + 1;
-            // A batch is not longer than a byte counts, and the only packet of one has nothing to be put to.
+            // A batch is not longer than a byte counts, and the only packet of one has nothing to
+            // be put to.
             let member = Member { from: at as u8, to: next as u8, skip: 0, next: NONE, packets: 1 };
             self.members[self.count] = member;
             if self.joins && (at > 0 || next < batch.len()) {
@@ -84,7 +87,8 @@ impl Trains {
         self.end_all(batch);
     }
 
-    /// The next of what was planned, in the order of what came first, from packet `at` on, which is behind it then.
+    /// The next of what was planned, in the order of what came first, from packet `at` on, which is
+    /// behind it then.
     #[inline]
     pub fn after(&self, at: &mut usize) -> Option<Train> {
         let head = (*at..self.count).find(|&head| self.members[head].packets > 0)?;
@@ -92,7 +96,8 @@ impl Trains {
         Some(Train { head: head as u8, packets: self.members[head].packets })
     }
 
-    /// The pieces of `train`: where each is in the batch, and how many of its first bytes are left out.
+    /// The pieces of `train`: where each is in the batch, and how many of its first bytes are left
+    /// out.
     pub fn pieces(&self, train: Train) -> impl Iterator<Item = (usize, u32)> + Clone {
         let next = |member: &&Member| self.members.get(usize::from(member.next));
         let members = std::iter::successors(self.members.get(usize::from(train.head)), next);
@@ -112,7 +117,10 @@ impl Trains {
             Frame::Segment(segment) => segment,
         };
         let vlan = pieces[0].meta.vlan();
-        let known = self.open.iter().position(|open| open.as_ref().is_some_and(|open| open.first.is_of(&segment)));
+        let known = self
+            .open
+            .iter()
+            .position(|open| open.as_ref().is_some_and(|open| open.first.is_of(&segment)));
         if let Some(place) = known {
             if self.append(place, number, &segment, vlan) {
                 return;
@@ -120,18 +128,33 @@ impl Trains {
             self.end(place, batch);
         }
         if segment.plain && !segment.push {
-            let place = known.or_else(|| self.open.iter().position(Option::is_none)).unwrap_or_else(|| {
-                self.oldest = (self.oldest + 1) % FLOWS;
-                self.oldest
-            });
+            let place =
+                known.or_else(|| self.open.iter().position(Option::is_none)).unwrap_or_else(|| {
+                    self.oldest = (self.oldest + 1) % FLOWS;
+                    self.oldest
+                });
             self.end(place, batch);
             let (head, payload) = (number as u8, segment.payload.into());
-            self.open[place] = Some(Open { first: segment, vlan, head, tail: head, packets: 1, payload, push: false });
+            self.open[place] = Some(Open {
+                first: segment,
+                vlan,
+                head,
+                tail: head,
+                packets: 1,
+                payload,
+                push: false,
+            });
         }
     }
 
     /// Whether packet `number` is the next of an open train, which has it then.
-    fn append(&mut self, place: usize, number: usize, segment: &Segment, vlan: Option<u16>) -> bool {
+    fn append(
+        &mut self,
+        place: usize,
+        number: usize,
+        segment: &Segment,
+        vlan: Option<u16>,
+    ) -> bool {
         let Some(open) = &mut self.open[place] else { return false };
         let (first, payload) = (&open.first, u32::from(segment.payload));
         let follows = segment.plain
@@ -149,7 +172,8 @@ impl Trains {
         }
         self.members[usize::from(open.tail)].next = number as u8;
         (self.members[number].packets, self.members[number].skip) = (0, segment.headers);
-        (open.tail, open.packets, open.payload) = (number as u8, open.packets + 1, open.payload + payload);
+        (open.tail, open.packets, open.payload) =
+            (number as u8, open.packets + 1, open.payload + payload);
         open.push = segment.push;
         true
     }

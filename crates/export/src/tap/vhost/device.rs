@@ -12,9 +12,11 @@ use super::ring::Ring;
 
 /// Where the kernel makes them.
 const PATH: &str = "/dev/vhost-net";
-/// What is agreed upon: whose header is 12 bytes long, and a packet takes as many buffers as it needs.
+/// What is agreed upon: whose header is 12 bytes long, and a packet takes as many buffers as it
+/// needs.
 const FEATURES: u64 = VERSION_1 | MRG_RXBUF;
-/// Regions of memory that the kernel knows at most, unless `max_mem_regions` of its module says otherwise.
+/// Regions of memory that the kernel knows at most, unless `max_mem_regions` of its module says
+/// otherwise.
 const REGIONS: usize = 64;
 
 /// A call's number, whose argument is read (or written) in so many bytes. [asm-generic/ioctl.h]
@@ -66,7 +68,11 @@ struct Places {
     log: u64,
 }
 
-const _: () = assert!(size_of::<Region>() == 32 && size_of::<Memory>() == 8 + 32 * REGIONS && size_of::<Places>() == 40);
+const _: () = assert!(
+    size_of::<Region>() == 32
+        && size_of::<Memory>() == 8 + 32 * REGIONS
+        && size_of::<Places>() == 40
+);
 
 /// A worker of the kernel's. It ends with its descriptor.
 pub struct Device {
@@ -78,18 +84,23 @@ pub struct Device {
 impl Device {
     /// Fails with what mends it if this machine has none, or none for this process.
     pub fn open() -> Result<Self, Error> {
-        let file = File::options().read(true).write(true).open(PATH).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Error::NoVhost,
-            Some(libc::EACCES | libc::EPERM) => Error::VhostClosed,
-            _ => Error::os(PATH, error),
-        })?;
+        let file =
+            File::options().read(true).write(true).open(PATH).map_err(|error| {
+                match error.raw_os_error() {
+                    Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Error::NoVhost,
+                    Some(libc::EACCES | libc::EPERM) => Error::VhostClosed,
+                    _ => Error::os(PATH, error),
+                }
+            })?;
         let (device, mut offered) = (Self { file, owned: false }, 0u64);
         // SAFETY: the call writes eight bytes, which are there.
         let asked = unsafe { libc::ioctl(device.fd(), GET_FEATURES, &raw mut offered) };
         if asked == 0 && offered & FEATURES == FEATURES { Ok(device) } else { Err(Error::NoVhost) }
     }
 
-    /// Tells it whose memory it uses, the calling process's, and where the regions of `arena` are in it: for a descriptor's address, the device's counts. One that was this process's before serves no ring.
+    /// Tells it whose memory it uses, the calling process's, and where the regions of `arena` are
+    /// in it: for a descriptor's address, the device's counts. One that was this process's before
+    /// serves no ring.
     pub fn own(&mut self, arena: &Arena) -> Result<(), Error> {
         if !self.owned {
             // SAFETY: the call takes no argument.
@@ -100,10 +111,18 @@ impl Device {
         let mut memory = Memory { count: 0, padding: 0, regions: [Region::default(); REGIONS] };
         for placed in arena.regions() {
             let Some(region) = memory.regions.get_mut(memory.count as usize) else {
-                return Err(Error::os("VHOST_SET_MEM_TABLE", io::Error::other("the card's memory lies in too many regions")));
+                return Err(Error::os(
+                    "VHOST_SET_MEM_TABLE",
+                    io::Error::other("the card's memory lies in too many regions"),
+                ));
             };
             let process = placed.region.as_ptr() as u64;
-            *region = Region { device: placed.iova, bytes: placed.region.len() as u64, process, flags: 0 };
+            *region = Region {
+                device: placed.iova,
+                bytes: placed.region.len() as u64,
+                process,
+                flags: 0,
+            };
             memory.count += 1;
         }
         self.set(SET_MEM_TABLE, &memory, "VHOST_SET_MEM_TABLE")
@@ -120,19 +139,32 @@ impl Device {
         self.set_file(SET_VRING_CALL, number, call.as_raw_fd(), "VHOST_SET_VRING_CALL")
     }
 
-    /// Starts ring `number` on a TAP's descriptor, or ends it: nothing of its memory is used afterwards.
+    /// Starts ring `number` on a TAP's descriptor, or ends it: nothing of its memory is used
+    /// afterwards.
     pub fn set_backend(&self, number: u32, tap: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        self.set_file(NET_SET_BACKEND, number, tap.map_or(-1, |tap| tap.as_raw_fd()), "VHOST_NET_SET_BACKEND")
+        self.set_file(
+            NET_SET_BACKEND,
+            number,
+            tap.map_or(-1, |tap| tap.as_raw_fd()),
+            "VHOST_NET_SET_BACKEND",
+        )
     }
 
     /// `struct vhost_vring_file`.
-    fn set_file(&self, operation: libc::Ioctl, number: u32, file: RawFd, what: &str) -> Result<(), Error> {
+    fn set_file(
+        &self,
+        operation: libc::Ioctl,
+        number: u32,
+        file: RawFd,
+        what: &str,
+    ) -> Result<(), Error> {
         self.set(operation, &[number, file as u32], what)
     }
 
     /// A call that reads `value`.
     fn set<T>(&self, operation: libc::Ioctl, value: &T, what: &str) -> Result<(), Error> {
-        // SAFETY: each operation that this is called with reads a value of the type that it is called with.
+        // SAFETY: each operation that this is called with reads a value of the type that it is
+        // called with.
         done(unsafe { libc::ioctl(self.fd(), operation, std::ptr::from_ref(value)) }, what)
     }
 
@@ -148,7 +180,11 @@ impl AsRawFd for Device {
 }
 
 fn done(result: libc::c_int, what: &str) -> Result<(), Error> {
-    if result < 0 { Err(Error::os(format!("{PATH}: {what}"), io::Error::last_os_error())) } else { Ok(()) }
+    if result < 0 {
+        Err(Error::os(format!("{PATH}: {what}"), io::Error::last_os_error()))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use super::device::Device;
 use super::ring::Ring;
 use super::workers::Workers;
 
-/// The worker's numbers of the rings, named from the driver's side: what it receives, what it sends.
+/// The worker's numbers of the rings, named from the driver's side: what it receives, what it
+/// sends.
 const RECEIVE: u32 = 0;
 const SEND: u32 = 1;
 
@@ -34,11 +35,15 @@ pub struct Vhost {
 }
 
 impl Vhost {
-    /// Starts one of `workers` on a queue's descriptor. `read` and `write` there would take packets away from it.
+    /// Starts one of `workers` on a queue's descriptor. `read` and `write` there would take packets
+    /// away from it.
     pub fn start(tap: BorrowedFd<'_>, arena: &Arena, workers: &Workers) -> Result<Self, Error> {
         let mut device = workers.take()?;
         device.own(arena)?;
-        let ring = || Ring::new(arena).map_err(|error| Error::os("memory for vhost-net", std::io::Error::other(error)));
+        let ring = || {
+            Ring::new(arena)
+                .map_err(|error| Error::os("memory for vhost-net", std::io::Error::other(error)))
+        };
         let (from_kernel, to_kernel) = (ring()?, ring()?);
         let failed = |error| Error::os("a descriptor for vhost-net", error);
         let call = event().map_err(failed)?;
@@ -46,7 +51,14 @@ impl Vhost {
         device.set_ring(SEND, &to_kernel, call.as_fd())?;
         let irq = Arc::new(Irq::new(call, IrqKind::Msi, 0, None));
         let waiter = Waiter::new(Some(irq), Duration::ZERO);
-        let vhost = Self { device: Some(device), workers: workers.clone(), from_kernel, to_kernel, full: false, waiter };
+        let vhost = Self {
+            device: Some(device),
+            workers: workers.clone(),
+            from_kernel,
+            to_kernel,
+            full: false,
+            waiter,
+        };
         vhost.set_backends(Some(tap))?;
         Ok(vhost)
     }
@@ -54,7 +66,9 @@ impl Vhost {
     /// Ends the worker: what it has not given back can be [reclaimed](Ring::reclaim) then.
     pub fn end(&mut self) {
         match self.set_backends(None) {
-            Ok(()) => self.device.take().into_iter().for_each(|device| self.workers.give_back(device)),
+            Ok(()) => {
+                self.device.take().into_iter().for_each(|device| self.workers.give_back(device))
+            }
             Err(error) => {
                 tracing::warn!(%error, "vhost-net cannot be stopped: its memory is given up");
                 self.from_kernel.abandon();

@@ -16,7 +16,8 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Takes everything back from vhost-net, which has ended: packets that the kernel has not taken are lost.
+    /// Takes everything back from vhost-net, which has ended: packets that the kernel has not taken
+    /// are lost.
     pub fn end_vhost(&mut self, queue: &mut dyn Queue, vhost: &mut Vhost) {
         let start = self.layout.start;
         self.spare.extend(vhost.to_kernel.reclaim().map(|packet| Packet { start, ..packet }));
@@ -46,16 +47,28 @@ impl Receiver<'_> {
     pub fn lend(&mut self, from: usize, train: Train, vhost: &mut Vhost) {
         let packets = u64::from(train.packets);
         let pieces = self.trains.pieces(train).map(|(piece, skip)| (from + piece, skip));
-        let head = pieces.clone().next().map(|(head, _)| head).filter(|&head| prepare(&mut self.batch[head]).is_some());
+        let head = pieces
+            .clone()
+            .next()
+            .map(|(head, _)| head)
+            .filter(|&head| prepare(&mut self.batch[head]).is_some());
         let mut bytes = 0;
         let sound = pieces.clone().all(|(piece, skip)| {
             let piece = &self.batch[piece];
             bytes += u64::from(piece.len.saturating_sub(skip));
             piece.buffer.is_some() && piece.len <= piece.room() && skip <= piece.len
         });
-        let Some(head) = head.filter(|_| sound) else { return self.counters.rx_dropped.add(packets) };
-        let skip = |piece: usize, skip: u32| if piece == head { -(header::BYTES as i32) } else { skip as i32 };
-        vhost.to_kernel.lend(&mut self.batch, pieces.map(|(piece, bytes)| (piece, skip(piece, bytes))), 0);
+        let Some(head) = head.filter(|_| sound) else {
+            return self.counters.rx_dropped.add(packets);
+        };
+        let skip = |piece: usize, skip: u32| {
+            if piece == head { -(header::BYTES as i32) } else { skip as i32 }
+        };
+        vhost.to_kernel.lend(
+            &mut self.batch,
+            pieces.map(|(piece, bytes)| (piece, skip(piece, bytes))),
+            0,
+        );
         self.counters.rx_packets.add(packets);
         self.counters.rx_joined.add(packets - 1);
         self.counters.rx_bytes.add(bytes);

@@ -1,4 +1,5 @@
-//! One direction: a split virtqueue, and the packets that the kernel has by its descriptors. [virtio 2.7]
+//! One direction: a split virtqueue, and the packets that the kernel has by its descriptors.
+//! [virtio 2.7]
 
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,7 +32,8 @@ pub struct Ring {
     free: Vec<u16>,
     /// What the kernel waits on.
     kick: OwnedFd,
-    /// Where this process has the descriptors, the ring of what is available, and that of what was used.
+    /// Where this process has the descriptors, the ring of what is available, and that of what was
+    /// used.
     places: [u64; 3],
 }
 
@@ -39,15 +41,22 @@ impl Ring {
     /// Its memory is `arena`'s.
     pub fn new(arena: &Arena) -> Result<Self, Error> {
         let alloc = |bytes: usize| arena.alloc(bytes, 64).map(|words| words.tagged("vhost"));
-        let words = [alloc(ring::table_bytes(SIZE))?, alloc(ring::available_bytes(SIZE))?, alloc(ring::used_bytes(SIZE))?];
+        let words = [
+            alloc(ring::table_bytes(SIZE))?,
+            alloc(ring::available_bytes(SIZE))?,
+            alloc(ring::used_bytes(SIZE))?,
+        ];
         words.iter().for_each(|words| words.fill(0));
         let places = words.each_ref().map(|words| words.as_ptr() as u64);
         let [descriptors, available, used] = words;
         let mut queue = SplitRing::new(descriptors, available, used, SIZE)?;
         // Who polls needs no signals, and who sleeps asks for them.
         queue.want_interrupts(false);
-        let slots = (0..SIZE).map(|_| Slot { packet: Packet::default(), next: NONE, head: false }).collect();
-        let kick = event().map_err(|error| Error::os("a descriptor to signal the kernel", error))?;
+        let slots = (0..SIZE)
+            .map(|_| Slot { packet: Packet::default(), next: NONE, head: false })
+            .collect();
+        let kick =
+            event().map_err(|error| Error::os("a descriptor to signal the kernel", error))?;
         Ok(Self { queue, slots, free: (0..SIZE).rev().collect(), kick, places })
     }
 
@@ -75,10 +84,16 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Lends packets of `batch` as one chain, for all of which there is [room](Self::room): for each its place in the batch, and how many of its first bytes the kernel does
-    /// not see, or how many before them it does. They are seen after [`publish`](Self::publish).
+    /// Lends packets of `batch` as one chain, for all of which there is [room](Self::room): for
+    /// each its place in the batch, and how many of its first bytes the kernel does not see, or how
+    /// many before them it does. They are seen after [`publish`](Self::publish).
     #[inline]
-    pub fn lend(&mut self, batch: &mut [Packet], pieces: impl Iterator<Item = (usize, i32)>, flags: u16) {
+    pub fn lend(
+        &mut self,
+        batch: &mut [Packet],
+        pieces: impl Iterator<Item = (usize, i32)>,
+        flags: u16,
+    ) {
         let mut pieces = pieces.peekable();
         if pieces.peek().is_none() {
             return;
@@ -117,7 +132,8 @@ impl Ring {
         self.queue.want_interrupts(wanted);
     }
 
-    /// The next chain that the kernel gives back: its first descriptor, and the bytes that were written.
+    /// The next chain that the kernel gives back: its first descriptor, and the bytes that were
+    /// written.
     #[inline]
     pub fn take(&mut self) -> Result<Option<(u16, u32)>, Error> {
         let Some((id, len)) = self.queue.take()? else { return Ok(None) };
@@ -126,14 +142,18 @@ impl Ring {
                 slot.head = false;
                 Ok(Some((id as u16, len)))
             }
-            _ => Err(Error::Fatal(format!("vhost-net gives descriptor {id:#x} back, which it does not have"))),
+            _ => Err(Error::Fatal(format!(
+                "vhost-net gives descriptor {id:#x} back, which it does not have"
+            ))),
         }
     }
 
     /// Takes a piece out, and the descriptor of the next one or [`NONE`]; its own is free then.
     #[inline]
     pub fn vacate(&mut self, number: u16) -> (Packet, u16) {
-        let Some(slot) = self.slots.get_mut(usize::from(number)) else { return (Packet::default(), NONE) };
+        let Some(slot) = self.slots.get_mut(usize::from(number)) else {
+            return (Packet::default(), NONE);
+        };
         self.free.push(number);
         (mem::take(&mut slot.packet), mem::replace(&mut slot.next, NONE))
     }
@@ -149,7 +169,10 @@ impl Ring {
     /// Gives all memory that the kernel may know of up for good.
     pub fn abandon(&mut self) {
         self.queue.abandon();
-        self.slots.iter_mut().filter_map(|slot| slot.packet.buffer.as_mut()).for_each(DmaBuffer::abandon);
+        self.slots
+            .iter_mut()
+            .filter_map(|slot| slot.packet.buffer.as_mut())
+            .for_each(DmaBuffer::abandon);
     }
 }
 
@@ -165,7 +188,12 @@ mod tests {
     }
 
     fn packets(arena: &Arena, count: usize) -> Vec<Packet> {
-        (0..count).map(|token| Packet { token: token as u32, ..Packet::new(arena.alloc(256, 64).unwrap(), 64) }).collect()
+        (0..count)
+            .map(|token| Packet {
+                token: token as u32,
+                ..Packet::new(arena.alloc(256, 64).unwrap(), 64)
+            })
+            .collect()
     }
 
     /// What the kernel does: writes into the ring of what was used.

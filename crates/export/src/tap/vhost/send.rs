@@ -41,7 +41,12 @@ impl Ringing {
 impl Sender<'_> {
     /// Has buffers for vhost-net, which runs from now on.
     pub fn begin_vhost(&mut self, arena: &Arena) -> Result<(), ring3_class::Error> {
-        self.ringing = Ringing { free: self.layout.ring_buffers(arena)?, begun: Vec::with_capacity(BATCH), awaited: 0, on: true };
+        self.ringing = Ringing {
+            free: self.layout.ring_buffers(arena)?,
+            begun: Vec::with_capacity(BATCH),
+            awaited: 0,
+            on: true,
+        };
         Ok(())
     }
 
@@ -67,7 +72,10 @@ impl Sender<'_> {
         self.provide(queue);
         moved |= self.read.len() < waiting;
         // What was sent has to come back before the worker has nothing left to write into.
-        self.block(queue, !self.read.is_empty() || vhost.from_kernel.held() < usize::from(SIZE) / 2);
+        self.block(
+            queue,
+            !self.read.is_empty() || vhost.from_kernel.held() < usize::from(SIZE) / 2,
+        );
         Ok(moved)
     }
 
@@ -98,15 +106,20 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// A piece into which the worker has written `bytes`: the first of a packet has the header, which says how many there are.
+    /// A piece into which the worker has written `bytes`: the first of a packet has the header,
+    /// which says how many there are.
     #[inline]
     fn put_piece(&mut self, mut piece: Packet, bytes: u32) {
         let (before, ring) = (header::BYTES as u32, self.layout.ring);
         let at = piece.start - before;
         if self.ringing.begun.is_empty() {
             let mut count = [0; 2];
-            let read = piece.buffer.as_ref().map(|buffer| buffer.read((at + BUFFERS) as usize, &mut count));
-            self.ringing.awaited = if matches!(read, Some(Ok(()))) { u16::from_le_bytes(count).into() } else { 0 };
+            let read = piece
+                .buffer
+                .as_ref()
+                .map(|buffer| buffer.read((at + BUFFERS) as usize, &mut count));
+            self.ringing.awaited =
+                if matches!(read, Some(Ok(()))) { u16::from_le_bytes(count).into() } else { 0 };
             piece.len = bytes.saturating_sub(before).min(ring);
         } else {
             (piece.start, piece.len) = (at, bytes.min(ring + before));
@@ -124,7 +137,8 @@ impl Sender<'_> {
         let pieces = &mut self.ringing.begun;
         let len: u32 = pieces.iter().map(|piece| piece.len).sum();
         let whole = pieces.len() == self.ringing.awaited && len <= self.layout.longest();
-        let meta = pieces.first().filter(|_| whole).and_then(|first| header::of(first, self.layout.start));
+        let meta =
+            pieces.first().filter(|_| whole).and_then(|first| header::of(first, self.layout.start));
         self.counters.tx_packets.add(1);
         self.counters.tx_bytes.add(len.into());
         let Some(meta) = meta else {

@@ -1,7 +1,9 @@
-//! Where the kernel's workers come from: opened when they are needed, or before a process gave up the right to open anything.
+//! Where the kernel's workers come from: opened when they are needed, or before a process gave up
+//! the right to open anything.
 //!
 //! # Shape
-//! One that was opened before is given back when its queue goes by calls again, and taken for the next time: it is the process's for good ([`Device::own`]).
+//! One that was opened before is given back when its queue goes by calls again, and taken for the
+//! next time: it is the process's for good ([`Device::own`]).
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +16,8 @@ use super::device::Device;
 pub struct Workers(Option<Arc<Mutex<Vec<Device>>>>);
 
 impl Workers {
-    /// Opens `count`, and no more from then on; and the engine that is had by them where `wanted` is. Where vhost-net is not and need not be, that is calls.
+    /// Opens `count`, and no more from then on; and the engine that is had by them where `wanted`
+    /// is. Where vhost-net is not and need not be, that is calls.
     pub fn opened(count: u16, wanted: Engine) -> Result<(Self, Engine), Error> {
         let most = if wanted == Engine::Tap { 0 } else { count };
         match ((0..most).map(|_| Device::open()).collect::<Result<_, _>>(), wanted) {
@@ -37,8 +40,11 @@ impl Workers {
 
     /// The descriptors of those that nobody has taken.
     pub fn fds(&self) -> Vec<RawFd> {
-        let devices = self.0.iter().map(|devices| devices.lock().unwrap_or_else(PoisonError::into_inner));
-        devices.flat_map(|devices| devices.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>()).collect()
+        let devices =
+            self.0.iter().map(|devices| devices.lock().unwrap_or_else(PoisonError::into_inner));
+        devices
+            .flat_map(|devices| devices.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>())
+            .collect()
     }
 
     pub(super) fn take(&self) -> Result<Device, Error> {

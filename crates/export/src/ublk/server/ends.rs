@@ -23,10 +23,19 @@ impl Server<'_> {
 
     /// Ends the request that `token` names and takes its buffer back.
     #[inline]
-    pub(super) fn complete(&mut self, token: u64, end: Result<(), IoError>, data: Data) -> io::Result<()> {
-        let slot = usize::try_from(token).ok().and_then(|token| self.slots.get_mut(token)).filter(|slot| slot.busy);
+    pub(super) fn complete(
+        &mut self,
+        token: u64,
+        end: Result<(), IoError>,
+        data: Data,
+    ) -> io::Result<()> {
+        let slot = usize::try_from(token)
+            .ok()
+            .and_then(|token| self.slots.get_mut(token))
+            .filter(|slot| slot.busy);
         let Some(slot) = slot else {
-            return self.abandon(format!("the driver ended request {token:#x}, which it did not have"));
+            return self
+                .abandon(format!("the driver ended request {token:#x}, which it did not have"));
         };
         if let Some(index) = slot.region.take() {
             return self.complete_shared(token as u16, index, end, data);
@@ -73,7 +82,8 @@ impl Server<'_> {
         };
         self.recorder.ended(tag, errno, bytes);
         self.counters.completed(self.started);
-        // SAFETY: as in `offer`; the buffer is back in its slot, or `addr` is that of the scrap, which is as long.
+        // SAFETY: as in `offer`; the buffer is back in its slot, or `addr` is that of the scrap,
+        // which is as long.
         unsafe { self.ring.commit(tag, translate::result(end, slot.bytes), slot.addr) }
     }
 }

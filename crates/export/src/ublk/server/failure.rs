@@ -11,7 +11,8 @@ use super::{Mode, OnFailure, Server};
 use crate::ublk::scrap::Scrap;
 
 impl Server<'_> {
-    /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything else ends with its requests.
+    /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything
+    /// else ends with its requests.
     pub(super) fn look_after(&mut self, now: Instant) -> io::Result<()> {
         self.recorder.phase(Phase::Recovering);
         let ticked = self.registration.tick(&mut self.ring.reactor, self.class, now);
@@ -51,9 +52,11 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Whether `error` may say less of the disk than of its driver, which is about to give its device up.
+    /// Whether `error` may say less of the disk than of its driver, which is about to give its
+    /// device up.
     pub(super) fn is_doubtful(&self, error: IoError) -> bool {
-        self.on_failure == OnFailure::Keep && matches!(error, IoError::Transport | IoError::Timeout | IoError::Gone)
+        self.on_failure == OnFailure::Keep
+            && matches!(error, IoError::Transport | IoError::Timeout | IoError::Gone)
     }
 
     /// The driver goes on with its device, so the requests that were in doubt have failed.
@@ -76,7 +79,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Fails all there is and all that comes, without the driver. What it has of buffers stays with it: its device may write there.
+    /// Fails all there is and all that comes, without the driver. What it has of buffers stays with
+    /// it: its device may write there.
     #[cold]
     pub fn abandon(&mut self, reason: String) -> io::Result<()> {
         self.fail(reason)?;
@@ -106,7 +110,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// The driver ended a request and kept its buffer, because its device may still write there: it has given the device up.
+    /// The driver ended a request and kept its buffer, because its device may still write there: it
+    /// has given the device up.
     #[cold]
     pub(super) fn lose(&mut self, tag: usize) -> io::Result<()> {
         self.replace(tag)?;

@@ -1,7 +1,8 @@
 //! A queue that is left to another server, while its disk is used.
 //!
-//! What the kernel has handed over and this thread has not ended, the kernel hands to the next server. So nothing is begun any more; what the device
-//! has is waited for and ended, or it would be done twice.
+//! What the kernel has handed over and this thread has not ended, the kernel hands to the next
+//! server. So nothing is begun any more; what the device has is waited for and ended, or it would
+//! be done twice.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -22,7 +23,10 @@ impl Server<'_> {
 
     /// The error of a device that does not end its requests.
     pub(super) fn out_of_patience(&self) -> io::Error {
-        io::Error::other(format!("{} requests did not end in time for the queue to be left to another process", self.in_flight()))
+        io::Error::other(format!(
+            "{} requests did not end in time for the queue to be left to another process",
+            self.in_flight()
+        ))
     }
 
     /// Tells the kernel what has ended last.

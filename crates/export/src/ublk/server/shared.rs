@@ -30,9 +30,16 @@ impl Server<'_> {
         Some(data)
     }
 
-    /// Ends a request that lay in the memory `index`. If the driver keeps its data, because its device may still write there, the device is cut off from all of that memory before:
-    /// whoever waits for the request has the bytes to himself when it has ended.
-    pub(super) fn complete_shared(&mut self, tag: u16, index: u16, end: Result<(), IoError>, data: Data) -> io::Result<()> {
+    /// Ends a request that lay in the memory `index`. If the driver keeps its data, because its
+    /// device may still write there, the device is cut off from all of that memory before: whoever
+    /// waits for the request has the bytes to himself when it has ended.
+    pub(super) fn complete_shared(
+        &mut self,
+        tag: u16,
+        index: u16,
+        end: Result<(), IoError>,
+        data: Data,
+    ) -> io::Result<()> {
         if let Data::Segments(list) = data {
             if let Some(view) = &mut self.view {
                 view.give_back(index, list);
@@ -47,13 +54,18 @@ impl Server<'_> {
         self.finish(tag, end.and(Err(IoError::Transport)))
     }
 
-    /// Cuts the device off from the memory that the request of `tag` lies in, if that is a client's. An error is the end of this queue, without one of the request: only the end of the process
-    /// takes the memory from the device then.
+    /// Cuts the device off from the memory that the request of `tag` lies in, if that is a
+    /// client's. An error is the end of this queue, without one of the request: only the end of the
+    /// process takes the memory from the device then.
     #[cold]
     pub(super) fn cut_off(&mut self, tag: usize) -> io::Result<()> {
         let Some(index) = self.slots[tag].region.take() else { return Ok(()) };
         let cut = self.view.as_ref().map_or(Ok(()), |view| view.cut(index));
-        cut.map_err(|error| io::Error::other(format!("the device cannot be cut off from a client's memory: {error}")))
+        cut.map_err(|error| {
+            io::Error::other(format!(
+                "the device cannot be cut off from a client's memory: {error}"
+            ))
+        })
     }
 
     /// Lets go of memory that is not there any more.

@@ -6,7 +6,8 @@ use ring3_vduse::features;
 use crate::ublk::limits::SECTOR;
 use crate::ublk::uapi::{self, Parameters};
 
-/// Bytes of a piece at most. Pages come one by one as a rule, and so many of them as fill the buffer make the longest request.
+/// Bytes of a piece at most. Pages come one by one as a rule, and so many of them as fill the
+/// buffer make the longest request.
 pub const PIECE: u32 = 4096;
 /// Pieces of a chain at most. Longer chains are a fault that stops the queue until the driver
 /// resets the device.
@@ -22,7 +23,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Of a disk with these parameters, whose requests have a buffer of `buffer` bytes, in `queues` queues.
+    /// Of a disk with these parameters, whose requests have a buffer of `buffer` bytes, in `queues`
+    /// queues.
     pub fn new(disk: &Parameters, buffer: u32, queues: u16) -> Self {
         let has = |attribute| disk.attrs & attribute != 0;
         let offered = [
@@ -33,9 +35,11 @@ impl Config {
             (disk.max_discard_sectors > 0, blk::DISCARD),
             (disk.max_write_zeroes_sectors > 0, blk::WRITE_ZEROES),
         ];
-        let features = offered.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, feature)| all | feature);
+        let features =
+            offered.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, feature)| all | feature);
         let mut bytes = [0; blk::CONFIG_LEN as usize];
-        let mut put = |at: u32, value: &[u8]| bytes[at as usize..][..value.len()].copy_from_slice(value);
+        let mut put =
+            |at: u32, value: &[u8]| bytes[at as usize..][..value.len()].copy_from_slice(value);
         let piece = PIECE.min(disk.max_sectors * SECTOR);
         let block = 1 << disk.logical_bs_shift;
         let blocks_of = |shift: u8| 1u32 << shift.saturating_sub(disk.logical_bs_shift);
@@ -81,9 +85,13 @@ mod tests {
     #[test]
     fn the_longest_request_fills_the_buffer_in_pages() {
         let config = Config::new(&disk(), 256 << 10, 1);
-        assert_eq!((word(&config, 0), word(&config, 8), word(&config, 12), word(&config, 20)), (8000, 4096, 64, 4096));
+        assert_eq!(
+            (word(&config, 0), word(&config, 8), word(&config, 12), word(&config, 20)),
+            (8000, 4096, 64, 4096)
+        );
         assert_eq!((config.bytes[24], word(&config, 28)), (0, 16));
-        let short = Config::new(&Parameters { max_sectors: 2, logical_bs_shift: 9, ..disk() }, 4096, 1);
+        let short =
+            Config::new(&Parameters { max_sectors: 2, logical_bs_shift: 9, ..disk() }, 4096, 1);
         assert_eq!((word(&short, 8), word(&short, 12)), (1024, 1));
     }
 
@@ -98,12 +106,21 @@ mod tests {
 
     #[test]
     fn what_a_disk_cannot_is_not_offered() {
-        let has = |disk: &Parameters, queues, feature| Config::new(disk, 4096, queues).features & feature != 0;
-        for feature in [blk::RO, blk::FLUSH, blk::MQ, blk::DISCARD, blk::WRITE_ZEROES, blk::CONFIG_WCE] {
+        let has = |disk: &Parameters, queues, feature| {
+            Config::new(disk, 4096, queues).features & feature != 0
+        };
+        for feature in
+            [blk::RO, blk::FLUSH, blk::MQ, blk::DISCARD, blk::WRITE_ZEROES, blk::CONFIG_WCE]
+        {
             assert!(!has(&disk(), 1, feature));
         }
         let all = uapi::ATTR_READ_ONLY | uapi::ATTR_VOLATILE_CACHE;
-        let able = Parameters { attrs: all, max_discard_sectors: 8, max_write_zeroes_sectors: 8, ..disk() };
+        let able = Parameters {
+            attrs: all,
+            max_discard_sectors: 8,
+            max_write_zeroes_sectors: 8,
+            ..disk()
+        };
         for feature in [blk::RO, blk::FLUSH, blk::MQ, blk::DISCARD, blk::WRITE_ZEROES] {
             assert!(has(&able, 2, feature));
         }

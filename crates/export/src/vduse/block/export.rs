@@ -50,14 +50,16 @@ pub struct Export {
 }
 
 impl Export {
-    /// Makes `disk` a virtio disk by the device `name`, or goes on with that if its server is dead: with what that had in flight. When this returns, the block device exists and its partitions have been
-    /// looked for.
+    /// Makes `disk` a virtio disk by the device `name`, or goes on with that if its server is dead:
+    /// with what that had in flight. When this returns, the block device exists and its partitions
+    /// have been looked for.
     pub fn start(disk: &dyn Disk, name: Option<&str>, options: &Options) -> Result<Self, Error> {
         let (started, control, name) = (Instant::now(), Control::open()?, name::choose(name, ANY)?);
         let page = rustix::param::page_size() as u32;
         let info = disk.info();
         let buffer = limits::buffer_bytes(info, options.max_bytes, page);
-        let parameters = limits::parameters(info, buffer, page).map_err(|reason| Error::Disk { disk: disk.name(), reason })?;
+        let parameters = limits::parameters(info, buffer, page)
+            .map_err(|reason| Error::Disk { disk: disk.name(), reason })?;
         let mut queues = Queues::open(disk, count(disk, options), options.depth)?;
         // A ring has a power of two of entries, each of which is a request.
         let depth = 1 << queues.depth().min(options.depth).max(2).ilog2();
@@ -84,7 +86,8 @@ impl Export {
         Ok(export)
     }
 
-    /// Starts the threads. The kernel may ask, and the driver of a device that has outlived its server is served.
+    /// Starts the threads. The kernel may ask, and the driver of a device that has outlived its
+    /// server is served.
     fn serve(
         disk: &dyn Disk,
         queues: Queues,
@@ -92,7 +95,9 @@ impl Export {
         (options, started): (&Options, Instant),
     ) -> Result<Self, Error> {
         let failed = |what: &'static str| move |error: std::io::Error| Error::os(what, error);
-        let segment = Segment::create(queues.count()).map(Arc::new).map_err(failed("making room for statistics"))?;
+        let segment = Segment::create(queues.count())
+            .map(Arc::new)
+            .map_err(failed("making room for statistics"))?;
         let counters: Arc<[Counters]> = (0..queues.count()).map(|_| Counters::default()).collect();
         let (tell, failures) = mpsc::channel();
         let (orders, ended) = (Orders::new()?, Arc::new(orders::event()?));
@@ -115,13 +120,32 @@ impl Export {
         for (queue, (class, buffers)) in (0..).zip(queues.class.into_iter().zip(queues.buffers)) {
             let gate = Arc::new(Gate::new().map_err(failed("an eventfd"))?);
             gates.push(gate.clone());
-            let (Some(recorder), Some(log)) = (Recorder::new(&segment, Some(queue)), export.log.queue(queue)) else { break };
+            let (Some(recorder), Some(log)) =
+                (Recorder::new(&segment, Some(queue)), export.log.queue(queue))
+            else {
+                break;
+            };
             let report = Report { queue, failures: tell.clone(), ended: ended.clone() };
             let (device, counters, orders) = (device.clone(), counters.clone(), orders.clone());
             let poll = options.poll;
-            let start = Start { queue, class, buffers, device, gate, log, poll, started, counters, recorder, orders, report };
+            let start = Start {
+                queue,
+                class,
+                buffers,
+                device,
+                gate,
+                log,
+                poll,
+                started,
+                counters,
+                recorder,
+                orders,
+                report,
+            };
             let thread = thread::Builder::new().name(format!("{}q{queue}", export.name));
-            let thread = thread.spawn(move || queue_thread::run(start)).map_err(failed("starting a queue thread"))?;
+            let thread = thread
+                .spawn(move || queue_thread::run(start))
+                .map_err(failed("starting a queue thread"))?;
             export.threads.push(thread);
         }
         export.messages = Some(Messages::start(device, gates)?);
@@ -148,7 +172,8 @@ impl Export {
         self.device.is_some()
     }
 
-    /// Readable once a queue thread has ended, or [`failure`](Self::failure) says why it serves no more.
+    /// Readable once a queue thread has ended, or [`failure`](Self::failure) says why it serves no
+    /// more.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
@@ -172,7 +197,8 @@ impl Export {
         }
     }
 
-    /// Takes the disk away, and its device; [`Error::Busy`] if somebody uses it and not `force`. The disk empties its cache.
+    /// Takes the disk away, and its device; [`Error::Busy`] if somebody uses it and not `force`.
+    /// The disk empties its cache.
     pub fn stop(&mut self, force: bool) -> Result<(), Error> {
         if self.device.is_none() {
             return Ok(());
@@ -186,7 +212,8 @@ impl Export {
         // The driver says goodbye to a device that is served.
         vdpa::detach(&self.name)?;
         self.orders.give(Order::Leave(Instant::now() + ENDED));
-        let queues: Vec<_> = self.threads.drain(..).filter_map(|thread| thread.join().ok().flatten()).collect();
+        let queues: Vec<_> =
+            self.threads.drain(..).filter_map(|thread| thread.join().ok().flatten()).collect();
         (self.messages, self.device) = (None, None);
         Control::open()?.destroy(&self.name)?;
         self.log.remove();
@@ -194,7 +221,11 @@ impl Export {
             return Err(failure);
         }
         flush(queues).or_else(|reason| {
-            let error = Error::Flush { device: self.path().display().to_string(), disk: self.disk.clone(), reason };
+            let error = Error::Flush {
+                device: self.path().display().to_string(),
+                disk: self.disk.clone(),
+                reason,
+            };
             if force {
                 tracing::warn!(%error);
                 return Ok(());
@@ -203,10 +234,14 @@ impl Export {
         })
     }
 
-    /// Waits until nobody is seen to have the disk open, or until those who have it open had their time.
+    /// Waits until nobody is seen to have the disk open, or until those who have it open had their
+    /// time.
     fn await_users(&self) {
         let since = self.refused.unwrap_or_else(Instant::now);
-        while !self.node.is_empty() && since.elapsed() < REFUSED && users::check(&self.node).is_err() {
+        while !self.node.is_empty()
+            && since.elapsed() < REFUSED
+            && users::check(&self.node).is_err()
+        {
             thread::sleep(LOOK);
         }
     }
@@ -221,7 +256,12 @@ impl Drop for Export {
 }
 
 /// The device, open, and the log of what is in flight: new ones, or those of a server that is dead.
-fn take(control: &Control, name: &str, (queues, depth): (u16, u16), config: &Config) -> Result<(Arc<Device>, Inflight), Error> {
+fn take(
+    control: &Control,
+    name: &str,
+    (queues, depth): (u16, u16),
+    config: &Config,
+) -> Result<(Arc<Device>, Inflight), Error> {
     let (path, shape) = (name::log(name), (queues, depth));
     let identity = [&config.features.to_le_bytes()[..], &config.bytes].concat();
     if Device::exists(name) {
@@ -229,10 +269,18 @@ fn take(control: &Control, name: &str, (queues, depth): (u16, u16), config: &Con
         return Ok((Arc::new(device), Inflight::open(&path, shape, &identity)?));
     }
     let (features, config) = (config.features, &config.bytes[..]);
-    control.create(&Shape { name, kind: blk::TYPE.into(), vendor: MARK, features, queues: queues.into(), config })?;
+    control.create(&Shape {
+        name,
+        kind: blk::TYPE.into(),
+        vendor: MARK,
+        features,
+        queues: queues.into(),
+        config,
+    })?;
     let opened = Device::open(name, DYING).and_then(|device| {
         (0..queues).try_for_each(|queue| device.set_up(queue, depth))?;
-        // Only who has the device open makes its log: another start of the same name would take it from under this one.
+        // Only who has the device open makes its log: another start of the same name would take it
+        // from under this one.
         let log = Inflight::create(&path, shape, &identity)?;
         Ok((Arc::new(device), log))
     });

@@ -48,9 +48,15 @@ pub fn decode(chain: &Chain, memory: &Memory, geometry: &Geometry) -> Result<Ask
             return Err(IoError::Invalid);
         }
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = range;
-        (sector, sectors) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([i, j, k, l]));
+        (sector, sectors) =
+            (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([i, j, k, l]));
     }
-    let descriptor = Descriptor { op_flags: operation.into(), nr_sectors: sectors, start_sector: sector, addr: 0 };
+    let descriptor = Descriptor {
+        op_flags: operation.into(),
+        nr_sectors: sectors,
+        start_sector: sector,
+        addr: 0,
+    };
     geometry.decode(&descriptor).map(Asked::Request)
 }
 

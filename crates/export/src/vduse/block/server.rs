@@ -1,11 +1,14 @@
 //! One virtqueue's thread: requests from the driver to the class queue, and their ends back.
 //!
 //! # Failure
-//! A disk that is taken from its users, or whose driver has failed, is served on with an error for each request, until it is gone.
+//! A disk that is taken from its users, or whose driver has failed, is served on with an error for
+//! each request, until it is gone.
 //!
 //! # Reset
-//! A driver that resets its device forgets what is in flight. The disk does not: such a request ends here, and nobody is told. The driver's memory is let go of at once, and the reset is over when the disk has
-//! ended the last of them: a write that it still had could undo what is written after. [virtio 2.4.1]
+//! A driver that resets its device forgets what is in flight. The disk does not: such a request
+//! ends here, and nobody is told. The driver's memory is let go of at once, and the reset is over
+//! when the disk has ended the last of them: a write that it still had could undo what is written
+//! after. [virtio 2.4.1]
 
 mod begin;
 mod ends;
@@ -70,7 +73,8 @@ pub struct Server<'a> {
     queue: Option<Queue>,
     /// The driver has written what makes no sense.
     fault: Option<Fault>,
-    /// The queue is to be opened, or to stay closed, once the disk has ended what it had of the one before, which had come so far.
+    /// The queue is to be opened, or to stay closed, once the disk has ended what it had of the one
+    /// before, which had come so far.
     resetting: bool,
     before: Option<u16>,
     /// The last word that was heeded.
@@ -100,11 +104,13 @@ pub struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// Of a queue that its driver may have set up already, with one buffer for each request in flight.
+    /// Of a queue that its driver may have set up already, with one buffer for each request in
+    /// flight.
     pub fn new(mut reactor: Reactor, start: &'a mut Start) -> io::Result<Self> {
         let class = &mut *start.class;
         let registration = Registration::new(&mut reactor, class)?;
-        let (kicked, changed) = (reactor.add(start.gate.kicks())?, reactor.add(start.gate.changed())?);
+        let (kicked, changed) =
+            (reactor.add(start.gate.kicks())?, reactor.add(start.gate.changed())?);
         let ordered = reactor.add(start.orders.as_fd())?;
         let buffer = start.buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
         let slot = |buffer| Slot {
@@ -193,7 +199,9 @@ impl<'a> Server<'a> {
                     self.recorder.interrupted();
                     self.rest();
                 }
-                Event::Timer(timer, _) if Some(timer) == self.patience => return Err(self.out_of_patience()),
+                Event::Timer(timer, _) if Some(timer) == self.patience => {
+                    return Err(self.out_of_patience());
+                }
                 Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now),
                 Event::Timer(..) => self.rest(),
                 Event::Lost(_, error) => return Err(error),
@@ -203,10 +211,12 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Lets go of the queue as it was, and opens it where it is now as soon as the disk has ended what it had of it.
+    /// Lets go of the queue as it was, and opens it where it is now as soon as the disk has ended
+    /// what it had of it.
     #[cold]
     fn heed(&mut self) {
-        // A thread looks when it begins, and is told once more of a word that was given before: opened again from its beginning, the queue would do everything twice.
+        // A thread looks when it begins, and is told once more of a word that was given before:
+        // opened again from its beginning, the queue would do everything twice.
         if self.gate.word().0 == self.heeded {
             return;
         }
@@ -235,7 +245,13 @@ impl<'a> Server<'a> {
         match opening {
             Some(opening) => {
                 let memory = Memory::new(self.device.clone());
-                match Queue::open(memory, &opening.vring, opening.features, Some(self.log.clone()), opening.begin) {
+                match Queue::open(
+                    memory,
+                    &opening.vring,
+                    opening.features,
+                    Some(self.log.clone()),
+                    opening.begin,
+                ) {
                     Ok(queue) => {
                         self.again = queue.in_flight();
                         self.queue = Some(queue);
@@ -266,7 +282,10 @@ impl<'a> Server<'a> {
 
     /// The error of a disk that does not end its requests.
     fn out_of_patience(&self) -> io::Error {
-        io::Error::other(format!("{} requests did not end in time for the device to be taken away", self.in_flight()))
+        io::Error::other(format!(
+            "{} requests did not end in time for the device to be taken away",
+            self.in_flight()
+        ))
     }
 
     /// Nothing is waited for, if that is so.
@@ -308,9 +327,16 @@ impl<'a> Server<'a> {
         if self.resetting && self.in_flight() == 0 {
             return Ok(());
         }
-        if self.fault.is_none() && !self.free.is_empty() && self.queue.as_mut().is_some_and(Queue::want_kicks) {
+        if self.fault.is_none()
+            && !self.free.is_empty()
+            && self.queue.as_mut().is_some_and(Queue::want_kicks)
+        {
             // What came meanwhile is taken; what else there is comes along.
-            return if self.reactor.has_events() { self.reactor.step(Some(Duration::ZERO)).map(drop) } else { Ok(()) };
+            return if self.reactor.has_events() {
+                self.reactor.step(Some(Duration::ZERO)).map(drop)
+            } else {
+                Ok(())
+            };
         }
         let turn = if self.in_flight() == 0 && self.backlog.is_empty() {
             self.recorder.phase(Phase::Idle);

@@ -79,7 +79,8 @@ fn serve(start: &mut Start) -> io::Result<bool> {
     let reactor = Reactor::new(0, start.poll)?;
     start.gate.serve();
     let mut server = Server::new(reactor, start)?;
-    // What the driver was about to do is lost with it: it is not asked again, and its users get errors.
+    // What the driver was about to do is lost with it: it is not asked again, and its users get
+    // errors.
     match catch_unwind(AssertUnwindSafe(|| server.run())) {
         Ok(served) => served?,
         Err(_) => {

@@ -7,11 +7,21 @@ use ring3_vduse::features;
 /// Entries of each ring.
 pub const DEPTH: u16 = 256;
 
-/// What the driver is offered. No control queue, which the kernel refuses, and so one pair of queues.
+/// What the driver is offered. No control queue, which the kernel refuses, and so one pair of
+/// queues.
 pub fn features(card: &Info) -> u64 {
     let (able, cuts) = (card.offloads, card.offloads.tx_checksum && card.max_segmented > 0);
     let offered = [
-        (true, features::ALL | net::MAC | net::STATUS | net::MRG_RXBUF | net::GUEST_CSUM | net::GUEST_TSO4 | net::GUEST_TSO6),
+        (
+            true,
+            features::ALL
+                | net::MAC
+                | net::STATUS
+                | net::MRG_RXBUF
+                | net::GUEST_CSUM
+                | net::GUEST_TSO4
+                | net::GUEST_TSO6,
+        ),
         (able.tx_checksum, net::CSUM),
         (cuts && able.tso4, net::HOST_TSO4),
         (cuts && able.tso6, net::HOST_TSO6),
@@ -37,7 +47,11 @@ mod tests {
     fn nothing_is_cut_without_checksums_and_there_is_no_control_queue() {
         let plain = Cable::new(4096).unwrap().1.info().clone();
         let none = Info { offloads: Offloads::default(), ..plain.clone() };
-        assert_eq!(features(&none) & (net::CSUM | net::HOST_TSO4 | net::HOST_TSO6 | net::CTRL_VQ | net::MQ), 0);
+        assert_eq!(
+            features(&none)
+                & (net::CSUM | net::HOST_TSO4 | net::HOST_TSO6 | net::CTRL_VQ | net::MQ),
+            0
+        );
         let able = Offloads { tx_checksum: true, tso4: true, tso6: true, ..Offloads::default() };
         let card = Info { offloads: able, max_segmented: 65535, ..plain };
         let wanted = net::CSUM | net::HOST_TSO4 | net::HOST_TSO6;

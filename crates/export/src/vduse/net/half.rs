@@ -12,10 +12,12 @@ use crate::vduse::gate::Gate;
 const PIECES: usize = 64;
 /// Where a received packet's header says how many chains it takes. [virtio 5.1.6]
 const BUFFERS: u32 = 10;
-/// Bytes of the shortest chain that a driver offers where packets may take several: an Ethernet frame with a tag, and the header. A driver that offers shorter ones loses packets.
+/// Bytes of the shortest chain that a driver offers where packets may take several: an Ethernet
+/// frame with a tag, and the header. A driver that offers shorter ones loses packets.
 const SHORTEST: u32 = 1518 + net::HEADER;
 
-/// A direction, for one thread. What it takes it gives back within a turn, so that the next process begins where the ring says.
+/// A direction, for one thread. What it takes it gives back within a turn, so that the next process
+/// begins where the ring says.
 pub struct Half {
     device: Arc<Device>,
     gate: Arc<Gate>,
@@ -34,7 +36,8 @@ impl Half {
     pub fn new(device: Arc<Device>, gate: Arc<Gate>, number: u16) -> Self {
         gate.serve();
         let (first, next) = (Chain::with_capacity(PIECES), Chain::with_capacity(PIECES));
-        let mut half = Self { device, gate, number, queue: None, heeded: 0, merges: false, first, next };
+        let mut half =
+            Self { device, gate, number, queue: None, heeded: 0, merges: false, first, next };
         half.heed();
         half
     }
@@ -75,7 +78,13 @@ impl Half {
         let before = self.queue.take().map(|queue| queue.available());
         if let Some(opening) = opening {
             self.merges = opening.features & net::MRG_RXBUF != 0;
-            match Queue::open(Memory::new(self.device.clone()), &opening.vring, opening.features, None, Begin::Resume) {
+            match Queue::open(
+                Memory::new(self.device.clone()),
+                &opening.vring,
+                opening.features,
+                None,
+                Begin::Resume,
+            ) {
                 Ok(queue) => self.queue = Some(queue),
                 Err(fault) => self.stop(fault),
             }
@@ -90,14 +99,17 @@ impl Half {
         self.queue = None;
     }
 
-    /// How many pieces of packets, each of at most `bytes`, surely find room when they are [delivered](Self::deliver), however they are put together: `least` if no more than those do, and the driver kicks
-    /// when that is over. Any number while there is no queue: nobody waits for a driver that is not there.
+    /// How many pieces of packets, each of at most `bytes`, surely find room when they are
+    /// [delivered](Self::deliver), however they are put together: `least` if no more than those do,
+    /// and the driver kicks when that is over. Any number while there is no queue: nobody waits for
+    /// a driver that is not there.
     #[inline]
     pub fn room(&mut self, bytes: u32, least: usize) -> usize {
         self.queue.as_mut().map_or(usize::MAX, |queue| room(queue, self.merges, bytes, least))
     }
 
-    /// Hands a packet to the driver, whose header and bytes are in `pieces`; false if it has no room for it.
+    /// Hands a packet to the driver, whose header and bytes are in `pieces`; false if it has no
+    /// room for it.
     ///
     /// # Safety
     /// Each piece is memory of so many bytes.
@@ -112,7 +124,8 @@ impl Half {
         })
     }
 
-    /// Takes a packet of the driver's, header and bytes, into `room`; how many bytes there were, as far as there was room. `None` if there is none, and the driver kicks for the next.
+    /// Takes a packet of the driver's, header and bytes, into `room`; how many bytes there were, as
+    /// far as there was room. `None` if there is none, and the driver kicks for the next.
     ///
     /// # Safety
     /// Each piece is memory of so many bytes, which nobody else has.
@@ -133,7 +146,14 @@ impl Half {
         let mut done = 0;
         for piece in room {
             // SAFETY: the caller's promise.
-            done += unsafe { self.first.read_raw(queue.memory(), done, piece.iov_base.cast(), piece.iov_len as u32) };
+            done += unsafe {
+                self.first.read_raw(
+                    queue.memory(),
+                    done,
+                    piece.iov_base.cast(),
+                    piece.iov_len as u32,
+                )
+            };
         }
         queue.put(self.first.head(), 0);
         Some(done as usize)
@@ -166,7 +186,8 @@ fn room(queue: &mut Queue, merges: bool, bytes: u32, least: usize) -> usize {
     (usize::from(queue.offered()) / chains).max(least + 1)
 }
 
-/// Writes `pieces` into chains of the driver's, as many as they need if packets may be merged. False, and nothing has happened, if there are not so many.
+/// Writes `pieces` into chains of the driver's, as many as they need if packets may be merged.
+/// False, and nothing has happened, if there are not so many.
 ///
 /// # Safety
 /// Each piece is memory of so many bytes.
@@ -221,11 +242,18 @@ mod tests {
 
     /// A queue whose driver has offered so many chains, and what kicks are wanted for.
     fn queue(offered: u16) -> (Queue, impl Fn(&Queue) -> u16) {
-        let mut memory = Memory::of_zeroes(&[(0x1000, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000)]).unwrap();
+        let mut memory =
+            Memory::of_zeroes(&[(0x1000, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000)]).unwrap();
         let index = memory.place(DRIVER + 2, 2, Access::Write).unwrap();
         let event = memory.place(DEVICE + 4 + 8 * u64::from(SIZE), 2, Access::Read).unwrap();
         assert!(memory.write(index, 0, &offered.to_le_bytes()));
-        let vring = Vring { size: SIZE.into(), descriptors: 0x1000, driver: DRIVER, device: DEVICE, ..Vring::default() };
+        let vring = Vring {
+            size: SIZE.into(),
+            descriptors: 0x1000,
+            driver: DRIVER,
+            device: DEVICE,
+            ..Vring::default()
+        };
         let queue = Queue::open(memory, &vring, features::ALL, None, Begin::Fresh).unwrap();
         let wanted = move |queue: &Queue| {
             let mut bytes = [0; 2];
@@ -250,7 +278,11 @@ mod tests {
         assert_eq!(wanted(&empty), 0);
         let (mut few, wanted) = queue(5);
         assert_eq!((room(&mut few, true, 2048, 2), wanted(&few)), (2, 5));
-        assert_eq!((room(&mut few, true, 2048, 1), wanted(&few)), (2, 5), "with room there is nothing to ask for");
+        assert_eq!(
+            (room(&mut few, true, 2048, 1), wanted(&few)),
+            (2, 5),
+            "with room there is nothing to ask for"
+        );
     }
 
     #[test]

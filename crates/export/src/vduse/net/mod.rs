@@ -1,4 +1,5 @@
-//! A [`Nic`] as a virtio card of the running kernel, by VDUSE: an interface whose packets go by virtqueues in place of a TAP. All else is the TAP's: see [`crate::tap`].
+//! A [`Nic`] as a virtio card of the running kernel, by VDUSE: an interface whose packets go by
+//! virtqueues in place of a TAP. All else is the TAP's: see [`crate::tap`].
 
 mod config;
 mod half;
@@ -18,7 +19,9 @@ use super::devices::{DYING, MARK};
 use super::gate::Gate;
 use super::messages::Messages;
 use super::name;
-use crate::tap::{Engine, EngineSettings, Error, Export, Interface, Manner, Options, Place, Rtnetlink};
+use crate::tap::{
+    Engine, EngineSettings, Error, Export, Interface, Manner, Options, Place, Rtnetlink,
+};
 
 /// How long a process that has the device may take to be gone.
 const DEATH: Duration = Duration::from_secs(5);
@@ -35,7 +38,9 @@ pub struct Link {
 impl Link {
     /// What the card receives, and what it sends.
     pub fn halves(&self) -> (Half, Half) {
-        let half = |number: u16| Half::new(self.device.clone(), self.gates[usize::from(number)].clone(), number);
+        let half = |number: u16| {
+            Half::new(self.device.clone(), self.gates[usize::from(number)].clone(), number)
+        };
         (half(0), half(1))
     }
 
@@ -46,7 +51,10 @@ impl Link {
 
     /// Whether there is somebody at the other end of the card's wire.
     pub fn set_carrier(&self, up: bool) -> Result<(), ring3_vduse::Error> {
-        self.device.set_config(net::CONFIG_STATUS.offset() as u32, &u16::to_le_bytes(if up { net::LINK_UP } else { 0 }))
+        self.device.set_config(
+            net::CONFIG_STATUS.offset() as u32,
+            &u16::to_le_bytes(if up { net::LINK_UP } else { 0 }),
+        )
     }
 }
 
@@ -57,8 +65,13 @@ pub struct Card {
     device: Option<Arc<Device>>,
 }
 
-/// Makes `nic` a virtio card by the device `name`, or goes on with that if its server is dead. Its interface has the name that the kernel gives it.
-pub fn start(nic: Arc<dyn Nic>, name: Option<&str>, options: &Options) -> Result<(Export, Card), Error> {
+/// Makes `nic` a virtio card by the device `name`, or goes on with that if its server is dead. Its
+/// interface has the name that the kernel gives it.
+pub fn start(
+    nic: Arc<dyn Nic>,
+    name: Option<&str>,
+    options: &Options,
+) -> Result<(Export, Card), Error> {
     let (control, name) = (Control::open()?, name::choose(name, ANY)?);
     let info = nic.info().clone();
     let device = take(&control, &name, nic.as_ref())?;
@@ -75,7 +88,8 @@ pub fn start(nic: Arc<dyn Nic>, name: Option<&str>, options: &Options) -> Result
     let place = link.device().and_then(|device| Place::of_virtio(&device).ok());
     let place = place.ok_or_else(|| Error::NoVirtio(format!("/dev/vduse/{}", card.name)))?;
     if let Some(mtu) = options.mtu {
-        let failed = |error| Error::os(format!("{}: setting its MTU (CAP_NET_ADMIN)", place.name), error);
+        let failed =
+            |error| Error::os(format!("{}: setting its MTU (CAP_NET_ADMIN)", place.name), error);
         place.netlink.set_mtu(place.index, mtu).map_err(failed)?;
     }
     if crate::tap::cuts(&info) && info.max_segmented < u16::MAX.into() {
@@ -84,8 +98,18 @@ pub fn start(nic: Arc<dyn Nic>, name: Option<&str>, options: &Options) -> Result
     let interface = Arc::new(Interface::of_virtio(place.name.clone(), place.index, link));
     let plane = Rtnetlink::new(interface.clone(), place).map_err(asking)?;
     let segment = Segment::create(2).map_err(|error| Error::os("memory for its figures", error))?;
-    let engine = EngineSettings { engine: Engine::Tap, priority: options.priority, ..EngineSettings::default() };
-    let manner = Manner { poll: options.poll, engine, joins: options.joins, rings: Pool::default(), segment: Arc::new(segment) };
+    let engine = EngineSettings {
+        engine: Engine::Tap,
+        priority: options.priority,
+        ..EngineSettings::default()
+    };
+    let manner = Manner {
+        poll: options.poll,
+        engine,
+        joins: options.joins,
+        rings: Pool::default(),
+        segment: Arc::new(segment),
+    };
     let export = Export::over((nic, interface), Box::new(plane), &manner)?;
     Ok((export, card))
 }
@@ -95,7 +119,14 @@ fn take(control: &Control, name: &str, nic: &dyn Nic) -> Result<Arc<Device>, rin
         return Device::open(name, DEATH).map(Arc::new);
     }
     let (features, config) = (config::features(nic.info()), config::config(nic.info()));
-    control.create(&Shape { name, kind: net::TYPE.into(), vendor: MARK, features, queues: 2, config: &config })?;
+    control.create(&Shape {
+        name,
+        kind: net::TYPE.into(),
+        vendor: MARK,
+        features,
+        queues: 2,
+        config: &config,
+    })?;
     let opened = Device::open(name, DYING).and_then(|device| {
         (0..2).try_for_each(|queue| device.set_up(queue, config::DEPTH))?;
         Ok(Arc::new(device))

@@ -1,15 +1,21 @@
-//! The process that outlives an exporting one by a moment, so that nothing of it ends before its device is quiet; and the commands that wait for what is in flight.
+//! The process that outlives an exporting one by a moment, so that nothing of it ends before its
+//! device is quiet; and the commands that wait for what is in flight.
 //!
 //! # Why another process
-//! A command that registers memory waits in the kernel until all requests of the disk have ended. Were it this process's, and were this process killed meanwhile, its open files could not be closed before the command has
-//! ended, nor the command end before they are closed.
+//! A command that registers memory waits in the kernel until all requests of the disk have ended.
+//! Were it this process's, and were this process killed meanwhile, its open files could not be
+//! closed before the command has ended, nor the command end before they are closed.
 //!
 //! # The next exporting process
-//! Where the devices outlive their server (`--recoverable`), the kernel still knows clients' memory when that has died, and hands its requests to the next server by the same indices. It forgets none before these have
-//! ended, with the device locked, so nothing can be forgotten before there is a next server. So the guard lives until then, and hands over what it keeps: memory, by index, and the sockets of clients, which notice nothing.
+//! Where the devices outlive their server (`--recoverable`), the kernel still knows clients' memory
+//! when that has died, and hands its requests to the next server by the same indices. It forgets
+//! none before these have ended, with the device locked, so nothing can be forgotten before there
+//! is a next server. So the guard lives until then, and hands over what it keeps: memory, by index,
+//! and the sockets of clients, which notice nothing.
 //!
 //! # Waiting
-//! Without an end, for a function whose bus-master bit stays set after its owner has died: a line of the log says so again and again. VFIO clears it when it is closed.
+//! Without an end, for a function whose bus-master bit stays set after its owner has died: a line
+//! of the log says so again and again. VFIO clears it when it is closed.
 
 mod process;
 mod protocol;
@@ -41,7 +47,8 @@ pub const COMMAND: &str = "share-guard";
 /// How long it may take to answer: the kernel waits for what is in flight.
 const PATIENCE: Duration = Duration::from_secs(130);
 
-/// The function whose bus-master bit says whether the device of `source` may write memory; `None` for one that ends with this process. Others cannot be watched.
+/// The function whose bus-master bit says whether the device of `source` may write memory; `None`
+/// for one that ends with this process. Others cannot be watched.
 pub(super) fn function(source: &Source) -> Result<Option<String>, ring3_device::Error> {
     let Source::Device(claim) = source else { return Ok(None) };
     let uri = &claim.device;
@@ -49,7 +56,8 @@ pub(super) fn function(source: &Source) -> Result<Option<String>, ring3_device::
         "vfio" => Ok(Some(uri.target.clone())),
         "sim" => Ok(None),
         scheme => Err(ring3_device::Error::Unsupported(format!(
-            "sharing clients' memory with a device behind {scheme}: nobody could tell when it has stopped writing there; --share is for vfio: (and sim:)"
+            "sharing clients' memory with a device behind {scheme}: nobody could tell when it has \
+            stopped writing there; --share is for vfio: (and sim:)"
         ))),
     }
 }
@@ -78,7 +86,8 @@ pub(super) struct Left {
 }
 
 impl Guard {
-    /// Starts one for the device behind `function`. If the disks outlive this process, it hears the next one at `successors`.
+    /// Starts one for the device behind `function`. If the disks outlive this process, it hears the
+    /// next one at `successors`.
     pub fn start(function: Option<String>, successors: Option<PathBuf>) -> io::Result<Self> {
         let (ours, theirs) = Channel::pair()?;
         let child = Command::new("/proc/self/exe")
@@ -94,8 +103,13 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Goes on with the guard that listens at `successors`, and with what the server of `/dev/ublkb{id}` has left. Waits until the device of that is quiet.
-    pub fn take_over(successors: &Path, function: Option<String>, id: u32) -> Result<(Self, Left), String> {
+    /// Goes on with the guard that listens at `successors`, and with what the server of
+    /// `/dev/ublkb{id}` has left. Waits until the device of that is quiet.
+    pub fn take_over(
+        successors: &Path,
+        function: Option<String>,
+        id: u32,
+    ) -> Result<(Self, Left), String> {
         let failed = |error: io::Error| match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::CONNREFUSED) => format!(
                 "{}: nobody keeps the memory that clients have shared with /dev/ublkb{id}; either it was started with another --share: say that, or its guard was killed, too: \
@@ -105,18 +119,29 @@ impl Guard {
             _ => format!("{}: {error}", successors.display()),
         };
         let open = || -> io::Result<Channel> {
-            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            let socket = socket_with(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )?;
             connect(&socket, &SocketAddrUnix::new(successors)?)?;
             check_owner(socket_peercred(&socket)?.uid)?;
             Channel::new(socket, PATIENCE, true)
         };
         let guard = Self { channel: open().map_err(failed)?, child: None };
-        let (Reply::TakenOver { ids }, _) = guard.ask(&Order::TakeOver { version: VERSION, function }, &[])? else {
+        let (Reply::TakenOver { ids }, _) =
+            guard.ask(&Order::TakeOver { version: VERSION, function }, &[])?
+        else {
             return Err("its guard does not answer as it should".into());
         };
         if !ids.contains(&id) {
-            let kept = ids.iter().map(|id| format!("/dev/ublkb{id}")).collect::<Vec<_>>().join(", ");
-            return Err(format!("the guard there is that of {kept}: say the --share that /dev/ublkb{id} was started with"));
+            let kept =
+                ids.iter().map(|id| format!("/dev/ublkb{id}")).collect::<Vec<_>>().join(", ");
+            return Err(format!(
+                "the guard there is that of {kept}: say the --share that /dev/ublkb{id} was \
+                started with"
+            ));
         }
         let left = guard.left()?;
         Ok((guard, left))
@@ -124,10 +149,14 @@ impl Guard {
 
     fn left(&self) -> Result<Left, String> {
         let mut left = Left::default();
-        while let (Reply::Region { key }, Some(fd)) = self.ask(&Order::Region { place: left.regions.len() }, &[])? {
+        while let (Reply::Region { key }, Some(fd)) =
+            self.ask(&Order::Region { place: left.regions.len() }, &[])?
+        {
             left.regions.push((key, fd));
         }
-        while let (Reply::Client { keys }, Some(fd)) = self.ask(&Order::Client { place: left.clients.len() }, &[])? {
+        while let (Reply::Client { keys }, Some(fd)) =
+            self.ask(&Order::Client { place: left.clients.len() }, &[])?
+        {
             left.clients.push((keys, fd));
         }
         Ok(left)
@@ -146,7 +175,8 @@ impl Guard {
         }
     }
 
-    /// A client has heard that its memory is `keys`: the next exporting process hears it by the same socket.
+    /// A client has heard that its memory is `keys`: the next exporting process hears it by the
+    /// same socket.
     pub fn keep(&self, keys: Vec<Key>, client: BorrowedFd<'_>) -> Result<(), String> {
         self.ask(&Order::Keep { keys }, &[client]).map(drop)
     }
@@ -165,8 +195,14 @@ impl Guard {
         }
     }
 
-    fn ask(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(Reply, Option<OwnedFd>), String> {
-        let gone = |why: String| format!("the guard of clients' memory has ended ({why}): start the export again");
+    fn ask(
+        &self,
+        order: &Order,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Option<OwnedFd>), String> {
+        let gone = |why: String| {
+            format!("the guard of clients' memory has ended ({why}): start the export again")
+        };
         self.channel.send(order, fds).map_err(|error| gone(error.to_string()))?;
         match self.channel.receive::<Reply>() {
             Ok(Some((Reply::Failed { reason }, _))) => Err(reason),
@@ -184,7 +220,8 @@ fn check_owner(uid: Uid) -> io::Result<()> {
         return Ok(());
     }
     let why = format!(
-        "user {} listens there, and no guard of this user's: choose a folder in which nobody else makes files",
+        "user {} listens there, and no guard of this user's: choose a folder in which nobody else \
+        makes files",
         uid.as_raw()
     );
     Err(io::Error::other(why))

@@ -30,7 +30,8 @@ const TRIES: u32 = 10;
 /// How often it is looked whether the devices that wait for the next server are still there.
 const THERE: Duration = Duration::from_millis(500);
 
-/// Is the guard of the process at the other end of standard input, until that has ended and its device is quiet; then of the next one, if there is one to come.
+/// Is the guard of the process at the other end of standard input, until that has ended and its
+/// device is quiet; then of the next one, if there is one to come.
 pub fn run() -> ExitCode {
     let _signals = Signals::take();
     // Whoever serves a disk waits for it.
@@ -85,7 +86,8 @@ struct Client {
 type Answer = Result<(Reply, Option<OwnedFd>), String>;
 
 impl Held {
-    /// Guards one exporting process after the other, until one has ended in good order, or nothing is left that another could go on with.
+    /// Guards one exporting process after the other, until one has ended in good order, or nothing
+    /// is left that another could go on with.
     fn outlive(mut self, mut channel: Channel) -> io::Result<()> {
         while !self.serve(&channel) {
             drop(channel);
@@ -106,7 +108,9 @@ impl Held {
     fn serve(&mut self, channel: &Channel) -> bool {
         while let Ok(Some((order, fds))) = channel.receive::<Order>() {
             let released = order == Order::Release;
-            let (reply, fd) = self.obey(channel, order, fds).unwrap_or_else(|reason| (Reply::Failed { reason }, None));
+            let (reply, fd) = self
+                .obey(channel, order, fds)
+                .unwrap_or_else(|reason| (Reply::Failed { reason }, None));
             let fds: Vec<BorrowedFd<'_>> = fd.iter().map(AsFd::as_fd).collect();
             let sent = channel.send(&reply, &fds);
             if released {
@@ -155,18 +159,31 @@ impl Held {
     fn hold(&mut self, id: u32, file: OwnedFd) -> Result<Reply, String> {
         match self.devices.iter_mut().find(|device| device.id == id) {
             Some(device) => device.file = Some(file),
-            None => self.devices.push(Device { id, number: number(id), file: Some(file), merges: ublk::Merges::of(id) }),
+            None => self.devices.push(Device {
+                id,
+                number: number(id),
+                file: Some(file),
+                merges: ublk::Merges::of(id),
+            }),
         }
         // Opened now: there may be none left later.
         control(&mut self.control)?;
         Ok(Reply::Done)
     }
 
-    fn register(&mut self, channel: &Channel, id: u32, (memory, bytes): (OwnedFd, u64)) -> Result<Reply, String> {
+    fn register(
+        &mut self,
+        channel: &Channel,
+        id: u32,
+        (memory, bytes): (OwnedFd, u64),
+    ) -> Result<Reply, String> {
         let region = region::check(&memory, bytes).map_err(|error| error.to_string())?;
         let index = self.command(channel, id, |control| control.register_memory(id, &region))?;
         self.regions.push(Region { key: Key { id, index }, memory });
-        self.devices.iter_mut().filter(|device| device.id == id).for_each(|device| device.merges.stop());
+        self.devices
+            .iter_mut()
+            .filter(|device| device.id == id)
+            .for_each(|device| device.merges.stop());
         Ok(Reply::Registered { index })
     }
 
@@ -175,7 +192,9 @@ impl Held {
         self.clients.retain(|client| !client.keys.contains(&key));
         // It stays the device's until then.
         let mut tries = 0;
-        while let Err(reason) = self.command(channel, key.id, |control| control.unregister_memory(key.id, key.index)) {
+        while let Err(reason) =
+            self.command(channel, key.id, |control| control.unregister_memory(key.id, key.index))
+        {
             tries += 1;
             if reason != BUSY || tries == TRIES || has_ended(channel) {
                 return Err(reason);
@@ -183,7 +202,10 @@ impl Held {
         }
         self.regions.retain(|region| region.key != key);
         if !self.regions.iter().any(|region| region.key.id == key.id) {
-            self.devices.iter_mut().filter(|device| device.id == key.id).for_each(|device| device.merges.restore());
+            self.devices
+                .iter_mut()
+                .filter(|device| device.id == key.id)
+                .for_each(|device| device.merges.restore());
         }
         Ok(Reply::Done)
     }
@@ -200,8 +222,10 @@ impl Held {
         Ok((Reply::Client { keys: client.keys.clone() }, Some(socket)))
     }
 
-    /// Gives a command that waits for what is in flight, which the process at the other end of `channel` has to end. Should that die meanwhile, the kernel gets its requests back as soon as the device is quiet, and what
-    /// has become of the command is awaited all the same: memory that is registered and that nobody knows of would be the next server's error.
+    /// Gives a command that waits for what is in flight, which the process at the other end of
+    /// `channel` has to end. Should that die meanwhile, the kernel gets its requests back as soon
+    /// as the device is quiet, and what has become of the command is awaited all the same: memory
+    /// that is registered and that nobody knows of would be the next server's error.
     fn command<T: Send>(
         &mut self,
         channel: &Channel,
@@ -212,7 +236,8 @@ impl Held {
         let (outlives, gone) = (self.successors.is_some(), AtomicBool::new(false));
         let work = || {
             let lull = outlives.then(|| ublk::Lull::of(id, &|| gone.load(Ordering::Acquire)));
-            // What waits for a dead server waits for the next one, which would wait for the command.
+            // What waits for a dead server waits for the next one, which would wait for the
+            // command.
             match (gone.load(Ordering::Acquire), &lull) {
                 (true, _) => Err("its server has died".to_owned()),
                 (false, Some(None)) => Err(BUSY.to_owned()),
@@ -249,7 +274,8 @@ fn has_ended(channel: &Channel) -> bool {
     fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
-/// Closes what it keeps open, when nothing is written to clients' memory any more: then the kernel ends a dead server's requests, or takes them back for the next.
+/// Closes what it keeps open, when nothing is written to clients' memory any more: then the kernel
+/// ends a dead server's requests, or takes them back for the next.
 fn close(devices: &mut [Device], function: Option<&str>) {
     if devices.iter().all(|device| device.file.is_none()) {
         return;
@@ -261,7 +287,10 @@ fn close(devices: &mut [Device], function: Option<&str>) {
 }
 
 /// The next exporting process; `None` if no device is there any more that it could go on with.
-fn await_successor(successors: &Listener, devices: &mut Vec<Device>) -> io::Result<Option<Channel>> {
+fn await_successor(
+    successors: &Listener,
+    devices: &mut Vec<Device>,
+) -> io::Result<Option<Channel>> {
     // One that was never started waits for nobody.
     let _ = ublk::identities::delete(&[]);
     loop {
@@ -269,7 +298,10 @@ fn await_successor(successors: &Listener, devices: &mut Vec<Device>) -> io::Resu
         if devices.is_empty() {
             return Ok(None);
         }
-        let _ = poll(&mut [PollFd::new(successors, PollFlags::IN)], Timespec::try_from(THERE).ok().as_ref());
+        let _ = poll(
+            &mut [PollFd::new(successors, PollFlags::IN)],
+            Timespec::try_from(THERE).ok().as_ref(),
+        );
         if let Some((socket, who)) = successors.accept().map_err(io::Error::other)? {
             tracing::info!("{who} goes on with the disks");
             return Channel::new(socket, PATIENCE, false).map(Some);
@@ -282,7 +314,8 @@ fn number(id: u32) -> Option<u64> {
     fs::metadata(format!("/sys/class/ublk-char/ublkc{id}")).ok().map(|folder| folder.ino())
 }
 
-/// Gives back what nobody serves any more, and with that clients' pages, which the kernel pins as long as the device is there. One that another process has begun to serve meanwhile stays.
+/// Gives back what nobody serves any more, and with that clients' pages, which the kernel pins as
+/// long as the device is there. One that another process has begun to serve meanwhile stays.
 fn delete(ids: &[u32]) -> io::Result<()> {
     let since = Instant::now();
     let mut left = ids.to_vec();
@@ -299,7 +332,8 @@ fn delete(ids: &[u32]) -> io::Result<()> {
 fn explain(reason: String) -> String {
     if reason.contains("somebody listens there") {
         format!(
-            "{reason}: a guard of disks that wait for the next server (`ring3 ublk list`): --recover one, or `ring3 ublk delete` it"
+            "{reason}: a guard of disks that wait for the next server (`ring3 ublk list`): \
+            --recover one, or `ring3 ublk delete` it"
         )
     } else {
         reason
@@ -328,7 +362,8 @@ mod tests {
         Device { id, number: None, file: None, merges: ublk::Merges::of(id) }
     }
 
-    /// The two ends of what is said to `held`, of which the other one is a thread's that ends with what it returns.
+    /// The two ends of what is said to `held`, of which the other one is a thread's that ends with
+    /// what it returns.
     fn guarded(mut held: Held) -> (Channel, thread::JoinHandle<bool>) {
         let (ours, theirs) = Channel::pair().unwrap();
         let theirs = Channel::new(theirs, PATIENCE, false).unwrap();
@@ -345,9 +380,11 @@ mod tests {
         let keys = [Key { id: 3, index: 0 }, Key { id: 4, index: 0 }, Key { id: 3, index: 7 }];
         let memories = keys.map(|_| file());
         let numbers = memories.each_ref().map(inode);
-        let regions = keys.into_iter().zip(memories).map(|(key, memory)| Region { key, memory }).collect();
+        let regions =
+            keys.into_iter().zip(memories).map(|(key, memory)| Region { key, memory }).collect();
         let clients = vec![Client { keys: keys[..2].to_vec(), socket: file() }];
-        let held = Held { regions, clients, devices: vec![device(3), device(4)], ..Held::default() };
+        let held =
+            Held { regions, clients, devices: vec![device(3), device(4)], ..Held::default() };
         let (channel, thread) = guarded(held);
         let left = Guard { channel, child: None }.left().unwrap();
         assert_eq!(left.regions.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys);
@@ -361,7 +398,10 @@ mod tests {
         let (channel, thread) = guarded(Held { devices: vec![device(3)], ..Held::default() });
         let refused = ask(&channel, &Order::TakeOver { version: VERSION + 1, function: None });
         assert!(matches!(refused, Reply::Failed { reason } if reason.contains("another release")));
-        assert_eq!(ask(&channel, &Order::TakeOver { version: VERSION, function: None }), Reply::TakenOver { ids: vec![3] });
+        assert_eq!(
+            ask(&channel, &Order::TakeOver { version: VERSION, function: None }),
+            Reply::TakenOver { ids: vec![3] }
+        );
         assert_eq!(ask(&channel, &Order::Release), Reply::Done);
         assert!(thread.join().unwrap());
     }
@@ -410,7 +450,8 @@ mod tests {
     #[test]
     fn what_takes_over_where_nobody_keeps_anything_is_told_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
-        let error = Guard::take_over(&folder.path().join("share.guard"), None, 3).map(drop).unwrap_err();
+        let error =
+            Guard::take_over(&folder.path().join("share.guard"), None, 3).map(drop).unwrap_err();
         assert!(error.contains("`ring3 ublk delete 3`"), "{error}");
     }
 }

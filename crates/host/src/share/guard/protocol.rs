@@ -1,4 +1,5 @@
-//! What an exporting process and its guard say to each other: an order, its answer, one after the other.
+//! What an exporting process and its guard say to each other: an order, its answer, one after the
+//! other.
 
 use std::path::PathBuf;
 
@@ -21,7 +22,8 @@ pub struct Key {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Order {
-    /// First, by who has started it: the function that writes clients' memory, if it is one of this machine's; and where to hear the next exporting process, if its devices outlive this one.
+    /// First, by who has started it: the function that writes clients' memory, if it is one of this
+    /// machine's; and where to hear the next exporting process, if its devices outlive this one.
     Watch { function: Option<String>, successors: Option<PathBuf> },
     /// First, by the next one.
     TakeOver { version: u32, function: Option<String> },
@@ -33,7 +35,8 @@ pub(super) enum Order {
     Hold { id: u32 },
     /// With memory that was checked.
     Register { id: u32, bytes: u64 },
-    /// With the socket of a client that has heard that its memory is `keys`: it is kept for the next exporting process.
+    /// With the socket of a client that has heard that its memory is `keys`: it is kept for the
+    /// next exporting process.
     Keep { keys: Vec<Key> },
     /// No request may lie there any more. A client that had it hears of no other process.
     Forget { key: Key },

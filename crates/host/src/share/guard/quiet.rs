@@ -24,14 +24,16 @@ impl Config {
         Self(format!("/sys/bus/pci/devices/{function}/config").into())
     }
 
-    /// Waits until it is no bus master. Without an end: a line of the log says so again and again. VFIO clears the bit when it is closed.
+    /// Waits until it is no bus master. Without an end: a line of the log says so again and again.
+    /// VFIO clears the bit when it is closed.
     pub fn await_quiet(&self) {
         let mut said = Instant::now();
         while self.is_master() {
             if said.elapsed() > SAY {
                 said = Instant::now();
                 tracing::warn!(
-                    "{} is still a bus master after its driver has died: requests in clients' memory do not end before it is none; unbind it or reset it",
+                    "{} is still a bus master after its driver has died: requests in clients' \
+                    memory do not end before it is none; unbind it or reset it",
                     self.0.display()
                 );
             }
@@ -39,7 +41,8 @@ impl Config {
         }
     }
 
-    /// Whether it may transfer: its bus-master bit, read from itself, which has all that it wrote before arrive in memory. One that is gone does not.
+    /// Whether it may transfer: its bus-master bit, read from itself, which has all that it wrote
+    /// before arrive in memory. One that is gone does not.
     fn is_master(&self) -> bool {
         let read = || -> io::Result<u16> {
             let (mut file, mut word) = (File::open(&self.0)?, [0; 2]);

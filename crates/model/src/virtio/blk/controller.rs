@@ -60,10 +60,17 @@ impl VirtioBlkModel {
             (shape.events, spec::EVENT_IDX),
             (shape.ordered, spec::ORDER_PLATFORM),
         ];
-        let own = blk::SEG_MAX | blk::BLK_SIZE | blk::TOPOLOGY | blk::MQ | blk::DISCARD | blk::WRITE_ZEROES;
-        let offered = optional.iter().filter(|(has, _)| *has).fold(own, |all, (_, feature)| all | feature);
+        let own = blk::SEG_MAX
+            | blk::BLK_SIZE
+            | blk::TOPOLOGY
+            | blk::MQ
+            | blk::DISCARD
+            | blk::WRITE_ZEROES;
+        let offered =
+            optional.iter().filter(|(has, _)| *has).fold(own, |all, (_, feature)| all | feature);
         Self {
-            function: Function::new(shape.places, offered, shape.queues.into()).with_entries(shape.entries),
+            function: Function::new(shape.places, offered, shape.queues.into())
+                .with_entries(shape.entries),
             medium: Medium::new(shape.bytes, shape.block_shift, shape.cache),
             writeback: shape.cache,
             shape,
@@ -80,14 +87,21 @@ impl VirtioBlkModel {
     /// The disk's configuration. [virtio 5.2.4]
     fn config(&self) -> [u8; blk::CONFIG_LEN as usize] {
         let mut bytes = [0; blk::CONFIG_LEN as usize];
-        let mut put = |at: u64, value: &[u8]| bytes[at as usize..][..value.len()].copy_from_slice(value);
-        put(blk::CONFIG_CAPACITY.offset(), &(self.shape.bytes / u64::from(blk::SECTOR)).to_le_bytes());
+        let mut put =
+            |at: u64, value: &[u8]| bytes[at as usize..][..value.len()].copy_from_slice(value);
+        put(
+            blk::CONFIG_CAPACITY.offset(),
+            &(self.shape.bytes / u64::from(blk::SECTOR)).to_le_bytes(),
+        );
         put(blk::CONFIG_SEG_MAX.offset(), &self.shape.segments.to_le_bytes());
         put(blk::CONFIG_BLK_SIZE.offset(), &(1u32 << self.shape.block_shift).to_le_bytes());
         put(blk::CONFIG_WRITEBACK.offset(), &[self.writeback.into()]);
         put(blk::CONFIG_QUEUES.offset(), &self.shape.queues.to_le_bytes());
         put(blk::CONFIG_MAX_DISCARD.offset(), &MOST_SECTORS.to_le_bytes());
-        put(blk::CONFIG_DISCARD_ALIGNMENT.offset(), &(1u32 << (self.shape.block_shift - 9)).to_le_bytes());
+        put(
+            blk::CONFIG_DISCARD_ALIGNMENT.offset(),
+            &(1u32 << (self.shape.block_shift - 9)).to_le_bytes(),
+        );
         put(blk::CONFIG_MAX_WRITE_ZEROES.offset(), &MOST_SECTORS.to_le_bytes());
         bytes
     }
@@ -96,7 +110,12 @@ impl VirtioBlkModel {
     pub(super) fn restart(&mut self) {
         self.function.restart();
         if self.lie == Some(Lie::ShortQueue) {
-            self.function.queues.iter_mut().next_back().into_iter().for_each(|queue| queue.size = 2);
+            self.function
+                .queues
+                .iter_mut()
+                .next_back()
+                .into_iter()
+                .for_each(|queue| queue.size = 2);
         }
         self.held.clear();
         self.reset_due = None;
@@ -142,11 +161,15 @@ impl Model for VirtioBlkModel {
             Asked::Notified(queue) => {
                 self.counters.doorbells += 1;
                 if !self.function.runs() {
-                    self.complaints.add(format!("queue {queue} is notified of a disk that does not go [virtio 3.1.1]"));
+                    self.complaints.add(format!(
+                        "queue {queue} is notified of a disk that does not go [virtio 3.1.1]"
+                    ));
                 }
                 self.work(bus, queue);
             }
-            Asked::Configured(at, value) if at == blk::CONFIG_WRITEBACK.offset() => self.writeback = value != 0,
+            Asked::Configured(at, value) if at == blk::CONFIG_WRITEBACK.offset() => {
+                self.writeback = value != 0
+            }
             Asked::Configured(..) | Asked::Nothing => {}
         }
         self.counters.starts += u64::from(!ran && self.function.runs());

@@ -49,7 +49,8 @@ impl SimHandle<VirtioBlkModel> {
         self.with(|model, bus| model.function.need_reset(bus));
     }
 
-    /// The function is reset behind the driver's back, as through sysfs or with its bus: medium and cache stay as they are.
+    /// The function is reset behind the driver's back, as through sysfs or with its bus: medium and
+    /// cache stay as they are.
     pub fn reset_function(&self) {
         self.with(|model, _| model.restart());
     }

@@ -1,7 +1,8 @@
 //! A virtio disk as a model, with memory for a medium. [virtio 5.2]
 //!
 //! # Time
-//! A notification takes the requests and does them before it returns. Held back or delayed, a request moves its data when it is released, not when it is taken.
+//! A notification takes the requests and does them before it returns. Held back or delayed, a
+//! request moves its data when it is released, not when it is taken.
 
 mod controller;
 mod handle;
@@ -54,8 +55,12 @@ const COMMANDS: [CommandName; 6] = [
 
 /// Opens `sim:virtio-blk`.
 ///
-/// Options, besides those of [every model](crate): `size=64M`, `block=512` (or 4096), `readonly=off`, `queues=4`, `entries=256`, `segments=126` (of a request), `cache=on`, `indirect=on` (requests may lie in tables of
-/// their own), `packed=off` (offers packed virtqueues), `events=on` (offers to be told by positions), `structures=together` (in BAR 4; `apart`: each in a BAR of its own), `vectors=5` (MSI-X; 0 for none), `ready=0us` (how long a reset takes), and `fault=`, which is described [there](crate::fault).
+/// Options, besides those of [every model](crate): `size=64M`, `block=512` (or 4096),
+/// `readonly=off`, `queues=4`, `entries=256`, `segments=126` (of a request), `cache=on`,
+/// `indirect=on` (requests may lie in tables of their own), `packed=off` (offers packed
+/// virtqueues), `events=on` (offers to be told by positions), `structures=together` (in BAR 4;
+/// `apart`: each in a BAR of its own), `vectors=5` (MSI-X; 0 for none), `ready=0us` (how long a
+/// reset takes), and `fault=`, which is described [there](crate::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimVirtioBlk, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| VirtioBlkModel::new(shape, plan))

@@ -23,7 +23,8 @@ pub(super) struct Taken {
 }
 
 impl VirtioBlkModel {
-    /// Takes requests of `queue` until there are none. An access that the IOMMU blocks ends the disk's work.
+    /// Takes requests of `queue` until there are none. An access that the IOMMU blocks ends the
+    /// disk's work.
     pub(super) fn work(&mut self, bus: &Bus, queue: u16) {
         while self.function.runs() && !bus.is_removed() {
             let Some(waiting) = self.function.queues.get_mut(usize::from(queue)) else { return };
@@ -55,7 +56,9 @@ impl VirtioBlkModel {
                 self.hold_until(bus, wait(taken, Some(Instant::now() + delay), false));
             }
             (Some(Action::Hang), _) => self.held.push(wait(taken, None, false)),
-            (Some(Action::Reorder), _) => self.hold_until(bus, wait(taken, Some(Instant::now() + REORDER_PATIENCE), true)),
+            (Some(Action::Reorder), _) => {
+                self.hold_until(bus, wait(taken, Some(Instant::now() + REORDER_PATIENCE), true))
+            }
             (Some(Action::Fatal), _) => self.function.need_reset(bus),
             (Some(Action::Remove), _) => bus.remove(),
             (Some(Action::FunctionReset), _) => self.restart(),
@@ -70,12 +73,14 @@ impl VirtioBlkModel {
         self.held.push(waiting);
     }
 
-    /// What the fault hooks see of a request. Its queues are counted from 1, as there is none for its administration.
+    /// What the fault hooks see of a request. Its queues are counted from 1, as there is none for
+    /// its administration.
     fn describe(&self, taken: &Taken) -> Event {
         let kind = taken.header.kind();
         let shift = self.shape.block_shift - 9;
         let has_blocks = matches!(kind, blk::IN | blk::OUT);
-        let sectors = taken.chain.pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>() / u64::from(blk::SECTOR);
+        let sectors = taken.chain.pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>()
+            / u64::from(blk::SECTOR);
         let blocks = has_blocks.then_some((taken.header.sector() >> shift, sectors >> shift));
         Event::Command { queue: taken.queue + 1, opcode: kind as u8, blocks }
     }
@@ -93,7 +98,12 @@ impl VirtioBlkModel {
         }
     }
 
-    fn do_and_give_back(&mut self, bus: &Bus, taken: &Taken, fault: Option<Action>) -> Result<(), Blocked> {
+    fn do_and_give_back(
+        &mut self,
+        bus: &Bus,
+        taken: &Taken,
+        fault: Option<Action>,
+    ) -> Result<(), Blocked> {
         let parts = Parts::of(&taken.chain);
         let (status, written) = match fault {
             Some(Action::Status(status)) => (status as u8, 0),
@@ -113,7 +123,9 @@ impl VirtioBlkModel {
             _ => len,
         };
         let other = |bits: u16| id ^ u32::from(bits);
-        let Some(queue) = self.function.queues.get_mut(usize::from(taken.queue)) else { return Ok(()) };
+        let Some(queue) = self.function.queues.get_mut(usize::from(taken.queue)) else {
+            return Ok(());
+        };
         match fault {
             Some(Action::Drop) => return Ok(()),
             Some(Action::WrongId(bits)) => queue.put(bus, &taken.chain, other(bits), len)?,

@@ -21,7 +21,8 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn of(chain: &Chain) -> Self {
-        let (mut to, from): (Vec<Piece>, Vec<Piece>) = chain.pieces.iter().skip(1).copied().partition(|piece| piece.writable);
+        let (mut to, from): (Vec<Piece>, Vec<Piece>) =
+            chain.pieces.iter().skip(1).copied().partition(|piece| piece.writable);
         let status = to.last_mut().filter(|last| last.len > 0).map(|last| {
             last.len -= 1;
             last.address + u64::from(last.len)
@@ -31,7 +32,8 @@ impl Parts {
 }
 
 impl VirtioBlkModel {
-    /// Does a request; its status, and how many bytes were written beside that. `corrupt` inverts the first byte of its data.
+    /// Does a request; its status, and how many bytes were written beside that. `corrupt` inverts
+    /// the first byte of its data.
     pub(super) fn request(
         &mut self,
         bus: &Bus,
@@ -52,7 +54,9 @@ impl VirtioBlkModel {
                 let own = self.name.as_deref().map_or(NAME, str::as_bytes);
                 name.iter_mut().zip(own).for_each(|(to, from)| *to = *from);
                 match parts.to.first().filter(|piece| piece.len as usize >= name.len()) {
-                    Some(piece) => bus.write(piece.address, &name).map(|()| (blk::OK, name.len() as u32)),
+                    Some(piece) => {
+                        bus.write(piece.address, &name).map(|()| (blk::OK, name.len() as u32))
+                    }
                     None => done(blk::IO_ERROR),
                 }
             }
@@ -61,7 +65,8 @@ impl VirtioBlkModel {
         }
     }
 
-    /// Block and number of blocks of a transfer; `None` beyond the end, or in the middle of a block.
+    /// Block and number of blocks of a transfer; `None` beyond the end, or in the middle of a
+    /// block.
     fn locate(&self, sector: u64, bytes: u64) -> Option<(u64, u64)> {
         let (shift, block) = (self.shape.block_shift - 9, 1 << self.shape.block_shift);
         let aligned = sector.is_multiple_of(1 << shift) && bytes.is_multiple_of(block) && bytes > 0;
@@ -72,16 +77,27 @@ impl VirtioBlkModel {
     fn place(&mut self, sector: u64, pieces: &[Piece]) -> Option<(u64, u64)> {
         let bytes = pieces.iter().map(|piece| u64::from(piece.len)).sum();
         if pieces.iter().filter(|piece| piece.len > 0).count() > self.shape.segments as usize {
-            self.complaints.add(format!("a request has more than {} segments [virtio 5.2.5]", self.shape.segments));
+            self.complaints.add(format!(
+                "a request has more than {} segments [virtio 5.2.5]",
+                self.shape.segments
+            ));
         }
         self.locate(sector, bytes)
     }
 
-    fn read(&mut self, bus: &Bus, sector: u64, to: &[Piece], corrupt: bool) -> Result<(u8, u32), Blocked> {
+    fn read(
+        &mut self,
+        bus: &Bus,
+        sector: u64,
+        to: &[Piece],
+        corrupt: bool,
+    ) -> Result<(u8, u32), Blocked> {
         let Some((lba, blocks)) = self.place(sector, to) else { return Ok((blk::IO_ERROR, 0)) };
         let mut at = lba << self.shape.block_shift;
         for piece in to {
-            self.medium.read(at, piece.len as usize, |done, bytes| bus.write(piece.address + done as u64, bytes))?;
+            self.medium.read(at, piece.len as usize, |done, bytes| {
+                bus.write(piece.address + done as u64, bytes)
+            })?;
             at += u64::from(piece.len);
         }
         if let Some(first) = to.first().filter(|_| corrupt) {
@@ -92,14 +108,22 @@ impl VirtioBlkModel {
         Ok((blk::OK, (blocks << self.shape.block_shift) as u32))
     }
 
-    fn write(&mut self, bus: &Bus, sector: u64, from: &[Piece], corrupt: bool) -> Result<(u8, u32), Blocked> {
+    fn write(
+        &mut self,
+        bus: &Bus,
+        sector: u64,
+        from: &[Piece],
+        corrupt: bool,
+    ) -> Result<(u8, u32), Blocked> {
         let Some((lba, blocks)) = self.place(sector, from).filter(|_| !self.shape.read_only) else {
             return Ok((blk::IO_ERROR, 0));
         };
         let mut at = lba << self.shape.block_shift;
         self.medium.begin(lba, blocks);
         for piece in from {
-            self.medium.write(at, piece.len as usize, |done, bytes| bus.read(piece.address + done as u64, bytes))?;
+            self.medium.write(at, piece.len as usize, |done, bytes| {
+                bus.read(piece.address + done as u64, bytes)
+            })?;
             at += u64::from(piece.len);
         }
         if corrupt {
@@ -114,11 +138,17 @@ impl VirtioBlkModel {
     /// A discard, or a write of zeroes: discarded blocks read as zeroes here.
     fn ranges(&mut self, bus: &Bus, from: &[Piece]) -> Result<(u8, u32), Blocked> {
         for piece in from {
-            for at in (piece.address..).step_by(blk::Range::SIZE).take(piece.len as usize / blk::Range::SIZE) {
+            for at in (piece.address..)
+                .step_by(blk::Range::SIZE)
+                .take(piece.len as usize / blk::Range::SIZE)
+            {
                 let mut range = blk::Range::zeroed();
                 bus.read(at, &mut range.0)?;
-                let place = self.locate(range.sector(), u64::from(range.sectors()) * u64::from(blk::SECTOR));
-                let Some((lba, blocks)) = place.filter(|_| !self.shape.read_only) else { return Ok((blk::IO_ERROR, 0)) };
+                let place = self
+                    .locate(range.sector(), u64::from(range.sectors()) * u64::from(blk::SECTOR));
+                let Some((lba, blocks)) = place.filter(|_| !self.shape.read_only) else {
+                    return Ok((blk::IO_ERROR, 0));
+                };
                 self.medium.zero(lba, blocks, !self.writeback);
             }
         }

@@ -86,21 +86,33 @@ const KEYS: [&str; 15] = [
 /// The shape that `uri` describes.
 pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
     let (options, default) = (Options::of(uri, "virtio-blk", &KEYS)?, Shape::default());
-    let within = |least: u64, most: u64| move |text: &str| number(text).filter(|n| (least..=most).contains(n));
-    let block = options.get("block", "512 or 4096", 512, |text| number(text).filter(|block| [512, 4096].contains(block)))?;
-    let queues = options.get("queues", "1 to 64", default.queues.into(), within(1, 64))?;
-    let entries = options.get("entries", "a power of two, 4 to 256", u64::from(MAX_SIZE), |text| {
-        number(text).filter(|entries| (4..=256).contains(entries) && entries.is_power_of_two())
+    let within = |least: u64, most: u64| {
+        move |text: &str| number(text).filter(|n| (least..=most).contains(n))
+    };
+    let block = options.get("block", "512 or 4096", 512, |text| {
+        number(text).filter(|block| [512, 4096].contains(block))
     })?;
+    let queues = options.get("queues", "1 to 64", default.queues.into(), within(1, 64))?;
+    let entries =
+        options.get("entries", "a power of two, 4 to 256", u64::from(MAX_SIZE), |text| {
+            number(text).filter(|entries| (4..=256).contains(entries) && entries.is_power_of_two())
+        })?;
     let shape = Shape {
-        bytes: options.get("size", "bytes, whole blocks up to 1T, as 64M", default.bytes, |text| {
-            parse_size(text).filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(block))
-        })?,
+        bytes: options.get(
+            "size",
+            "bytes, whole blocks up to 1T, as 64M",
+            default.bytes,
+            |text| {
+                parse_size(text)
+                    .filter(|size| (1..=1 << 40).contains(size) && size.is_multiple_of(block))
+            },
+        )?,
         block_shift: block.ilog2(),
         read_only: options.switch("readonly", false)?,
         queues: queues as u16,
         entries: entries as u16,
-        segments: options.get("segments", "1 to 254", default.segments.into(), within(1, 254))? as u32,
+        segments: options.get("segments", "1 to 254", default.segments.into(), within(1, 254))?
+            as u32,
         cache: options.switch("cache", true)?,
         indirect: options.switch("indirect", true)?,
         packed: options.switch("packed", false)?,
@@ -120,9 +132,13 @@ mod tests {
 
     #[test]
     fn no_options_make_the_default_shape_and_values_that_make_no_sense_are_refused() {
-        let shape = |text: &str| of_uri(&format!("sim:virtio-blk{text}").parse().unwrap()).map(|(_, shape)| shape);
+        let shape = |text: &str| {
+            of_uri(&format!("sim:virtio-blk{text}").parse().unwrap()).map(|(_, shape)| shape)
+        };
         assert_eq!(shape("").unwrap(), Shape::default());
-        for wrong in ["block=1000", "size=1", "queues=0", "entries=100", "segments=0", "structures=gone"] {
+        for wrong in
+            ["block=1000", "size=1", "queues=0", "entries=100", "segments=0", "structures=gone"]
+        {
             assert!(shape(&format!(",{wrong}")).is_err(), "{wrong}");
         }
     }

@@ -18,10 +18,12 @@ use crate::{Blocked, Bus, Identity, Model};
 const CLASS: u32 = 0x02_00_00;
 const MTU: u16 = 9000;
 
-/// The shortest frame on a wire, without its check: whoever sends a shorter one fills it up. [802.3 3.2.8]
+/// The shortest frame on a wire, without its check: whoever sends a shorter one fills it up. [802.3
+/// 3.2.8]
 const LEAST: usize = 60;
 
-/// A virtio network card. Its queues: each pair's, receive and transmit, and behind them the control queue. [virtio 5.1.2]
+/// A virtio network card. Its queues: each pair's, receive and transmit, and behind them the
+/// control queue. [virtio 5.1.2]
 pub struct VirtioNetModel {
     pub(super) function: Function,
     /// The address that it was made with.
@@ -57,9 +59,17 @@ impl VirtioNetModel {
         wire.offer(true);
         let checksums = net::CSUM | net::GUEST_CSUM | net::HOST_TSO4;
         let control = net::CTRL_VQ | net::CTRL_RX | net::CTRL_VLAN | net::CTRL_MAC_ADDR;
-        let packed = if shape.packed { spec::RING_PACKED } else { 0 } | if shape.events { spec::EVENT_IDX } else { 0 };
+        let packed = if shape.packed { spec::RING_PACKED } else { 0 }
+            | if shape.events { spec::EVENT_IDX } else { 0 };
         let several = if shape.pairs > 1 { net::MQ } else { 0 };
-        let all = net::MAC | net::MTU | net::STATUS | net::MRG_RXBUF | checksums | control | packed | several;
+        let all = net::MAC
+            | net::MTU
+            | net::STATUS
+            | net::MRG_RXBUF
+            | checksums
+            | control
+            | packed
+            | several;
         let offered = all & !shape.without;
         Self {
             function: Function::new(shape.places, offered, 2 * usize::from(shape.pairs) + 1),
@@ -76,7 +86,8 @@ impl VirtioNetModel {
         }
     }
 
-    /// The card's configuration. [virtio 5.1.4] Its address is the one that the driver has set last, as QEMU's card has it: a reset brings back its own.
+    /// The card's configuration. [virtio 5.1.4] Its address is the one that the driver has set
+    /// last, as QEMU's card has it: a reset brings back its own.
     pub(super) fn config(&self) -> [u8; net::CONFIG_LEN as usize] {
         let mut bytes = [0; net::CONFIG_LEN as usize];
         bytes[..6].copy_from_slice(&self.filter.address);
@@ -113,12 +124,15 @@ impl VirtioNetModel {
         }
     }
 
-    /// The driver says that there is something on queue `queue`. An access that the IOMMU blocks ends the card's work.
+    /// The driver says that there is something on queue `queue`. An access that the IOMMU blocks
+    /// ends the card's work.
     fn notified(&mut self, bus: &Bus, queue: u16) {
         let done = match queue {
             _ if !self.function.runs() => Ok(()),
             _ if queue == self.control_queue() => self.control(bus),
-            _ if queue % 2 == 1 && queue / 2 < self.steering.used() => self.transmit(bus, queue / 2),
+            _ if queue % 2 == 1 && queue / 2 < self.steering.used() => {
+                self.transmit(bus, queue / 2)
+            }
             _ => Ok(()),
         };
         if done.is_err() {
@@ -168,7 +182,9 @@ impl VirtioNetModel {
         for chain in &sent {
             self.function.queues[queue].put(bus, chain, chain.id.into(), 0)?;
         }
-        if let Some(last) = sent.last().filter(|_| self.misbehaviour == Some(Misbehaviour::UsesOneMore)) {
+        if let Some(last) =
+            sent.last().filter(|_| self.misbehaviour == Some(Misbehaviour::UsesOneMore))
+        {
             self.function.queues[queue].put(bus, last, u32::from(last.id) + 1, 0)?;
         }
         self.end(bus, queue)?;
@@ -239,7 +255,8 @@ impl VirtioNetModel {
         let merges = self.function.features & net::MRG_RXBUF != 0;
         while room < wanted {
             // Without merged buffers a packet has one.
-            let next = if merges || chains.is_empty() { self.next_buffer(bus, pair)? } else { None };
+            let next =
+                if merges || chains.is_empty() { self.next_buffer(bus, pair)? } else { None };
             let Some(chain) = next else {
                 self.function.queues[queue] = before;
                 self.missed += 1;
@@ -249,7 +266,8 @@ impl VirtioNetModel {
             chains.push(chain);
         }
         let mut header = Header::zeroed();
-        let valid = self.function.features & net::GUEST_CSUM != 0 && frame::checksum_is_right(frame);
+        let valid =
+            self.function.features & net::GUEST_CSUM != 0 && frame::checksum_is_right(frame);
         // QEMU's card leaves the number at zero unless it may merge, whatever [virtio 5.1.6.4.1]
         // says.
         let count = if merges { chains.len() as u16 } else { 0 };
@@ -262,7 +280,8 @@ impl VirtioNetModel {
 
     /// The next buffer of `pair` for reception.
     fn next_buffer(&mut self, bus: &Bus, pair: u16) -> Result<Option<Chain>, Blocked> {
-        let (queue, aside) = (&mut self.function.queues[receive_of(pair)], &mut self.aside[usize::from(pair)]);
+        let (queue, aside) =
+            (&mut self.function.queues[receive_of(pair)], &mut self.aside[usize::from(pair)]);
         if self.misbehaviour != Some(Misbehaviour::UsesOutOfOrder) {
             return aside.take().map_or_else(|| queue.take(bus), |chain| Ok(Some(chain)));
         }
@@ -272,7 +291,13 @@ impl VirtioNetModel {
         queue.take(bus)
     }
 
-    fn scatter(&mut self, bus: &Bus, queue: usize, chains: &[Chain], mut bytes: &[u8]) -> Result<(), Blocked> {
+    fn scatter(
+        &mut self,
+        bus: &Bus,
+        queue: usize,
+        chains: &[Chain],
+        mut bytes: &[u8],
+    ) -> Result<(), Blocked> {
         for chain in chains {
             let mut len = 0;
             for piece in chain.pieces.iter().filter(|piece| piece.writable) {
@@ -294,9 +319,14 @@ impl VirtioNetModel {
             Some(Misbehaviour::CountsNoBuffers) => drop(header.set_buffers(0)),
             Some(Misbehaviour::CountsManyBuffers) => drop(header.set_buffers(u16::MAX)),
             Some(Misbehaviour::LiesAboutChecksums) => {
-                header.set_flags(net::NEEDS_CSUM).set_csum_start(u16::MAX).set_csum_offset(u16::MAX);
+                header
+                    .set_flags(net::NEEDS_CSUM)
+                    .set_csum_start(u16::MAX)
+                    .set_csum_offset(u16::MAX);
             }
-            Some(Misbehaviour::LiesAboutSegments) => drop(header.set_gso_type(0x7f).set_gso_size(0)),
+            Some(Misbehaviour::LiesAboutSegments) => {
+                let _ = header.set_gso_type(0x7f).set_gso_size(0);
+            }
             _ => {}
         }
     }

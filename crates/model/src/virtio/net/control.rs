@@ -37,10 +37,14 @@ impl Filter {
     pub(super) fn command(&mut self, command: &[u8]) -> bool {
         let Some((&[class, what], data)) = command.split_first_chunk() else { return false };
         match (class, what, data) {
-            (net::CONTROL_RX, ..) | (net::CONTROL_MAC, net::MAC_TABLE_SET, _) if self.features & net::CTRL_RX == 0 => {
+            (net::CONTROL_RX, ..) | (net::CONTROL_MAC, net::MAC_TABLE_SET, _)
+                if self.features & net::CTRL_RX == 0 =>
+            {
                 return false;
             }
-            (net::CONTROL_MAC, net::MAC_ADDR_SET, _) if self.features & net::CTRL_MAC_ADDR == 0 => return false,
+            (net::CONTROL_MAC, net::MAC_ADDR_SET, _) if self.features & net::CTRL_MAC_ADDR == 0 => {
+                return false;
+            }
             (net::CONTROL_RX, net::RX_PROMISCUOUS, &[on]) => self.promiscuous = on != 0,
             (net::CONTROL_RX, net::RX_ALL_MULTICAST, &[on]) => self.all_groups = on != 0,
             (net::CONTROL_MAC, net::MAC_ADDR_SET, data) => match data.try_into() {
@@ -52,15 +56,21 @@ impl Filter {
                 let Some((groups, &[])) = table(rest) else { return false };
                 (self.unicast, self.groups) = (unicast, groups);
             }
-            (net::CONTROL_VLAN, net::VLAN_ADD, &[low, high]) => drop(self.vlans.insert(u16::from_le_bytes([low, high]))),
-            (net::CONTROL_VLAN, net::VLAN_DEL, &[low, high]) => drop(self.vlans.remove(&u16::from_le_bytes([low, high]))),
+            (net::CONTROL_VLAN, net::VLAN_ADD, &[low, high]) => {
+                let _ = self.vlans.insert(u16::from_le_bytes([low, high]));
+            }
+            (net::CONTROL_VLAN, net::VLAN_DEL, &[low, high]) => {
+                let _ = self.vlans.remove(&u16::from_le_bytes([low, high]));
+            }
             _ => return false,
         }
         true
     }
 
     pub(super) fn accepts(&self, frame: &[u8]) -> bool {
-        let (Some(to), Some(kind)) = (frame.first_chunk::<6>(), frame.get(12..14)) else { return false };
+        let (Some(to), Some(kind)) = (frame.first_chunk::<6>(), frame.get(12..14)) else {
+            return false;
+        };
         if self.promiscuous {
             return true;
         }

@@ -2,7 +2,8 @@
 
 use ring3_spec::virtio::net::{self, Header};
 
-/// TCP: FIN and PSH, which only the last segment carries, in their byte of its header. [RFC 9293 3.1]
+/// TCP: FIN and PSH, which only the last segment carries, in their byte of its header. [RFC 9293
+/// 3.1]
 const LAST_ONLY: u8 = 1 << 0 | 1 << 3;
 const FLAGS: usize = 13;
 
@@ -37,15 +38,18 @@ fn cut(header: &Header, packet: &[u8]) -> Option<Vec<Vec<u8>>> {
         let total = (frame.len() - ip) as u16;
         frame[ip + 2..ip + 4].copy_from_slice(&total.to_be_bytes());
         // Each is a packet of its own. [RFC 6864 4]
-        frame[ip + 4..ip + 6].copy_from_slice(&identification.wrapping_add(index as u16).to_be_bytes());
+        frame[ip + 4..ip + 6]
+            .copy_from_slice(&identification.wrapping_add(index as u16).to_be_bytes());
         frame[start + FLAGS] &= if index < last { !LAST_ONLY } else { u8::MAX };
         frame[ip + 10..ip + 12].fill(0);
         let sum = !sum(&frame[ip..start]);
         frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
-        frame[start + 4..start + 8].copy_from_slice(&number.wrapping_add((index * size) as u32).to_be_bytes());
+        frame[start + 4..start + 8]
+            .copy_from_slice(&number.wrapping_add((index * size) as u32).to_be_bytes());
         // The pseudo header has the length of all; it becomes that of this frame.
         let field = u16::from_be_bytes([frame[start + 16], frame[start + 17]]);
-        let pseudo = fold(u64::from(field) + u64::from(!(whole as u16)) + (frame.len() - start) as u64);
+        let pseudo =
+            fold(u64::from(field) + u64::from(!(whole as u16)) + (frame.len() - start) as u64);
         frame[start + 16..start + 18].copy_from_slice(&pseudo.to_be_bytes());
         finish(&mut frame, start, 16);
         frames.push(frame);
@@ -55,7 +59,10 @@ fn cut(header: &Header, packet: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 /// Whether a frame is TCP or UDP over IPv4 with a right checksum.
 pub(super) fn checksum_is_right(frame: &[u8]) -> bool {
-    let Some(ip) = frame.get(14..34).filter(|ip| frame[12..14] == [8, 0] && ip[0] == 0x45 && matches!(ip[9], 6 | 17)) else {
+    let Some(ip) = frame
+        .get(14..34)
+        .filter(|ip| frame[12..14] == [8, 0] && ip[0] == 0x45 && matches!(ip[9], 6 | 17))
+    else {
         return false;
     };
     let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
@@ -71,7 +78,12 @@ fn finish(frame: &mut [u8], start: usize, offset: usize) {
 
 /// The sum of the Internet checksum. [RFC 1071 1]
 fn sum(bytes: &[u8]) -> u16 {
-    fold(bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| u64::from(low))).sum())
+    fold(
+        bytes
+            .chunks(2)
+            .map(|word| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| u64::from(low)))
+            .sum(),
+    )
 }
 
 fn fold(mut sum: u64) -> u16 {
@@ -91,9 +103,18 @@ mod tests {
         (packet[14], packet[46], packet[47]) = (0x45, 0x50, 0x18);
         packet[18..20].copy_from_slice(&u16::MAX.to_be_bytes());
         let mut header = Header::zeroed();
-        header.set_flags(net::NEEDS_CSUM).set_csum_start(34).set_csum_offset(16).set_gso_type(net::GSO_TCP4).set_gso_size(100);
+        header
+            .set_flags(net::NEEDS_CSUM)
+            .set_csum_start(34)
+            .set_csum_offset(16)
+            .set_gso_type(net::GSO_TCP4)
+            .set_gso_size(100);
         let frames = on_wire(&header, packet);
-        let said: Vec<_> = frames.iter().map(|frame| (frame.len(), frame[18..20].to_vec(), frame[47])).collect();
-        assert_eq!(said, [(154, vec![255, 255], 0x10), (154, vec![0, 0], 0x10), (104, vec![0, 1], 0x18)]);
+        let said: Vec<_> =
+            frames.iter().map(|frame| (frame.len(), frame[18..20].to_vec(), frame[47])).collect();
+        assert_eq!(
+            said,
+            [(154, vec![255, 255], 0x10), (154, vec![0, 0], 0x10), (104, vec![0, 1], 0x18)]
+        );
     }
 }

@@ -35,7 +35,8 @@ pub enum Misbehaviour {
     Hangs,
     /// A reset does not end.
     NeverResets,
-    /// Nothing goes wrong: buffers are used in another order than they were made available in, as any card may do. One for reception is set aside as long as this lasts.
+    /// Nothing goes wrong: buffers are used in another order than they were made available in, as
+    /// any card may do. One for reception is set aside as long as this lasts.
     UsesOutOfOrder,
 }
 
@@ -45,7 +46,8 @@ impl VirtioNetHandle {
         self.with(|model, bus| model.receive(bus, frame));
     }
 
-    /// Takes the frames that came out of the card since the last call; the last 4096 if they are more. With `wire=test` only.
+    /// Takes the frames that came out of the card since the last call; the last 4096 if they are
+    /// more. With `wire=test` only.
     pub fn sent(&self) -> Vec<Vec<u8>> {
         self.with(|model, _| model.wire.take_sent())
     }

@@ -1,7 +1,9 @@
-//! A virtio network card as a model: merged buffers, checksums, cutting, filters by the control queue. [virtio 5.1]
+//! A virtio network card as a model: merged buffers, checksums, cutting, filters by the control
+//! queue. [virtio 5.1]
 //!
 //! # Time
-//! A notification is served inside of the write that it is. A frame that comes finds buffers or is lost, and counted.
+//! A notification is served inside of the write that it is. A frame that comes finds buffers or is
+//! lost, and counted.
 
 mod card;
 mod control;
@@ -69,7 +71,9 @@ fn pairs(text: &str) -> Option<u16> {
 /// `apart`: each in a BAR of its own). `csum`, `guest_csum`, `host_tso4`, `mrg_rxbuf`, `status`,
 /// `ctrl_vq`, `ctrl_rx`, `ctrl_mac_addr`: `off` takes that feature away, and those that need it.
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimVirtioNet, Error> {
-    let known = ["wire", "mac", "queues", "packed", "events", "structures"].into_iter().chain(FEATURES.map(|(name, _)| name));
+    let known = ["wire", "mac", "queues", "packed", "events", "structures"]
+        .into_iter()
+        .chain(FEATURES.map(|(name, _)| name));
     let options = Options::of(uri, "virtio-net", &known.collect::<Vec<_>>())?;
     let mut without = 0;
     for (name, features) in FEATURES {
@@ -85,7 +89,9 @@ pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimVirtioNet, Error> {
         places: options.get("structures", "together or apart", Places::TOGETHER, Places::named)?,
     };
     if uri.options.contains_key("delay") {
-        return Err(Error::Invalid(format!("{uri}: this model has no delay=: a notification is served at once")));
+        return Err(Error::Invalid(format!(
+            "{uri}: this model has no delay=: a notification is served at once"
+        )));
     }
     SimDevice::new(uri.to_string(), VirtioNetModel::new(&shape), &options.platform(asked)?)
 }

@@ -1,4 +1,5 @@
-//! Which pair of queues a packet that comes is for: that from which its flow last sent. [virtio 5.1.6.5.5]
+//! Which pair of queues a packet that comes is for: that from which its flow last sent. [virtio
+//! 5.1.6.5.5]
 
 /// Flows that are told apart.
 const FLOWS: usize = 256;
@@ -41,7 +42,8 @@ impl Steering {
     }
 }
 
-/// The flow of a frame, the same in both directions: of its addresses, and of its ports if it has some.
+/// The flow of a frame, the same in both directions: of its addresses, and of its ports if it has
+/// some.
 fn flow(frame: &[u8]) -> usize {
     let at = |from: usize, len: usize| frame.get(from..from + len).unwrap_or_default();
     let (network, ports) = match at(12, 2) {
@@ -55,7 +57,9 @@ fn flow(frame: &[u8]) -> usize {
     // Either end's bytes are added, so that it does not matter which is the source.
     let sum = |bytes: &[u8]| {
         let (one, other) = bytes.split_at(bytes.len() / 2);
-        one.iter().zip(other).fold(7usize, |sum, (a, b)| sum.wrapping_mul(31).wrapping_add(usize::from(*a) + usize::from(*b)))
+        one.iter().zip(other).fold(7usize, |sum, (a, b)| {
+            sum.wrapping_mul(31).wrapping_add(usize::from(*a) + usize::from(*b))
+        })
     };
     sum(network).wrapping_mul(31).wrapping_add(sum(ports)) % FLOWS
 }

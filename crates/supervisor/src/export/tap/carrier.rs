@@ -1,11 +1,13 @@
 //! Whether an interface has a carrier, by what its drivers say of the card's link.
 //!
-//! A carrier that goes takes routes with it, and makes others move away. So it stays while no driver says anything, and a driver that has just started its card, whose link is negotiated anew, is not
-//! believed for a while that there is none.
+//! A carrier that goes takes routes with it, and makes others move away. So it stays while no
+//! driver says anything, and a driver that has just started its card, whose link is negotiated
+//! anew, is not believed for a while that there is none.
 
 use std::time::{Duration, Instant};
 
-/// How long a link may take to come up again: copper at a gigabit a second takes up to four. [802.3 28, 40]
+/// How long a link may take to come up again: copper at a gigabit a second takes up to four. [802.3
+/// 28, 40]
 const NEGOTIATION: Duration = Duration::from_secs(6);
 
 /// What is known of it.
@@ -112,6 +114,9 @@ mod tests {
         let mut carrier = Carrier::default();
         carrier.begins(now);
         carrier.hear(false);
-        assert_eq!((carrier.judge(now), carrier.judge(now + NEGOTIATION), carrier.up), (None, None, false));
+        assert_eq!(
+            (carrier.judge(now), carrier.judge(now + NEGOTIATION), carrier.up),
+            (None, None, false)
+        );
     }
 }

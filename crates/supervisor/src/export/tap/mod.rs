@@ -1,11 +1,14 @@
 //! The network card of a device as an interface.
 //!
 //! # Shape
-//! A TAP, whose descriptors are held here: it stays with its addresses, routes and carrier while drivers come and go, each of which is given copies of them. The kernel keeps what its users send
-//! meanwhile, as much as the interface's queue holds (`txqueuelen`). `watch` is the thread that hears what its users want.
+//! A TAP, whose descriptors are held here: it stays with its addresses, routes and carrier while
+//! drivers come and go, each of which is given copies of them. The kernel keeps what its users send
+//! meanwhile, as much as the interface's queue holds (`txqueuelen`). `watch` is the thread that
+//! hears what its users want.
 //!
 //! # Rights
-//! All that needs CAP_NET_ADMIN is done here, and all that is an ioctl: a driver reads and writes packets.
+//! All that needs CAP_NET_ADMIN is done here, and all that is an ioctl: a driver reads and writes
+//! packets.
 
 mod carrier;
 mod watch;
@@ -80,8 +83,17 @@ impl Made {
         let figures = netlink.figures(interface.index()).unwrap_or_default();
         let carrier = Carrier::new(figures.carrier);
         let (name, index) = (interface.name().to_owned(), interface.index());
-        let state = Mutex::new(State { name, index, wishes, told: false, carrier, figures, looked: Instant::now() });
-        let raised = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+        let state = Mutex::new(State {
+            name,
+            index,
+            wishes,
+            told: false,
+            carrier,
+            figures,
+            looked: Instant::now(),
+        });
+        let raised = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| failed(error.into()))?;
         Ok(Self { interface, card, state, raised, over: AtomicBool::new(false) })
     }
 
@@ -98,7 +110,10 @@ impl Made {
         let mut state = self.state();
         match state.carrier.judge(Instant::now()) {
             // Whoever has deleted it needs no carrier.
-            Some(up) => self.interface.set_carrier(up).or_else(|error| self.interface.present().map_or(Ok(()), |_| Err(error))),
+            Some(up) => self
+                .interface
+                .set_carrier(up)
+                .or_else(|error| self.interface.present().map_or(Ok(()), |_| Err(error))),
             None => Ok(()),
         }
     }
@@ -106,7 +121,11 @@ impl Made {
     /// By which its queues are kept: another interface's have other names.
     fn names(&self) -> Vec<String> {
         let index = self.interface.index();
-        self.interface.queues().enumerate().map(|(queue, _)| format!("tap.{index}.{queue}")).collect()
+        self.interface
+            .queues()
+            .enumerate()
+            .map(|(queue, _)| format!("tap.{index}.{queue}"))
+            .collect()
     }
 }
 
@@ -114,7 +133,13 @@ impl Tap {
     /// Of `device`.
     pub fn new(device: &manifest::Device) -> Self {
         let name = device.interface().to_owned();
-        Self { wanted: device.export.clone(), name, voice: Voice::silent(), made: None, watch: None }
+        Self {
+            wanted: device.export.clone(),
+            name,
+            voice: Voice::silent(),
+            made: None,
+            watch: None,
+        }
     }
 
     /// Makes the interface for `card`.
@@ -126,7 +151,12 @@ impl Tap {
             return Err(Error::Card { card: card.name.clone(), reason });
         }
         let owner = self.wanted.owner.map(|owner| owner.user);
-        let interface = Interface::open(&Shape { name: Some(self.name.clone()), queues, owner, persist: false })?;
+        let interface = Interface::open(&Shape {
+            name: Some(self.name.clone()),
+            queues,
+            owner,
+            persist: false,
+        })?;
         let netlink = netlink()?;
         interface.set_up(&netlink, &info(card), self.wanted.mtu)?;
         Made::new(interface, card.clone(), &netlink)
@@ -135,8 +165,10 @@ impl Tap {
     fn take(&mut self, made: Made) -> Result<(), String> {
         let made = Arc::new(made);
         self.watch = None;
-        self.watch =
-            Some(Watch::start(made.clone(), self.voice.clone()).map_err(|error| format!("{}: watching it: {error}", self.name))?);
+        self.watch = Some(
+            Watch::start(made.clone(), self.voice.clone())
+                .map_err(|error| format!("{}: watching it: {error}", self.name))?,
+        );
         self.made = Some(made);
         Ok(())
     }
@@ -152,7 +184,9 @@ impl Export for Tap {
         // One that was adopted has been watched by nobody so far.
         if let Some(made) = &self.made {
             let watch = Watch::start(made.clone(), self.voice.clone());
-            self.watch = watch.inspect_err(|error| tracing::warn!("{}: watching it: {error}", self.name)).ok();
+            self.watch = watch
+                .inspect_err(|error| tracing::warn!("{}: watching it: {error}", self.name))
+                .ok();
         }
     }
 
@@ -179,12 +213,17 @@ impl Export for Tap {
     fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
         let (card, made) = (only(offered)?, self.made()?);
         if *card != (NicFacts { name: card.name.clone(), ..made.card.clone() }) {
-            return Err(format!("{} is another card than before, and is not given to the users of {}", card.name, self.name));
+            return Err(format!(
+                "{} is another card than before, and is not given to the users of {}",
+                card.name, self.name
+            ));
         }
-        let fds: std::io::Result<Vec<_>> = made.interface.queues().map(|queue| queue.try_clone_to_owned()).collect();
+        let fds: std::io::Result<Vec<_>> =
+            made.interface.queues().map(|queue| queue.try_clone_to_owned()).collect();
         let mut state = made.state();
         state.carrier.begins(Instant::now());
-        let connect = Connect { nic: 0, interface: state.name.clone(), wishes: said(&state.wishes) };
+        let connect =
+            Connect { nic: 0, interface: state.name.clone(), wishes: said(&state.wishes) };
         let fds = fds.map_err(|error| format!("{}: {error}", self.name))?;
         Ok(vec![Given { place: 0, order: Order::Connect(connect), fds }])
     }
@@ -221,10 +260,17 @@ impl Export for Tap {
         offered: &Offered,
         fds: &mut BTreeMap<String, OwnedFd>,
     ) -> Result<Arc<dyn Look>, String> {
-        let saved: Saved = serde_json::from_value(saved.clone()).map_err(|error| error.to_string())?;
+        let saved: Saved =
+            serde_json::from_value(saved.clone()).map_err(|error| error.to_string())?;
         let queues: Option<Vec<_>> = saved.queues.iter().map(|name| fds.remove(name)).collect();
         let queues = queues.ok_or("its descriptors were not kept")?;
-        let adopt = || Made::new(Interface::adopt(queues)?, only(offered).map_err(Error::Name)?.clone(), &netlink()?);
+        let adopt = || {
+            Made::new(
+                Interface::adopt(queues)?,
+                only(offered).map_err(Error::Name)?.clone(),
+                &netlink()?,
+            )
+        };
         let made = Arc::new(adopt().map_err(|error| error.to_string())?);
         self.made = Some(made.clone());
         Ok(made)
@@ -246,7 +292,10 @@ impl Export for Tap {
 }
 
 fn netlink() -> Result<Netlink, Error> {
-    Netlink::new().map_err(|cause| Error::Os { what: "asking the kernel for interfaces (rtnetlink)".into(), cause })
+    Netlink::new().map_err(|cause| Error::Os {
+        what: "asking the kernel for interfaces (rtnetlink)".into(),
+        cause,
+    })
 }
 
 /// The one card that a device must have.
@@ -263,7 +312,11 @@ impl Look for Made {
         if !state.wishes.up || !state.carrier.up {
             return 0;
         }
-        let mut fds: Vec<_> = self.interface.queues().map(|queue| PollFd::from_borrowed_fd(queue, PollFlags::IN)).collect();
+        let mut fds: Vec<_> = self
+            .interface
+            .queues()
+            .map(|queue| PollFd::from_borrowed_fd(queue, PollFlags::IN))
+            .collect();
         let _ = poll(&mut fds, Some(&Timespec::default()));
         fds.iter().filter(|fd| fd.revents().contains(PollFlags::IN)).count() as u64
     }
@@ -280,7 +333,11 @@ impl Look for Made {
 
     fn descriptors(&self) -> Vec<(String, OwnedFd)> {
         let queues = self.interface.queues().map(|queue| queue.try_clone_to_owned());
-        self.names().into_iter().zip(queues).filter_map(|(name, queue)| Some((name, queue.ok()?))).collect()
+        self.names()
+            .into_iter()
+            .zip(queues)
+            .filter_map(|(name, queue)| Some((name, queue.ok()?)))
+            .collect()
     }
 
     fn disks(&self) -> Vec<DiskStatus> {
@@ -289,7 +346,8 @@ impl Look for Made {
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {
         let state = self.state();
-        let Figures { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped, .. } = state.figures;
+        let Figures { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped, .. } =
+            state.figures;
         vec![InterfaceStatus {
             name: state.name.clone(),
             index: state.index,
@@ -326,7 +384,13 @@ fn info(card: &NicFacts) -> Info {
         receives_pieces: false,
         max_segmented: card.max_segmented,
         counts_missed: false,
-        offloads: Offloads { tx_checksum: card.tx_checksum, tso4, tso6, uso, ..Offloads::default() },
+        offloads: Offloads {
+            tx_checksum: card.tx_checksum,
+            tso4,
+            tso6,
+            uso,
+            ..Offloads::default()
+        },
         filters: FilterLimits::default(),
         shared: false,
     }

@@ -1,4 +1,5 @@
-//! The thread of an interface that hears what its users want, tells the driver, and tells the kernel how the link is.
+//! The thread of an interface that hears what its users want, tells the driver, and tells the
+//! kernel how the link is.
 //!
 //! It follows its interface into the network namespace to which somebody has moved it.
 
@@ -62,7 +63,10 @@ struct Watching<'a> {
 impl<'a> Watching<'a> {
     fn new(made: &'a Made, voice: Voice) -> Result<Self, Error> {
         let opened = Netlink::new().and_then(|netlink| Ok((netlink, Changes::new()?)));
-        let failed = |cause| Error::Os { what: format!("{}: asking the kernel (rtnetlink)", made.interface.name()), cause };
+        let failed = |cause| Error::Os {
+            what: format!("{}: asking the kernel (rtnetlink)", made.interface.name()),
+            cause,
+        };
         let (netlink, changes) = opened.map_err(failed)?;
         Ok(Self { made, voice, netlink, changes, lost: false })
     }
@@ -71,8 +75,12 @@ impl<'a> Watching<'a> {
         while !self.made.over.load(Ordering::Acquire) {
             self.look()?;
             let due = self.made.state().carrier.due();
-            let next = due.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()).min(LOOK));
-            let mut fds = [PollFd::new(&self.changes, PollFlags::IN), PollFd::new(&self.made.raised, PollFlags::IN)];
+            let next =
+                due.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()).min(LOOK));
+            let mut fds = [
+                PollFd::new(&self.changes, PollFlags::IN),
+                PollFd::new(&self.made.raised, PollFlags::IN),
+            ];
             let _ = poll(&mut fds, Timespec::try_from(next).ok().as_ref());
             self.changes.hear();
             let _ = rustix::io::read(&self.made.raised, &mut [0; 8]);
@@ -83,12 +91,19 @@ impl<'a> Watching<'a> {
     fn look(&mut self) -> Result<(), Error> {
         self.made.set_carrier()?;
         let index = self.made.state().index;
-        let looked = self.netlink.wishes(index).and_then(|wishes| Ok((wishes, self.netlink.figures(index)?)));
+        let looked = self
+            .netlink
+            .wishes(index)
+            .and_then(|wishes| Ok((wishes, self.netlink.figures(index)?)));
         match looked {
             Ok((wishes, figures)) => self.take(wishes, figures),
-            // Deleted, or moved: the one is the driver's end, which the next look after its recovery finds mended.
+            // Deleted, or moved: the one is the driver's end, which the next look after its
+            // recovery finds mended.
             Err(error) if error.raw_os_error() == Some(ENODEV) => self.follow(),
-            Err(error) => tracing::warn!("{}: asking the kernel for its state: {error}", self.made.state().name),
+            Err(error) => tracing::warn!(
+                "{}: asking the kernel for its state: {error}",
+                self.made.state().name
+            ),
         }
         Ok(())
     }
@@ -119,7 +134,8 @@ impl<'a> Watching<'a> {
         if !(least..=most).contains(&wishes.mtu) {
             let (name, stays) = (&state.name, state.wishes.mtu);
             tracing::warn!(
-                "{name}: an MTU of {} is not the card's, which takes {least} to {most}: it stays at {stays}",
+                "{name}: an MTU of {} is not the card's, which takes {least} to {most}: it stays \
+                at {stays}",
                 wishes.mtu
             );
             if let Err(error) = self.netlink.set_mtu(state.index, stays) {
@@ -142,7 +158,8 @@ const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 /// As a driver is told.
 pub fn said(wishes: &tap::Wishes) -> Wishes {
     let macs = |addresses: &[Mac]| addresses.iter().map(|mac| mac.0).collect();
-    let (many, all_groups) = (wishes.unicast.len() > MOST, wishes.all_groups || wishes.groups.len() > MOST);
+    let (many, all_groups) =
+        (wishes.unicast.len() > MOST, wishes.all_groups || wishes.groups.len() > MOST);
     Wishes {
         address: wishes.address.0,
         mtu: wishes.mtu,
@@ -158,10 +175,23 @@ mod tests {
 
     #[test]
     fn more_addresses_than_a_message_holds_are_all_there_are() {
-        let addresses = |count: usize| (0..count).map(|number| Mac([2, 0, 0, 0, (number >> 8) as u8, number as u8])).collect();
-        let few = said(&tap::Wishes { unicast: addresses(3), groups: addresses(MOST), ..tap::Wishes::default() });
-        assert_eq!((few.unicast.len(), few.groups.map(|groups| groups.len()), few.promiscuous), (3, Some(MOST), false));
-        let many = said(&tap::Wishes { unicast: addresses(MOST + 1), groups: addresses(MOST + 1), ..tap::Wishes::default() });
+        let addresses = |count: usize| {
+            (0..count).map(|number| Mac([2, 0, 0, 0, (number >> 8) as u8, number as u8])).collect()
+        };
+        let few = said(&tap::Wishes {
+            unicast: addresses(3),
+            groups: addresses(MOST),
+            ..tap::Wishes::default()
+        });
+        assert_eq!(
+            (few.unicast.len(), few.groups.map(|groups| groups.len()), few.promiscuous),
+            (3, Some(MOST), false)
+        );
+        let many = said(&tap::Wishes {
+            unicast: addresses(MOST + 1),
+            groups: addresses(MOST + 1),
+            ..tap::Wishes::default()
+        });
         assert_eq!((many.unicast.len(), many.groups, many.promiscuous), (0, None, true));
     }
 }

@@ -61,7 +61,10 @@ impl Seen {
     /// Reads, writes, discards and flushes that have ended. [Linux, Documentation/block/stat.rst]
     fn ended(&self) -> u64 {
         let stat = numbers_in(&self.stat, &self.file("stat"));
-        [0, 4, 11, 15].iter().filter_map(|&at| stat.get(at)).fold(0, |sum, count| sum.wrapping_add(*count))
+        [0, 4, 11, 15]
+            .iter()
+            .filter_map(|&at| stat.get(at))
+            .fold(0, |sum, count| sum.wrapping_add(*count))
     }
 }
 

@@ -12,7 +12,9 @@ impl Server<'_> {
     /// Takes what the driver has offered, as long as there is a place for it.
     #[inline]
     pub(super) fn take_chains(&mut self) {
-        while let (Some(queue), Some(&place), None) = (&mut self.queue, self.free.last(), self.fault) {
+        while let (Some(queue), Some(&place), None) =
+            (&mut self.queue, self.free.last(), self.fault)
+        {
             let slot = &mut self.slots[usize::from(place)];
             let taken = match self.again.pop() {
                 Some(head) => queue.take_again(head, &mut slot.chain).map(|()| true),
@@ -51,7 +53,11 @@ impl Server<'_> {
         let decoded = match asked {
             Ok(Asked::Request(decoded)) => decoded,
             Ok(Asked::Name) => {
-                slot.chain.write(queue.memory(), 0, &self.name[..self.name.len().min(slot.chain.writable() as usize - 1)]);
+                slot.chain.write(
+                    queue.memory(),
+                    0,
+                    &self.name[..self.name.len().min(slot.chain.writable() as usize - 1)],
+                );
                 self.recorder.started(place, Operation::Other, 0, 0);
                 return self.finish(place, Ok(()));
             }
@@ -64,17 +70,28 @@ impl Server<'_> {
         if !slot.reads && decoded.bytes > 0 {
             let room = slot.buffer.as_ref().filter(|buffer| buffer.len() >= decoded.bytes as usize);
             // SAFETY: the buffer has so many bytes, as was just seen, and nobody else has it.
-            let copied =
-                room.map(|buffer| unsafe { slot.chain.read_raw(queue.memory(), HEADER, buffer.as_ptr(), decoded.bytes) });
+            let copied = room.map(|buffer| unsafe {
+                slot.chain.read_raw(queue.memory(), HEADER, buffer.as_ptr(), decoded.bytes)
+            });
             if copied != Some(decoded.bytes) {
                 // What is in the buffer is another request's.
-                self.recorder.started(place, recorded(decoded.operation), decoded.lba, decoded.blocks);
+                self.recorder.started(
+                    place,
+                    recorded(decoded.operation),
+                    decoded.lba,
+                    decoded.blocks,
+                );
                 return self.finish(place, Err(IoError::Transport));
             }
         }
         self.recorder.started(place, recorded(decoded.operation), decoded.lba, decoded.blocks);
-        let data = if decoded.bytes > 0 { slot.buffer.take().map_or(Data::None, Data::Buffer) } else { Data::None };
-        let (operation, fua, blocks, lba) = (decoded.operation, decoded.fua, decoded.blocks, decoded.lba);
+        let data = if decoded.bytes > 0 {
+            slot.buffer.take().map_or(Data::None, Data::Buffer)
+        } else {
+            Data::None
+        };
+        let (operation, fua, blocks, lba) =
+            (decoded.operation, decoded.fua, decoded.blocks, decoded.lba);
         self.submit(Request { operation, fua, blocks, lba, token: place.into(), data });
     }
 
@@ -83,7 +100,9 @@ impl Server<'_> {
         match self.class.submit(request) {
             Ok(()) => self.submitted = true,
             Err(rejected) => match rejected.error {
-                Some(error) => self.complete(rejected.request.token, Err(error), rejected.request.data),
+                Some(error) => {
+                    self.complete(rejected.request.token, Err(error), rejected.request.data)
+                }
                 None => self.backlog.push_back(rejected.request),
             },
         }

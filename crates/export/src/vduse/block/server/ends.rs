@@ -25,9 +25,13 @@ impl Server<'_> {
     /// Ends the request that `token` names and takes its buffer back.
     #[inline]
     pub(super) fn complete(&mut self, token: u64, end: Result<(), IoError>, data: Data) {
-        let slot = usize::try_from(token).ok().and_then(|token| self.slots.get_mut(token)).filter(|slot| slot.busy);
+        let slot = usize::try_from(token)
+            .ok()
+            .and_then(|token| self.slots.get_mut(token))
+            .filter(|slot| slot.busy);
         let Some(slot) = slot else {
-            return self.abandon(format!("the driver ended request {token:#x}, which it did not have"));
+            return self
+                .abandon(format!("the driver ended request {token:#x}, which it did not have"));
         };
         if let Some(buffer) = data.into_buffer() {
             slot.buffer = Some(buffer);
@@ -53,7 +57,8 @@ impl Server<'_> {
             // All up to the status, which is the last, counts as written. [virtio 2.7.8.2]
             queue.put(slot.chain.head(), writable);
         }
-        // A place whose buffer the disk has kept, because its device may still write there, is none any more; but to fail no buffer is needed.
+        // A place whose buffer the disk has kept, because its device may still write there, is none
+        // any more; but to fail no buffer is needed.
         if slot.buffer.is_some() || self.mode == Mode::Abandoned {
             self.free.push(place);
         } else {
@@ -61,14 +66,20 @@ impl Server<'_> {
         }
     }
 
-    /// Copies what was read to the driver. An error if it is not all there: the driver would take what was there before for it.
+    /// Copies what was read to the driver. An error if it is not all there: the driver would take
+    /// what was there before for it.
     #[inline]
     fn hand_over(&self, place: u16) -> Result<(), IoError> {
         let slot = &self.slots[usize::from(place)];
-        let Some(queue) = self.queue.as_ref().filter(|_| slot.live && slot.reads && slot.bytes > 0) else { return Ok(()) };
+        let Some(queue) = self.queue.as_ref().filter(|_| slot.live && slot.reads && slot.bytes > 0)
+        else {
+            return Ok(());
+        };
         let read = slot.buffer.as_ref().filter(|buffer| buffer.len() >= slot.bytes as usize);
         // SAFETY: the buffer has so many bytes, as was just seen.
-        let copied = read.map(|buffer| unsafe { slot.chain.write_raw(queue.memory(), 0, buffer.as_ptr(), slot.bytes) });
+        let copied = read.map(|buffer| unsafe {
+            slot.chain.write_raw(queue.memory(), 0, buffer.as_ptr(), slot.bytes)
+        });
         if copied == Some(slot.bytes) { Ok(()) } else { Err(IoError::Transport) }
     }
 
@@ -81,7 +92,8 @@ impl Server<'_> {
         }
     }
 
-    /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything else ends with its requests.
+    /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything
+    /// else ends with its requests.
     pub(super) fn look_after(&mut self, now: Instant) {
         self.recorder.phase(Phase::Recovering);
         let ticked = self.registration.tick(&mut self.reactor, self.class, now);
@@ -121,7 +133,8 @@ impl Server<'_> {
         self.refuse();
     }
 
-    /// Fails all there is and all that comes, without the driver. What it has of buffers stays with it: its device may write there.
+    /// Fails all there is and all that comes, without the driver. What it has of buffers stays with
+    /// it: its device may write there.
     #[cold]
     pub fn abandon(&mut self, reason: String) {
         self.fail(reason);
@@ -133,6 +146,8 @@ impl Server<'_> {
             }
         }
         self.free.clear();
-        self.free.extend((0..self.slots.len() as u16).filter(|&place| !self.slots[usize::from(place)].busy));
+        self.free.extend(
+            (0..self.slots.len() as u16).filter(|&place| !self.slots[usize::from(place)].busy),
+        );
     }
 }

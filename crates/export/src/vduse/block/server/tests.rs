@@ -46,23 +46,37 @@ fn write(memory: &mut Memory, iova: u64, bytes: &[u8]) {
 
 /// A queue whose driver has offered a read of `sectors` sectors, and where its status is written.
 fn queue(log: Log, sectors: u32) -> (Queue, Place) {
-    let mut memory = Memory::of_zeroes(&[(TABLE, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000), (DATA, 0x1_0000)]).unwrap();
-    let pieces: [(u64, u32, u16, u16); 3] = [(DATA, 16, 1, 1), (DATA + 4096, 512 * sectors, 3, 2), (DATA + 0x8000, 1, 2, 0)];
+    let mut memory =
+        Memory::of_zeroes(&[(TABLE, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000), (DATA, 0x1_0000)])
+            .unwrap();
+    let pieces: [(u64, u32, u16, u16); 3] =
+        [(DATA, 16, 1, 1), (DATA + 4096, 512 * sectors, 3, 2), (DATA + 0x8000, 1, 2, 0)];
     for (number, (address, len, flags, next)) in (0..).zip(pieces) {
-        let word = u128::from(address) | u128::from(len) << 64 | u128::from(flags) << 96 | u128::from(next) << 112;
+        let word = u128::from(address)
+            | u128::from(len) << 64
+            | u128::from(flags) << 96
+            | u128::from(next) << 112;
         write(&mut memory, TABLE + 16 * number, &word.to_le_bytes());
     }
     write(&mut memory, DRIVER + 2, &1u16.to_le_bytes());
     write(&mut memory, DATA + 0x8000, &[0xff]);
     let status = memory.place(DATA + 0x8000, 1, Access::Read).unwrap();
-    let vring = Vring { size: SIZE.into(), descriptors: TABLE, driver: DRIVER, device: DEVICE, ready: true, ..Vring::default() };
+    let vring = Vring {
+        size: SIZE.into(),
+        descriptors: TABLE,
+        driver: DRIVER,
+        device: DEVICE,
+        ready: true,
+        ..Vring::default()
+    };
     (Queue::open(memory, &vring, features::VERSION_1, Some(log), Begin::Fresh).unwrap(), status)
 }
 
 #[test]
 fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let log =
+        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
     let orders = Orders::new().unwrap();
     let mut start = start(log.clone(), &orders);
     let gate = start.gate.clone();
@@ -73,7 +87,10 @@ fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
     assert_eq!(server.in_flight(), 1);
     assert!(!gate.give(None, Duration::ZERO), "nobody has heeded it yet");
     server.heed();
-    assert!(server.queue.is_none() && server.resetting, "the memory is let go of at once, and the disk still has its request");
+    assert!(
+        server.queue.is_none() && server.resetting,
+        "the memory is let go of at once, and the disk still has its request"
+    );
     server.drive().unwrap();
     assert_eq!(server.in_flight(), 0);
     server.open();
@@ -83,9 +100,13 @@ fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
 
 #[test]
 fn the_log_is_empty_when_a_reset_is_over_and_keeps_what_is_in_flight_while_memory_is_mapped_anew() {
-    for (opening, kept) in [(None, 0), (Some(Opening { vring: Vring::default(), features: 0, begin: Begin::Resume }), 1)] {
+    for (opening, kept) in [
+        (None, 0),
+        (Some(Opening { vring: Vring::default(), features: 0, begin: Begin::Resume }), 1),
+    ] {
         let folder = tempfile::tempdir().unwrap();
-        let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+        let log =
+            Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
         let orders = Orders::new().unwrap();
         let mut start = start(log.clone(), &orders);
         let gate = start.gate.clone();
@@ -105,7 +126,8 @@ fn the_log_is_empty_when_a_reset_is_over_and_keeps_what_is_in_flight_while_memor
 #[test]
 fn a_word_that_was_heeded_is_not_heeded_again() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let log =
+        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
     let orders = Orders::new().unwrap();
     let mut start = start(log.clone(), &orders);
     let gate = start.gate.clone();
@@ -115,7 +137,10 @@ fn a_word_that_was_heeded_is_not_heeded_again() {
     server.queue = Some(queue(log, 1).0);
     server.take_chains();
     server.heed();
-    assert!(server.queue.as_ref().is_some_and(|queue| queue.available() == 1), "the queue is where it was");
+    assert!(
+        server.queue.as_ref().is_some_and(|queue| queue.available() == 1),
+        "the queue is where it was"
+    );
     gate.give(None, Duration::ZERO);
     server.heed();
     assert!(server.queue.is_none());
@@ -124,7 +149,8 @@ fn a_word_that_was_heeded_is_not_heeded_again() {
 #[test]
 fn a_disk_that_does_not_end_its_requests_does_not_keep_the_thread_for_ever() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let log =
+        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
     let orders = Orders::new().unwrap();
     let mut start = start(log.clone(), &orders);
     let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
@@ -146,7 +172,8 @@ fn a_disk_that_does_not_end_its_requests_does_not_keep_the_thread_for_ever() {
 #[test]
 fn a_request_for_more_than_the_buffer_holds_fails_and_says_so_to_the_driver() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let log =
+        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
     let orders = Orders::new().unwrap();
     let mut start = start(log.clone(), &orders);
     let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
