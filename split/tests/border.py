@@ -1,6 +1,7 @@
 """A small driver made by hand, whose border the tests look at.
 
-`open` is called by the kernel and runs in the user half, `send` stays in the kernel half; both work on struct nic.
+`open` is called by the kernel and runs in the user half, `send` stays in the kernel half; both work
+on struct nic.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ FILE = "d/a.c"
 OPEN, SEND = f"{FILE}:nic_open", f"{FILE}:nic_send"
 
 
-def function(name: str, *parameters: tuple[str, str], file: str = FILE, line: int = 10, **more: object) -> Function:
+def function(
+    name: str, *parameters: tuple[str, str], file: str = FILE, line: int = 10, **more: object
+) -> Function:
     declared = tuple(Parameter(*one) for one in parameters)
     return Function(name, file, line, line + 9, parameters=declared, **more)  # type: ignore[arg-type]
 
@@ -62,8 +65,13 @@ class Border:
             "nic_open": function("nic_open", ("nic", "struct nic *")),
             "nic_send": function("nic_send", ("nic", "struct nic *"), line=30),
         }
-        self.stored = [Stored("nic_open", 50, field="ops.open", object="nic_ops"), Stored("nic_send", 51, field="ops.send")]
-        self.accesses: dict[str, tuple[Access, ...]] = {OPEN: reads(*(f"nic.{member.name}" for member in members))}
+        self.stored = [
+            Stored("nic_open", 50, field="ops.open", object="nic_ops"),
+            Stored("nic_send", 51, field="ops.send"),
+        ]
+        self.accesses: dict[str, tuple[Access, ...]] = {
+            OPEN: reads(*(f"nic.{member.name}" for member in members))
+        }
         self.shapes: dict[str, tuple[Shape, ...]] = {}
         self.allocations: dict[str, tuple[Allocation, ...]] = {}
         self.variables: dict[str, Variable] = {}
@@ -73,7 +81,13 @@ class Border:
     def calls(self, caller: str, *calls: Call) -> Border:
         facts = self.functions[caller]
         self.functions[caller] = Function(
-            facts.name, facts.file, facts.line, facts.end, parameters=facts.parameters, returns=facts.returns, calls=calls
+            facts.name,
+            facts.file,
+            facts.line,
+            facts.end,
+            parameters=facts.parameters,
+            returns=facts.returns,
+            calls=calls,
         )
         return self
 
@@ -92,7 +106,16 @@ class Border:
 
     def look(self, answers: Mapping[str, str] | None = None) -> Survey:
         unit = Unit(VERSION, FILE, tuple(self.functions.values()), tuple(self.stored))
-        data = Data(VERSION, FILE, self.accesses, self.allocations, self.shapes, self.touched, self.variables, self.layouts)
+        data = Data(
+            VERSION,
+            FILE,
+            self.accesses,
+            self.allocations,
+            self.shapes,
+            self.touched,
+            self.variables,
+            self.layouts,
+        )
         driver = Driver("nic", (ModuleFacts(Module("nic", "d", (FILE,)), (unit,)),), data=(data,))
         return survey(link(driver, "field"), self.sides, "6.12", answers)
 

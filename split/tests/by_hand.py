@@ -44,7 +44,9 @@ class Made:
         self.facts[name] = facts
         return self
 
-    def call(self, caller: str, callee: str, lock: str = "", kind: Kind = Kind.SPIN, within: str = "") -> Made:
+    def call(
+        self, caller: str, callee: str, lock: str = "", kind: Kind = Kind.SPIN, within: str = ""
+    ) -> Made:
         """A call, perhaps under a lock, which may lie in a member of an outer struct."""
         self.line += 1
         held: tuple[Region, ...] = ()
@@ -53,7 +55,9 @@ class Made:
             self.regions.setdefault(caller, []).extend(held)
         for name in (caller, callee):
             self.sizes.setdefault(name, 10)
-        self.edges.setdefault(key(caller), {}).setdefault(key(callee), []).append(Edge(self.line, "direct", held))
+        self.edges.setdefault(key(caller), {}).setdefault(key(callee), []).append(
+            Edge(self.line, "direct", held)
+        )
         return self
 
     def entry(self, name: str, context: str = "") -> Made:
@@ -67,7 +71,9 @@ class Made:
     def root(self, name: str) -> Made:
         """A critical root."""
         self.sizes.setdefault(name, 10)
-        self.roots[key(name)] = (Root("binding", "interrupt", "interrupt", "passed to request_irq"),)
+        self.roots[key(name)] = (
+            Root("binding", "interrupt", "interrupt", "passed to request_irq"),
+        )
         return self
 
     def subject(self) -> Subject:
@@ -80,16 +86,34 @@ class Made:
             facts = {"regions": regions, "inline": where != FILE, **self.facts.get(name, {})}
             functions[key(name)] = Function(name, where, start, start + size - 1, **facts)  # type: ignore[arg-type]
             start += size
-        calls = {caller: {callee: tuple(edges) for callee, edges in callees.items()} for caller, callees in self.edges.items()}
-        graph = Graph(Driver("made", ()), "field", functions, calls, entries=self.entries, stored=dict(self.entries))
-        unknown = {name: places[0].field for name, places in self.entries.items() if name not in self.contexts}
+        calls = {
+            caller: {callee: tuple(edges) for callee, edges in callees.items()}
+            for caller, callees in self.edges.items()
+        }
+        graph = Graph(
+            Driver("made", ()),
+            "field",
+            functions,
+            calls,
+            entries=self.entries,
+            stored=dict(self.entries),
+        )
+        unknown = {
+            name: places[0].field
+            for name, places in self.entries.items()
+            if name not in self.contexts
+        }
         return Subject("6.12", graph, self.roots, self.contexts, unknown, fixed(graph, OWN))
 
 
 def weights(calls: Mapping[str, int], entries: Mapping[str, int] | None = None) -> Weights:
     """Counts by short names: {"f g": 3}."""
     pairs = {tuple(key(name) for name in pair.split()): count for pair, count in calls.items()}
-    return Weights(Counter(pairs), Counter({key(name): count for name, count in (entries or {}).items()}), "by hand")  # type: ignore[arg-type]
+    return Weights(
+        Counter(pairs),  # type: ignore[arg-type]
+        Counter({key(name): count for name, count in (entries or {}).items()}),
+        "by hand",
+    )
 
 
 def names(keys: Iterable[str]) -> set[str]:
@@ -106,13 +130,17 @@ def random_driver(seed: int, size: int = 7) -> tuple[Subject, Weights]:
         f"kernel{index}" for index in range(dice.randint(0, 2))
     ]
     for name in functions + inlines:
-        facts: dict[str, object] = {"percpu": (1,)} if dice.random() < 0.06 and name in functions else {}
+        facts: dict[str, object] = (
+            {"percpu": (1,)} if dice.random() < 0.06 and name in functions else {}
+        )
         made.function(name, dice.randint(1, 30), **facts)
     for caller in functions + inlines:
         for callee in functions + inlines:
             if dice.random() < 0.22:
                 locked = dice.random() < 0.15 and caller in functions
-                lock, kind = dice.choice([("own.a", Kind.SPIN), ("own.b", Kind.SPIN_IRQ), ("own.m", Kind.MUTEX)])
+                lock, kind = dice.choice(
+                    [("own.a", Kind.SPIN), ("own.b", Kind.SPIN_IRQ), ("own.m", Kind.MUTEX)]
+                )
                 made.call(caller, callee, lock if locked else "", kind)
     for name in functions:
         if dice.random() < 0.4:
@@ -120,6 +148,10 @@ def random_driver(seed: int, size: int = 7) -> tuple[Subject, Weights]:
         if dice.random() < 0.1:
             made.root(name)
     subject = made.subject()
-    calls = {(step.caller, step.callee): dice.randint(0, 9) for step in subject.steps if step.caller != step.callee}
+    calls = {
+        (step.caller, step.callee): dice.randint(0, 9)
+        for step in subject.steps
+        if step.caller != step.callee
+    }
     entries = {name: dice.randint(0, 9) for name in made.entries}
     return subject, Weights(Counter(calls), Counter(entries), "by hand")

@@ -44,7 +44,9 @@ def compiled(clang: Path, folder: Path, text: str) -> tuple[ModuleFacts, Data]:
     """The facts of C text, which may include `kernel.h` of the kernel's headers."""
     headers = folder / "include"
     headers.mkdir(exist_ok=True)
-    (headers / "kernel.h").write_text("struct kernel_ops { void (*run)(void *); };\nvoid kernel_call(void (*)(void *));\n")
+    (headers / "kernel.h").write_text(
+        "struct kernel_ops { void (*run)(void *); };\nvoid kernel_call(void (*)(void *));\n"
+    )
     ir = compile_c(clang, folder, f'#include "kernel.h"\n{text}', f"-I{headers}")
     unit, data = reader.read(ir, "drivers/a.c", folder)
     return ModuleFacts(Module("a", "drivers", ("drivers/a.c",)), (unit,)), data

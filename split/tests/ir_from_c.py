@@ -5,7 +5,17 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-FLAGS = ["-w", "-O0", "-g", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-Xclang", "-fsanitize=kcfi"]
+FLAGS = [
+    "-w",
+    "-O0",
+    "-g",
+    "-S",
+    "-emit-llvm",
+    "-Xclang",
+    "-disable-llvm-passes",
+    "-Xclang",
+    "-fsanitize=kcfi",
+]
 
 
 def compile_c(clang: Path, folder: Path, text: str, *flags: str, name: str = "drivers/a.c") -> Path:

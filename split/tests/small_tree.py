@@ -1,4 +1,7 @@
-"""A kernel tree of a few files, built like the real ones: enough for kbuild, clang and the reader. All text is our own."""
+"""A kernel tree of a few files, built like the real ones: enough for kbuild, clang and the reader.
+
+All text is our own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,17 @@ from pathlib import Path
 
 from ring3_split.kernel import Kernel
 
-CONFIG = ("X86_64=y", "MODULES=y", "NET=y", "CARD=m", "CARD_WOL=y", "BRIDGE=m", "PORT=y", "SHOUT=m", "FAST=m")
+CONFIG = (
+    "X86_64=y",
+    "MODULES=y",
+    "NET=y",
+    "CARD=m",
+    "CARD_WOL=y",
+    "BRIDGE=m",
+    "PORT=y",
+    "SHOUT=m",
+    "FAST=m",
+)
 
 FILES = {
     "Makefile": """
@@ -98,7 +111,10 @@ def configure(folder: Path, config: tuple[str, ...] = CONFIG) -> None:
     options = "".join(f"CONFIG_{option}\n" for option in config)
     put(folder / ".config", options)
     put(folder / "include/config/auto.conf", options)
-    defines = (f"#define CONFIG_{o.split('=')[0]}{'_MODULE' if o.endswith('=m') else ''} 1\n" for o in config)
+    defines = (
+        f"#define CONFIG_{o.split('=')[0]}{'_MODULE' if o.endswith('=m') else ''} 1\n"
+        for o in config
+    )
     put(folder / "include/generated/autoconf.h", "".join(defines))
 
 
@@ -110,4 +126,6 @@ def put(file: Path, text: str) -> None:
 
 def error(kernel: Kernel, name: str, source: str, tmp_path: Path) -> str:
     """What clang says of a unit, with the flags that the kernel gives."""
-    return kernel.compiler.compile(source, tmp_path / "x.ll", kernel.flags(kernel.module(name), source), kernel.root)
+    return kernel.compiler.compile(
+        source, tmp_path / "x.ll", kernel.flags(kernel.module(name), source), kernel.root
+    )

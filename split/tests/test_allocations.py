@@ -44,8 +44,12 @@ def read(clang: Path, tmp_path: Path) -> Read:
 
 
 def test_an_array_is_so_many_elements_as_a_field_says(read: Read) -> None:
-    (found,) = read("void f(struct nic *n) { n->rings = kmalloc_array_noprof(n->queues, sizeof(struct ring), 0); }")
-    assert found == Allocation("kmalloc_array", 1, "nic.queues * sizeof(struct ring)", "ring", "field nic.rings")
+    (found,) = read(
+        "void f(struct nic *n) { n->rings = kmalloc_array_noprof(n->queues, sizeof(struct ring), 0); }"
+    )
+    assert found == Allocation(
+        "kmalloc_array", 1, "nic.queues * sizeof(struct ring)", "ring", "field nic.rings"
+    )
 
 
 def test_a_size_may_be_computed_in_a_variable_before(read: Read) -> None:
@@ -63,7 +67,9 @@ def test_one_object_is_its_size(read: Read) -> None:
 
 
 def test_a_constant_size_is_a_number_of_elements(read: Read) -> None:
-    (found,) = read("void f(struct nic *n) { n->rings = __kmalloc_noprof(4 * sizeof(struct ring), 0); }")
+    (found,) = read(
+        "void f(struct nic *n) { n->rings = __kmalloc_noprof(4 * sizeof(struct ring), 0); }"
+    )
     assert found.size == "4 * sizeof(struct ring)"
 
 
@@ -81,7 +87,9 @@ def test_a_struct_that_ends_in_an_array_is_both_sizes(read: Read) -> None:
         struct table *t = __kmalloc_noprof(size_add(sizeof(*t), size_mul(n, sizeof(t->entries[0]))), 0);
         return t;
     }""")
-    assert found == Allocation("kmalloc", 2, "sizeof(struct table) + param 0 * sizeof(struct buffer)", "table", "return")
+    assert found == Allocation(
+        "kmalloc", 2, "sizeof(struct table) + param 0 * sizeof(struct buffer)", "table", "return"
+    )
 
 
 def test_the_size_of_a_network_device_is_that_of_the_drivers_part(read: Read) -> None:
@@ -116,7 +124,11 @@ def test_a_size_that_was_set_in_two_ways_is_the_variable(read: Read) -> None:
 
 @pytest.mark.parametrize(
     ("symbol", "api"),
-    [("kmalloc_node_noprof", "kmalloc"), ("__kvmalloc_node_noprof", "kvmalloc"), ("devm_kcalloc", "devm_kcalloc")],
+    [
+        ("kmalloc_node_noprof", "kmalloc"),
+        ("__kvmalloc_node_noprof", "kvmalloc"),
+        ("devm_kcalloc", "devm_kcalloc"),
+    ],
 )
 def test_one_line_of_the_table_stands_for_all_names_of_an_allocator(symbol: str, api: str) -> None:
     allocator = table().find(symbol)

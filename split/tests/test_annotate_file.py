@@ -18,7 +18,9 @@ from ring3_split.model import Layout, Member, Shape
 def rings(*more: Member) -> Border:
     """struct nic with an array of rings, whose length nobody knows."""
     border = Border(pointer("ring", "ring"), number("rings", 16), *more)
-    border.layouts["ring"] = Layout("ring", "d/nic.h", 30, 16, (number("count"), pointer("next", "ring")))
+    border.layouts["ring"] = Layout(
+        "ring", "d/nic.h", 30, 16, (number("count"), pointer("next", "ring"))
+    )
     border.accesses[OPEN] += reads("ring.count", base="field nic.ring")
     return border.sees(Shape("index", "field nic.ring", 13, "i"))
 
@@ -69,7 +71,11 @@ def test_another_run_changes_nothing(path: Path) -> None:
 def test_an_answer_and_a_comment_survive_another_run(path: Path) -> None:
     written(path, rings())
     answered(path, "nic.ring", "array(rings)")
-    path.write_text(path.read_text().replace('[questions."nic.ring"]', '# checked with the data sheet\n[questions."nic.ring"]'))
+    path.write_text(
+        path.read_text().replace(
+            '[questions."nic.ring"]', '# checked with the data sheet\n[questions."nic.ring"]'
+        )
+    )
     text = written(path, rings(pointer("data", "void", "void *")))
     assert 'answer = "array(rings)"' in text
     assert "# checked with the data sheet\n" in text
@@ -114,7 +120,9 @@ def test_the_line_of_an_answer_is_found(path: Path) -> None:
         ('version = 1\n[questions."a.b"]\nanswer = 3\n', ":3: the answer to a.b is not a string"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_with_the_reason(path: Path, text: str, wrong: str) -> None:
+def test_a_file_that_cannot_be_used_is_refused_with_the_reason(
+    path: Path, text: str, wrong: str
+) -> None:
     path.write_text(text)
     with pytest.raises(Refusal) as caught:
         load(path)
@@ -125,7 +133,9 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_reason(path: Path, text:
 @pytest.fixture
 def definitions(tmp_path: Path) -> Definitions:
     (tmp_path / "d").mkdir()
-    (tmp_path / "d/nic.h").write_text("#define NIC_RINGS 4\nenum { NIC_QUEUES = 2 };\nstruct frame {\n\tint n;\n};\n")
+    (tmp_path / "d/nic.h").write_text(
+        "#define NIC_RINGS 4\nenum { NIC_QUEUES = 2 };\nstruct frame {\n\tint n;\n};\n"
+    )
     return Definitions(tmp_path, ("d",))
 
 
@@ -169,7 +179,9 @@ def test_an_answer_that_fits_is_accepted(definitions: Definitions, answer: str) 
         ("array()", "a number or a name is missing"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused_with_the_reason(definitions: Definitions, answer: str, wrong: str) -> None:
+def test_an_answer_that_does_not_fit_is_refused_with_the_reason(
+    definitions: Definitions, answer: str, wrong: str
+) -> None:
     assert wrong in complaint(rings().look(), definitions, answer)
 
 
@@ -183,10 +195,14 @@ def test_a_length_of_a_parameter_is_over_the_parameters(definitions: Definitions
     found = Border().takes(("n", "u32"), ("data", "void *")).look()
     assert complaint(found, definitions, "bytes(n)", f"{OPEN}(data)") == ""
     assert "`m` is no parameter" in complaint(found, definitions, "bytes(m)", f"{OPEN}(data)")
-    assert "`data` is a pointer, not a number" in complaint(found, definitions, "bytes(data)", f"{OPEN}(data)")
+    assert "`data` is a pointer, not a number" in complaint(
+        found, definitions, "bytes(data)", f"{OPEN}(data)"
+    )
 
 
-def test_a_function_of_the_driver_can_be_kept_in_the_kernel_unasked(path: Path, definitions: Definitions) -> None:
+def test_a_function_of_the_driver_can_be_kept_in_the_kernel_unasked(
+    path: Path, definitions: Definitions
+) -> None:
     written(path, rings())
     with path.open("a") as file:
         file.write(f'\n[questions."{OPEN}"]\nanswer = "kernel"\n')
@@ -200,4 +216,6 @@ def test_a_function_of_the_driver_can_be_kept_in_the_kernel_unasked(path: Path, 
 
 
 def test_an_answer_to_what_does_not_exist_is_refused(definitions: Definitions) -> None:
-    assert "nothing of this name crosses" in complaint(rings().look(), definitions, "kernel", "d/a.c:nic_opne")
+    assert "nothing of this name crosses" in complaint(
+        rings().look(), definitions, "kernel", "d/a.c:nic_opne"
+    )

@@ -55,12 +55,20 @@ def test_a_called_function_of_the_kernel_half_is_a_downcall() -> None:
 
 
 def test_a_function_of_the_kernel_has_the_way_of_the_table() -> None:
-    border = Border(number("n")).calls("nic_open", Call("pci_enable_device", 11), Call("strlen", 12), Call("readl", 13))
-    assert ways(border.look()) == {"pci_enable_device": "downcall", "strlen": "local", "readl": "mmio"}
+    border = Border(number("n")).calls(
+        "nic_open", Call("pci_enable_device", 11), Call("strlen", 12), Call("readl", 13)
+    )
+    assert ways(border.look()) == {
+        "pci_enable_device": "downcall",
+        "strlen": "local",
+        "readl": "mmio",
+    }
 
 
 def test_a_downcall_says_what_its_pointers_are() -> None:
-    border = Border(number("n")).calls("nic_open", Call("pci_read_config_word", 11), Call("free_netdev", 12))
+    border = Border(number("n")).calls(
+        "nic_open", Call("pci_read_config_word", 11), Call("free_netdev", 12)
+    )
     read, free = sorted(border.look().border.downcalls, key=lambda one: one.function, reverse=True)
     assert (read.arguments, free.frees) == ({2: "out single"}, 0)
 
@@ -121,11 +129,18 @@ def test_an_embedded_struct_crosses_with_the_struct_around_it() -> None:
     border.accesses = {OPEN: (Access("rom.words", "r", (11,), within="nic.rom", base="param 0"),)}
     found = border.look().border
     assert found.entries[0].reads == ["rom.words"]
-    assert (found.types["nic"].members["rom"].struct, found.types["nic"].members["rom"].user) == ("rom", "")
+    assert (found.types["nic"].members["rom"].struct, found.types["nic"].members["rom"].user) == (
+        "rom",
+        "",
+    )
 
 
 def test_an_object_in_the_private_area_of_another_lies_behind_it() -> None:
-    border = Border(number("n")).sees(Shape("cast", "call netdev_priv", 12, "nic")).calls("nic_open", Call("netdev_priv", 12))
+    border = (
+        Border(number("n"))
+        .sees(Shape("cast", "call netdev_priv", 12, "nic"))
+        .calls("nic_open", Call("netdev_priv", 12))
+    )
     kind = border.look().border.types["nic"]
     assert (kind.behind, kind.by) == ("net_device", "netdev_priv")
 
@@ -145,7 +160,9 @@ def test_bytes_of_neighbouring_fields_are_one_range() -> None:
 
 
 def test_members_of_a_union_are_copied_once() -> None:
-    border = Border(number("a", 0), Member("long", "u64", 0, 8, union=1), Member("short", "u32", 0, 4, union=1))
+    border = Border(
+        number("a", 0), Member("long", "u64", 0, 8, union=1), Member("short", "u32", 0, 4, union=1)
+    )
     assert border.look().border.entries[0].copy_in == {"nic": [(0, 8)]}
 
 
@@ -161,7 +178,9 @@ def test_a_step_back_to_the_struct_around_is_no_computed_offset() -> None:
 
 def test_a_call_through_a_pointer_of_the_kernel_is_a_downcall() -> None:
     border = Border(number("n"))
-    border.functions["nic_open"] = function("nic_open", indirect=(Indirect(7, 12, field="virtio_config_ops.get"),))
+    border.functions["nic_open"] = function(
+        "nic_open", indirect=(Indirect(7, 12, field="virtio_config_ops.get"),)
+    )
     assert ways(border.look()) == {"virtio_config_ops.get": "downcall"}
 
 
@@ -170,7 +189,13 @@ def test_a_variable_of_the_driver_says_what_each_half_does_to_it() -> None:
     border.variables = {"debug": Variable("int", "d/a.c", 3)}
     border.touched = {OPEN: {"debug": "r"}, SEND: {"debug": "rw"}}
     shared = border.look().border.variables["debug"]
-    assert (shared.user, shared.kernel, shared.type, shared.where, shared.way) == ("r", "rw", "int", "d/a.c:3", "")
+    assert (shared.user, shared.kernel, shared.type, shared.where, shared.way) == (
+        "r",
+        "rw",
+        "int",
+        "d/a.c:3",
+        "",
+    )
 
 
 def test_a_variable_of_the_kernel_has_the_way_of_the_table() -> None:
@@ -178,7 +203,10 @@ def test_a_variable_of_the_kernel_has_the_way_of_the_table() -> None:
     border.variables = {"jiffies": Variable(external=True), "strange": Variable(external=True)}
     border.touched = {OPEN: {"jiffies": "r", "strange": "r"}}
     found = border.look()
-    assert {name: one.way for name, one in found.border.variables.items()} == {"jiffies": "read", "strange": "?"}
+    assert {name: one.way for name, one in found.border.variables.items()} == {
+        "jiffies": "read",
+        "strange": "?",
+    }
     assert found.questions["variable strange"].where == "d/a.c:10"
 
 

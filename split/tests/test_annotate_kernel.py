@@ -61,7 +61,9 @@ def counted(e1000: Survey, tmp_path: Path) -> Report:
         ("work_struct.func", "function"),
     ],
 )
-def test_what_a_member_of_e1000_points_to_is_inferred(e1000: Survey, key: str, annotation: str) -> None:
+def test_what_a_member_of_e1000_points_to_is_inferred(
+    e1000: Survey, key: str, annotation: str
+) -> None:
     assert str(e1000.inferred[key].annotation) == annotation
 
 
@@ -88,7 +90,11 @@ def test_the_user_half_touches_few_members_of_the_structs_of_the_kernel(e1000: S
 
 @pytest.mark.parametrize(
     ("variable", "struct", "by_inlines"),
-    [("adapter", "e1000_adapter", set()), ("hw", "e1000_hw", set()), ("netdev", "net_device", {"dev", "reg_state", "state"})],
+    [
+        ("adapter", "e1000_adapter", set()),
+        ("hw", "e1000_hw", set()),
+        ("netdev", "net_device", {"dev", "reg_state", "state"}),
+    ],
 )
 def test_the_members_are_those_that_stand_in_the_text(
     e1000: Survey, kernel: Kernel, variable: str, struct: str, by_inlines: set[str]
@@ -96,13 +102,19 @@ def test_the_members_are_those_that_stand_in_the_text(
     spelled = set()
     for key in e1000.halves.user:
         function = e1000.halves.graph.functions[key]
-        text = "\n".join((kernel.root / function.file).read_text().splitlines()[function.line - 1 : function.end])
-        spelled |= set(re.findall(rf"\b{variable}->(\w+)", re.sub(r"/\*.*?\*/", "", text, flags=re.S)))
+        text = "\n".join(
+            (kernel.root / function.file).read_text().splitlines()[function.line - 1 : function.end]
+        )
+        spelled |= set(
+            re.findall(rf"\b{variable}->(\w+)", re.sub(r"/\*.*?\*/", "", text, flags=re.S))
+        )
     touched = {name.partition(".")[0] for name in e1000.border.types[struct].members}
     assert touched - by_inlines == spelled - by_inlines
 
 
-def test_upcalls_and_downcalls_are_those_that_the_plan_counts(kernel: Kernel, e1000: Survey) -> None:
+def test_upcalls_and_downcalls_are_those_that_the_plan_counts(
+    kernel: Kernel, e1000: Survey
+) -> None:
     whole = subject.load(kernel, "e1000", "field")
     totals = planner.cut(whole, weights.places(whole), Fraction(1)).totals
     downcalls = [downcall for downcall in e1000.border.downcalls if downcall.way == "driver"]
@@ -110,11 +122,18 @@ def test_upcalls_and_downcalls_are_those_that_the_plan_counts(kernel: Kernel, e1
 
 
 def test_the_adapter_lies_behind_the_network_device(e1000: Survey) -> None:
-    assert (e1000.border.types["e1000_adapter"].behind, e1000.border.types["e1000_adapter"].by) == ("net_device", "netdev_priv")
+    assert (e1000.border.types["e1000_adapter"].behind, e1000.border.types["e1000_adapter"].by) == (
+        "net_device",
+        "netdev_priv",
+    )
 
 
 def test_a_table_of_statistics_is_read_from_whole_structs(e1000: Survey) -> None:
-    (entry,) = [entry for entry in e1000.border.entries if entry.function.endswith(":e1000_get_ethtool_stats")]
+    (entry,) = [
+        entry
+        for entry in e1000.border.entries
+        if entry.function.endswith(":e1000_get_ethtool_stats")
+    ]
     assert entry.whole == ["e1000_adapter", "net_device"]
 
 
@@ -129,7 +148,9 @@ def test_the_example_answers_every_question(answered: Survey) -> None:
 def test_the_answers_of_the_example_are_accepted(answered: Survey, kernel: Kernel) -> None:
     judge = Judge(answered, definitions(kernel, answered))
     answers = file.load(EXAMPLE).answers()
-    assert {key: wrong for key, answer in answers.items() if (wrong := judge.complaint(key, answer))} == {}
+    assert {
+        key: wrong for key, answer in answers.items() if (wrong := judge.complaint(key, answer))
+    } == {}
 
 
 def writers(found: Survey, name: str) -> list[str]:
@@ -137,7 +158,9 @@ def writers(found: Survey, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("word", ["net_device.state", "e1000_adapter.flags"])
-def test_no_entry_writes_back_a_word_that_the_kernel_changes_by_atomic_operations(e1000: Survey, word: str) -> None:
+def test_no_entry_writes_back_a_word_that_the_kernel_changes_by_atomic_operations(
+    e1000: Survey, word: str
+) -> None:
     assert writers(e1000, word) == []
 
 
@@ -146,16 +169,26 @@ def test_the_flags_of_e1000_are_one_word_for_both_halves(e1000: Survey) -> None:
 
 
 def test_the_operations_of_the_device_are_there_before_it_is_registered(e1000: Survey) -> None:
-    (register,) = [downcall for downcall in e1000.border.downcalls if downcall.function == "register_netdev"]
-    assert {"net_device.netdev_ops", "net_device.ethtool_ops", "e1000_adapter.tx_ring"} <= set(register.reads)
+    (register,) = [
+        downcall for downcall in e1000.border.downcalls if downcall.function == "register_netdev"
+    ]
+    assert {"net_device.netdev_ops", "net_device.ethtool_ops", "e1000_adapter.tx_ring"} <= set(
+        register.reads
+    )
 
 
 def test_the_watchdog_of_e1000_is_rearmed_by_the_kernel_half(e1000: Survey) -> None:
-    (watchdog,) = [entry for entry in e1000.border.entries if entry.function.endswith(":e1000_watchdog")]
-    assert [(one.by, one.object) for one in watchdog.rearm] == [("schedule_delayed_work", "e1000_adapter.watchdog_task")]
+    (watchdog,) = [
+        entry for entry in e1000.border.entries if entry.function.endswith(":e1000_watchdog")
+    ]
+    assert [(one.by, one.object) for one in watchdog.rearm] == [
+        ("schedule_delayed_work", "e1000_adapter.watchdog_task")
+    ]
 
 
-def test_suspend_resume_and_shutdown_of_e1000_are_called_when_no_process_can_run(e1000: Survey) -> None:
+def test_suspend_resume_and_shutdown_of_e1000_are_called_when_no_process_can_run(
+    e1000: Survey,
+) -> None:
     found = {entry.function.rpartition(":")[2] for entry in e1000.border.entries if entry.frozen}
     assert found == {"e1000_suspend", "e1000_resume", "e1000_shutdown"}
 
@@ -176,7 +209,9 @@ def test_every_function_of_the_kernel_that_e1000_calls_has_a_prototype(e1000: Su
 
 
 def test_a_variadic_function_says_so(e1000: Survey) -> None:
-    assert next(downcall for downcall in e1000.border.downcalls if downcall.function == "_printk").variadic
+    assert next(
+        downcall for downcall in e1000.border.downcalls if downcall.function == "_printk"
+    ).variadic
 
 
 def test_the_constraints_of_ens1370_are_kept_by_the_kernel(kernel: Kernel) -> None:

@@ -29,7 +29,14 @@ from ring3_split.prototypes import Prototype
 def look(border: Border, prototypes: dict[str, Prototype] | None = None, **facts: object) -> Survey:
     """The border with facts that the fixture has no words for."""
     unit = Unit(VERSION, FILE, tuple(border.functions.values()), tuple(border.stored))
-    known = (border.accesses, border.allocations, border.shapes, border.touched, border.variables, border.layouts)
+    known = (
+        border.accesses,
+        border.allocations,
+        border.shapes,
+        border.touched,
+        border.variables,
+        border.layouts,
+    )
     data = Data(VERSION, FILE, *known, **facts)  # type: ignore[arg-type]
     driver = Driver("nic", (ModuleFacts(Module("nic", "d", (FILE,)), (unit,)),), data=(data,))
     return survey(link(driver, "field"), border.sides, "6.12", None, prototypes)
@@ -47,7 +54,11 @@ def test_what_was_set_before_a_call_of_the_kernel_half_is_shown_to_it() -> None:
     border = Border(number("a", 0), number("b", 4)).calls("nic_open", Call("nic_send", 11))
     border.accesses = {OPEN: (writes("nic.a"), writes("nic.b")), SEND: reads("nic.a")}
     (downcall,) = look(border).border.downcalls
-    assert (downcall.scope, downcall.reads, downcall.copy_out) == ("code", ["nic.a"], {"nic": [(0, 4)]})
+    assert (downcall.scope, downcall.reads, downcall.copy_out) == (
+        "code",
+        ["nic.a"],
+        {"nic": [(0, 4)]},
+    )
 
 
 def test_what_the_kernel_half_sets_comes_back_from_a_call_of_it() -> None:
@@ -60,7 +71,9 @@ def test_what_the_kernel_half_sets_comes_back_from_a_call_of_it() -> None:
 def test_a_call_of_the_kernel_shows_no_more_than_its_arguments_lead_to() -> None:
     border = Border(number("a", 0)).calls("nic_open", Call("pci_set_master", 11))
     border.accesses = {OPEN: (writes("nic.a"),), SEND: reads("nic.a")}
-    (downcall,) = look(border, {"pci_set_master": Prototype("void", ("struct pci_dev *",))}).border.downcalls
+    (downcall,) = look(
+        border, {"pci_set_master": Prototype("void", ("struct pci_dev *",))}
+    ).border.downcalls
     assert (downcall.reads, downcall.parameters[0].type) == ([], "struct pci_dev *")
 
 
@@ -163,17 +176,28 @@ def test_a_table_that_the_kernel_keeps_is_listed_with_the_argument() -> None:
     border.variables = {"clocks": Variable("const struct ratnums", "d/a.c", 3)}
     handed = {OPEN: (Handed("clocks", "snd_pcm_hw_constraint_ratnums:3", 11),)}
     (kept,) = look(border, handed=handed).border.kept.items()
-    assert (kept[0], kept[1].to, kept[1].keeps) == ("clocks", ["snd_pcm_hw_constraint_ratnums:3"], True)
+    assert (kept[0], kept[1].to, kept[1].keeps) == (
+        "clocks",
+        ["snd_pcm_hw_constraint_ratnums:3"],
+        True,
+    )
 
 
 def test_a_string_that_a_call_only_reads_is_not_kept() -> None:
     border = Border(number("a", 0)).calls("nic_open", Call("pci_request_regions", 11))
     border.variables = {"label": Variable("char[4]", "d/a.c", 3)}
-    assert not look(border, handed={OPEN: (Handed("label", "pci_request_regions:1", 11),)}).border.kept["label"].keeps
+    assert (
+        not look(border, handed={OPEN: (Handed("label", "pci_request_regions:1", 11),)})
+        .border.kept["label"]
+        .keeps
+    )
 
 
 def test_a_pointer_into_an_area_is_listed_with_it() -> None:
-    border = Border(Member("slots", "char *[4]", 0, 32, pointee="char", count=4), Member("area", "char *", 32, 8, pointee="char"))
+    border = Border(
+        Member("slots", "char *[4]", 0, 32, pointee="char", count=4),
+        Member("area", "char *", 32, 8, pointee="char"),
+    )
     shape = Shape("interior", "field nic.slots", 12, "field nic.area + local i * 8")
     (found,) = border.sees(shape).look().border.interior["nic.slots"]
     assert (found.inside, found.offset) == ("field nic.area", "local i * 8")
@@ -181,7 +205,10 @@ def test_a_pointer_into_an_area_is_listed_with_it() -> None:
 
 def test_a_suspend_is_called_when_no_process_can_run() -> None:
     border = Border(number("a", 0))
-    border.stored = [Stored("nic_open", 50, field="dev_pm_ops.suspend"), Stored("nic_send", 51, field="ops.send")]
+    border.stored = [
+        Stored("nic_open", 50, field="dev_pm_ops.suspend"),
+        Stored("nic_send", 51, field="ops.send"),
+    ]
     assert "frozen" in border.look().border.entries[0].frozen
 
 
@@ -202,7 +229,11 @@ def test_a_call_that_makes_an_object_says_where_it_is_found() -> None:
     found = Border(number("a", 0)).calls("nic_open", Call("snd_devm_card_new", 11)).look().border
     made = found.downcalls[0].allocates
     assert made is not None
-    assert (made.struct, made.at, made.private) == ("snd_card", "argument 5", "snd_card.private_data")
+    assert (made.struct, made.at, made.private) == (
+        "snd_card",
+        "argument 5",
+        "snd_card.private_data",
+    )
 
 
 def test_a_member_of_an_unnamed_struct_crosses_with_the_struct_around_it() -> None:
@@ -220,6 +251,9 @@ def test_the_address_of_a_lock_is_no_data() -> None:
 
 def test_an_entry_lists_what_its_code_calls_and_which_variables_it_touches() -> None:
     border = Border(number("a", 0)).calls("nic_open", Call("kfree", 11))
-    border.variables, border.touched = {"debug": Variable("int", "d/a.c", 3)}, {OPEN: {"debug": "r"}}
+    border.variables, border.touched = (
+        {"debug": Variable("int", "d/a.c", 3)},
+        {OPEN: {"debug": "r"}},
+    )
     (entry,) = border.look().border.entries
     assert (entry.calls, entry.variables) == (["kfree"], {"debug": "r"})

@@ -55,7 +55,12 @@ def test_a_length_names_members_functions_and_structs() -> None:
 
 
 def test_each_word_says_how_it_is_written() -> None:
-    assert [usage(word) for word in WORDS][:4] == ["single", "array(LENGTH)", "bytes(LENGTH)", "string"]
+    assert [usage(word) for word in WORDS][:4] == [
+        "single",
+        "array(LENGTH)",
+        "bytes(LENGTH)",
+        "string",
+    ]
     assert usage("array", typed=False) == "array(LENGTH, struct NAME)"
     assert usage("list") == "list(struct NAME, MEMBER)"
 
@@ -110,7 +115,17 @@ def test_what_only_shares_the_prefix_of_a_library_is_asked_for(symbol: str) -> N
 
 
 @pytest.mark.parametrize(
-    "symbol", ["memcpy", "memset", "memchr_inv", "strlen", "strim", "kstrtouint", "bitmap_print_to_pagebuf", "nla_find"]
+    "symbol",
+    [
+        "memcpy",
+        "memset",
+        "memchr_inv",
+        "strlen",
+        "strim",
+        "kstrtouint",
+        "bitmap_print_to_pagebuf",
+        "nla_find",
+    ],
 )
 def test_a_function_of_a_library_is_computed_in_the_process(symbol: str) -> None:
     api = known().of(symbol)

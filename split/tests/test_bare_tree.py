@@ -16,7 +16,9 @@ def planted(tmp_path: Path) -> Path:
     return plant(tmp_path / "linux")
 
 
-def opened(planted: Path, clang: Path, tmp_path: Path, config: Path | None = None, name: str | None = None) -> Kernel:
+def opened(
+    planted: Path, clang: Path, tmp_path: Path, config: Path | None = None, name: str | None = None
+) -> Kernel:
     return tree.open_kernel(planted, config, name, tmp_path / "cache", str(clang))
 
 
@@ -36,7 +38,12 @@ int main(int argc, char **argv) {
 
 @pytest.fixture
 def bare(planted: Path) -> Path:
-    for name in (".config", "include/generated/autoconf.h", "include/config/auto.conf", "include/linux/kconfig.h"):
+    for name in (
+        ".config",
+        "include/generated/autoconf.h",
+        "include/config/auto.conf",
+        "include/linux/kconfig.h",
+    ):
         (planted / name).unlink()
     (planted / "arch/x86").rename(planted / "arch/i386")
     put(planted / "Makefile", "VERSION = 2\nPATCHLEVEL = 6\nSUBLEVEL = 18\n")
@@ -47,9 +54,14 @@ def bare(planted: Path) -> Path:
     return planted
 
 
-def test_a_bare_old_tree_is_configured_with_its_own_tool(bare: Path, clang: Path, tmp_path: Path) -> None:
+def test_a_bare_old_tree_is_configured_with_its_own_tool(
+    bare: Path, clang: Path, tmp_path: Path
+) -> None:
     kernel = opened(bare, clang, tmp_path)
-    assert (kernel.name, [m.name for m in kernel.modules()]) == ("2.6.18", ["shout", "card", "bad-card"])
+    assert (kernel.name, [m.name for m in kernel.modules()]) == (
+        "2.6.18",
+        ["shout", "card", "bad-card"],
+    )
 
 
 def test_a_bare_old_tree_is_not_written_to(bare: Path, clang: Path, tmp_path: Path) -> None:
@@ -58,20 +70,30 @@ def test_a_bare_old_tree_is_not_written_to(bare: Path, clang: Path, tmp_path: Pa
     assert sorted(bare.rglob("*")) == before
 
 
-def test_a_bare_old_tree_compiles_for_the_pc_of_its_time(bare: Path, clang: Path, tmp_path: Path) -> None:
+def test_a_bare_old_tree_compiles_for_the_pc_of_its_time(
+    bare: Path, clang: Path, tmp_path: Path
+) -> None:
     facts = "PORTS == 250 && sizeof(long) == 4 && LINUX_VERSION_CODE == 0x20612"
-    put(bare / "sound/shout.c", f"#include <asm/port.h>\n#include <linux/version.h>\nchar a[{facts} ? 1 : -1];\n")
+    put(
+        bare / "sound/shout.c",
+        f"#include <asm/port.h>\n#include <linux/version.h>\nchar a[{facts} ? 1 : -1];\n",
+    )
     kernel = opened(bare, clang, tmp_path)
     assert error(kernel, "shout", "sound/shout.c", tmp_path) == ""
 
 
 def test_a_bare_old_tree_takes_a_configuration(bare: Path, clang: Path, tmp_path: Path) -> None:
     put(tmp_path / "mine", "CONFIG_X86=y\nCONFIG_SHOUT=m\n")
-    assert [m.name for m in opened(bare, clang, tmp_path, config=tmp_path / "mine").modules()] == ["shout"]
+    assert [m.name for m in opened(bare, clang, tmp_path, config=tmp_path / "mine").modules()] == [
+        "shout"
+    ]
 
 
 def test_a_tool_that_fails_is_quoted(bare: Path, clang: Path, tmp_path: Path) -> None:
-    put(bare / "scripts/kconfig/conf.c", '#include <stdio.h>\nint main(void) { fputs("no such menu\\n", stderr); return 3; }\n')
+    put(
+        bare / "scripts/kconfig/conf.c",
+        '#include <stdio.h>\nint main(void) { fputs("no such menu\\n", stderr); return 3; }\n',
+    )
     with pytest.raises(Refusal, match="configuration tool failed: no such menu"):
         opened(bare, clang, tmp_path)
 
@@ -88,7 +110,9 @@ def test_linux_2_6_18_has_the_modules_of_an_allmodconfig(clang: Path, tmp_path: 
     assert families == {"drivers/net/": 241, "drivers/scsi/": 92, "sound/": 186}
 
 
-def test_two_configurations_of_one_tree_do_not_disturb_each_other(bare: Path, clang: Path, tmp_path: Path) -> None:
+def test_two_configurations_of_one_tree_do_not_disturb_each_other(
+    bare: Path, clang: Path, tmp_path: Path
+) -> None:
     put(tmp_path / "mine", "CONFIG_X86=y\nCONFIG_SHOUT=m\n")
     first = opened(bare, clang, tmp_path)
     opened(bare, clang, tmp_path, config=tmp_path / "mine")

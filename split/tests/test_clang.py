@@ -22,7 +22,9 @@ def test_the_one_of_the_cache_is_taken(clang: Path, cache: Path) -> None:
     assert clang_.find(None, cache).program == clang
 
 
-def test_without_any_clang_the_command_that_fetches_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_clang_the_command_that_fetches_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Refusal, match=r"clang is missing: lab/setup\.sh clang"):
         clang_.find(None, tmp_path)
@@ -56,11 +58,17 @@ def test_a_unit_gives_ir_with_type_hashes(clang: Path, tmp_path: Path) -> None:
 
 def test_the_first_error_comes_with_its_place(clang: Path, tmp_path: Path) -> None:
     put(tmp_path / "a.c", "int f(void)\n{ return nothing; }\nint g(void) { return nothing; }\n")
-    assert Clang(clang, "19").compile("a.c", tmp_path / "a.ll", ("-w",), tmp_path).startswith("a.c:2:10: error:")
+    assert (
+        Clang(clang, "19")
+        .compile("a.c", tmp_path / "a.ll", ("-w",), tmp_path)
+        .startswith("a.c:2:10: error:")
+    )
 
 
 def test_a_compiler_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "slow", "#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "slow").chmod(0o755)
     monkeypatch.setattr(clang_, "TIME_LIMIT", 0.2)
-    assert "took more than" in Clang(tmp_path / "slow", "19").compile("a.c", tmp_path / "a.ll", (), tmp_path)
+    assert "took more than" in Clang(tmp_path / "slow", "19").compile(
+        "a.c", tmp_path / "a.ll", (), tmp_path
+    )

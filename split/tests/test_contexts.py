@@ -24,18 +24,26 @@ def core(*functions: Function, **more: object) -> Graph:
 
 def grades(graph: Graph) -> dict[str, str]:
     """The calls through FIELD: caller -> grade."""
-    return {site.function.rpartition(":")[2]: site.grade for site in evidence.sites(graph).get(FIELD, ())}
+    return {
+        site.function.rpartition(":")[2]: site.grade
+        for site in evidence.sites(graph).get(FIELD, ())
+    }
 
 
 def calling(name: str = "f", *regions: Region, calls: tuple[Call, ...] = ()) -> Function:
     held = tuple(range(len(regions)))
-    return function(name, regions=regions, calls=calls, indirect=(Indirect(7, 12, field=FIELD, held=held),))
+    return function(
+        name, regions=regions, calls=calls, indirect=(Indirect(7, 12, field=FIELD, held=held),)
+    )
 
 
 def test_a_call_under_a_spinlock_is_atomic_and_the_lock_is_named() -> None:
     graph = core(calling("f", SPIN))
     (site,) = evidence.sites(graph)[FIELD]
-    assert (site.grade, site.path) == ("atomic", ("f, d/a.c:12, under spin host.lock, taken at line 11",))
+    assert (site.grade, site.path) == (
+        "atomic",
+        ("f, d/a.c:12, under spin host.lock, taken at line 11",),
+    )
 
 
 def test_a_call_under_a_mutex_is_in_process_context() -> None:
@@ -57,7 +65,9 @@ def test_a_spinlock_of_the_callers_caller_counts() -> None:
 def test_a_timer_of_the_kernel_calls_in_atomic_context() -> None:
     stored = (Stored("tick", 1, field="timer_list.function"),)
     structs = {"timer_list": "include/linux/timer_types.h"}
-    assert grades(core(function("tick", calls=(Call("f", 11),)), calling(), stored=stored, structs=structs)) == {"f": "atomic"}
+    assert grades(
+        core(function("tick", calls=(Call("f", 11),)), calling(), stored=stored, structs=structs)
+    ) == {"f": "atomic"}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +106,11 @@ def test_a_row_that_no_call_is_seen_of_is_said_to_be_unseen() -> None:
 
 def test_each_row_that_may_sleep_says_where_or_why() -> None:
     rows = context.table().items()
-    assert [key for key, row in rows if row.context == "process" and not row.why and not re.search(r": \w", row.source)] == []
+    assert [
+        key
+        for key, row in rows
+        if row.context == "process" and not row.why and not re.search(r": \w", row.source)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -116,7 +130,9 @@ def test_each_row_that_may_sleep_says_where_or_why() -> None:
         "spi_controller.unprepare_message",
     ],
 )
-def test_a_member_that_some_kernel_calls_under_a_lock_may_not_sleep_though_its_neighbours_may(field: str) -> None:
+def test_a_member_that_some_kernel_calls_under_a_lock_may_not_sleep_though_its_neighbours_may(
+    field: str,
+) -> None:
     assert context.table()[field].context == "atomic"
 
 
@@ -126,4 +142,7 @@ def test_no_wildcard_says_more_than_atomic() -> None:
 
 def test_the_ways_to_a_function_are_followed_once() -> None:
     looped = function("a", regions=(SPIN,), calls=(Call("b", 12, (0,)),))
-    assert set(reach.atomic(core(looped, function("b", calls=(Call("a", 11),))))) == {"d/a.c:a", "d/a.c:b"}
+    assert set(reach.atomic(core(looped, function("b", calls=(Call("a", 11),))))) == {
+        "d/a.c:a",
+        "d/a.c:b",
+    }

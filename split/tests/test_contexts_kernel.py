@@ -15,12 +15,18 @@ pytestmark = pytest.mark.kernel
 def found(kernel: Kernel) -> dict[str, Finding]:
     """What the kernel's own code says of each field. Cold, its 874 files are read first."""
     graph, failures = cores.read(kernel)
-    assert [failure.source for failure in failures] == ["drivers/scsi/scsi_sysfs.c"]  # includes a file that a build generates
+    assert [failure.source for failure in failures] == [
+        "drivers/scsi/scsi_sysfs.c"
+    ]  # includes a file that a build generates
     return {one.field: one for one in evidence.findings(graph)}
 
 
 def test_the_kernel_contradicts_no_row(found: dict[str, Finding]) -> None:
-    wrong = [f"{one.field}: {one.sites[0].path}" for one in found.values() if one.row and one.verdict == "contradicted"]
+    wrong = [
+        f"{one.field}: {one.sites[0].path}"
+        for one in found.values()
+        if one.row and one.verdict == "contradicted"
+    ]
     assert wrong == []
 
 
@@ -38,7 +44,9 @@ def test_the_kernel_contradicts_no_row(found: dict[str, Finding]) -> None:
         "ethtool_ops.get_link",
     ],
 )
-def test_what_a_person_found_under_a_lock_is_found_there(field: str, found: dict[str, Finding]) -> None:
+def test_what_a_person_found_under_a_lock_is_found_there(
+    field: str, found: dict[str, Finding]
+) -> None:
     assert "atomic" in {site.grade for site in found[field].sites}
     row = found[field].row
     assert row is not None
@@ -46,7 +54,12 @@ def test_what_a_person_found_under_a_lock_is_found_there(field: str, found: dict
 
 
 def test_what_a_mutex_guards_is_found_in_process_context(found: dict[str, Finding]) -> None:
-    for field in ("net_device_ops.ndo_open", "phy_driver.config_aneg", "ieee80211_ops.start", "hda_codec_ops.build_pcms"):
+    for field in (
+        "net_device_ops.ndo_open",
+        "phy_driver.config_aneg",
+        "ieee80211_ops.start",
+        "hda_codec_ops.build_pcms",
+    ):
         assert found[field].verdict in ("certain", "open")
 
 

@@ -39,16 +39,24 @@ def test_33_of_the_250_functions_of_e1000_are_critical(e1000: Driver) -> None:
     assert sum(lines(graph.functions[key]) for key in found) == 1795
 
 
-def test_the_critical_functions_of_e1000_are_those_that_its_text_names(kernel: Kernel, e1000: Driver) -> None:
+def test_the_critical_functions_of_e1000_are_those_that_its_text_names(
+    kernel: Kernel, e1000: Driver
+) -> None:
     """An independent way: the words in the source of each function, from the roots on. No compiler, no types.
 
     The two pointers that the text calls through stand for the functions that it assigns to them.
     """
     graph = link(e1000)
     by_name = {function.name: function for _, function in graph.owned()}
-    files = {function.file: (kernel.root / function.file).read_text().splitlines() for function in by_name.values()}
+    files = {
+        function.file: (kernel.root / function.file).read_text().splitlines()
+        for function in by_name.values()
+    }
     whole = re.sub(r"\s+", " ", "\n".join("\n".join(text) for text in files.values()))
-    reached, waiting = set[str](), ["e1000_intr", "e1000_test_intr", "e1000_clean", "e1000_xmit_frame"]
+    reached, waiting = (
+        set[str](),
+        ["e1000_intr", "e1000_test_intr", "e1000_clean", "e1000_xmit_frame"],
+    )
     while waiting:
         name = waiting.pop()
         reached.add(name)
@@ -65,16 +73,33 @@ def test_the_critical_functions_of_e1000_are_those_that_its_text_names(kernel: K
 def test_every_entry_of_e1000_has_a_known_context(e1000: Driver) -> None:
     graph = link(e1000, "field")
     assert context.unknown(graph) == {}
-    atomic = {key for key, entries in context.of(graph).items() if any(entry.context == "atomic" for entry in entries)}
-    kept = {"e1000_set_rx_mode", "e1000_tx_timeout", "e1000_netpoll", "e1000_get_link", "e1000_ioctl"}
-    assert names(atomic) == kept | {"e1000_intr", "e1000_test_intr", "e1000_clean", "e1000_xmit_frame"}
+    atomic = {
+        key
+        for key, entries in context.of(graph).items()
+        if any(entry.context == "atomic" for entry in entries)
+    }
+    kept = {
+        "e1000_set_rx_mode",
+        "e1000_tx_timeout",
+        "e1000_netpoll",
+        "e1000_get_link",
+        "e1000_ioctl",
+    }
+    assert names(atomic) == kept | {
+        "e1000_intr",
+        "e1000_test_intr",
+        "e1000_clean",
+        "e1000_xmit_frame",
+    }
 
 
 def test_nothing_of_e1000_is_called_that_the_graph_does_not_have(e1000: Driver) -> None:
     assert link(e1000, "field").leaving == {}
 
 
-def test_a_pointer_to_a_register_function_is_told_from_others_of_its_type_by_its_field(kernel: Kernel) -> None:
+def test_a_pointer_to_a_register_function_is_told_from_others_of_its_type_by_its_field(
+    kernel: Kernel,
+) -> None:
     pcnet32 = driver.load(kernel, "pcnet32")
     by_type, by_field = critical_of(link(pcnet32, "signature")), critical_of(link(pcnet32, "field"))
     assert by_field < by_type
@@ -87,9 +112,12 @@ def test_a_pointer_to_a_register_function_is_told_from_others_of_its_type_by_its
 
 
 @pytest.mark.parametrize(
-    ("name", "parts"), [("ne2k-pci", ["ne2k-pci", "8390"]), ("ahci", ["ahci", "libahci"]), ("mscc", ["mscc"])]
+    ("name", "parts"),
+    [("ne2k-pci", ["ne2k-pci", "8390"]), ("ahci", ["ahci", "libahci"]), ("mscc", ["mscc"])],
 )
-def test_a_driver_has_its_library_and_not_its_class(kernel: Kernel, name: str, parts: list[str]) -> None:
+def test_a_driver_has_its_library_and_not_its_class(
+    kernel: Kernel, name: str, parts: list[str]
+) -> None:
     loaded = driver.load(kernel, name)
     assert [part.module.name for part in loaded.modules] == parts
 
@@ -97,7 +125,10 @@ def test_a_driver_has_its_library_and_not_its_class(kernel: Kernel, name: str, p
 def test_the_roots_of_ne2k_pci_are_in_its_library(kernel: Kernel) -> None:
     loaded = driver.load(kernel, "ne2k-pci")
     found = roots.of(link(loaded), loaded, "binding")
-    assert set(found) == {"drivers/net/ethernet/8390/8390.c:ei_interrupt", "drivers/net/ethernet/8390/8390.c:ei_start_xmit"}
+    assert set(found) == {
+        "drivers/net/ethernet/8390/8390.c:ei_interrupt",
+        "drivers/net/ethernet/8390/8390.c:ei_start_xmit",
+    }
 
 
 def test_a_kernel_lacks_fields_of_other_kernels_and_its_headers_say_which(kernel: Kernel) -> None:
@@ -121,7 +152,9 @@ def test_what_is_passed_to_ps2_init_is_a_root_by_its_type_too(kernel: Kernel) ->
 
 
 @pytest.mark.parametrize("family", sorted(roots.families()))
-def test_each_familys_templates_compile_with_the_kernels_headers(kernel: Kernel, family: str) -> None:
+def test_each_familys_templates_compile_with_the_kernels_headers(
+    kernel: Kernel, family: str
+) -> None:
     found = signatures(kernel, family)
     for template in roots.templates(family):
         assert template.fields, f"{template.name} has no field, and so no type"
@@ -135,10 +168,14 @@ def shown(cache: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> s
     return capsys.readouterr().out
 
 
-def test_show_gives_a_critical_function_with_its_chain(cache: Path, capsys: pytest.CaptureFixture[str], e1000: Driver) -> None:
+def test_show_gives_a_critical_function_with_its_chain(
+    cache: Path, capsys: pytest.CaptureFixture[str], e1000: Driver
+) -> None:
     assert e1000.failures == ()
     text = shown(cache, capsys)
-    assert re.search(r"e1000_clean > e1000_set_itr \(line \d+\) > e1000_update_itr \(line \d+\)", text)
+    assert re.search(
+        r"e1000_clean > e1000_set_itr \(line \d+\) > e1000_update_itr \(line \d+\)", text
+    )
     assert re.search(r"critical +33 functions", text)
 
 
@@ -152,7 +189,9 @@ def test_show_says_the_same_in_json(cache: Path, capsys: pytest.CaptureFixture[s
     assert kept["reasons"][0]["kind"] == "entry"
 
 
-def test_show_gives_one_function_with_its_callers(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_gives_one_function_with_its_callers(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = shown(cache, capsys, "--function", "e1000_update_itr")
     assert "e1000_set_itr" in text
     assert "e1000_intr" not in text

@@ -59,13 +59,18 @@ def test_a_module_has_the_facts_of_its_units_in_their_order(kernel: Kernel) -> N
 
 def test_functions_are_placed_relative_to_the_tree(kernel: Kernel) -> None:
     (card,) = facts_of(kernel, "card")
-    assert {f.file for unit in card.units for f in unit.functions} == {*card.module.sources, "include/linux/module.h"}
+    assert {f.file for unit in card.units for f in unit.functions} == {
+        *card.module.sources,
+        "include/linux/module.h",
+    }
 
 
 def test_a_unit_that_does_not_parse_is_a_failure_and_the_others_live(kernel: Kernel) -> None:
     bad, card = facts_of(kernel, "bad-card", "card")
     assert [f.source for f in bad.failures] == ["drivers/net/bad-card.c"]
-    assert bad.failures[0].reason.startswith("drivers/net/bad-card.c:2:24: error: use of undeclared identifier 'missing_thing'")
+    assert bad.failures[0].reason.startswith(
+        "drivers/net/bad-card.c:2:24: error: use of undeclared identifier 'missing_thing'"
+    )
     assert (len(card.units), card.failures) == (3, ())
 
 
@@ -83,13 +88,18 @@ def test_an_edited_source_is_read_again(kernel: Kernel, planted: Path) -> None:
 
 def test_an_edited_header_of_the_driver_is_read_again(kernel: Kernel, planted: Path) -> None:
     facts_of(kernel, "card")
-    put(planted / "drivers/net/card.h", "#include <registers.h>\nint card_reset(struct card *card);\n\n")
+    put(
+        planted / "drivers/net/card.h",
+        "#include <registers.h>\nint card_reset(struct card *card);\n\n",
+    )
     store = open_store(kernel)
     card = kernel.module("card")
     assert [store.unit(card, source) is None for source in card.sources] == [True, True, False]
 
 
-def test_an_edited_header_of_the_kernel_makes_all_stale(planted: Path, clang: Path, tmp_path: Path) -> None:
+def test_an_edited_header_of_the_kernel_makes_all_stale(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
     facts_of(opened(planted, clang, tmp_path), "card")
     put(planted / "include/linux/other.h", "\n")
     kernel = opened(planted, clang, tmp_path)
@@ -132,7 +142,9 @@ def test_the_ir_of_a_run_that_was_killed_is_removed(kernel: Kernel) -> None:
     assert list(kernel.folder.glob("work-*")) == []
 
 
-def test_a_cache_that_cannot_be_written_is_refused(planted: Path, clang: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_refused(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
     put(tmp_path / "cache", "not a folder")
     with pytest.raises(Refusal, match=r"name another (folder )?for facts with --cache"):
         facts_of(opened(planted, clang, tmp_path), "shout")
@@ -145,7 +157,12 @@ def test_a_full_disk_is_said_as_such(kernel: Kernel, monkeypatch: pytest.MonkeyP
     store = open_store(kernel)
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(Refusal, match=r"no room left in .* what was read is kept"):
-        store.put(kernel.module("shout"), (Unit(1, "sound/shout.c", ()), Data(1, "sound/shout.c")), "sound/shout.c", [])
+        store.put(
+            kernel.module("shout"),
+            (Unit(1, "sound/shout.c", ()), Data(1, "sound/shout.c")),
+            "sound/shout.c",
+            [],
+        )
 
 
 def test_facts_that_nobody_used_for_long_are_removed(kernel: Kernel) -> None:

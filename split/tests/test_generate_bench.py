@@ -18,7 +18,12 @@ def samples(slower: float = 1.0) -> list[Sample]:
         seconds = 2.0 * (1.0 if placement == "original" else slower)
         return f"measured {placement} {load} {megabytes * 1e6} {seconds} 1000 500 7 1010 2500 27"
 
-    return [sample(line(placement, load, size)) for size in (4, 8) for placement in PLACEMENTS for load in LOADS]
+    return [
+        sample(line(placement, load, size))
+        for size in (4, 8)
+        for placement in PLACEMENTS
+        for load in LOADS
+    ]
 
 
 def sample(line: str) -> Sample:
@@ -27,10 +32,17 @@ def sample(line: str) -> Sample:
     return found
 
 
-def test_a_line_of_the_guest_is_bytes_packets_and_crossings_a_second_and_the_time_that_was_not_idle() -> None:
+def test_a_line_of_the_guest_is_bytes_packets_and_crossings_a_second_and_the_time_that_was_not_idle() -> (
+    None
+):
     found = sample("measured split out 1000000 2.0 1000 500 7 1020 2500 27")
     assert (found.placement, found.load) == ("split", "out")
-    assert (found.mbit_s, found.packets_s, found.idle_percent, found.crossings_s) == (4.0, 1000.0, 10.0, 10.0)
+    assert (found.mbit_s, found.packets_s, found.idle_percent, found.crossings_s) == (
+        4.0,
+        1000.0,
+        10.0,
+        10.0,
+    )
     assert found.cpu_us_per_packet == pytest.approx(1.8e6 / 2000)
 
 
@@ -77,17 +89,27 @@ def test_what_else_the_guest_says_is_no_measurement() -> None:
 
 
 def test_by_the_wall_clock_nobody_counts_instructions() -> None:
-    assert all(row.instructions_per_packet is None and row.instructions_ratio is None for row in rows(samples(), None))
+    assert all(
+        row.instructions_per_packet is None and row.instructions_ratio is None
+        for row in rows(samples(), None)
+    )
 
 
 def delayed(delay: str, megabytes: int) -> list[Sample]:
-    return [sample(f"measured {delay} {load} {megabytes * 1e6} 2.0 1000 500 0 1010 2500 8") for load in delays.LOADS]
+    return [
+        sample(f"measured {delay} {load} {megabytes * 1e6} 2.0 1000 500 0 1010 2500 8")
+        for load in delays.LOADS
+    ]
 
 
 def test_a_delay_is_told_beside_the_original_of_its_round() -> None:
-    found = delays.rows([*delayed("undelayed", 8), *delayed("delay-1000", 6), *delayed("delay-0", 8)], (0, 1000))
+    found = delays.rows(
+        [*delayed("undelayed", 8), *delayed("delay-1000", 6), *delayed("delay-0", 8)], (0, 1000)
+    )
     assert [row.delay_us for row in found if row.load == "out"] == [None, 0, 1000]
-    assert [row.mbit_s_ratio.median for row in found if row.load == "paced"] == pytest.approx([1, 1, 0.75])
+    assert [row.mbit_s_ratio.median for row in found if row.load == "paced"] == pytest.approx(
+        [1, 1, 0.75]
+    )
     assert found[1].crossings_s.median == 4.0
 
 
@@ -105,8 +127,12 @@ def test_a_crossing_is_told_in_system_calls_of_its_round() -> None:
     assert found[1].instructions.min == pytest.approx(500 / 16)
 
 
-def test_a_confined_user_halfs_crossing_stands_below_the_unconfined_ones_and_has_its_measure() -> None:
-    lines = told_costs("confined call 6000 2", "unconfined call 4000 2", "unconfined getppid 1000 2")
+def test_a_confined_user_halfs_crossing_stands_below_the_unconfined_ones_and_has_its_measure() -> (
+    None
+):
+    lines = told_costs(
+        "confined call 6000 2", "unconfined call 4000 2", "unconfined getppid 1000 2"
+    )
     found = costs.crossings(lines, INSTRUCTION_US)
     assert [(row.what, row.user_half, row.multiple.median) for row in found] == [
         ("call", "unconfined", 4.0),
@@ -141,14 +167,28 @@ def test_only_what_is_asked_for_is_done(tmp_path: Path) -> None:
 
 
 def test_every_other_round_goes_backwards_through_all_placements() -> None:
-    assert turns(2, everywhere=True) == ["original", "split", "native", "hosted", "hosted", "native", "split", "original"]
+    assert turns(2, everywhere=True) == [
+        "original",
+        "split",
+        "native",
+        "hosted",
+        "hosted",
+        "native",
+        "split",
+        "original",
+    ]
     assert turns(1) == ["original", "split"]
 
 
 def test_processes_have_a_throughput_and_nothing_per_packet() -> None:
     row = next(row for row in rows(samples(), INSTRUCTION_US) if row.placement == "hosted")
     assert row.mbit_s_ratio.median == 1.0
-    assert (row.packets_s, row.cpu_us_per_packet, row.cpu_ratio, row.instructions_per_packet) == (None, None, None, None)
+    assert (row.packets_s, row.cpu_us_per_packet, row.cpu_ratio, row.instructions_per_packet) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_without_processes_their_rows_are_not_there() -> None:

@@ -32,16 +32,37 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Any:
-    plan = ["--plan", str(EXAMPLES / "e1000.plan.toml"), "--annotations", str(EXAMPLES / "e1000.annotations.toml")]
+    plan = [
+        "--plan",
+        str(EXAMPLES / "e1000.plan.toml"),
+        "--annotations",
+        str(EXAMPLES / "e1000.annotations.toml"),
+    ]
     out = Standard()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", out)
-        assert cli.main(["bench", *plan, "--quick", "--json", "--plot", str(folder / "bench.svg"), "--out", str(folder)]) == 0
+        assert (
+            cli.main(
+                [
+                    "bench",
+                    *plan,
+                    "--quick",
+                    "--json",
+                    "--plot",
+                    str(folder / "bench.svg"),
+                    "--out",
+                    str(folder),
+                ]
+            )
+            == 0
+        )
     return json.loads(out.bytes.getvalue())
 
 
 def median(report: Any, what: str, user_half: str) -> Any:
-    (found,) = (row for row in report["crossings"] if (row["what"], row["user_half"]) == (what, user_half))
+    (found,) = (
+        row for row in report["crossings"] if (row["what"], row["user_half"]) == (what, user_half)
+    )
     return found["us"]["median"]
 
 
@@ -81,8 +102,19 @@ def test_the_empty_drivers_system_call_is_the_measure(report: Any) -> None:
 
 
 def test_loading_and_every_question_of_ethtool_has_a_time_of_both_drivers(report: Any) -> None:
-    assert [row["what"] for row in report["times"]] == ["init", "-i", "-S", "-d", "-e", "-k", "link", "settings"]
-    assert all(row["original_us"]["min"] > 0 and row["split_us"]["min"] > 0 for row in report["times"])
+    assert [row["what"] for row in report["times"]] == [
+        "init",
+        "-i",
+        "-S",
+        "-d",
+        "-e",
+        "-k",
+        "link",
+        "settings",
+    ]
+    assert all(
+        row["original_us"]["min"] > 0 and row["split_us"]["min"] > 0 for row in report["times"]
+    )
 
 
 def test_the_delays_are_drawn(report: Any, folder: Path) -> None:

@@ -34,7 +34,9 @@ def guest(*lines: str) -> Guest:
 
 
 def reported(*guests: Guest) -> Report:
-    return report(Kept("e1000", "6.12", (), "1", ("e1000_open", "e1000_change_mtu"), 1, 9, 0, 0, list(guests)))
+    return report(
+        Kept("e1000", "6.12", (), "1", ("e1000_open", "e1000_change_mtu"), 1, 9, 0, 0, list(guests))
+    )
 
 
 def test_every_kind_of_fault_is_injected_as_often_as_any_other(tmp_path: Path) -> None:
@@ -43,7 +45,9 @@ def test_every_kind_of_fault_is_injected_as_often_as_any_other(tmp_path: Path) -
 
 
 def test_the_same_seed_gives_the_same_campaign_and_another_one_another(tmp_path: Path) -> None:
-    one, again, other = (list(shares(Request(tmp_path, faults=30, seed=seed))) for seed in (7, 7, 8))
+    one, again, other = (
+        list(shares(Request(tmp_path, faults=30, seed=seed))) for seed in (7, 7, 8)
+    )
     assert one == again != other
 
 
@@ -59,7 +63,14 @@ def test_messages_without_faults_have_a_guest(tmp_path: Path) -> None:
 
 def test_a_line_of_the_guest_is_a_fault_with_the_entry_that_it_hit() -> None:
     row = reported(guest(BACK)).rows[0]
-    assert (row.injected, row.upcall, row.effect, row.died, row.failed, row.back) == (1, 1, 1, 1, 1, 1)
+    assert (row.injected, row.upcall, row.effect, row.died, row.failed, row.back) == (
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+    )
     assert reported(guest(BACK)).entries == {"e1000_change_mtu": 1}
 
 
@@ -72,7 +83,9 @@ def test_a_fault_that_nothing_came_of_has_no_effect() -> None:
     assert (row.injected, row.effect, row.back) == (1, 0, 1)
 
 
-@pytest.mark.parametrize("line", ["fault 0 null mtu code", BACK.replace("3000", "x"), BACK.replace("back", "perhaps")])
+@pytest.mark.parametrize(
+    "line", ["fault 0 null mtu code", BACK.replace("3000", "x"), BACK.replace("back", "perhaps")]
+)
 def test_a_line_that_is_no_fault_is_refused(line: str) -> None:
     with pytest.raises(Refusal, match="none of its reports"):
         guest(line)
@@ -80,7 +93,10 @@ def test_a_line_that_is_no_fault_is_refused(line: str) -> None:
 
 def test_tcp_while_it_dies_has_a_guest_of_its_own(tmp_path: Path) -> None:
     found = list(shares(Request(tmp_path, faults=1, messages=5, minutes=0.5)))
-    assert [(len(share.faults), share.messages, share.seconds) for share in found] == [(1, 5, 0), (0, 0, 30)]
+    assert [(len(share.faults), share.messages, share.seconds) for share in found] == [
+        (1, 5, 0),
+        (0, 0, 30),
+    ]
 
 
 def test_the_table_says_how_much_went_both_ways_while_it_died() -> None:
@@ -147,18 +163,24 @@ def tried(monkeypatch: pytest.MonkeyPatch, request: Request, labs: Labs) -> Repo
     return campaign(kernel, "e1000", built, request, lambda *_: None)
 
 
-def test_a_guest_that_reports_fewer_faults_than_it_was_given_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guest_that_reports_fewer_faults_than_it_was_given_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = tried(monkeypatch, Request(tmp_path, faults=2, messages=0), Labs(lambda _: [BACK]))
     assert "1 of 2 faults were reported" in found.failed[0]
 
 
-def test_what_a_guest_has_said_whose_emulator_failed_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_guest_has_said_whose_emulator_failed_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = [BACK, "complaint BUG: none of ours", f"QEMU aborted{lab.AGAIN}", BACK, BACK]
     found = tried(monkeypatch, Request(tmp_path, faults=2, messages=0), Labs(lambda _: said))
     assert (found.failed, found.complaints, found.faults) == ([], [], 2)
 
 
-def test_a_guest_that_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guest_that_was_run_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def cut(number: int) -> list[str]:
         if number == 2:
             raise KeyboardInterrupt
@@ -172,7 +194,9 @@ def test_a_guest_that_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pyte
     assert labs.runs == 1
 
 
-def test_what_another_campaign_has_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_campaign_has_kept_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = tmp_path / "kept.json"
     tried(monkeypatch, Request(tmp_path, faults=1, messages=0, resume=kept), Labs(lambda _: [BACK]))
     with pytest.raises(Refusal, match="of another driver"):
@@ -181,7 +205,11 @@ def test_what_another_campaign_has_kept_is_refused(tmp_path: Path, monkeypatch: 
 
 def complaints(*lines: str) -> list[str]:
     done = subprocess.run(
-        ["sh", "-c", f". {GUEST / 'split.sh'}; complaints"], input="\n".join(lines), capture_output=True, text=True, check=False
+        ["sh", "-c", f". {GUEST / 'split.sh'}; complaints"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout.splitlines()
 
@@ -216,10 +244,21 @@ def test_what_it_says_of_a_process_is_none(line: str) -> None:
 
 def test_a_guest_has_the_time_that_its_tcp_takes() -> None:
     """Of its scenario, as the lab reads it."""
-    run = Run("e1000", device("e1000"), "load", 1, "6.12", (Path("a.ko"), Path("b.ko")), (), (Path("program"),))
+    run = Run(
+        "e1000",
+        device("e1000"),
+        "load",
+        1,
+        "6.12",
+        (Path("a.ko"), Path("b.ko")),
+        (),
+        (Path("program"),),
+    )
 
     def limit(seconds: float) -> int:
-        document = tomlkit.parse(campaigning.text(run, "1", Share(0, [], 0, 1, seconds), Path("faults"))).unwrap()
+        document = tomlkit.parse(
+            campaigning.text(run, "1", Share(0, [], 0, 1, seconds), Path("faults"))
+        ).unwrap()
         found: int = document["time_limit"]
         return found
 

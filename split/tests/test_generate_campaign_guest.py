@@ -19,10 +19,18 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """What a card that is lost says is in the log of its guest, which is shown by a test that fails."""
     kept = tmp_path_factory.mktemp("split")
-    plan = ["--plan", str(EXAMPLES / "e1000.plan.toml"), "--annotations", str(EXAMPLES / "e1000.annotations.toml")]
+    plan = [
+        "--plan",
+        str(EXAMPLES / "e1000.plan.toml"),
+        "--annotations",
+        str(EXAMPLES / "e1000.annotations.toml"),
+    ]
     with pytest.MonkeyPatch.context() as patch:
         printed: list[bytes] = []
-        patch.setattr("ring3_split.commands.report.show", lambda found, *_: printed.append(msgspec.json.encode(found)))
+        patch.setattr(
+            "ring3_split.commands.report.show",
+            lambda found, *_: printed.append(msgspec.json.encode(found)),
+        )
         code = cli.main(["campaign", "e1000", "--quick", *plan, "--out", str(kept), "--json"])
     print(*(log.read_text() for log in sorted(kept.glob("campaign.*.log"))), sep="\n")
     assert code == 0, printed
@@ -30,11 +38,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def test_each_kind_of_fault_is_injected_and_the_card_comes_back(report: Report) -> None:
-    assert {row.kind: (row.injected, row.back) for row in report.rows} == dict.fromkeys(KINDS, (1, 1))
+    assert {row.kind: (row.injected, row.back) for row in report.rows} == dict.fromkeys(
+        KINDS, (1, 1)
+    )
 
 
 def test_what_faults_or_is_killed_dies(report: Report) -> None:
-    assert all(row.died for row in report.rows if row.kind in ("null", "jump", "illegal", "kill", "call"))
+    assert all(
+        row.died for row in report.rows if row.kind in ("null", "jump", "illegal", "kill", "call")
+    )
 
 
 def test_upcalls_end_with_their_entrys_error(report: Report) -> None:

@@ -18,8 +18,29 @@ honest() { mapped && split_reload use_io=1 && ! mapped && echo "its registers ar
 
 
 def ran(driver: str, folder: Path, *more: str) -> str:
-    plan = ["--plan", str(EXAMPLES / f"{driver}.plan.toml"), "--annotations", str(EXAMPLES / f"{driver}.annotations.toml")]
-    assert cli.main(["run", "--guest", *plan, "--seconds", "0.2", "--lies", "2000", "--out", str(folder), *more]) == 0
+    plan = [
+        "--plan",
+        str(EXAMPLES / f"{driver}.plan.toml"),
+        "--annotations",
+        str(EXAMPLES / f"{driver}.annotations.toml"),
+    ]
+    assert (
+        cli.main(
+            [
+                "run",
+                "--guest",
+                *plan,
+                "--seconds",
+                "0.2",
+                "--lies",
+                "2000",
+                "--out",
+                str(folder),
+                *more,
+            ]
+        )
+        == 0
+    )
     return (folder / "run.log").read_text()
 
 
@@ -36,7 +57,9 @@ def realtek(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def lance(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return ran("pcnet32", tmp_path_factory.mktemp("pcnet32"), "--work", str(EXAMPLES / "pcnet32.work.sh"))
+    return ran(
+        "pcnet32", tmp_path_factory.mktemp("pcnet32"), "--work", str(EXAMPLES / "pcnet32.work.sh")
+    )
 
 
 @pytest.fixture(params=["realtek", "lance"])

@@ -42,7 +42,13 @@ def found(kernel: Kernel, plan: Plan, answers: dict[str, str]) -> Survey:
 
 
 def halves(kernel: Kernel, found: Survey, wishes: Wishes, *locks: str, folder: Path) -> Generated:
-    return generate(kernel, kernel.module("8139too"), found, replace(wishes, combolocks=frozenset(locks)), folder)
+    return generate(
+        kernel,
+        kernel.module("8139too"),
+        found,
+        replace(wishes, combolocks=frozenset(locks)),
+        folder,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,9 @@ def wishes(plan: Plan, answers: dict[str, str]) -> Wishes:
 
 
 @pytest.fixture(scope="module")
-def realtek(kernel: Kernel, found: Survey, wishes: Wishes, tmp_path_factory: pytest.TempPathFactory) -> Generated:
+def realtek(
+    kernel: Kernel, found: Survey, wishes: Wishes, tmp_path_factory: pytest.TempPathFactory
+) -> Generated:
     return halves(kernel, found, wishes, LOCK, folder=tmp_path_factory.mktemp("combolocks"))
 
 
@@ -62,7 +70,9 @@ def test_a_poll_stays_scheduled_while_the_user_half_has_its_lock(realtek: Genera
     assert text.count("split_is_held_off") == 1
 
 
-def test_spinlocks_are_taken_by_macros_and_interrupts_left_alone_whose_handler_takes_no_combolock(realtek: Generated) -> None:
+def test_spinlocks_are_taken_by_macros_and_interrupts_left_alone_whose_handler_takes_no_combolock(
+    realtek: Generated,
+) -> None:
     header = (realtek.folder / "kernel/8139too_split.h").read_text()
     assert header.endswith('#include "kernel_half.h"\n#include "combolock.h"\n')
 
@@ -70,15 +80,27 @@ def test_spinlocks_are_taken_by_macros_and_interrupts_left_alone_whose_handler_t
 def test_only_the_locks_of_the_plan_can_be_taken(realtek: Generated) -> None:
     table = realtek.border.table
     places = realtek.border.places_of("rtl8139_private", ["rx_lock"])
-    found = [(kind, offset) for kind, inside in table.inside.items() for name, offset in inside if name == "combolock"]
+    found = [
+        (kind, offset)
+        for kind, inside in table.inside.items()
+        for name, offset in inside
+        if name == "combolock"
+    ]
     assert found == [("rtl8139_private", places["rx_lock"][0])]
     assert "\t.combolocks = 1,\n" in (realtek.folder / "tables.c").read_text()
 
 
-def test_without_combolocks_no_line_is_generated(kernel: Kernel, found: Survey, wishes: Wishes, tmp_path: Path) -> None:
+def test_without_combolocks_no_line_is_generated(
+    kernel: Kernel, found: Survey, wishes: Wishes, tmp_path: Path
+) -> None:
     generated = halves(kernel, found, wishes, folder=tmp_path)
     assert Combolocks(generated.border).doors == {}
-    for name in ("tables.c", "kernel/8139too_main.c", "kernel/8139too_split.h", "user/8139too_main.c"):
+    for name in (
+        "tables.c",
+        "kernel/8139too_main.c",
+        "kernel/8139too_split.h",
+        "user/8139too_main.c",
+    ):
         text = (tmp_path / name).read_text()
         assert "combolock" not in text
         assert "held" not in text.partition("#line")[0]
@@ -94,8 +116,13 @@ def test_halves_with_other_combolocks_do_not_meet(realtek: Generated) -> None:
         realtek.border.table.inside["rtl8139_private"].append(("combolock", 580))
 
 
-def test_what_can_be_no_combolock_is_refused(kernel: Kernel, found: Survey, wishes: Wishes, tmp_path: Path) -> None:
-    for lock, why in (("lock", "takes it under|under rtl8139_private.rx_lock|while it holds"), ("none", "no function takes it")):
+def test_what_can_be_no_combolock_is_refused(
+    kernel: Kernel, found: Survey, wishes: Wishes, tmp_path: Path
+) -> None:
+    for lock, why in (
+        ("lock", "takes it under|under rtl8139_private.rx_lock|while it holds"),
+        ("none", "no function takes it"),
+    ):
         with pytest.raises(Refusal, match=f"rtl8139_private.{lock} can be none, because .*({why})"):
             halves(kernel, found, wishes, f"rtl8139_private.{lock}", folder=tmp_path)
 
@@ -109,9 +136,19 @@ def test_what_can_be_no_combolock_is_refused(kernel: Kernel, found: Survey, wish
             ("struct sk_buff *", "struct net_device *"),
             "return NETDEV_TX_BUSY;",
         ),
-        ("net_device_ops.ndo_tx_timeout", "netif_tx_disable", ("struct net_device *", "unsigned int"), "return;"),
+        (
+            "net_device_ops.ndo_tx_timeout",
+            "netif_tx_disable",
+            ("struct net_device *", "unsigned int"),
+            "return;",
+        ),
         ("timer_setup:1", "run later", ("struct timer_list *",), "mod_timer(p0, jiffies + 1);"),
-        ("tasklet_setup:1", "tasklet_disable", ("struct tasklet_struct *",), "tasklet_schedule(p0);"),
+        (
+            "tasklet_setup:1",
+            "tasklet_disable",
+            ("struct tasklet_struct *",),
+            "tasklet_schedule(p0);",
+        ),
         ("request_irq:1", "disable_irq", ("int", "void *"), ""),
     ],
 )
@@ -135,6 +172,8 @@ def door(generated: Generated, by: str, way: str, parameters: tuple[str, ...]) -
         ("tasklet_init:1", "tasklet_disable", ("unsigned long",)),
     ],
 )
-def test_what_the_run_time_cannot_hold_off_is_refused(realtek: Generated, by: str, way: str, parameters: tuple[str, ...]) -> None:
+def test_what_the_run_time_cannot_hold_off_is_refused(
+    realtek: Generated, by: str, way: str, parameters: tuple[str, ...]
+) -> None:
     with pytest.raises(Refusal, match=f"the run time has no {way} for {by}"):
         door(realtek, by, way, parameters)

@@ -98,9 +98,15 @@ def with_driver(kernel: Kernel, folder: Path) -> Kernel:
         if path.name != "drivers":
             (root / path.name).symlink_to(path)
     shutil.copy(COUNTER, root / place)
-    target = Target(Module(name="split_counter", directory=str(place), sources=(str(place / COUNTER.name),)))
+    target = Target(
+        Module(name="split_counter", directory=str(place), sources=(str(place / COUNTER.name),))
+    )
     return dataclasses.replace(
-        kernel, root=root, key=f"{kernel.key}-counter", folder=folder / "cache", load=partial(Catalogue, (target,))
+        kernel,
+        root=root,
+        key=f"{kernel.key}-counter",
+        folder=folder / "cache",
+        load=partial(Catalogue, (target,)),
     )
 
 
@@ -115,7 +121,9 @@ def counter(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactor
         placed.placement = Side.USER if key.rpartition(":")[2] in ("hold", "ask") else Side.KERNEL
     assert check(whole, plan).holds
     found = survey(whole.graph, plan.sides(), kernel.name)
-    generated = generate(beside, beside.module("split_counter"), found, Wishes.of(plan, {}), folder / "out")
+    generated = generate(
+        beside, beside.module("split_counter"), found, Wishes.of(plan, {}), folder / "out"
+    )
     # What no plan allows, a user half that lies may do: it has the kernel half take what it holds.
     user = generated.folder / "user/split_counter_main.c"
     asked = "static int ask(struct counter *this)\n{\n"
@@ -131,7 +139,13 @@ def counter(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactor
         "step": [{"name": name, "run": f"{PREPARE}{text}\nend"} for name, text in STEPS.items()],
     }
     (folder / "scenario.toml").write_text(tomlkit.dumps(document))
-    lab.run(folder / "scenario.toml", cache, folder / "out", folder / "run.log", lambda _line, _step: None)
+    lab.run(
+        folder / "scenario.toml",
+        cache,
+        folder / "out",
+        folder / "run.log",
+        lambda _line, _step: None,
+    )
     return (folder / "run.log").read_text()
 
 
@@ -163,7 +177,11 @@ def test_upcalls_take_it_one_after_the_other(counter: str) -> None:
 
 
 def test_it_is_given_back_and_all_is_let_go_when_its_holder_is_killed(counter: str) -> None:
-    for line in ("it is given back when its holder is killed", "the timer goes on", "the next one has it"):
+    for line in (
+        "it is given back when its holder is killed",
+        "the timer goes on",
+        "the next one has it",
+    ):
         assert line in part(counter, "killed")
 
 
@@ -205,28 +223,52 @@ mended() { honest && works && split_unload && kernel_is_well; }
 @pytest.fixture(scope="module")
 def realtek(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("rx_lock")
-    plan, answers = load(EXAMPLES / "8139too.plan.toml"), file.load(EXAMPLES / "8139too.annotations.toml").answers()
+    plan, answers = (
+        load(EXAMPLES / "8139too.plan.toml"),
+        file.load(EXAMPLES / "8139too.annotations.toml").answers(),
+    )
     plan.combolocks = ["rtl8139_private.rx_lock"]
     whole = subject.load(kernel, "8139too", "field", None, subject.Known(None, plan.contexts))
     found = survey(whole.graph, plan.sides(), kernel.name, answers)
-    generated = generate(kernel, kernel.module("8139too"), found, Wishes.of(plan, answers), folder / "out")
+    generated = generate(
+        kernel, kernel.module("8139too"), found, Wishes.of(plan, answers), folder / "out"
+    )
     built = build.build(kernel, generated)
     behind = generated.border.behind["net_device"][1]
     places = generated.border.places_of("rtl8139_private", ["rx_lock", "lock"])
-    variables = {"COMBOLOCK": str(behind + places["rx_lock"][0]), "SPINLOCK": str(behind + places["lock"][0])}
+    variables = {
+        "COMBOLOCK": str(behind + places["rx_lock"][0]),
+        "SPINLOCK": str(behind + places["lock"][0]),
+    }
     (folder / "held.sh").write_text(HELD)
     one = run.guest_run(kernel, "8139too", built, 0.2)
-    holder = lab.compiled_file(Path(__file__).parent / "holder.c", kernel.folder.parent / "guest", RUNTIME)
+    holder = lab.compiled_file(
+        Path(__file__).parent / "holder.c", kernel.folder.parent / "guest", RUNTIME
+    )
     with_holder = dataclasses.replace(one, programs=(holder, *one.programs))
     document = tomlkit.parse(
-        run.text(with_holder, "network", built.layout, run.Wanted(lies=3000, work=folder / "held.sh"))
+        run.text(
+            with_holder, "network", built.layout, run.Wanted(lies=3000, work=folder / "held.sh")
+        )
     ).unwrap()
     document["variables"] |= variables
-    shell = "".join(f". /lib/ring3/{name}.sh; " for name in ("split", "network", "network-split", "held"))
-    steps = {"begins": f"{scenario.prepare(one)} && begins"} | {name: name for name in ("liar", "again", "dies", "mended")}
-    document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in steps.items()]
+    shell = "".join(
+        f". /lib/ring3/{name}.sh; " for name in ("split", "network", "network-split", "held")
+    )
+    steps = {"begins": f"{scenario.prepare(one)} && begins"} | {
+        name: name for name in ("liar", "again", "dies", "mended")
+    }
+    document["step"] = [
+        {"name": name, "run": f"{shell}{command}"} for name, command in steps.items()
+    ]
     (folder / "scenario.toml").write_text(tomlkit.dumps(document))
-    lab.run(folder / "scenario.toml", cache, folder / "files", folder / "run.log", lambda _line, _step: None)
+    lab.run(
+        folder / "scenario.toml",
+        cache,
+        folder / "files",
+        folder / "run.log",
+        lambda _line, _step: None,
+    )
     return (folder / "run.log").read_text()
 
 
@@ -246,7 +288,9 @@ def test_packets_wait_while_the_user_half_holds_the_lock_of_the_poll(realtek: st
     assert "packets come after its death" in text
 
 
-def test_only_a_lock_that_the_plan_names_can_be_taken_and_only_what_is_held_given_back(realtek: str) -> None:
+def test_only_a_lock_that_the_plan_names_can_be_taken_and_only_what_is_held_given_back(
+    realtek: str,
+) -> None:
     text = part(realtek, "liar")
     for what, answer in (
         ("unlock before lock", "Operation not permitted"),

@@ -15,7 +15,22 @@ pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("split")
-    assert cli.main(["run", "snd-ens1370", "--guest", "--seconds", "0.2", "--lies", "10000", "--out", str(folder)]) == 0
+    assert (
+        cli.main(
+            [
+                "run",
+                "snd-ens1370",
+                "--guest",
+                "--seconds",
+                "0.2",
+                "--lies",
+                "10000",
+                "--out",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     return Path(folder / "run.log").read_text()
 
 

@@ -34,7 +34,8 @@ works() {
     return 1
 }
 """
-# Packets go while the kernel half waits for a user half that is stopped, with new rings that have no memory yet.
+# Packets go while the kernel half waits for a user half that is stopped, with new rings that have
+# no memory yet.
 WAITED_FOR = """
 linked() {
     for try in $(seq 100); do
@@ -80,7 +81,8 @@ works() {
 """
 
 
-# A net_device that the kernel has not made: one on the stack, and one in memory that was asked for, for packets of a size.
+# A net_device that the kernel has not made: one on the stack, and one in memory that was asked for,
+# for packets of a size.
 CONFIGURED = "\te1000_set_rx_mode(netdev);\n"
 MADE = {
     "on its stack": "(void *)(char[8192]){ 0 }",
@@ -98,8 +100,11 @@ works() {
 """
 
 
-# A reset hangs, and nobody takes the one that is to mend it; then comes a user half that resets as it should.
-RESETS = "void e1000_reset(struct e1000_adapter *adapter)\n{\n\tstruct e1000_hw *hw = &adapter->hw;\n"
+# A reset hangs, and nobody takes the one that is to mend it; then comes a user half that resets as
+# it should.
+RESETS = (
+    "void e1000_reset(struct e1000_adapter *adapter)\n{\n\tstruct e1000_hw *hw = &adapter->hw;\n"
+)
 HANGS = f'char *getenv(const char *name);\n\n{RESETS}\tfor (; getenv("HANGS");)\n\t\tcontinue;\n'
 HUNG = """
 works() {
@@ -133,7 +138,8 @@ works() {
     return 1
 }
 """
-# What a user half is refused, or does wrong, if its environment has FAILS; the next one has only the watchdog to do.
+# What a user half is refused, or does wrong, if its environment has FAILS; the next one has only
+# the watchdog to do.
 CONFIGURES = "\te1000_configure_rx(adapter);\n"
 AGAIN = "void e1000_reinit_locked(struct e1000_adapter *adapter)\n{\n"
 FAILS = 'char *getenv(const char *name);\n\n\tif (getenv("FAILS"))\n\t\t'
@@ -141,7 +147,9 @@ REFUSED = f"\t{FAILS}outb(0, 1);\n"
 CHANGED = "\tclear_bit(__E1000_RESETTING, &adapter->flags);\n\n\treturn 0;\n"
 UNFED = f"\t{{ {FAILS}adapter->alloc_rx_buf = e1000_alloc_dummy_rx_buffers;\n\t}}\n"
 MISCONFIGURED = {
-    "its receiver is off": {CONFIGURES: f"{CONFIGURES}\t{{ struct e1000_hw *hw = &adapter->hw; {FAILS}ew32(RCTL, 0);\n\t}}\n"},
+    "its receiver is off": {
+        CONFIGURES: f"{CONFIGURES}\t{{ struct e1000_hw *hw = &adapter->hw; {FAILS}ew32(RCTL, 0);\n\t}}\n"
+    },
     "it gets no buffers": {CHANGED: f"{UNFED}{CHANGED}"},
 }
 FOLLOWED = """
@@ -164,10 +172,19 @@ works() {
 
 @pytest.fixture(scope="module")
 def generated(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Generated:
-    plan, answers = load(EXAMPLES / "e1000.plan.toml"), file.load(EXAMPLES / "e1000.annotations.toml").answers()
+    plan, answers = (
+        load(EXAMPLES / "e1000.plan.toml"),
+        file.load(EXAMPLES / "e1000.annotations.toml").answers(),
+    )
     whole = subject.load(kernel, "e1000", "field", None, subject.Known(None, plan.contexts))
     found = survey(whole.graph, plan.sides(), kernel.name, answers)
-    return generate(kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), tmp_path_factory.mktemp("e1000") / "out")
+    return generate(
+        kernel,
+        kernel.module("e1000"),
+        found,
+        Wishes.of(plan, answers),
+        tmp_path_factory.mktemp("e1000") / "out",
+    )
 
 
 @pytest.fixture
@@ -194,7 +211,9 @@ def plant(halves: Generated, file: str, place: str, bug: str) -> None:
     source.write_text(f"{before}{bug}{behind}")
 
 
-def test_a_card_that_is_registered_keeps_its_rings_and_registers(kernel: Kernel, halves: Generated, cache: Path) -> None:
+def test_a_card_that_is_registered_keeps_its_rings_and_registers(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
     plant(halves, "e1000_main.c", REGISTERED, f"{REGISTERED}{LIES}")
     log = said(kernel, halves, cache, LIED_TO)
     for name in ("e1000_adapter:tx_ring", "e1000_adapter:rx_ring", "e1000_adapter:hw.hw_addr"):
@@ -210,7 +229,9 @@ def test_no_packet_comes_to_new_rings_whose_memory_a_user_half_is_waited_for(
     assert "the card works" in log
 
 
-def test_a_card_that_a_self_test_has_closed_is_open_again_when_that_dies(kernel: Kernel, halves: Generated, cache: Path) -> None:
+def test_a_card_that_a_self_test_has_closed_is_open_again_when_that_dies(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
     plant(halves, "e1000_ethtool.c", CLOSED, DIES)
     log = said(kernel, halves, cache, DIED)
     assert "3 it died in e1000_diag_test" in log
@@ -232,14 +253,23 @@ def test_a_struct_that_only_the_kernel_makes_is_not_taken_from_a_user_half(
     assert "the card works" in log
 
 
-def test_a_function_that_wants_an_object_is_not_called_with_none(kernel: Kernel, halves: Generated, cache: Path) -> None:
-    plant(halves, "e1000_main.c", CONFIGURED, "\te1000_set_rx_mode(netdev->mtu == 1400 ? NULL : netdev);\n")
+def test_a_function_that_wants_an_object_is_not_called_with_none(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
+    plant(
+        halves,
+        "e1000_main.c",
+        CONFIGURED,
+        "\te1000_set_rx_mode(netdev->mtu == 1400 ? NULL : netdev);\n",
+    )
     log = said(kernel, halves, cache, SIZED)
     assert "is refused: Operation not permitted" in log
     assert "the card works" in log
 
 
-def test_a_reset_that_a_user_half_hangs_in_is_made_by_the_next_one(kernel: Kernel, halves: Generated, cache: Path) -> None:
+def test_a_reset_that_a_user_half_hangs_in_is_made_by_the_next_one(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
     plant(halves, "e1000_main.c", RESETS, HANGS)
     log = said(kernel, halves, cache, HUNG)
     assert "e1000_reset fails: the user half does not answer" in log

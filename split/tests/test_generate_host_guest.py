@@ -35,7 +35,9 @@ def test_a_disk_appears_by_the_user_half_and_what_is_written_is_read_again(log: 
 
 def test_no_block_is_lost_while_the_user_half_dies_nor_without_it(log: str) -> None:
     assert "no block was lost" in part(log, "the user half dies while it works")
-    assert "blocks go without the user half" in part(log, "what is in the kernel goes on, what is not fails")
+    assert "blocks go without the user half" in part(
+        log, "what is in the kernel goes on, what is not fails"
+    )
 
 
 def test_the_disk_works_after_its_user_half_has_died_in_the_middle_of_probes(log: str) -> None:

@@ -23,13 +23,38 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return plan
 
 
-def test_the_judge_finds_a_call_into_the_user_half_from_atomic_context(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_judge_finds_a_call_into_the_user_half_from_atomic_context(
+    broken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["plan", "--check", str(broken)]) == 1
-    assert "cp_set_rx_mode is called in atomic context by net_device_ops.ndo_set_rx_mode" in capsys.readouterr().out
+    assert (
+        "cp_set_rx_mode is called in atomic context by net_device_ops.ndo_set_rx_mode"
+        in capsys.readouterr().out
+    )
 
 
-def test_the_running_driver_refuses_that_call_and_its_run_fails_by_it(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_running_driver_refuses_that_call_and_its_run_fails_by_it(
+    broken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     answers = ["--annotations", str(EXAMPLES / "8139cp.annotations.toml")]
-    assert cli.main(["run", "--guest", "--plan", str(broken), *answers, "--seconds", "0.2", "--out", str(broken.parent)]) == 1
+    assert (
+        cli.main(
+            [
+                "run",
+                "--guest",
+                "--plan",
+                str(broken),
+                *answers,
+                "--seconds",
+                "0.2",
+                "--out",
+                str(broken.parent),
+            ]
+        )
+        == 1
+    )
     assert "failed at 'the kernel has nothing to say'" in capsys.readouterr().err
-    assert "8139cp: cp_set_rx_mode is called in atomic context: refused" in (broken.parent / "run.log").read_text()
+    assert (
+        "8139cp: cp_set_rx_mode is called in atomic context: refused"
+        in (broken.parent / "run.log").read_text()
+    )

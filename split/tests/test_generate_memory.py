@@ -25,7 +25,9 @@ NEVER_SLEEP = {
 @pytest.mark.kernel
 def test_a_kernel_half_frees_with_locks_held_for_nothing_sleeps_in_it(kernel: Kernel) -> None:
     module = str(runtime_module(kernel))
-    listing = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", module], check=True, capture_output=True, text=True).stdout
+    listing = subprocess.run(
+        ["objdump", "-dr", "--no-show-raw-insn", module], check=True, capture_output=True, text=True
+    ).stdout
     functions = dict(re.findall(r"^[0-9a-f]+ <(\w+)>:\n((?:.+\n)+)", listing, re.MULTILINE))
     reached, left = set(), ["split_free"]
     while left:

@@ -34,7 +34,9 @@ def member(kind: str, size: int) -> Member:
 
 
 def test_a_number_is_kept_in_the_range_that_was_derived_of_it() -> None:
-    assert bounds(Check([], [], "range", 0, 16), member("u8", 1)) == (Bound(0, 1, 1, 0, 16, signed=False),)
+    assert bounds(Check([], [], "range", 0, 16), member("u8", 1)) == (
+        Bound(0, 1, 1, 0, 16, signed=False),
+    )
 
 
 def test_a_number_that_may_be_anything_has_no_bounds() -> None:
@@ -58,7 +60,9 @@ def made(kernel: Kernel, folder: Path, other: dict[str, Any]) -> Generated:
     answers = file.load(EXAMPLES / "e1000.annotations.toml").answers()
     whole = subject.load(kernel, "e1000", "field", None, subject.Known(None, plan.contexts))
     found = survey(whole.graph, plan.sides(), kernel.name, answers)
-    return generate(kernel, kernel.module("e1000"), found, replace(Wishes.of(plan, answers), **other), folder)
+    return generate(
+        kernel, kernel.module("e1000"), found, replace(Wishes.of(plan, answers), **other), folder
+    )
 
 
 def view(generated: Generated, entry: str) -> dict[str, Field]:
@@ -73,7 +77,10 @@ def call(generated: Generated, name: str) -> Call:
 def test_elements_are_counted_in_the_struct_that_the_pointer_lies_in(network: Generated) -> None:
     ring = view(network, f"{ETHTOOL}:e1000_get_ringparam")["e1000_adapter:tx_ring"]
     declaration, expression, _ = network.border.table.counts[ring.count]
-    assert declaration == f"const struct e1000_adapter *this = base + {network.border.behind['net_device'][1]};"
+    assert (
+        declaration
+        == f"const struct e1000_adapter *this = base + {network.border.behind['net_device'][1]};"
+    )
     assert expression == "this->num_tx_queues"
 
 
@@ -85,7 +92,9 @@ def test_memory_of_numbers_crosses_in_its_full_length(network: Generated) -> Non
 
 
 @pytest.mark.kernel
-def test_a_buffer_that_is_called_down_with_is_as_long_as_another_argument_says(network: Generated) -> None:
+def test_a_buffer_that_is_called_down_with_is_as_long_as_another_argument_says(
+    network: Generated,
+) -> None:
     address = call(network, "dev_addr_mod").arguments[2]
     assert (address.way, address.size, address.counted, address.reads) == ("COUNTED", 1, 3, True)
 
@@ -104,17 +113,31 @@ def test_what_the_user_half_writes_is_kept_in_the_range_of_its_own_code(network:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("entry", ["e1000_get_ethtool_stats", "e1000_diag_test"])
-def test_the_name_of_an_interface_which_is_only_printed_does_not_come_back(network: Generated, entry: str) -> None:
+def test_the_name_of_an_interface_which_is_only_printed_does_not_come_back(
+    network: Generated, entry: str
+) -> None:
     table = network.border.table
     views = [table.views[key] for key in table.views if key.endswith(f":{entry}")]
-    assert not [one.path for each in views for one in each["net_device"] if one.path == "name" and one.written]
+    assert not [
+        one.path
+        for each in views
+        for one in each["net_device"]
+        if one.path == "name" and one.written
+    ]
 
 
 @pytest.mark.kernel
 def test_of_an_interface_no_member_comes_back_that_finds_it(network: Generated) -> None:
     # A new card is given its name by the function that makes it, before anything can find it.
-    views = [view for entry, view in network.border.table.views.items() if entry != f"{MAIN}:e1000_probe"]
-    written = {one.path for each in views for one in each.get("net_device", ()) if one.written and ":" not in one.path}
+    views = [
+        view for entry, view in network.border.table.views.items() if entry != f"{MAIN}:e1000_probe"
+    ]
+    written = {
+        one.path
+        for each in views
+        for one in each.get("net_device", ())
+        if one.written and ":" not in one.path
+    }
     assert not written & {"name", "state", "ifindex", "reg_state"}, written
 
 
@@ -130,10 +153,14 @@ def function(text: str, name: str) -> str:
 
 
 @pytest.mark.kernel
-def test_a_work_item_that_the_user_half_sets_up_runs_what_the_kernel_half_has_under_that_name(network: Generated) -> None:
+def test_a_work_item_that_the_user_half_sets_up_runs_what_the_kernel_half_has_under_that_name(
+    network: Generated,
+) -> None:
     work, code = call(network, "split_init_delayed_work").arguments
     assert (work.type, code.type) == ("delayed_work", "void (*)(struct work_struct *)")
-    assert ("e1000_watchdog", code.type) in [(symbol.name, symbol.type) for symbol in network.border.table.symbols]
+    assert ("e1000_watchdog", code.type) in [
+        (symbol.name, symbol.type) for symbol in network.border.table.symbols
+    ]
 
 
 @pytest.mark.kernel
@@ -144,7 +171,9 @@ def test_a_work_item_whose_upcall_fails_is_queued_again(network: Generated) -> N
 
 @pytest.mark.kernel
 def test_a_function_that_is_called_down_through_a_pointer_is_a_symbol(network: Generated) -> None:
-    assert "e1000_alloc_jumbo_rx_buffers" in [symbol.name for symbol in network.border.table.symbols]
+    assert "e1000_alloc_jumbo_rx_buffers" in [
+        symbol.name for symbol in network.border.table.symbols
+    ]
     assert call(network, "e1000_alloc_jumbo_rx_buffers").own
 
 
@@ -152,39 +181,57 @@ def test_a_function_that_is_called_down_through_a_pointer_is_a_symbol(network: G
 def test_no_pointer_of_a_call_is_null(network: Generated) -> None:
     condition = function(half(network, "kernel", "e1000_main"), "split_requires_e1000_set_rx_mode")
     assert "return netdev;" in condition
-    assert call(network, "request_irq").requires.startswith("handler && name && dev && (split_is_own_irq(irq)")
+    assert call(network, "request_irq").requires.startswith(
+        "handler && name && dev && (split_is_own_irq(irq)"
+    )
 
 
 @pytest.mark.kernel
-def test_a_recovery_whose_work_does_not_wait_for_a_user_half_is_refused(kernel: Kernel, tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match=r"recovery: e1000_adapter\.reset_task would be queued again and again"):
+def test_a_recovery_whose_work_does_not_wait_for_a_user_half_is_refused(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        Refusal, match=r"recovery: e1000_adapter\.reset_task would be queued again and again"
+    ):
         made(kernel, tmp_path, {"without": {}})
 
 
 @pytest.mark.kernel
 def test_a_plan_says_which_pointer_may_be_null(kernel: Kernel, tmp_path: Path) -> None:
     generated = made(kernel, tmp_path, {"nullable": frozenset({"request_irq(dev)"})})
-    assert call(generated, "request_irq").requires.startswith("handler && name && (split_is_own_irq(irq)")
+    assert call(generated, "request_irq").requires.startswith(
+        "handler && name && (split_is_own_irq(irq)"
+    )
 
 
 @pytest.mark.kernel
-def test_a_plan_that_names_what_no_call_has_as_nullable_is_refused(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_plan_that_names_what_no_call_has_as_nullable_is_refused(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     with pytest.raises(Refusal, match=r"nullable: request_irq\(irq\) is no pointer"):
         made(kernel, tmp_path, {"nullable": frozenset({"request_irq(irq)"})})
 
 
 @pytest.mark.kernel
-def test_functions_that_run_alone_begin_so_in_the_kernel_half_and_are_marked_in_the_table(network: Generated) -> None:
+def test_functions_that_run_alone_begin_so_in_the_kernel_half_and_are_marked_in_the_table(
+    network: Generated,
+) -> None:
     assert call(network, "e1000_up").alone
     assert not call(network, "e1000_down").alone
     for name in ("e1000_up", "e1000_setup_tx_resources"):
         assert "{\n\tSPLIT_ALONE;\n" in function(half(network, "kernel", "e1000_main"), name)
-    assert "\tSPLIT_ALONE;\n" in function(half(network, "kernel", "e1000_ethtool"), "e1000_set_ringparam")
-    assert "{\n\tSPLIT_ALONE;\n" in function(half(network, "kernel", "e1000_main"), "split_undo_e1000_setup_tx_resources")
+    assert "\tSPLIT_ALONE;\n" in function(
+        half(network, "kernel", "e1000_ethtool"), "e1000_set_ringparam"
+    )
+    assert "{\n\tSPLIT_ALONE;\n" in function(
+        half(network, "kernel", "e1000_main"), "split_undo_e1000_setup_tx_resources"
+    )
 
 
 @pytest.mark.kernel
-def test_a_plan_that_has_what_is_not_in_the_kernel_half_run_alone_is_refused(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_plan_that_has_what_is_not_in_the_kernel_half_run_alone_is_refused(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     with pytest.raises(Refusal, match=r"alone: e1000_set_mac is no function of the kernel half"):
         made(kernel, tmp_path, {"alone": frozenset({"e1000_set_mac"})})
 
@@ -196,7 +243,9 @@ def test_where_the_user_half_cannot_be_asked_the_kernel_answers_instead(network:
 
 
 @pytest.mark.kernel
-def test_what_must_not_begin_without_a_user_half_is_refused_or_runs_later(network: Generated) -> None:
+def test_what_must_not_begin_without_a_user_half_is_refused_or_runs_later(
+    network: Generated,
+) -> None:
     rings = function(half(network, "kernel", "e1000_ethtool"), "e1000_set_ringparam")
     assert "{\n\tif (!split_asks(split_host))\n\t\treturn -EIO;\n" in rings
     reset = function(half(network, "kernel", "e1000_main"), "e1000_reset_task")
@@ -212,21 +261,31 @@ def test_what_the_kernel_half_could_not_have_done_is_done_anew(network: Generate
 
 
 @pytest.mark.kernel
-def test_what_must_be_done_whatever_becomes_of_the_user_half_the_kernel_half_does_itself(network: Generated) -> None:
+def test_what_must_be_done_whatever_becomes_of_the_user_half_the_kernel_half_does_itself(
+    network: Generated,
+) -> None:
     stub = function(half(network, "kernel", "e1000_main"), "e1000_clean_all_tx_rings")
-    assert re.search(r"if \(split_upcall\(.*\)\)\n\t\te1000_clean_tx_ring\(adapter, adapter->tx_ring\);", stub)
+    assert re.search(
+        r"if \(split_upcall\(.*\)\)\n\t\te1000_clean_tx_ring\(adapter, adapter->tx_ring\);", stub
+    )
 
 
 @pytest.mark.kernel
 def test_what_a_call_takes_is_given_back_by_the_call_that_belongs_to_it(network: Generated) -> None:
     taken = call(network, "request_irq").undo
     assert taken == Undo("free_irq", (0, 4), 1)
-    assert "free_irq((unsigned int)arguments[0], (void *)arguments[4]);" in half(network, "kernel", "e1000_main")
-    assert call(network, "e1000_setup_tx_resources").undo == Undo("e1000_free_tx_resources", (0, 1), 1)
+    assert "free_irq((unsigned int)arguments[0], (void *)arguments[4]);" in half(
+        network, "kernel", "e1000_main"
+    )
+    assert call(network, "e1000_setup_tx_resources").undo == Undo(
+        "e1000_free_tx_resources", (0, 1), 1
+    )
 
 
 @pytest.mark.kernel
-def test_a_card_that_receives_is_stopped_before_its_rings_are_given_back(network: Generated) -> None:
+def test_a_card_that_receives_is_stopped_before_its_rings_are_given_back(
+    network: Generated,
+) -> None:
     stop = function(half(network, "kernel", "e1000_main"), "split_undo_e1000_configure_rx")
     assert "struct e1000_adapter *adapter = (struct e1000_adapter *)arguments[0];" in stop
     assert "ew32(RCTL, er32(RCTL) & ~E1000_RCTL_EN);" in stop
@@ -235,15 +294,25 @@ def test_a_card_that_receives_is_stopped_before_its_rings_are_given_back(network
 @pytest.mark.kernel
 def test_a_word_that_both_halves_change_never_comes_back(network: Generated) -> None:
     views = network.border.table.views.values()
-    kinds = {one.kind for each in views for one in each.get("net_device", ()) if one.path == "e1000_adapter:flags"}
-    assert kinds == {"WORD"}
-    assert {one.kind for each in views for one in each.get("net_device", ()) if one.path == "e1000_adapter:tx_fifo_stall"} == {
-        "WORD"
+    kinds = {
+        one.kind
+        for each in views
+        for one in each.get("net_device", ())
+        if one.path == "e1000_adapter:flags"
     }
+    assert kinds == {"WORD"}
+    assert {
+        one.kind
+        for each in views
+        for one in each.get("net_device", ())
+        if one.path == "e1000_adapter:tx_fifo_stall"
+    } == {"WORD"}
 
 
 @pytest.mark.kernel
-def test_an_interrupt_is_requested_for_a_handler_and_for_what_all_handlers_take_it_for(network: Generated) -> None:
+def test_an_interrupt_is_requested_for_a_handler_and_for_what_all_handlers_take_it_for(
+    network: Generated,
+) -> None:
     arguments = call(network, "request_irq").arguments
     assert arguments[1].type == "irqreturn_t (*)(int, void *)"
     assert arguments[4].type == "net_device"
@@ -263,8 +332,12 @@ def test_a_limit_that_a_person_gives_bounds_what_comes_back(network: Generated) 
 
 
 @pytest.mark.kernel
-def test_a_mutex_by_which_the_kernel_guards_its_own_structs_is_not_the_user_halfs_to_take(network: Generated) -> None:
-    inside = {name: [inner for inner, _ in rows] for name, rows in network.border.table.inside.items()}
+def test_a_mutex_by_which_the_kernel_guards_its_own_structs_is_not_the_user_halfs_to_take(
+    network: Generated,
+) -> None:
+    inside = {
+        name: [inner for inner, _ in rows] for name, rows in network.border.table.inside.items()
+    }
     assert "kobject" in inside["device"]
     assert "mutex" not in inside["device"]
 
@@ -275,24 +348,40 @@ def test_what_must_be_so_before_a_call_is_asked_of_the_kernels_objects(network: 
     assert "split_may_enable(n)" in asked  # of any driver
     assert "adapter->tx_ring->buffer_info" in asked  # of this one
     assert asked.count("return n && ") == 1
-    assert ".requires = KERNEL_HALF(split_requires_napi_enable)" in (network.folder / "tables.c").read_text()
+    assert (
+        ".requires = KERNEL_HALF(split_requires_napi_enable)"
+        in (network.folder / "tables.c").read_text()
+    )
 
 
 @pytest.mark.kernel
 def test_an_entry_that_says_it_has_made_rings_is_asked_for_them(network: Generated) -> None:
-    asked = function(half(network, "kernel", "e1000_main"), "split_ensures_e1000_setup_all_tx_resources")
+    asked = function(
+        half(network, "kernel", "e1000_main"), "split_ensures_e1000_setup_all_tx_resources"
+    )
     assert "struct e1000_adapter *adapter" in asked
     assert "adapter->tx_ring->buffer_info" in asked
-    assert ".ensures = KERNEL_HALF(split_ensures_e1000_open)" in (network.folder / "tables.c").read_text()
+    assert (
+        ".ensures = KERNEL_HALF(split_ensures_e1000_open)"
+        in (network.folder / "tables.c").read_text()
+    )
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize(("requires", "ensures"), [({"e1000_nothing": "1"}, {}), ({}, {"e1000_xmit_frame": "1"})])
+@pytest.mark.parametrize(
+    ("requires", "ensures"), [({"e1000_nothing": "1"}, {}), ({}, {"e1000_xmit_frame": "1"})]
+)
 def test_a_condition_of_what_is_no_call_or_no_entry_is_refused(
-    network: Generated, kernel: Kernel, tmp_path: Path, requires: dict[str, str], ensures: dict[str, str]
+    network: Generated,
+    kernel: Kernel,
+    tmp_path: Path,
+    requires: dict[str, str],
+    ensures: dict[str, str],
 ) -> None:
     wishes = replace(network.border.wishes, requires=requires, ensures=ensures)
-    with pytest.raises(Refusal, match=r"is no (function that the user half calls|entry of the user half)"):
+    with pytest.raises(
+        Refusal, match=r"is no (function that the user half calls|entry of the user half)"
+    ):
         generate(kernel, kernel.module("e1000"), network.border.survey, wishes, tmp_path)
 
 
@@ -314,6 +403,8 @@ def test_registers_are_mapped_only_where_the_plan_says_so(
 
 
 @pytest.mark.kernel
-def test_where_the_kernel_half_has_its_registers_the_user_half_can_set_to_mapped_registers_only(network: Generated) -> None:
+def test_where_the_kernel_half_has_its_registers_the_user_half_can_set_to_mapped_registers_only(
+    network: Generated,
+) -> None:
     registers = view(network, f"{MAIN}:e1000_probe")["e1000_adapter:hw.hw_addr"]
     assert (registers.kind, registers.type, registers.written) == ("OPAQUE", "io", True)

@@ -16,8 +16,29 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("split")
-    plan = ["--plan", str(EXAMPLES / "e1000.plan.toml"), "--annotations", str(EXAMPLES / "e1000.annotations.toml")]
-    assert cli.main(["run", "e1000", "--guest", *plan, "--seconds", "0.2", "--lies", "5000", "--out", str(folder)]) == 0
+    plan = [
+        "--plan",
+        str(EXAMPLES / "e1000.plan.toml"),
+        "--annotations",
+        str(EXAMPLES / "e1000.annotations.toml"),
+    ]
+    assert (
+        cli.main(
+            [
+                "run",
+                "e1000",
+                "--guest",
+                *plan,
+                "--seconds",
+                "0.2",
+                "--lies",
+                "5000",
+                "--out",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     return Path(folder / "run.log").read_text()
 
 
@@ -45,7 +66,9 @@ def test_a_restarted_user_half_takes_over(log: str) -> None:
     assert re.search(r"pause\n\s+written back\n", part(log, "it works again"))
 
 
-def test_a_user_half_that_dies_in_the_middle_of_a_reset_or_a_probe_leaves_a_card_that_the_next_one_makes_work(log: str) -> None:
+def test_a_user_half_that_dies_in_the_middle_of_a_reset_or_a_probe_leaves_a_card_that_the_next_one_makes_work(
+    log: str,
+) -> None:
     often = part(log, "the user half dies in the middle of resets, opening and probing")
     assert "the card works after all resets" in often
     assert "the card works after all probes" in often
@@ -53,12 +76,16 @@ def test_a_user_half_that_dies_in_the_middle_of_a_reset_or_a_probe_leaves_a_card
 
 
 def test_all_lies_that_were_asked_for_are_told(log: str) -> None:
-    messages = re.search(r"(\d+) messages, \d+ calls taken", part(log, "messages that no user half would send"))
+    messages = re.search(
+        r"(\d+) messages, \d+ calls taken", part(log, "messages that no user half would send")
+    )
     assert messages
     assert int(messages[1]) >= 5000
 
 
-def test_a_driver_whose_user_half_lied_is_unloaded_without_one_and_works_when_it_is_loaded_anew(log: str) -> None:
+def test_a_driver_whose_user_half_lied_is_unloaded_without_one_and_works_when_it_is_loaded_anew(
+    log: str,
+) -> None:
     assert "it is unloaded without a user half" in part(log, "an honest one comes back")
     assert re.search(r"pause\n\s+written back\n", part(log, "it works once more"))
 

@@ -30,10 +30,23 @@ FREEING = re.compile(r"(^|_)(k|kv)?(free|destroy|put|puts|release|delete|unregis
 
 
 def test_of_each_function_that_sounds_like_freeing_it_is_said_what_it_ends() -> None:
-    said = [*ends().ends, *(name for name, condition in required().items() if condition.holds == "false")]
-    names = [api.name for api in [*known().exact.values(), *(api for _, api in known().patterns)] if api.way == "downcall"]
-    left = [name for name in names if FREEING.search(name) and not any(fnmatchcase(one, name) for one in said)]
-    assert [name for name in left if not any(fnmatchcase(name, keeps) for keeps in ends().keeps.names)] == []
+    said = [
+        *ends().ends,
+        *(name for name, condition in required().items() if condition.holds == "false"),
+    ]
+    names = [
+        api.name
+        for api in [*known().exact.values(), *(api for _, api in known().patterns)]
+        if api.way == "downcall"
+    ]
+    left = [
+        name
+        for name in names
+        if FREEING.search(name) and not any(fnmatchcase(one, name) for one in said)
+    ]
+    assert [
+        name for name in left if not any(fnmatchcase(name, keeps) for keeps in ends().keeps.names)
+    ] == []
 
 
 @pytest.mark.kernel
@@ -51,8 +64,12 @@ def test_what_frees_is_a_function_of_the_kernels_that_takes_a_pointer_there(kern
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     taken: dict[str, set[int]] = {}
     for name, parameters in re.findall(rf"\b({words})\(([^;{{}}()]*)\)", text):
-        taken.setdefault(name, set()).update(n for n, one in enumerate(parameters.split(",")) if "*" in one)
-    assert {name for name, number in ends().ends.items() if number not in taken.get(name, ())} == set()
+        taken.setdefault(name, set()).update(
+            n for n, one in enumerate(parameters.split(",")) if "*" in one
+        )
+    assert {
+        name for name, number in ends().ends.items() if number not in taken.get(name, ())
+    } == set()
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +78,19 @@ def made(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 
     @cache
     def example(driver: str) -> Generated:
-        plan, answers = load(EXAMPLES / f"{driver}.plan.toml"), file.load(EXAMPLES / f"{driver}.annotations.toml").answers()
+        plan, answers = (
+            load(EXAMPLES / f"{driver}.plan.toml"),
+            file.load(EXAMPLES / f"{driver}.annotations.toml").answers(),
+        )
         whole = subject.load(kernel, driver, "field", None, subject.Known(None, plan.contexts))
         found = survey(whole.graph, plan.sides(), kernel.name, answers)
-        return generate(kernel, kernel.module(driver), found, Wishes.of(plan, answers), tmp_path_factory.mktemp(driver))
+        return generate(
+            kernel,
+            kernel.module(driver),
+            found,
+            Wishes.of(plan, answers),
+            tmp_path_factory.mktemp(driver),
+        )
 
     return example
 
@@ -80,7 +106,9 @@ def network(made: Callable[[str], Generated]) -> Generated:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("driver", ["e1000", "vmw_pvscsi", "8139cp", "8139too", "pcnet32"])
-def test_of_an_example_no_question_is_open_and_nothing_is_set_by_nobody(made: Callable[[str], Generated], driver: str) -> None:
+def test_of_an_example_no_question_is_open_and_nothing_is_set_by_nobody(
+    made: Callable[[str], Generated], driver: str
+) -> None:
     complete.check(made(driver).border)
 
 
@@ -91,14 +119,18 @@ def test_a_card_has_all_the_room_behind_it_that_the_tables_say(network: Generate
 
 
 @pytest.mark.kernel
-def test_a_host_has_all_the_room_behind_it_that_the_tables_say(made: Callable[[str], Generated]) -> None:
+def test_a_host_has_all_the_room_behind_it_that_the_tables_say(
+    made: Callable[[str], Generated],
+) -> None:
     host = made("vmw_pvscsi")
     size = host.border.layouts.structs["pvscsi_adapter"].size
     assert f" >= {size}" in call(host, "scsi_host_alloc").requires
 
 
 @pytest.mark.kernel
-def test_a_sound_card_has_no_room_behind_it_or_all_that_the_tables_say(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_sound_card_has_no_room_behind_it_or_all_that_the_tables_say(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     made = cut(kernel, "snd-ens1370", tmp_path)
     size = made.border.layouts.structs["ensoniq"].size
     assert re.search(rf"\(!(\w+) \|\| \1 >= {size}\)", call(made, "snd_devm_card_new").requires)
@@ -129,6 +161,11 @@ def cut(kernel: Kernel, driver: str, folder: Path) -> Generated:
 
 
 @pytest.mark.kernel
-def test_a_struct_that_a_function_fills_is_an_object_and_no_cell_of_eight_bytes(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_struct_that_a_function_fills_is_an_object_and_no_cell_of_eight_bytes(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     filled = call(cut(kernel, "e100", tmp_path), "mii_ethtool_get_link_ksettings")
-    assert [(one.way, one.type) for one in filled.arguments] == [("OBJECT", "mii_if_info"), ("OBJECT", "ethtool_link_ksettings")]
+    assert [(one.way, one.type) for one in filled.arguments] == [
+        ("OBJECT", "mii_if_info"),
+        ("OBJECT", "ethtool_link_ksettings"),
+    ]

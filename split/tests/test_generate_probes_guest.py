@@ -49,10 +49,15 @@ let_go() { echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/unbind" 2>/dev/null; }
 @pytest.fixture(scope="module")
 def log(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("probes")
-    plan, answers = load(EXAMPLES / "e1000.plan.toml"), file.load(EXAMPLES / "e1000.annotations.toml").answers()
+    plan, answers = (
+        load(EXAMPLES / "e1000.plan.toml"),
+        file.load(EXAMPLES / "e1000.annotations.toml").answers(),
+    )
     whole = subject.load(kernel, "e1000", "field", None, subject.Known(None, plan.contexts))
     found = survey(whole.graph, plan.sides(), kernel.name, answers)
-    halves = generate(kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), folder / "out")
+    halves = generate(
+        kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), folder / "out"
+    )
     (folder / "work.sh").write_text(WORK)
     wanted = run.Wanted(work=folder / "work.sh", poisoned=True)
     with pytest.raises(Refusal, match="it works by its user half"):

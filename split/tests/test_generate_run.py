@@ -29,13 +29,17 @@ def script(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_script_of_the_drivers_own_comes_last_so_that_its_functions_are_taken(script: Path) -> None:
+def test_a_script_of_the_drivers_own_comes_last_so_that_its_functions_are_taken(
+    script: Path,
+) -> None:
     found = scenario("8139cp", script)
     assert found["files"]["/lib/ring3/mine.sh"] == str(script)
     assert ". /lib/ring3/network-split.sh; . /lib/ring3/mine.sh; works" in found["step"][1]["run"]
 
 
-def test_a_kind_for_which_nothing_is_known_needs_a_script(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_for_which_nothing_is_known_needs_a_script(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "KINDS", ("sound", "network"))
     with pytest.raises(Refusal, match="--work"):
         check("nvme")
@@ -65,7 +69,12 @@ def test_one_that_knows_types_lies_in_a_kernel_that_poisons_what_is_freed() -> N
     made = Run("e1000", found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), ())
     lies = tomlkit.parse(text(made, found.kind, "1", Wanted(upcalls=40))).unwrap()
     assert "slub_debug=FZPU" in lies["kernel_arguments"]
-    assert [step["run"].rpartition(" ")[2] for step in lies["step"]][-6:-2] == ["split_kill", "knows", "honest", "works"]
+    assert [step["run"].rpartition(" ")[2] for step in lies["step"]][-6:-2] == [
+        "split_kill",
+        "knows",
+        "honest",
+        "works",
+    ]
     usual = tomlkit.parse(text(made, found.kind, "1", Wanted(lies=40))).unwrap()
     assert "slub_debug=FZPU" not in usual.get("kernel_arguments", [])
     assert not any(step["run"].endswith("; knows") for step in usual["step"])

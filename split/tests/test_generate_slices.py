@@ -76,7 +76,15 @@ def test_functions_that_share_lines_are_refused() -> None:
 
 
 def test_a_static_variable_of_a_function_is_found_to_its_end() -> None:
-    lines = ["int f(void)", "{", "\tstatic const struct ops ops = {", "\t\t.free = f,", "\t};", "\treturn 0;", "}"]
+    lines = [
+        "int f(void)",
+        "{",
+        "\tstatic const struct ops ops = {",
+        "\t\t.free = f,",
+        "\t};",
+        "\treturn 0;",
+        "}",
+    ]
     begin, end, text = local_static(lines, 1, 7, "ops")
     assert (begin, end) == (3, 5)
     assert text.endswith("};")
@@ -95,7 +103,11 @@ def test_a_definition_has_its_lines_also_with_brackets_in_characters() -> None:
 
 def test_parameters_are_read_with_pointers_to_functions_and_arrays() -> None:
     found = declarations.read(UNIT).functions["probe"].parameters
-    assert [(one.name, one.pointer) for one in found] == [("card", True), ("done", True), ("flags", True)]
+    assert [(one.name, one.pointer) for one in found] == [
+        ("card", True),
+        ("done", True),
+        ("flags", True),
+    ]
     assert found[0].type == "struct card *"
     assert found[1].type == "int (*)(int)"
 

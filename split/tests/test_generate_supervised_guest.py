@@ -103,19 +103,35 @@ def log(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) -
     ring3d = Path(lab.program()).with_name("ring3d")
     if not ring3d.is_file():
         pytest.fail(f"{ring3d} is missing: cargo build")
-    plan, answers = load(EXAMPLES / "e1000.plan.toml"), file.load(EXAMPLES / "e1000.annotations.toml").answers()
+    plan, answers = (
+        load(EXAMPLES / "e1000.plan.toml"),
+        file.load(EXAMPLES / "e1000.annotations.toml").answers(),
+    )
     whole = subject.load(kernel, "e1000", "field", None, subject.Known(None, plan.contexts))
     found = survey(whole.graph, plan.sides(), kernel.name, answers)
-    built = build.build(kernel, generate(kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), folder / "out"))
+    built = build.build(
+        kernel,
+        generate(kernel, kernel.module("e1000"), found, Wishes.of(plan, answers), folder / "out"),
+    )
     one = run.guest_run(kernel, "e1000", built, 0.2)
     script = folder / "supervised.sh"
     script.write_text(SUPERVISED)
     whole_run = dataclasses.replace(one, programs=(ring3d, *one.programs))
-    document = tomlkit.parse(run.text(whole_run, "network", built.layout, run.Wanted(work=script))).unwrap()
-    shell = "".join(f". /lib/ring3/{name}.sh; " for name in ("split", "network", "network-split", "supervised"))
+    document = tomlkit.parse(
+        run.text(whole_run, "network", built.layout, run.Wanted(work=script))
+    ).unwrap()
+    shell = "".join(
+        f". /lib/ring3/{name}.sh; " for name in ("split", "network", "network-split", "supervised")
+    )
     document["step"] = [{"name": name, "run": f"{shell}{name}"} for name in STEPS]
     (folder / "scenario.toml").write_text(tomlkit.dumps(document))
-    lab.run(folder / "scenario.toml", cache, folder / "files", folder / "run.log", lambda _line, _step: None)
+    lab.run(
+        folder / "scenario.toml",
+        cache,
+        folder / "files",
+        folder / "run.log",
+        lambda _line, _step: None,
+    )
     return (folder / "run.log").read_text()
 
 
@@ -132,7 +148,11 @@ def test_one_that_does_not_answer_in_time_is_taken_for_dead(log: str) -> None:
 
 
 def test_it_has_no_rights_and_is_ended_for_a_file_a_socket_a_process_or_a_program(log: str) -> None:
-    user = re.search(r"^.*user (\d+), capabilities 0+, bounding 0+, no new privileges 1, filter 2", log, re.MULTILINE)
+    user = re.search(
+        r"^.*user (\d+), capabilities 0+, bounding 0+, no new privileges 1, filter 2",
+        log,
+        re.MULTILINE,
+    )
     assert user, "it is confined"
     assert int(user[1]) != NOBODY, "one of nobody's may end all others of nobody"
     assert "file: refused: Permission denied" in log

@@ -25,7 +25,9 @@ def test_members_of_a_union_cross_as_one() -> None:
 
 
 def test_a_pointer_that_shares_its_place_with_a_number_is_none() -> None:
-    (found,) = fields.disjoint([Field("p", 0, 8, "POINTER", type="x"), Field("n", 0, 8, written=True)])
+    (found,) = fields.disjoint(
+        [Field("p", 0, 8, "POINTER", type="x"), Field("n", 0, 8, written=True)]
+    )
     assert (found.kind, found.type) == ("DATA", "")
 
 
@@ -34,7 +36,9 @@ def sound(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Generated
     whole = subject.load(kernel, "snd-ens1370", "field")
     plan = planner.cut(whole, weights.places(whole), Fraction(1))
     found: Survey = survey(whole.graph, plan.sides(), kernel.name)
-    return generate(kernel, kernel.module("snd-ens1370"), found, Wishes(), tmp_path_factory.mktemp("sound"))
+    return generate(
+        kernel, kernel.module("snd-ens1370"), found, Wishes(), tmp_path_factory.mktemp("sound")
+    )
 
 
 def view(generated: Generated, entry: str, kind: str) -> dict[str, Field]:
@@ -65,18 +69,28 @@ def test_locks_never_cross(sound: Generated) -> None:
 def test_only_what_an_entry_writes_can_come_back(sound: Generated) -> None:
     found = view(sound, "sound/pci/ens1370.c:snd_ensoniq_playback1_close", "ensoniq")
     assert {name for name, one in found.items() if one.written} == {"mode", "playback1_substream"}
-    assert view(sound, "sound/pci/ens1370.c:snd_ensoniq_proc_read", "ensoniq")["ctrl"].written is False
+    assert (
+        view(sound, "sound/pci/ens1370.c:snd_ensoniq_proc_read", "ensoniq")["ctrl"].written is False
+    )
 
 
 @pytest.mark.kernel
 def test_a_void_pointer_is_what_the_entry_uses_it_as(sound: Generated) -> None:
     name = "private_data"
-    assert view(sound, "sound/pci/ens1370.c:snd_ensoniq_proc_read", "snd_info_entry")[name].type == "ensoniq"
-    assert view(sound, "sound/pci/ak4531_codec.c:snd_ak4531_proc_read", "snd_info_entry")[name].type == "snd_ak4531"
+    assert (
+        view(sound, "sound/pci/ens1370.c:snd_ensoniq_proc_read", "snd_info_entry")[name].type
+        == "ensoniq"
+    )
+    assert (
+        view(sound, "sound/pci/ak4531_codec.c:snd_ak4531_proc_read", "snd_info_entry")[name].type
+        == "snd_ak4531"
+    )
 
 
 @pytest.mark.kernel
-def test_a_driver_is_built_with_a_question_that_each_entry_answers_by_itself(sound: Generated) -> None:
+def test_a_driver_is_built_with_a_question_that_each_entry_answers_by_itself(
+    sound: Generated,
+) -> None:
     assert sound.border.survey.questions.keys() == {"snd_info_entry.private_data"}
     complete.check(sound.border)
 
@@ -86,7 +100,10 @@ def test_a_static_table_that_the_kernel_keeps_is_a_symbol_of_both_halves(sound: 
     (found,) = [one for one in sound.border.table.symbols if one.name == "snd_ak4531_mixer.ops"]
     assert found.type == "snd_device_ops"
     for half in ("kernel", "user"):
-        assert "split_ops_of_snd_ak4531_mixer = {" in (sound.folder / half / "ak4531_codec.c").read_text()
+        assert (
+            "split_ops_of_snd_ak4531_mixer = {"
+            in (sound.folder / half / "ak4531_codec.c").read_text()
+        )
 
 
 @pytest.mark.kernel
@@ -95,10 +112,16 @@ def test_parameters_of_the_module_go_to_the_entries_that_read_them(sound: Genera
 
 
 @pytest.mark.kernel
-def test_the_kernel_half_has_a_stub_for_each_entry_and_no_other_function_of_the_user_half(sound: Generated) -> None:
+def test_the_kernel_half_has_a_stub_for_each_entry_and_no_other_function_of_the_user_half(
+    sound: Generated,
+) -> None:
     text = "".join((sound.folder / "kernel" / f"{unit.stem}.c").read_text() for unit in sound.units)
     compiled = re.sub(r"(?ms)^#if 0$.*?^#endif$", "", text)
-    assert len(re.findall(r"split_upcall\(split_host, \d+, arguments\)", compiled)) == len(sound.border.table.entries) == 20
+    assert (
+        len(re.findall(r"split_upcall\(split_host, \d+, arguments\)", compiled))
+        == len(sound.border.table.entries)
+        == 20
+    )
     assert "snd_ensoniq_create(" not in compiled
     assert "snd_audiopci_interrupt(int irq" in compiled
 

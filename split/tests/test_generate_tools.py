@@ -31,11 +31,22 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def scenario(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(Tools, "files", lambda _: {"/there": Path("/here")})
     found = device("e1000")
-    run = Run("e1000", found, "load", 0.5, "6.12", (Path("/r.ko"), Path("/d.ko")), (), (Path("/out/split-e1000"),))
+    run = Run(
+        "e1000",
+        found,
+        "load",
+        0.5,
+        "6.12",
+        (Path("/r.ko"), Path("/d.ko")),
+        (),
+        (Path("/out/split-e1000"),),
+    )
     return tomlkit.parse(text(run, found.kind, "1", Wanted(tools=tools))).unwrap()
 
 
-def test_a_user_half_that_nobody_looks_at_is_started_as_it_is_and_tried_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_half_that_nobody_looks_at_is_started_as_it_is_and_tried_what_it_can_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = scenario(Tools(), monkeypatch)
     assert (found["variables"]["TOOL"], found["variables"]["OPTIONS"]) == ("", "")
     assert any(step["run"].endswith("; confined") for step in found["step"])
@@ -48,9 +59,18 @@ def test_one_that_keeps_its_rights_is_not_tried(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_gdb_gets_what_it_is_told_and_shows_a_crash_where_nobody_tells_it() -> None:
-    told = shlex.split(Tools(gdb=True, words=("-batch", "-ex", "break e1000_probe", "-ex", "run")).command())
+    told = shlex.split(
+        Tools(gdb=True, words=("-batch", "-ex", "break e1000_probe", "-ex", "run")).command()
+    )
     assert told[-5:] == ["-ex", "break e1000_probe", "-ex", "run", "--args"]
-    assert shlex.split(Tools(gdb=True).command())[-6:] == ["-batch", "-ex", "run", "-ex", "bt", "--args"]
+    assert shlex.split(Tools(gdb=True).command())[-6:] == [
+        "-batch",
+        "-ex",
+        "run",
+        "-ex",
+        "bt",
+        "--args",
+    ]
 
 
 def test_whoever_is_looked_at_keeps_its_rights_and_is_not_pinned() -> None:
@@ -58,7 +78,9 @@ def test_whoever_is_looked_at_keeps_its_rights_and_is_not_pinned() -> None:
         assert tools.options() == "--unconfined --unpinned"
 
 
-def test_the_program_has_its_line_numbers_where_somebody_looks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_has_its_line_numbers_where_somebody_looks_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = scenario(Tools(asan=True), monkeypatch)
     assert found["files"]["/usr/local/bin/split-e1000"] == "/out/split-e1000"
     assert any(step["run"].endswith("; checked") for step in found["step"])
@@ -80,7 +102,9 @@ def test_words_without_gdb_are_refused() -> None:
         Tools(words=("-ex",))
 
 
-def test_a_tool_that_is_not_installed_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_is_not_installed_is_named_with_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("ring3_split.generate.tools.PARTS", ())
     with pytest.raises(Refusal, match="apt-get install gdb"):

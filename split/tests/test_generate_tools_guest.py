@@ -18,7 +18,8 @@ from ring3_split.plan import planner, subject, weights
 
 pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 DRIVER = "snd-ens1370"
-# A file of the driver's is read twice: its function runs in the user half. What that says is shown, and the guest ends.
+# A file of the driver's is read twice: its function runs in the user half. What that says is shown,
+# and the guest ends.
 WORK = """
 works() {
     for time in first second; do cat "$(find /proc/asound/ -name audiopci)"; done
@@ -51,15 +52,31 @@ def looked_at(kernel: Kernel, folder: Path, cache: Path, tools: Tools, bug: str 
     return (folder / "run.log").read_text()
 
 
-def test_gdb_shows_who_calls_a_function_of_the_driver_with_its_file_and_line(kernel: Kernel, tmp_path: Path, cache: Path) -> None:
-    words = ("-batch", "-ex", "break snd_ensoniq_proc_read", "-ex", "run", "-ex", "bt", "-ex", "delete", "-ex", "continue")
+def test_gdb_shows_who_calls_a_function_of_the_driver_with_its_file_and_line(
+    kernel: Kernel, tmp_path: Path, cache: Path
+) -> None:
+    words = (
+        "-batch",
+        "-ex",
+        "break snd_ensoniq_proc_read",
+        "-ex",
+        "run",
+        "-ex",
+        "bt",
+        "-ex",
+        "delete",
+        "-ex",
+        "continue",
+    )
     log = looked_at(kernel, tmp_path, cache, Tools(gdb=True, words=words))
     assert "#0  snd_ensoniq_proc_read (" in log
     assert "at sound/pci/ens1370.c:" in log
     assert "in serve (" in log
 
 
-def test_address_sanitizer_finds_a_write_beyond_a_struct_of_the_drivers(kernel: Kernel, tmp_path: Path, cache: Path) -> None:
+def test_address_sanitizer_finds_a_write_beyond_a_struct_of_the_drivers(
+    kernel: Kernel, tmp_path: Path, cache: Path
+) -> None:
     log = looked_at(kernel, tmp_path, cache, Tools(asan=True), OVERFLOW)
     assert "ERROR: AddressSanitizer: heap-buffer-overflow" in log
     assert "in snd_ensoniq_proc_read sound/pci/ens1370.c:1" in log
@@ -74,7 +91,9 @@ def test_address_sanitizer_finds_a_write_to_an_object_of_an_upcall_that_is_over(
     assert "in split_release" in log
 
 
-def test_memcheck_finds_a_write_beyond_a_struct_of_the_drivers(kernel: Kernel, tmp_path: Path, cache: Path) -> None:
+def test_memcheck_finds_a_write_beyond_a_struct_of_the_drivers(
+    kernel: Kernel, tmp_path: Path, cache: Path
+) -> None:
     log = looked_at(kernel, tmp_path, cache, Tools(valgrind=True), OVERFLOW)
     assert "Invalid write of size 1" in log
     assert "snd_ensoniq_proc_read (ens1370.c:1)" in log

@@ -22,7 +22,10 @@ Driver = tuple[Survey, Wishes]
 
 
 def driver(kernel: Kernel, name: str) -> Driver:
-    plan, answers = load(EXAMPLES / f"{name}.plan.toml"), file.load(EXAMPLES / f"{name}.annotations.toml").answers()
+    plan, answers = (
+        load(EXAMPLES / f"{name}.plan.toml"),
+        file.load(EXAMPLES / f"{name}.annotations.toml").answers(),
+    )
     whole = subject.load(kernel, name, "field", None, subject.Known(None, plan.contexts))
     return survey(whole.graph, plan.sides(), kernel.name, answers), Wishes.of(plan, answers)
 
@@ -40,7 +43,9 @@ def card(kernel: Kernel, e1000: Driver, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def lance(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = driver(kernel, "pcnet32")
-    return generate(kernel, kernel.module("pcnet32"), *made, tmp_path_factory.mktemp("pcnet32")).folder
+    return generate(
+        kernel, kernel.module("pcnet32"), *made, tmp_path_factory.mktemp("pcnet32")
+    ).folder
 
 
 def undone(folder: Path, driver: str, name: str) -> str:
@@ -52,10 +57,15 @@ def undone(folder: Path, driver: str, name: str) -> str:
 def test_rings_through_which_packets_go_are_not_freed_whoever_has_made_them(card: Path) -> None:
     body = undone(card, "e1000", "e1000_setup_tx_resources")
     assert "const unsigned long given[] = { arguments[0], arguments[1] };" in body
-    assert re.search(r"if \(split_requires_e1000_free_tx_resources\(given\)\)\n\t\te1000_free_tx_resources\(", body)
+    assert re.search(
+        r"if \(split_requires_e1000_free_tx_resources\(given\)\)\n\t\te1000_free_tx_resources\(",
+        body,
+    )
 
 
-def test_nobody_puts_packets_into_rings_that_go_with_the_user_half_that_made_them(card: Path) -> None:
+def test_nobody_puts_packets_into_rings_that_go_with_the_user_half_that_made_them(
+    card: Path,
+) -> None:
     assert "netif_tx_disable((void *)arguments[0]);" in undone(card, "e1000", "netif_start_queue")
 
 
@@ -80,7 +90,9 @@ def test_what_the_kernel_half_alone_may_call_gives_back_whatever_the_state(lance
     assert "split_requires" not in body
 
 
-def test_what_a_dead_user_half_was_at_the_next_one_does_anew_where_the_plan_says_so(card: Path) -> None:
+def test_what_a_dead_user_half_was_at_the_next_one_does_anew_where_the_plan_says_so(
+    card: Path,
+) -> None:
     entries = re.findall(r'\.name = "(\w+)"[^}]*\.again = 1', (card / "tables.c").read_text())
     assert set(entries) == {"e1000_reset", "e1000_configure"}
 
@@ -90,16 +102,34 @@ def test_only_what_returns_nothing_and_is_called_up_can_be_done_anew(
     kernel: Kernel, e1000: Driver, name: str, tmp_path: Path
 ) -> None:
     found, wishes = e1000
-    with pytest.raises(Refusal, match=f"again: {name} is no entry of the user half without a result"):
-        generate(kernel, kernel.module("e1000"), found, replace(wishes, again=frozenset([name])), tmp_path)
+    with pytest.raises(
+        Refusal, match=f"again: {name} is no entry of the user half without a result"
+    ):
+        generate(
+            kernel,
+            kernel.module("e1000"),
+            found,
+            replace(wishes, again=frozenset([name])),
+            tmp_path,
+        )
 
 
 def test_what_the_plan_has_before_an_entry_stands_before_its_upcall(card: Path) -> None:
-    stub = (card / "kernel/e1000_main.c").read_text().rpartition("void e1000_reset(struct e1000_adapter *adapter)\n{")[2]
+    stub = (
+        (card / "kernel/e1000_main.c")
+        .read_text()
+        .rpartition("void e1000_reset(struct e1000_adapter *adapter)\n{")[2]
+    )
     assert stub.index("netif_tx_disable(adapter->netdev)") < stub.index("split_upcall(")
 
 
 def test_before_names_an_entry(kernel: Kernel, e1000: Driver, tmp_path: Path) -> None:
     found, wishes = e1000
     with pytest.raises(Refusal, match="before: e1000_up is no entry of the user half"):
-        generate(kernel, kernel.module("e1000"), found, replace(wishes, before={"e1000_up": ";"}), tmp_path)
+        generate(
+            kernel,
+            kernel.module("e1000"),
+            found,
+            replace(wishes, before={"e1000_up": ";"}),
+            tmp_path,
+        )

@@ -15,8 +15,30 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("split")
-    plan = ["--plan", str(EXAMPLES / "8139cp.plan.toml"), "--annotations", str(EXAMPLES / "8139cp.annotations.toml")]
-    assert cli.main(["run", "--guest", *plan, "--seconds", "0.2", "--lies", "2000", "--liar", "40", "--out", str(folder)]) == 0
+    plan = [
+        "--plan",
+        str(EXAMPLES / "8139cp.plan.toml"),
+        "--annotations",
+        str(EXAMPLES / "8139cp.annotations.toml"),
+    ]
+    assert (
+        cli.main(
+            [
+                "run",
+                "--guest",
+                *plan,
+                "--seconds",
+                "0.2",
+                "--lies",
+                "2000",
+                "--liar",
+                "40",
+                "--out",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     return (folder / "run.log").read_text()
 
 

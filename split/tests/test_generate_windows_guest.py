@@ -31,18 +31,28 @@ rmmod split_empty && wait && cat /tmp/window && rmmod ring3_split || exit 1
 def said(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("windows")
     halves = empty.build(kernel, runtime_module(kernel))
-    program = lab.compiled_file(Path(__file__).parent / "window.c", kernel.folder.parent / "guest", RUNTIME)
+    program = lab.compiled_file(
+        Path(__file__).parent / "window.c", kernel.folder.parent / "guest", RUNTIME
+    )
     scenario = {
         "about": "a user half maps the registers of the empty driver",
         "kernel": version(kernel),
         "iommu": "none",
         "time_limit": 120,
         "programs": [str(program)],
-        "files": {f"/lib/ring3/{file.name}": str(file) for file in (runtime_module(kernel), halves.module)},
+        "files": {
+            f"/lib/ring3/{file.name}": str(file) for file in (runtime_module(kernel), halves.module)
+        },
         "step": [{"name": "a window", "run": STEP}],
     }
     (folder / "scenario.toml").write_text(tomlkit.dumps(scenario))
-    lab.run(folder / "scenario.toml", cache, folder / "out", folder / "run.log", lambda _line, _step: None)
+    lab.run(
+        folder / "scenario.toml",
+        cache,
+        folder / "out",
+        folder / "run.log",
+        lambda _line, _step: None,
+    )
     return (folder / "run.log").read_text()
 
 
@@ -73,15 +83,33 @@ def test_a_window_goes_with_the_drivers_mapping_though_the_process_still_has_it(
 @pytest.fixture(scope="module")
 def mapped(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("mapped")
-    text = (EXAMPLES / "e1000.plan.toml").read_text().replace("[totals]", "[mmio]\nmap = true\n\n[totals]")
+    text = (
+        (EXAMPLES / "e1000.plan.toml")
+        .read_text()
+        .replace("[totals]", "[mmio]\nmap = true\n\n[totals]")
+    )
     (folder / "plan.toml").write_text(text)
     # What an EEPROM that is read bit by bit costs in calls.
     (folder / "counts.sh").write_text(
         'often() { before=$(cat /sys/module/ring3_split/parameters/calls); net control "$(interface "$CARD")" dumps >/dev/null; '
         'echo "dumps took $(($(cat /sys/module/ring3_split/parameters/calls) - before)) calls"; }\n'
     )
-    arguments = ["--plan", str(folder / "plan.toml"), "--annotations", str(EXAMPLES / "e1000.annotations.toml")]
-    arguments += ["--work", str(folder / "counts.sh"), "--seconds", "0.2", "--lies", "2000", "--out", str(folder)]
+    arguments = [
+        "--plan",
+        str(folder / "plan.toml"),
+        "--annotations",
+        str(EXAMPLES / "e1000.annotations.toml"),
+    ]
+    arguments += [
+        "--work",
+        str(folder / "counts.sh"),
+        "--seconds",
+        "0.2",
+        "--lies",
+        "2000",
+        "--out",
+        str(folder),
+    ]
     assert cli.main(["run", "--guest", *arguments]) == 0
     return (folder / "run.log").read_text()
 

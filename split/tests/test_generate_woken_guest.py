@@ -44,7 +44,13 @@ def said(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) 
         "step": [{"name": "upcalls", "run": STEP}],
     }
     (folder / "scenario.toml").write_text(tomlkit.dumps(scenario))
-    lab.run(folder / "scenario.toml", cache, folder / "out", folder / "run.log", lambda _line, _step: None)
+    lab.run(
+        folder / "scenario.toml",
+        cache,
+        folder / "out",
+        folder / "run.log",
+        lambda _line, _step: None,
+    )
     return (folder / "run.log").read_text()
 
 

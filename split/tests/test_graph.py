@@ -1,4 +1,7 @@
-"""Linking facts into a call graph. The facts are made by hand: what clang says of C is the reader's matter."""
+"""Linking facts into a call graph.
+
+The facts are made by hand: what clang says of C is the reader's matter.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,17 @@ from facts import OTHER, TYPE, callees, compiled, function, linked, module, unit
 from ring3_split.critical import propagate
 from ring3_split.driver import Driver
 from ring3_split.graph import lines, link
-from ring3_split.model import VERSION, Call, Data, Function, Indirect, Kind, ModuleFacts, Region, Stored
+from ring3_split.model import (
+    VERSION,
+    Call,
+    Data,
+    Function,
+    Indirect,
+    Kind,
+    ModuleFacts,
+    Region,
+    Stored,
+)
 
 
 def test_a_static_function_hides_one_of_its_name_in_another_unit() -> None:
@@ -31,7 +44,12 @@ def test_a_function_of_another_unit_is_found_by_its_name() -> None:
 
 def test_what_is_not_exported_is_not_seen_from_another_module() -> None:
     first = module(unit(function("f", calls=(Call("g", 11), Call("h", 12)))))
-    second = module(unit(function("g", file="d/b.c"), function("h", file="d/b.c"), source="d/b.c", exports=("g",)), name="b")
+    second = module(
+        unit(
+            function("g", file="d/b.c"), function("h", file="d/b.c"), source="d/b.c", exports=("g",)
+        ),
+        name="b",
+    )
     graph = linked(first, second)
     assert callees(graph, "d/a.c:f") == {"d/b.c:g"}
     assert list(graph.external["d/a.c:f"]) == ["h"]
@@ -52,31 +70,40 @@ def test_an_alias_is_the_function_that_it_names() -> None:
 
 def test_the_held_locks_of_a_call_come_with_its_edge() -> None:
     region = Region(Kind.SPIN, "s.lock", 11, (12, 13))
-    graph = linked(module(unit(function("f", regions=(region,), calls=(Call("g", 12, (0,)),)), function("g"))))
+    graph = linked(
+        module(unit(function("f", regions=(region,), calls=(Call("g", 12, (0,)),)), function("g")))
+    )
     assert graph.calls["d/a.c:f"]["d/a.c:g"][0].held == (region,)
 
 
 def pointers(call: Indirect, *stored: Stored, **more: object) -> ModuleFacts:
     """A caller `f` of a pointer, and `g` and `h`, whose addresses are taken and whose type is the same."""
-    return module(unit(function("f", indirect=(call,)), function("g"), function("h"), stored=stored, **more))  # type: ignore[arg-type]
+    functions = (function("f", indirect=(call,)), function("g"), function("h"))
+    return module(unit(*functions, stored=stored, **more))  # type: ignore[arg-type]
 
 
 TWO_FIELDS = (Stored("g", 1, field="ops.one"), Stored("h", 1, field="ops.two"))
 
 
 def test_by_signature_a_pointer_reaches_all_functions_of_its_type() -> None:
-    graph = linked(pointers(Indirect(TYPE, 11, field="ops.one"), *TWO_FIELDS), precision="signature")
+    graph = linked(
+        pointers(Indirect(TYPE, 11, field="ops.one"), *TWO_FIELDS), precision="signature"
+    )
     assert callees(graph, "d/a.c:f") == {"d/a.c:g", "d/a.c:h"}
 
 
 def test_by_signature_a_pointer_reaches_no_function_of_another_type() -> None:
-    graph = linked(pointers(Indirect(OTHER, 11, field="ops.one"), *TWO_FIELDS), precision="signature")
+    graph = linked(
+        pointers(Indirect(OTHER, 11, field="ops.one"), *TWO_FIELDS), precision="signature"
+    )
     assert callees(graph, "d/a.c:f") == set()
     assert graph.leaving["d/a.c:f"][0].field == "ops.one"
 
 
 def test_a_function_whose_address_nobody_takes_is_no_target() -> None:
-    graph = linked(pointers(Indirect(TYPE, 11), TWO_FIELDS[0], exports=("h",)), precision="signature")
+    graph = linked(
+        pointers(Indirect(TYPE, 11), TWO_FIELDS[0], exports=("h",)), precision="signature"
+    )
     assert callees(graph, "d/a.c:f") == {"d/a.c:g"}
 
 
@@ -86,9 +113,13 @@ def test_by_field_a_pointer_reaches_what_was_stored_to_its_field() -> None:
     assert graph.calls["d/a.c:f"]["d/a.c:g"][0].how == "field"
 
 
-def test_by_field_a_field_of_the_drivers_own_that_no_function_was_stored_to_reaches_its_type() -> None:
+def test_by_field_a_field_of_the_drivers_own_that_no_function_was_stored_to_reaches_its_type() -> (
+    None
+):
     module = pointers(
-        Indirect(TYPE, 11, "own.setup"), Stored("g", 5, field="firmware.setup"), structs={"own": "d/a.h", "firmware": "d/a.h"}
+        Indirect(TYPE, 11, "own.setup"),
+        Stored("g", 5, field="firmware.setup"),
+        structs={"own": "d/a.h", "firmware": "d/a.h"},
     )
     assert callees(linked(module, precision="field"), "d/a.c:f") == {"d/a.c:g"}
 
@@ -105,17 +136,29 @@ def test_by_field_a_function_that_went_to_an_unknown_place_is_reached_by_its_typ
 
 
 def test_by_field_a_function_that_only_the_kernel_was_given_is_not_reached() -> None:
-    graph = linked(pointers(Indirect(TYPE, 11, field="ops.one"), Stored("h", 1, api="request_irq", argument=1)))
+    graph = linked(
+        pointers(Indirect(TYPE, 11, field="ops.one"), Stored("h", 1, api="request_irq", argument=1))
+    )
     assert callees(graph, "d/a.c:f") == set()
     assert set(graph.entries) == {"d/a.c:h"}
 
 
 def parameter(*callers: Function) -> ModuleFacts:
     called = function("each", static=True, indirect=(Indirect(TYPE, 11, parameter=1),))
-    return module(unit(called, function("g"), function("h"), *callers, stored=(Stored("h", 1, field="ops.two"),)))
+    return module(
+        unit(
+            called,
+            function("g"),
+            function("h"),
+            *callers,
+            stored=(Stored("h", 1, field="ops.two"),),
+        )
+    )
 
 
-PASSES_G = function("f", calls=(Call("each", 12),), stored=(Stored("g", 12, api="each", argument=1),))
+PASSES_G = function(
+    "f", calls=(Call("each", 12),), stored=(Stored("g", 12, api="each", argument=1),)
+)
 
 
 def test_by_field_a_parameter_reaches_what_the_callers_pass() -> None:
@@ -135,7 +178,9 @@ def test_a_field_of_the_drivers_own_struct_that_it_calls_is_no_entry() -> None:
 
 
 def test_a_field_of_a_struct_of_the_kernel_is_an_entry() -> None:
-    facts = pointers(Indirect(TYPE, 11, field="ops.one"), *TWO_FIELDS, structs={"ops": "include/linux/ops.h"})
+    facts = pointers(
+        Indirect(TYPE, 11, field="ops.one"), *TWO_FIELDS, structs={"ops": "include/linux/ops.h"}
+    )
     assert set(linked(facts).entries) == {"d/a.c:g", "d/a.c:h"}
 
 
@@ -199,7 +244,9 @@ def test_in_c_the_kernels_struct_makes_an_entry(clang: Path, tmp_path: Path) -> 
     assert "drivers/a.c:first" not in graph.entries
 
 
-def test_in_c_a_pointer_is_followed_through_a_field_to_the_kernel(clang: Path, tmp_path: Path) -> None:
+def test_in_c_a_pointer_is_followed_through_a_field_to_the_kernel(
+    clang: Path, tmp_path: Path
+) -> None:
     text = """
     struct own { void (*handler)(void *); };
     static void handle(void *p) { }
@@ -208,7 +255,9 @@ def test_in_c_a_pointer_is_followed_through_a_field_to_the_kernel(clang: Path, t
     """
     facts, data = compiled(clang, tmp_path, text)
     graph = link(Driver("a", (facts,), data=(data,)))
-    assert [(place.api, place.argument) for place in graph.entries["drivers/a.c:handle"]] == [("kernel_call", 0)]
+    assert [(place.api, place.argument) for place in graph.entries["drivers/a.c:handle"]] == [
+        ("kernel_call", 0)
+    ]
 
 
 def test_in_c_a_private_field_that_nobody_loads_is_no_entry(clang: Path, tmp_path: Path) -> None:
@@ -219,7 +268,9 @@ def test_in_c_a_private_field_that_nobody_loads_is_no_entry(clang: Path, tmp_pat
     """
     facts, data = compiled(clang, tmp_path, text)
     assert "drivers/a.c:handle" not in link(Driver("a", (facts,), data=(data,))).entries
-    assert "drivers/a.c:handle" in link(Driver("a", (facts,))).entries  # where that was not looked at, it may be one
+    assert (
+        "drivers/a.c:handle" in link(Driver("a", (facts,))).entries
+    )  # where that was not looked at, it may be one
 
 
 def test_a_field_that_nobody_loads_is_an_entry_where_other_modules_share_its_header() -> None:
@@ -234,14 +285,21 @@ def test_a_field_that_nobody_loads_is_an_entry_where_other_modules_share_its_hea
 
 def test_a_comparison_for_sort_is_called_by_who_sorts_and_under_its_locks() -> None:
     region = Region(Kind.SPIN, "s.lock", 11, (12, 13))
-    caller = function("f", regions=(region,), calls=(Call("sort", 12, (0,)),), stored=(Stored("g", 12, api="sort", argument=3),))
+    caller = function(
+        "f",
+        regions=(region,),
+        calls=(Call("sort", 12, (0,)),),
+        stored=(Stored("g", 12, api="sort", argument=3),),
+    )
     graph = linked(module(unit(caller, function("g"))))
     (edge,) = graph.calls["d/a.c:f"]["d/a.c:g"]
     assert (edge.how, edge.field, edge.held) == ("field", "sort:3", (region,))
     assert "d/a.c:g" not in graph.entries
 
 
-def test_in_c_a_callback_that_is_handed_on_to_be_called_at_once_is_called_by_who_hands_it_on(clang: Path, tmp_path: Path) -> None:
+def test_in_c_a_callback_that_is_handed_on_to_be_called_at_once_is_called_by_who_hands_it_on(
+    clang: Path, tmp_path: Path
+) -> None:
     text = """
     void list_sort(void *, void *, int (*)(void *, void *));
     static int compare(void *a, void *b) { return 0; }
@@ -279,4 +337,6 @@ def test_in_c_a_field_reaches_what_it_got_from_another_field(clang: Path, tmp_pa
     """
     facts, data = compiled(clang, tmp_path, text)
     graph = link(Driver("a", (facts,), data=(data,)), "field")
-    assert callees(graph, "drivers/a.c:start") == {f"drivers/a.c:{name}" for name in ("set", "copied", "stored")}
+    assert callees(graph, "drivers/a.c:start") == {
+        f"drivers/a.c:{name}" for name in ("set", "copied", "stored")
+    }

@@ -54,13 +54,19 @@ def test_a_call_through_a_pointer_has_the_hash_of_its_type(read: Read) -> None:
 
 
 def test_a_struct_that_is_returned_in_memory_is_no_argument(read: Read) -> None:
-    body = only(read("struct r { long a, b, c; };\nstruct r g(int);\nvoid f(void) { struct r r = g(7); }\n"))
+    body = only(
+        read("struct r { long a, b, c; };\nstruct r g(int);\nvoid f(void) { struct r r = g(7); }\n")
+    )
     (call,) = [i for i in body.instructions if i.callee == "@g"]
     assert call.arguments == ["7"]
 
 
 def test_a_switch_goes_to_each_of_its_cases_once(read: Read) -> None:
-    body = only(read("int f(int i) { switch (i) { case 1: case 2: return 5; case 9: return 6; } return 0; }\n"))
+    body = only(
+        read(
+            "int f(int i) { switch (i) { case 1: case 2: return 5; case 9: return 6; } return 0; }\n"
+        )
+    )
     (block,) = [b for b in body.blocks.values() if b.instructions[-1].opcode == "switch"]
     assert len(block.successors) == 3
     assert set(block.successors) <= set(body.blocks)
@@ -74,19 +80,29 @@ def test_asm_goto_goes_to_its_labels(read: Read) -> None:
 
 
 def test_a_computed_goto_goes_to_every_label_whose_address_is_taken(read: Read) -> None:
-    body = only(read("int f(int i) { void *t[] = {&&a, &&b}; goto *t[i]; a: return 1; b: return 2; }\n"))
+    body = only(
+        read("int f(int i) { void *t[] = {&&a, &&b}; goto *t[i]; a: return 1; b: return 2; }\n")
+    )
     (block,) = [b for b in body.blocks.values() if b.instructions[-1].opcode == "indirectbr"]
     assert len(block.successors) == 2
 
 
 def test_every_block_can_be_found_by_the_label_that_others_go_to(read: Read) -> None:
-    body = only(read("int f(int a, int b) { for (; a < b; a++) if (a == 7) return b; else while (b) b--; return a; }\n"))
+    body = only(
+        read(
+            "int f(int a, int b) { for (; a < b; a++) if (a == 7) return b; else while (b) b--; return a; }\n"
+        )
+    )
     assert {s for b in body.blocks.values() for s in b.successors} <= set(body.blocks)
     assert next(iter(body.blocks)) == "2"  # %0 and %1 are the parameters
 
 
 def test_inline_assembly_keeps_its_operands(read: Read) -> None:
-    body = only(read('int f(int *p) { int r; asm volatile("nop (%%eax)" : "=r"(r), "+m"(*p) : "r"(5)); return r; }\n'))
+    body = only(
+        read(
+            'int f(int *p) { int r; asm volatile("nop (%%eax)" : "=r"(r), "+m"(*p) : "r"(5)); return r; }\n'
+        )
+    )
     (call,) = [i for i in body.instructions if i.callee == "asm"]
     assert call.assembly is not None
     assert call.assembly[0] == "nop (%eax)"
@@ -100,7 +116,11 @@ def test_an_instruction_inside_a_macro_is_where_the_macro_is_used(read: Read) ->
 
 
 def test_atomic_accesses_keep_pointer_and_value_apart(read: Read) -> None:
-    body = only(read("int f(int *p) { __atomic_store_n(p, 3, 5); return __atomic_load_n(p, 5) + __sync_fetch_and_add(p, 4); }\n"))
+    body = only(
+        read(
+            "int f(int *p) { __atomic_store_n(p, 3, 5); return __atomic_load_n(p, 5) + __sync_fetch_and_add(p, 4); }\n"
+        )
+    )
     operands = {i.opcode: i.operands for i in body.instructions if "seq_cst" in i.text}
     assert operands["store"][1].startswith("%")
     assert operands["load"][0].startswith("%")
@@ -108,14 +128,20 @@ def test_atomic_accesses_keep_pointer_and_value_apart(read: Read) -> None:
 
 
 def test_a_variadic_call_has_all_its_arguments(read: Read) -> None:
-    body = only(read('int printk(const char *, ...);\nvoid f(void) { printk("%d (%s)", 1, (char *)0); }\n'))
+    body = only(
+        read('int printk(const char *, ...);\nvoid f(void) { printk("%d (%s)", 1, (char *)0); }\n')
+    )
     (call,) = [i for i in body.instructions if i.opcode == "call"]
     assert call.arguments[1:] == ["1", "null"]
 
 
 def test_variables_carry_name_and_position_of_parameters(read: Read) -> None:
     body = only(read("int f(int first, long second) { int local = first; return local; }\n"))
-    assert [(v.name, v.argument) for v in body.variables.values()] == [("first", 0), ("second", 1), ("local", -1)]
+    assert [(v.name, v.argument) for v in body.variables.values()] == [
+        ("first", 0),
+        ("second", 1),
+        ("local", -1),
+    ]
 
 
 def test_layouts_are_those_of_the_target(read: Read) -> None:
@@ -128,5 +154,7 @@ def test_layouts_are_those_of_the_target(read: Read) -> None:
 
 
 def test_an_alias_names_what_it_stands_for(read: Read) -> None:
-    module = read('static int start(void) { return 0; }\nint init_module(void) __attribute__((alias("start")));\n')
+    module = read(
+        'static int start(void) { return 0; }\nint init_module(void) __attribute__((alias("start")));\n'
+    )
     assert module.aliases == {"init_module": "start"}

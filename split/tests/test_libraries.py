@@ -13,11 +13,25 @@ from ring3_split.model import Call, Indirect, ModuleFacts, Stored
 ETHERNET = "drivers/net/ethernet/maker/model"
 
 
-def parts(*others: ModuleFacts, used: str = "help", directory: str = ETHERNET, stored: tuple[Stored, ...] = ()) -> list[str]:
+def parts(
+    *others: ModuleFacts,
+    used: str = "help",
+    directory: str = ETHERNET,
+    stored: tuple[Stored, ...] = (),
+) -> list[str]:
     """The libraries of a driver that calls `used`; the others export what they define."""
-    own = module(unit(function("probe", calls=(Call(used, 11),)), stored=stored), name="own", directory=directory)
+    own = module(
+        unit(function("probe", calls=(Call(used, 11),)), stored=stored),
+        name="own",
+        directory=directory,
+    )
     named = {other.module.name: other for other in others}
-    exporters = {symbol: name for name, other in named.items() for unit in other.units for symbol in unit.exports}
+    exporters = {
+        symbol: name
+        for name, other in named.items()
+        for unit in other.units
+        for symbol in unit.exports
+    }
 
     def facts(names: Iterable[str]) -> list[ModuleFacts]:
         return [named[name] for name in names]
@@ -25,14 +39,23 @@ def parts(*others: ModuleFacts, used: str = "help", directory: str = ETHERNET, s
     return [part.module.name for part in libraries(own, exporters, facts)]
 
 
-def library(directory: str, name: str = "library", symbol: str = "help", **more: object) -> ModuleFacts:
+def library(
+    directory: str, name: str = "library", symbol: str = "help", **more: object
+) -> ModuleFacts:
     stored = more.pop("stored", ())
-    part = unit(function(symbol, f"{directory}/l.c", **more), source=f"{directory}/l.c", exports=(symbol,), stored=stored)
+    part = unit(
+        function(symbol, f"{directory}/l.c", **more),
+        source=f"{directory}/l.c",
+        exports=(symbol,),
+        stored=stored,
+    )
     return module(part, name=name, directory=directory)
 
 
 def test_a_module_that_the_kernel_enters_with_data_is_a_part() -> None:
-    entered = library("drivers/net", stored=(Stored("help", 1, field="net_device_ops.ndo_start_xmit"),))
+    entered = library(
+        "drivers/net", stored=(Stored("help", 1, field="net_device_ops.ndo_start_xmit"),)
+    )
     assert parts(entered) == ["library"]
 
 
@@ -59,7 +82,9 @@ def test_the_class_that_calls_its_drivers_is_no_part() -> None:
 
 
 def test_a_module_of_another_family_is_no_part() -> None:
-    assert parts(library("drivers/scsi", stored=(Stored("help", 1, field="irqaction.handler"),))) == []
+    assert (
+        parts(library("drivers/scsi", stored=(Stored("help", 1, field="irqaction.handler"),))) == []
+    )
 
 
 def test_a_librarys_library_is_a_part() -> None:
@@ -70,5 +95,7 @@ def test_a_librarys_library_is_a_part() -> None:
 
 @pytest.mark.parametrize("name", ["net_failover", "macsec"])
 def test_a_device_of_its_own_is_no_part(name: str) -> None:
-    entered = library("drivers/net", name=name, stored=(Stored("help", 1, field="net_device_ops.ndo_start_xmit"),))
+    entered = library(
+        "drivers/net", name=name, stored=(Stored("help", 1, field="net_device_ops.ndo_start_xmit"),)
+    )
     assert parts(entered) == []

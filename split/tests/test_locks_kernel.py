@@ -26,7 +26,12 @@ NO_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 
 def functions(facts: ModuleFacts) -> dict[str, Function]:
-    return {f.name: f for unit in facts.units for f in unit.functions if f.file.startswith(facts.module.directory)}
+    return {
+        f.name: f
+        for unit in facts.units
+        for f in unit.functions
+        if f.file.startswith(facts.module.directory)
+    }
 
 
 def test_e1000_has_the_eight_regions_that_a_person_finds(e1000: Driver) -> None:
@@ -70,7 +75,9 @@ def test_e1000_calls_these_of_its_functions_with_a_lock_held(e1000: Driver) -> N
 
 
 @pytest.mark.parametrize("name", ["e1000", "8139too", "pcnet32", "snd-ens1370", "virtio_net"])
-def test_each_lock_call_in_the_text_begins_a_region_and_each_unlock_ends_one(kernel: Kernel, name: str) -> None:
+def test_each_lock_call_in_the_text_begins_a_region_and_each_unlock_ends_one(
+    kernel: Kernel, name: str
+) -> None:
     (facts,) = gather(kernel, [kernel.module(name)])
     every = functions(facts).values()
     taken = {(f.file, region.line) for f in every for region in f.regions}
@@ -82,7 +89,9 @@ def test_each_lock_call_in_the_text_begins_a_region_and_each_unlock_ends_one(ker
         assert set(matching(UNLOCK, source, text, mine)) <= given
 
 
-def matching(pattern: re.Pattern[str], source: str, text: str, compiled: list[range]) -> Iterator[tuple[str, int]]:
+def matching(
+    pattern: re.Pattern[str], source: str, text: str, compiled: list[range]
+) -> Iterator[tuple[str, int]]:
     """The lines of code that a pattern is found in, in functions that are compiled."""
     inside = set(chain.from_iterable(compiled))
     blank = NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
@@ -113,21 +122,36 @@ def test_what_begins_in_a_function_of_the_kernel_is_a_region(
     (facts,) = gather(kernel, [kernel.module(name)])
     one = functions(facts)[function]
     assert [
-        region for region in one.regions if (region.kind, region.lock) == (kind, lock) and region.releases and not region.kept
+        region
+        for region in one.regions
+        if (region.kind, region.lock) == (kind, lock) and region.releases and not region.kept
     ]
     assert [given for given in one.given if given.kind == kind] == []
 
 
 def test_no_function_of_virtio_net_returns_with_a_lock(kernel: Kernel) -> None:
     (facts,) = gather(kernel, [kernel.module("virtio_net")])
-    assert [f.name for f in functions(facts).values() for region in f.regions if not region.releases] == []
+    assert [
+        f.name for f in functions(facts).values() for region in f.regions if not region.releases
+    ] == []
 
 
 def test_the_rings_of_e1000_are_as_long_as_the_driver_says(e1000: Driver) -> None:
-    sizes = {(found.into, found.size) for data in e1000.data for all_ in data.allocations.values() for found in all_}
+    sizes = {
+        (found.into, found.size)
+        for data in e1000.data
+        for all_ in data.allocations.values()
+        for found in all_
+    }
     assert sizes >= {
-        ("field e1000_adapter.tx_ring", "e1000_adapter.num_tx_queues * sizeof(struct e1000_tx_ring)"),
-        ("field e1000_adapter.rx_ring", "e1000_adapter.num_rx_queues * sizeof(struct e1000_rx_ring)"),
+        (
+            "field e1000_adapter.tx_ring",
+            "e1000_adapter.num_tx_queues * sizeof(struct e1000_tx_ring)",
+        ),
+        (
+            "field e1000_adapter.rx_ring",
+            "e1000_adapter.num_rx_queues * sizeof(struct e1000_rx_ring)",
+        ),
         ("field e1000_tx_ring.buffer_info", "e1000_tx_ring.count * sizeof(struct e1000_tx_buffer)"),
         ("field e1000_rx_ring.buffer_info", "e1000_rx_ring.count * sizeof(struct e1000_rx_buffer)"),
         ("field e1000_tx_ring.desc", "e1000_tx_ring.size"),
@@ -136,13 +160,22 @@ def test_the_rings_of_e1000_are_as_long_as_the_driver_says(e1000: Driver) -> Non
 
 
 def test_the_indices_of_e1000_are_bounded_by_the_same_fields(e1000: Driver) -> None:
-    shapes = {(one.what, one.pointer, one.detail) for data in e1000.data for all_ in data.shapes.values() for one in all_}
+    shapes = {
+        (one.what, one.pointer, one.detail)
+        for data in e1000.data
+        for all_ in data.shapes.values()
+        for one in all_
+    }
     bounds = {
         "e1000_adapter.tx_ring": {"< e1000_adapter.num_tx_queues"},
         "e1000_adapter.rx_ring": {"< e1000_adapter.num_rx_queues"},
     }
     for pointer, expected in bounds.items():
-        assert {detail for what, place, detail in shapes if what == "index" and place == f"field {pointer}"} == expected
+        assert {
+            detail
+            for what, place, detail in shapes
+            if what == "index" and place == f"field {pointer}"
+        } == expected
     assert ("index", "field e1000_tx_ring.desc", "< e1000_tx_ring.count") in shapes
     assert ("index", "field e1000_rx_ring.buffer_info", "< e1000_rx_ring.count") in shapes
     assert ("cast", "field e1000_rx_ring.desc", "e1000_rx_desc") in shapes

@@ -22,7 +22,9 @@ from ring3_split.commands import numbers
         (numbers.count, "10000000", 10_000_000),
     ],
 )
-def test_the_ends_of_a_range_are_in_it(read: Callable[[str], float], text: str, value: float) -> None:
+def test_the_ends_of_a_range_are_in_it(
+    read: Callable[[str], float], text: str, value: float
+) -> None:
     assert read(text) == value
 
 
@@ -39,6 +41,8 @@ def test_the_ends_of_a_range_are_in_it(read: Callable[[str], float], text: str, 
         (numbers.count, "1.5", "from 0 to 10000000"),
     ],
 )
-def test_what_is_no_such_number_is_refused_with_what_is_wanted(read: Callable[[str], float], text: str, wanted: str) -> None:
+def test_what_is_no_such_number_is_refused_with_what_is_wanted(
+    read: Callable[[str], float], text: str, wanted: str
+) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=wanted):
         read(text)

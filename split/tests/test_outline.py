@@ -26,7 +26,9 @@ def kinds(text: str) -> list[tuple[str, str, int, int]]:
         ("static int __maybe_unused f(void) { return 0; }\n", ("function", "f", 1, 1)),
     ],
 )
-def test_a_piece_has_its_kind_its_name_and_all_its_lines(text: str, piece: tuple[str, str, int, int]) -> None:
+def test_a_piece_has_its_kind_its_name_and_all_its_lines(
+    text: str, piece: tuple[str, str, int, int]
+) -> None:
     assert kinds(text)[0] == piece
 
 
@@ -39,7 +41,9 @@ def test_a_brace_in_a_comment_or_a_string_ends_nothing() -> None:
 
 def test_a_piece_knows_the_conditions_that_it_stands_in() -> None:
     found = {
-        one.name: one.conditions for one in pieces("#ifdef A\nint x;\n#else\nint y;\n#endif\nint z;\n") if one.kind == "variable"
+        one.name: one.conditions
+        for one in pieces("#ifdef A\nint x;\n#else\nint y;\n#endif\nint z;\n")
+        if one.kind == "variable"
     }
     assert found == {"x": [1], "y": [3], "z": []}
 

@@ -24,7 +24,9 @@ from test_plan_cut import plan
 def judged(made: Made, *user: str) -> Verdict:
     """The verdict when these functions leave the kernel."""
     subject = made.subject()
-    kernel = frozenset(name for name in (*subject.placed, *subject.copied) if names([name]).isdisjoint(user))
+    kernel = frozenset(
+        name for name in (*subject.placed, *subject.copied) if names([name]).isdisjoint(user)
+    )
     return check(subject, plan(subject, planner.sides(subject, kernel)))
 
 
@@ -48,14 +50,21 @@ def test_a_callee_of_an_atomic_entry_may_not_leave_and_the_path_is_named() -> No
 
 
 def test_a_function_that_is_called_under_a_spinlock_may_not_leave_and_the_lock_is_named() -> None:
-    made = Made().entry("ioctl", "process").call("ioctl", "update", "own.lock").call("update", "deep")
+    made = (
+        Made().entry("ioctl", "process").call("ioctl", "update", "own.lock").call("update", "deep")
+    )
     (fault,) = judged(made, "deep").faults
     assert fault.rule == "atomic"
-    assert fault.path[1:] == ("-> update, called at a.c:1, under spin own.lock taken at line 1", "-> deep, called at a.c:2")
+    assert fault.path[1:] == (
+        "-> update, called at a.c:1, under spin own.lock taken at line 1",
+        "-> deep, called at a.c:2",
+    )
 
 
 def test_a_function_that_is_called_under_a_mutex_may_leave() -> None:
-    assert judged(Made().entry("ioctl", "process").call("ioctl", "update", "own.m", Kind.MUTEX), "update").holds
+    assert judged(
+        Made().entry("ioctl", "process").call("ioctl", "update", "own.m", Kind.MUTEX), "update"
+    ).holds
 
 
 def test_a_mutex_of_both_halves_is_noted() -> None:
@@ -64,21 +73,33 @@ def test_a_mutex_of_both_halves_is_noted() -> None:
 
 
 def test_mutexes_in_two_members_of_one_type_are_two() -> None:
-    made = Made().call("a", "x", "cmd.m", Kind.MUTEX, "own.scan").call("b", "x", "cmd.m", Kind.MUTEX, "own.reset")
+    made = (
+        Made()
+        .call("a", "x", "cmd.m", Kind.MUTEX, "own.scan")
+        .call("b", "x", "cmd.m", Kind.MUTEX, "own.reset")
+    )
     assert not [note for note in judged(made, "a").notes if "mutex" in note]
 
 
 def test_a_mutex_of_both_halves_is_named_by_the_member_that_it_lies_in() -> None:
-    made = Made().call("a", "x", "cmd.m", Kind.MUTEX, "own.scan").call("b", "x", "cmd.m", Kind.MUTEX, "own.scan")
+    made = (
+        Made()
+        .call("a", "x", "cmd.m", Kind.MUTEX, "own.scan")
+        .call("b", "x", "cmd.m", Kind.MUTEX, "own.scan")
+    )
     assert [note.split(";")[0] for note in judged(made, "a").notes if "mutex" in note] == [
         "own.scan.m: a mutex that both halves take"
     ]
 
 
 def test_a_mutex_that_one_half_reaches_by_a_pointer_may_be_any_of_its_type() -> None:
-    made = Made().call("a", "x", "cmd.m", Kind.MUTEX).call("b", "x", "cmd.m", Kind.MUTEX, "own.scan")
+    made = (
+        Made().call("a", "x", "cmd.m", Kind.MUTEX).call("b", "x", "cmd.m", Kind.MUTEX, "own.scan")
+    )
     (note,) = [note for note in judged(made, "a").notes if "mutex" in note]
-    assert note.startswith("cmd.m: a mutex that both halves may take: a pointer does not say whether it is own.scan.m")
+    assert note.startswith(
+        "cmd.m: a mutex that both halves may take: a pointer does not say whether it is own.scan.m"
+    )
 
 
 def test_an_atomic_call_through_an_inline_of_the_kernel_is_seen() -> None:
@@ -87,7 +108,13 @@ def test_an_atomic_call_through_an_inline_of_the_kernel_is_seen() -> None:
 
 
 def test_a_user_half_that_calls_the_kernel_half_under_a_spinlock_splits_the_section() -> None:
-    made = Made().root("irq").entry("ioctl", "process").call("ioctl", "update", "own.lock").call("update", "irq")
+    made = (
+        Made()
+        .root("irq")
+        .entry("ioctl", "process")
+        .call("ioctl", "update", "own.lock")
+        .call("update", "irq")
+    )
     assert rules(judged(made, "ioctl", "update")) == [("section", {"irq"})]
 
 
@@ -109,7 +136,9 @@ def test_an_atomic_entry_may_not_leave() -> None:
 def test_an_entry_of_unknown_context_that_leaves_is_an_assumption() -> None:
     verdict = judged(Made().entry("odd"), "odd")
     assert verdict.holds
-    assert [(found.rule, found.function) for found in verdict.assumptions] == [("context", key("odd"))]
+    assert [(found.rule, found.function) for found in verdict.assumptions] == [
+        ("context", key("odd"))
+    ]
 
 
 def test_an_upcall_while_the_module_is_loaded_is_noted() -> None:
@@ -123,7 +152,9 @@ def test_an_upcall_while_the_module_is_loaded_is_noted() -> None:
 
 def test_what_an_entry_of_unknown_context_calls_is_an_assumption() -> None:
     verdict = judged(Made().entry("odd").call("odd", "work"), "work")
-    assert [(found.function, found.path[0]) for found in verdict.assumptions] == [(key("work"), "odd, a.c:1: called by ops.odd")]
+    assert [(found.function, found.path[0]) for found in verdict.assumptions] == [
+        (key("work"), "odd, a.c:1: called by ops.odd")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +184,9 @@ def test_a_region_without_a_lock_cannot_be_made_in_a_process(kind: Kind) -> None
 
 def test_a_function_that_a_person_put_in_both_halves_is_assumed_to_have_no_state() -> None:
     subject = Made().entry("poll", "atomic").call("poll", "sum").call("tool", "sum").subject()
-    edited = plan(subject, {key("poll"): Side.KERNEL, key("sum"): Side.BOTH, key("tool"): Side.USER})
+    edited = plan(
+        subject, {key("poll"): Side.KERNEL, key("sum"): Side.BOTH, key("tool"): Side.USER}
+    )
     verdict = check(subject, edited)
     assert verdict.holds
     assert [found.rule for found in verdict.assumptions] == ["copy"]
@@ -178,7 +211,10 @@ def test_a_plan_of_another_kernel_is_not_judged() -> None:
 
 def plans(subject: Subject, counted: Weights) -> list[Plan]:
     """What the planner makes of a driver."""
-    return [planner.propagate(subject, counted), *(planner.cut(subject, counted, Fraction(cost)) for cost in (0, 1, 5, 100))]
+    return [
+        planner.propagate(subject, counted),
+        *(planner.cut(subject, counted, Fraction(cost)) for cost in (0, 1, 5, 100)),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -210,7 +246,12 @@ def test_the_judge_lets_pass_exactly_what_the_rules_close(seed: int) -> None:
     for _ in range(40):
         kernel = frozenset(name for name in subject.placed if dice.random() < 0.7)
         kernel |= {inline for user in kernel for inline in subject.uses[user]}
-        closed = functions(closing.closure(closing.pins | {placed(name): Pin("cost", "") for name in kernel})) <= kernel
+        closed = (
+            functions(
+                closing.closure(closing.pins | {placed(name): Pin("cost", "") for name in kernel})
+            )
+            <= kernel
+        )
         verdict = check(subject, plan(subject, planner.sides(subject, kernel)))
         assert (verdict.holds and not verdict.assumptions) == closed
 
@@ -228,12 +269,16 @@ def test_a_function_that_returns_with_a_spinlock_may_not_leave() -> None:
     assert fault.text == "returns inside an atomic section: spin own.lock, a.c:4"
 
 
-def test_what_the_kernel_calls_between_start_and_stop_may_not_leave_where_start_returns_with_a_lock() -> None:
+def test_what_the_kernel_calls_between_start_and_stop_may_not_leave_where_start_returns_with_a_lock() -> (
+    None
+):
     made = Made().function("start", regions=(Region(Kind.RCU, "", 4, (), (), kept=True),))
     for name in ("start", "show", "stop"):
         made.entry(name, "process")
         made.entries[key(name)] = (Stored(name, 1, field=f"seq_operations.{name}", object="ops"),)
-    (fault,) = (fault for fault in judged(made, "show", "stop").faults if fault.function == key("show"))
+    (fault,) = (
+        fault for fault in judged(made, "show", "stop").faults if fault.function == key("show")
+    )
     assert fault.rule == "bracket"
     assert fault.path == (
         "start, a.c:4: returns with rcu",

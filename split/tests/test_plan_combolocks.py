@@ -19,7 +19,13 @@ LOCK = "own.a"
 
 def shared(by: str = "request_irq:1") -> Subject:
     """An interrupt handler and `open` that take one lock; the handler calls nothing under it."""
-    made = Made().entry("handler").entry("open", "process").call("handler", "ack", LOCK).call("open", "setup", LOCK)
+    made = (
+        Made()
+        .entry("handler")
+        .entry("open", "process")
+        .call("handler", "ack", LOCK)
+        .call("open", "setup", LOCK)
+    )
     made.contexts[key("handler")] = (Entry("atomic", False, by),)
     return made.subject()
 
@@ -39,14 +45,18 @@ def test_a_lock_of_an_entry_that_cannot_be_held_off_stays_a_spinlock() -> None:
 
 
 def test_a_lock_that_is_taken_under_another_stays_a_spinlock() -> None:
-    made = Made().entry("open", "process").call("open", "inner", "own.b").call("inner", "leaf", LOCK)
+    made = (
+        Made().entry("open", "process").call("open", "inner", "own.b").call("inner", "leaf", LOCK)
+    )
     assert "under own.b" in made.subject().locks[LOCK].obstacle
 
 
 def test_a_lock_in_a_struct_of_the_kernels_stays_a_spinlock() -> None:
     graph = shared().graph
     layout = Layout(name="own", file="include/linux/own.h", line=1, size=8, members=())
-    graph.driver = replace(graph.driver, data=(Data(version=1, source="d/a.c", layouts={"own": layout}),))
+    graph.driver = replace(
+        graph.driver, data=(Data(version=1, source="d/a.c", layouts={"own": layout}),)
+    )
     assert "struct own is the kernel's" in locks.facts(graph, {}, {})[LOCK].obstacle
 
 
@@ -60,7 +70,9 @@ def test_the_judge_says_what_must_not_run_while_the_user_half_holds_a_combolock(
     subject = replace(shared(), combolocks=frozenset({LOCK}))
     verdict = check(subject, planner.cut(subject, places(subject), Fraction(0)))
     assert verdict.holds
-    assert [(one.rule, "request_irq:1 (disable_irq)" in one.text) for one in verdict.assumptions] == [("combolock", True)]
+    assert [
+        (one.rule, "request_irq:1 (disable_irq)" in one.text) for one in verdict.assumptions
+    ] == [("combolock", True)]
 
 
 def test_the_judge_refuses_a_combolock_that_can_be_none() -> None:

@@ -17,7 +17,14 @@ from ring3_split.plan import subject
 @pytest.fixture(autouse=True)
 def _driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver by hand in the place of one of a kernel."""
-    made = Made().root("irq").entry("ioctl", "process").call("irq", "clean").call("ioctl", "speed").call("speed", "irq")
+    made = (
+        Made()
+        .root("irq")
+        .entry("ioctl", "process")
+        .call("irq", "clean")
+        .call("ioctl", "speed")
+        .call("speed", "irq")
+    )
     monkeypatch.setattr(subject, "load", lambda *_, **__: made.subject())
     monkeypatch.setattr(source_options, "kernel", lambda _: SimpleNamespace(name="6.12"))
 
@@ -38,14 +45,21 @@ def test_a_plan_is_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert "kernel half  2 of 4 functions, 20 of 40 lines (50.0 %)" in out
 
 
-def test_the_plan_that_was_written_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_that_was_written_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "plan.toml"
     assert cli.main(["plan", "made", "--method", "propagation", "--out", str(file)]) == 0
     assert cli.main(["plan", "--check", str(file)]) == 0
-    assert "none of 2 functions of the user half can be reached in atomic context" in capsys.readouterr().out
+    assert (
+        "none of 2 functions of the user half can be reached in atomic context"
+        in capsys.readouterr().out
+    )
 
 
-def test_a_plan_that_does_not_hold_ends_with_1_and_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_that_does_not_hold_ends_with_1_and_the_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = edited(tmp_path, "clean", 'placement = "kernel"', 'placement = "user"')
     assert cli.main(["plan", "--check", file]) == 1
     out = capsys.readouterr().out
@@ -73,7 +87,9 @@ def test_a_check_writes_nothing(tmp_path: Path) -> None:
 def test_the_curve_as_json_marks_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plan", "made", "--curve", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert [(corner["lines"], corner["crossings"], corner["chosen"]) for corner in made["curve"]] == [
+    assert [
+        (corner["lines"], corner["crossings"], corner["chosen"]) for corner in made["curve"]
+    ] == [
         (20, 2, True),
         (40, 0, False),
     ]
@@ -84,7 +100,12 @@ def test_the_picture_is_the_same_file_each_time(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
         assert cli.main(["plan", "made", "--curve", str(tmp_path / name)]) == 0
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    words = {element.text for element in Xml.parse(tmp_path / "a.svg").iter("{http://www.w3.org/2000/svg}text")}  # noqa: S314
+    words = {
+        element.text
+        for element in Xml.parse(tmp_path / "a.svg").iter(  # noqa: S314
+            "{http://www.w3.org/2000/svg}text"
+        )
+    }
     assert {"propagation", "this plan", "lines in the kernel"} <= words
 
 
@@ -99,7 +120,9 @@ def test_the_picture_is_the_same_file_each_time(tmp_path: Path) -> None:
         (["made", "--out", "/no/such/plan.toml"], "/no/such/plan.toml: No such file"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_done_is_refused_in_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["plan", *arguments]) == 1
     error = capsys.readouterr().err
     assert words in error
@@ -123,7 +146,9 @@ def test_all_with_a_driver_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     assert "leave DRIVER, --check, --profile and --curve out" in capsys.readouterr().err
 
 
-def test_all_refuses_a_folder_that_is_not_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_refuses_a_folder_that_is_not_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "e1000.toml").write_text("edited")
     assert cli.main(["plan", "--all", "--out", str(tmp_path)]) == 1
     assert "is not empty, perhaps with somebody's edits" in capsys.readouterr().err

@@ -22,22 +22,44 @@ COSTS = (Fraction(0), Fraction(1, 3), Fraction(1), Fraction(2), Fraction(7), Fra
 
 
 def chatty() -> tuple[Subject, Weights]:
-    """An interrupt handler, and an ioctl that calls `reset` 3 times, which calls `write` 100 times. Sizes 10, 50, 20, 5."""
-    made = Made().root("irq").entry("ioctl", "process").function("ioctl", 50).function("reset", 20).function("write", 5)
+    """An interrupt handler, and an ioctl that calls `reset` 3 times, which calls `write` 100 times.
+
+    Sizes 10, 50, 20, 5.
+    """
+    made = (
+        Made()
+        .root("irq")
+        .entry("ioctl", "process")
+        .function("ioctl", 50)
+        .function("reset", 20)
+        .function("write", 5)
+    )
     made.call("irq", "write").call("ioctl", "reset").call("reset", "write")
-    return made.subject(), weights({"irq write": 900, "ioctl reset": 3, "reset write": 100}, {"irq": 900, "ioctl": 2})
+    return made.subject(), weights(
+        {"irq write": 900, "ioctl reset": 3, "reset write": 100}, {"irq": 900, "ioctl": 2}
+    )
 
 
 @pytest.mark.parametrize(
     ("cost", "kernel", "crossing"),
     [
-        ("0.1", {"irq", "write"}, 102),  # reset costs 20 lines and saves 100 - 3 crossings: worth it from 20/97 on
+        (
+            "0.1",
+            {"irq", "write"},
+            102,
+        ),  # reset costs 20 lines and saves 100 - 3 crossings: worth it from 20/97 on
         ("0.3", {"irq", "write", "reset"}, 5),
         ("9", {"irq", "write", "reset"}, 5),
-        ("11", {"irq", "write", "reset", "ioctl"}, 0),  # ioctl costs 50 lines and saves 3 calls and 2 entries: from 10 on
+        (
+            "11",
+            {"irq", "write", "reset", "ioctl"},
+            0,
+        ),  # ioctl costs 50 lines and saves 3 calls and 2 entries: from 10 on
     ],
 )
-def test_a_network_worked_by_hand_is_cut_where_it_is_cheapest(cost: str, kernel: set[str], crossing: int) -> None:
+def test_a_network_worked_by_hand_is_cut_where_it_is_cheapest(
+    cost: str, kernel: set[str], crossing: int
+) -> None:
     subject, counted = chatty()
     point = problem(subject, counted, critical=False).cut(Fraction(cost))
     assert (names(point.kernel), point.crossings) == (kernel, crossing)
@@ -57,14 +79,19 @@ def test_of_two_cuts_of_one_price_the_one_with_fewer_lines_is_taken() -> None:
 
 def test_without_rules_and_price_nothing_stays() -> None:
     subject = Made().call("a", "b").entry("a", "process").subject()
-    assert problem(subject, weights({"a b": 5}, {"a": 5}), critical=False).cut(Fraction(0)).kernel == frozenset()
+    assert (
+        problem(subject, weights({"a b": 5}, {"a": 5}), critical=False).cut(Fraction(0)).kernel
+        == frozenset()
+    )
 
 
 def test_an_inline_that_only_the_user_half_uses_costs_the_kernel_nothing() -> None:
     subject = Made().root("irq").function("inline", 99).call("tool", "inline").subject()
     point = problem(subject, Weights(), critical=False).cut(Fraction(1))
     assert names(point.kernel) == {"irq"}
-    assert names(key for key, side in sides(subject, point.kernel).items() if side is Side.USER) == {"tool", "inline"}
+    assert names(
+        key for key, side in sides(subject, point.kernel).items() if side is Side.USER
+    ) == {"tool", "inline"}
 
 
 def placements(subject: Subject, network: Problem) -> Iterator[Point]:

@@ -32,12 +32,22 @@ def read(kernel: Kernel) -> Callable[[str], Subject]:
     return remembered(lambda name: subject.load(kernel, name, "field"))
 
 
-def test_e1000_keeps_what_a_person_kept_who_read_its_lock_regions(read: Callable[[str], Subject]) -> None:
+def test_e1000_keeps_what_a_person_kept_who_read_its_lock_regions(
+    read: Callable[[str], Subject],
+) -> None:
     """59 functions were what reading gave for 6.12.95; 87 more do what bonding's monitor asks for under RCU."""
     made = planner.propagate(read("e1000"), weights.places(read("e1000")))
-    assert (made.totals.functions, made.totals.kernel_functions, made.totals.kernel_percent) == (250, 146, 62.6)
+    assert (made.totals.functions, made.totals.kernel_functions, made.totals.kernel_percent) == (
+        250,
+        146,
+        62.6,
+    )
     assert (made.totals.upcalled, made.totals.downcalled) == (42, 44)
-    monitored = [p for p in made.functions.values() if "e1000_get_link" in p.reason or "e1000_ioctl" in p.reason]
+    monitored = [
+        p
+        for p in made.functions.values()
+        if "e1000_get_link" in p.reason or "e1000_ioctl" in p.reason
+    ]
     assert len(monitored) >= 87
     assert sum(placed.rule == "critical" for placed in made.functions.values()) == 33
 
@@ -45,11 +55,18 @@ def test_e1000_keeps_what_a_person_kept_who_read_its_lock_regions(read: Callable
 def test_the_reasons_name_the_entry_and_the_place(read: Callable[[str], Subject]) -> None:
     made = planner.propagate(read("e1000"), weights.places(read("e1000")))
     reason = made.functions[f"{E1000}e1000_hw.c:e1000_shift_out_mdi_bits"].reason
-    assert reason.startswith("reached from e1000_get_link (called in atomic context by ethtool_ops.get_link): ")
-    assert "e1000_read_phy_reg -> e1000_write_phy_reg_ex -> e1000_shift_out_mdi_bits, e1000_hw.c:" in reason
+    assert reason.startswith(
+        "reached from e1000_get_link (called in atomic context by ethtool_ops.get_link): "
+    )
+    assert (
+        "e1000_read_phy_reg -> e1000_write_phy_reg_ex -> e1000_shift_out_mdi_bits, e1000_hw.c:"
+        in reason
+    )
 
 
-def test_moving_a_function_of_the_transmit_path_is_a_fault_and_the_path_is_named(read: Callable[[str], Subject]) -> None:
+def test_moving_a_function_of_the_transmit_path_is_a_fault_and_the_path_is_named(
+    read: Callable[[str], Subject],
+) -> None:
     made = planner.propagate(read("e1000"), weights.places(read("e1000")))
     moved = f"{E1000}e1000_main.c:e1000_tx_map"
     made.functions[moved].placement = Side.USER
@@ -72,7 +89,9 @@ def test_each_plan_holds_without_assumptions(driver: str, read: Callable[[str], 
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_no_function_that_propagation_keeps_for_a_rule_can_be_moved(driver: str, read: Callable[[str], Subject]) -> None:
+def test_no_function_that_propagation_keeps_for_a_rule_can_be_moved(
+    driver: str, read: Callable[[str], Subject]
+) -> None:
     """All but those that only critical roots keep, which are there for speed; in these drivers all roots are atomic."""
     whole = read(driver)
     made = planner.cut(whole, weights.places(whole), Fraction(0))
@@ -87,7 +106,9 @@ def test_no_function_that_propagation_keeps_for_a_rule_can_be_moved(driver: str,
 NO_BOND = Stated("process", "no bond is made: only bonding's monitor asks under RCU")
 
 
-def test_what_a_plan_states_of_the_kernel_goes_before_the_tables_and_is_an_assumption(kernel: Kernel) -> None:
+def test_what_a_plan_states_of_the_kernel_goes_before_the_tables_and_is_an_assumption(
+    kernel: Kernel,
+) -> None:
     stated = {"ethtool_ops.get_link": NO_BOND, "net_device_ops.ndo_eth_ioctl": NO_BOND}
     whole = subject.load(kernel, "e1000", "field", known=Known(stated=stated))
     made = planner.propagate(whole, weights.places(whole))
@@ -95,7 +116,11 @@ def test_what_a_plan_states_of_the_kernel_goes_before_the_tables_and_is_an_assum
     assert made.contexts == stated
     verdict = check(whole, made)
     assert verdict.holds
-    assert {finding.function.rpartition(":")[2] for finding in verdict.assumptions if finding.rule == "stated"} == {
+    assert {
+        finding.function.rpartition(":")[2]
+        for finding in verdict.assumptions
+        if finding.rule == "stated"
+    } == {
         "e1000_get_link",
         "e1000_ioctl",
     }
@@ -104,7 +129,11 @@ def test_what_a_plan_states_of_the_kernel_goes_before_the_tables_and_is_an_assum
 @pytest.mark.parametrize(
     ("name", "why", "words"),
     [
-        ("ethtool_ops.get_lnik", "a reason", r"does not call e1000 by 'ethtool_ops.get_lnik'; near names: ethtool_ops.get_link"),
+        (
+            "ethtool_ops.get_lnik",
+            "a reason",
+            r"does not call e1000 by 'ethtool_ops.get_lnik'; near names: ethtool_ops.get_link",
+        ),
         ("ethtool_ops.get_link", " ", "ethtool_ops.get_link has no `why`"),
     ],
 )

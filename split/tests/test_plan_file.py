@@ -22,7 +22,9 @@ def driver() -> Made:
 
 
 def plan() -> Plan:
-    return planner.cut(driver().subject(), weights({"irq clean": 9, "ioctl speed": 1}, {"irq": 9}), Fraction("0.5"))
+    return planner.cut(
+        driver().subject(), weights({"irq clean": 9, "ioctl speed": 1}, {"irq": 9}), Fraction("0.5")
+    )
 
 
 def reason(made: Plan, name: str) -> str:
@@ -53,7 +55,8 @@ def test_a_file_of_annotations_is_told_from_a_plan(tmp_path: Path) -> None:
     file = tmp_path / "card.annotations.toml"
     file.write_text('version = 1\ndriver = "card"\nplan = "cut"\n[inferred]\n')
     with pytest.raises(
-        Refusal, match=r"not a plan; it is judged by: ring3 split annotate card --check --out .*card\.annotations\.toml"
+        Refusal,
+        match=r"not a plan; it is judged by: ring3 split annotate card --check --out .*card\.annotations\.toml",
     ):
         load(file)
 
@@ -71,7 +74,9 @@ def test_a_placement_is_one_line_of_the_file() -> None:
     made = plan()
     before = text(made).splitlines()
     made.functions[key("speed")].placement = Side.KERNEL
-    changed = [line for line, now in zip(before, text(made).splitlines(), strict=True) if line != now]
+    changed = [
+        line for line, now in zip(before, text(made).splitlines(), strict=True) if line != now
+    ]
     assert changed == ['placement = "user"']
 
 
@@ -79,7 +84,12 @@ def test_an_edit_and_a_comment_survive_and_the_edit_is_judged(tmp_path: Path) ->
     file = tmp_path / "p.toml"
     save(plan(), file)
     head, table, rest = file.read_text().partition(f'[functions."{key("clean")}"]\n')
-    file.write_text(head + table + "# moved by hand\n" + rest.replace('placement = "kernel"', 'placement = "user"', 1))
+    file.write_text(
+        head
+        + table
+        + "# moved by hand\n"
+        + rest.replace('placement = "kernel"', 'placement = "user"', 1)
+    )
     made = load(file)
     assert made.functions[key("clean")].placement is Side.USER
     assert "# moved by hand" in file.read_text()
@@ -95,15 +105,25 @@ def test_a_plan_is_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('placement = "user"', 'placement = "moon"', r"functions\.d/a\.c:ioctl: Invalid enum value 'moon'"),
+        (
+            'placement = "user"',
+            'placement = "moon"',
+            r"functions\.d/a\.c:ioctl: Invalid enum value 'moon'",
+        ),
         ("version = 1", "version = 9", "version 9 of a plan"),
         ("version = 1", "", "not a plan, it has no version"),
-        ('rule = "critical"', 'rul = "critical"', r"functions\.d/a\.c:clean: Object contains unknown field `rul`"),
+        (
+            'rule = "critical"',
+            'rul = "critical"',
+            r"functions\.d/a\.c:clean: Object contains unknown field `rul`",
+        ),
         ("lines = 10", "lines = ", "not a TOML file.*line"),
         ('driver = "made"', "", "missing required field `driver`"),
     ],
 )
-def test_a_broken_file_is_refused_with_the_place(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_a_broken_file_is_refused_with_the_place(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
     (tmp_path / "p.toml").write_text(text(plan()).replace(old, new, 1))
     with pytest.raises(Refusal, match=words):
         load(tmp_path / "p.toml")
@@ -115,16 +135,27 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_chain_from_a_root_is_told_with_its_last_call() -> None:
-    assert reason(plan(), "clean") == "reached from irq (critical root, interrupt): irq -> clean, a.c:1"
+    assert (
+        reason(plan(), "clean")
+        == "reached from irq (critical root, interrupt): irq -> clean, a.c:1"
+    )
 
 
 def test_a_call_under_a_lock_is_told_with_the_lock() -> None:
     made = (
-        Made().root("tick").call("tick", "x").function("ioctl").call("ioctl", "update", "own.lock").call("ioctl", "x", "own.lock")
+        Made()
+        .root("tick")
+        .call("tick", "x")
+        .function("ioctl")
+        .call("ioctl", "update", "own.lock")
+        .call("ioctl", "x", "own.lock")
     )
     found = planner.cut(made.subject(), Weights(), Fraction(0))
     assert reason(found, "ioctl") == "holds own.lock while it calls x of the kernel half, a.c:3"
-    assert reason(found, "update") == "called in ioctl under own.lock, taken at a.c:2: ioctl -> update, a.c:2"
+    assert (
+        reason(found, "update")
+        == "called in ioctl under own.lock, taken at a.c:2: ioctl -> update, a.c:2"
+    )
 
 
 def test_what_takes_a_spinlock_of_the_kernel_half_is_told_who_else_takes_it() -> None:
@@ -144,20 +175,31 @@ def test_a_function_that_leaves_is_told_what_crosses_for_it() -> None:
     made = Made().root("irq").entry("ioctl", "process").call("ioctl", "irq")
     found = planner.cut(made.subject(), weights({"ioctl irq": 2}, {"ioctl": 3}), Fraction(1))
     assert found.functions[key("ioctl")].called_by == ["ops.ioctl"]
-    assert reason(found, "ioctl") == "no rule keeps it in the kernel; 5 calls of the profile cross for its 10 lines"
+    assert (
+        reason(found, "ioctl")
+        == "no rule keeps it in the kernel; 5 calls of the profile cross for its 10 lines"
+    )
 
 
 def test_an_inline_of_both_halves_is_in_both() -> None:
     made = Made().root("irq").call("irq", "inline").call("tool", "inline")
     found = planner.cut(made.subject(), Weights(), Fraction(1))
-    assert (found.functions[key("inline")].placement, found.totals.kernel_functions) == (Side.BOTH, 2)
+    assert (found.functions[key("inline")].placement, found.totals.kernel_functions) == (
+        Side.BOTH,
+        2,
+    )
 
 
 def test_propagation_keeps_what_a_root_calls_in_process_context_and_the_cut_does_not() -> None:
     made = Made().root("open").entry("open", "process").call("open", "setup")
     counted = weights({"open setup": 1}, {"open": 1})
-    assert planner.propagate(made.subject(), counted).functions[key("setup")].placement is Side.KERNEL
-    assert planner.cut(made.subject(), counted, Fraction(1)).functions[key("setup")].placement is Side.USER
+    assert (
+        planner.propagate(made.subject(), counted).functions[key("setup")].placement is Side.KERNEL
+    )
+    assert (
+        planner.cut(made.subject(), counted, Fraction(1)).functions[key("setup")].placement
+        is Side.USER
+    )
 
 
 def test_an_upcall_from_the_kernel_half_is_told_with_its_place() -> None:
@@ -194,6 +236,8 @@ def test_a_context_that_a_person_states_is_written_again(tmp_path: Path) -> None
     assert load(tmp_path / "again.toml") == made
 
 
-def test_a_context_that_is_neither_process_nor_atomic_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_a_context_that_is_neither_process_nor_atomic_is_refused_with_its_place(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(Refusal, match="contexts"):
         stated(tmp_path, "sometimes")

@@ -30,12 +30,17 @@ def test_an_entry_that_was_called_in_atomic_context_may_not_leave_whatever_the_t
 
 def test_an_entry_that_was_called_where_it_may_sleep_stays_as_the_table_says() -> None:
     subject = Made().entry("tick", "process").subject()
-    assert observed.contexts_of(subject.contexts, profile(Pair("", key("tick"), 9))) == subject.contexts
+    assert (
+        observed.contexts_of(subject.contexts, profile(Pair("", key("tick"), 9)))
+        == subject.contexts
+    )
 
 
 def test_a_call_that_the_graph_lacks_is_followed() -> None:
     subject = Made().entry("poll", "atomic").function("hidden").subject()
-    graph = observed.graph_of(subject.graph, profile(missing=(Pair(key("poll"), key("hidden"), 1),)))
+    graph = observed.graph_of(
+        subject.graph, profile(missing=(Pair(key("poll"), key("hidden"), 1),))
+    )
     assert all_in_user(subject, "poll") == []
     assert all_in_user(replace(subject, graph=graph), "poll") == [("atomic", key("hidden"))]
 
@@ -47,7 +52,9 @@ def test_an_entry_that_the_graph_lacks_has_an_unknown_context() -> None:
 
 
 def test_a_call_in_atomic_context_that_crosses_is_a_fault() -> None:
-    calls = observed.atomic_calls(profile(Pair(key("f"), key("g"), 3, atomic=1), Pair("", key("f"), 3, atomic=1)))
+    calls = observed.atomic_calls(
+        profile(Pair(key("f"), key("g"), 3, atomic=1), Pair("", key("f"), 3, atomic=1))
+    )
     subject = replace(Made().call("f", "g").subject(), observed=calls)
     assert all_in_user(subject, "f") == [("seen", key("g"))]
     assert all_in_user(subject, "f", "g") == []

@@ -21,8 +21,23 @@ from ring3_split.profile.record import VERSION, Pair, Profile
 def profile(*counts: str, invisible: tuple[str, ...] = (), driver: str = "made") -> Profile:
     """`f g 3`, or `g 3` for the kernel's calls."""
     pairs = [count.split() for count in counts]
-    calls = tuple(Pair(key(words[0]) if len(words) == 3 else "", key(words[-2]), int(words[-1])) for words in pairs)
-    return Profile(VERSION, "6.12", driver, "e1000", "usual", 9.0, False, 9, 0, calls, invisible=tuple(map(key, invisible)))
+    calls = tuple(
+        Pair(key(words[0]) if len(words) == 3 else "", key(words[-2]), int(words[-1]))
+        for words in pairs
+    )
+    return Profile(
+        VERSION,
+        "6.12",
+        driver,
+        "e1000",
+        "usual",
+        9.0,
+        False,
+        9,
+        0,
+        calls,
+        invisible=tuple(map(key, invisible)),
+    )
 
 
 def test_without_a_profile_each_place_that_calls_counts_once_and_each_entry() -> None:
@@ -41,12 +56,17 @@ def test_counts_of_a_profile_are_laid_on_the_calls() -> None:
 
 
 def test_a_count_over_a_function_that_the_tracer_cannot_see_lies_on_the_way() -> None:
-    counted = measured(Made().call("f", "folded").call("folded", "g").subject(), profile("f g 7", invisible=("folded",)))
+    counted = measured(
+        Made().call("f", "folded").call("folded", "g").subject(),
+        profile("f g 7", invisible=("folded",)),
+    )
     assert counted.calls == {(key("f"), key("folded")): 7, (key("folded"), key("g")): 7}
 
 
 def test_a_count_does_not_lie_on_a_way_over_a_function_that_was_seen() -> None:
-    counted = measured(Made().call("f", "seen").call("seen", "g").subject(), profile("f seen 1", "f g 7"))
+    counted = measured(
+        Made().call("f", "seen").call("seen", "g").subject(), profile("f seen 1", "f g 7")
+    )
     assert counted.missing == ((key("f"), key("g")),)
     assert counted.calls[key("f"), key("g")] == 7
 
@@ -72,12 +92,19 @@ def test_a_profile_of_another_driver_is_refused() -> None:
 
 
 def test_the_source_of_the_counts_is_said() -> None:
-    assert measured(Made().call("f", "g").subject(), profile("f g 5")).source == "usual workload, 9 s, kernel 6.12"
+    assert (
+        measured(Made().call("f", "g").subject(), profile("f g 5")).source
+        == "usual workload, 9 s, kernel 6.12"
+    )
 
 
 def test_a_call_of_the_kernel_and_a_register_access_are_counted_where_they_stand() -> None:
     function = Function(
-        "f", FILE, 1, 9, calls=(Call("readl", 2), Call("writel", 3), Call("pci_set_master", 4), Call("strlen", 5))
+        "f",
+        FILE,
+        1,
+        9,
+        calls=(Call("readl", 2), Call("writel", 3), Call("pci_set_master", 4), Call("strlen", 5)),
     )
     downcalls, registers = outside(linked(module(unit(function))))
     assert (downcalls, registers) == ({f"{FILE}:f": 1}, {f"{FILE}:f": 2})
@@ -87,4 +114,6 @@ def test_a_call_of_the_kernel_weighs_in_a_cut_only_if_it_is_asked_for() -> None:
     made = Made().function("f", 10).entry("f", "process").subject()
     counts = Weights(entries=Counter({key("f"): 1}), downcalls=Counter({key("f"): 20}))
     assert problem(made, counts, critical=False).cut(Fraction(1)).kernel == frozenset()
-    assert problem(made, replace(counts, whole=True), critical=False).cut(Fraction(1)).kernel == {key("f")}
+    assert problem(made, replace(counts, whole=True), critical=False).cut(Fraction(1)).kernel == {
+        key("f")
+    }

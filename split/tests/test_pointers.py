@@ -22,11 +22,17 @@ def flowing(clang: Path, tmp_path: Path) -> Gather:
 
     def gather(text: str) -> set[tuple[str, str]]:
         module = parse(
-            compile_c(clang, tmp_path, "struct s { int n; int *p; int a[4]; }; void g(int, void *);\n" + text).read_text()
+            compile_c(
+                clang,
+                tmp_path,
+                "struct s { int n; int *p; int a[4]; }; void g(int, void *);\n" + text,
+            ).read_text()
         )
         body = module.functions["f"]
         return {
-            (shape.pointer, shape.detail) for shape in flows(body, Origins(module, body), Uses(body)) if shape.what != "interior"
+            (shape.pointer, shape.detail)
+            for shape in flows(body, Origins(module, body), Uses(body))
+            if shape.what != "interior"
         }
 
     return gather

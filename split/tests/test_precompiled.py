@@ -34,7 +34,9 @@ def test_an_ordinary_unit_is_compiled_with_common_headers(kernel: Kernel) -> Non
     assert compiled(kernel, "card", "drivers/net/card_main.c")
 
 
-def test_a_unit_that_defines_a_name_of_the_headers_before_them_is_compiled_without(kernel: Kernel) -> None:
+def test_a_unit_that_defines_a_name_of_the_headers_before_them_is_compiled_without(
+    kernel: Kernel,
+) -> None:
     assert not compiled(kernel, "card", "drivers/net/card_wol.c")
 
 
@@ -63,13 +65,17 @@ def test_changed_headers_are_compiled_again(clang: Path, tmp_path: Path, kernel:
     assert next(ways(changed, Task(changed.module("shout"), "sound/shout.c"))) != first
 
 
-def test_headers_are_good_while_another_process_makes_the_same(kernel: Kernel, tmp_path: Path) -> None:
+def test_headers_are_good_while_another_process_makes_the_same(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     task = Task(kernel.module("card"), "drivers/net/card_main.c")
     flags = next(ways(kernel, task))
     (made,) = (tmp_path / "cache").rglob("*.pch")
     old = made.rename(tmp_path / "old.pch")
     time.sleep(1.1)  # clang counts seconds
-    another = tree.open_kernel(tmp_path / "linux", None, None, tmp_path / "cache", str(kernel.compiler.program))
+    another = tree.open_kernel(
+        tmp_path / "linux", None, None, tmp_path / "cache", str(kernel.compiler.program)
+    )
     assert next(ways(another, task)) == flags
     old.replace(made)
     assert kernel.compiler.compile(task.source, tmp_path / "x.ll", flags, kernel.root) == ""
@@ -102,12 +108,19 @@ def test_the_facts_are_the_same_with_and_without(kernel: Kernel, tmp_path: Path)
         ("usbhid", "drivers/hid/usbhid/hid-core.c"),
     ],
 )
-def test_the_facts_of_a_driver_are_the_same_with_and_without(cache: Path, tmp_path: Path, name: str, source: str) -> None:
+def test_the_facts_of_a_driver_are_the_same_with_and_without(
+    cache: Path, tmp_path: Path, name: str, source: str
+) -> None:
     with_them, without = facts(distribution.open_kernel("6.12", cache), name, source, tmp_path)
     assert with_them == without
 
 
 def test_the_table_names_a_folder_once() -> None:
     text = precompiled.TABLE.read_text()
-    folders = [word for line in text.splitlines() if line.startswith("folders") for word in line.split('"')[1::2]]
+    folders = [
+        word
+        for line in text.splitlines()
+        if line.startswith("folders")
+        for word in line.split('"')[1::2]
+    ]
     assert len(folders) == len(set(folders))

@@ -21,7 +21,9 @@ def graph() -> Graph:
     """entry calls near, and far through an inline of a header and through a function of the driver."""
 
     def function(name: str, *callees: str, file: str = FILE) -> Function:
-        return Function(name, file, 1, 2, static=True, calls=tuple(Call(callee, 1) for callee in callees))
+        return Function(
+            name, file, 1, 2, static=True, calls=tuple(Call(callee, 1) for callee in callees)
+        )
 
     functions = (
         function("entry", "near", "inline", "folded"),
@@ -79,7 +81,19 @@ def test_the_kernel_calls_what_it_is_passed_at_once() -> None:
 
 
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
-    profile = Profile(record.VERSION, "6.12", "a", "edu", "usual", 1.5, False, 3, 0, (pair("", "entry"),), unknown={"a:x": 2})
+    profile = Profile(
+        record.VERSION,
+        "6.12",
+        "a",
+        "edu",
+        "usual",
+        1.5,
+        False,
+        3,
+        0,
+        (pair("", "entry"),),
+        unknown={"a:x": 2},
+    )
     profile.write(tmp_path / "p.json")
     assert record.load(tmp_path / "p.json") == profile
 

@@ -34,7 +34,12 @@ cpu1 read events: {read}
 
 
 def left(folder: Path, *, overrun: int = 0, read: int = 141390, **files: str) -> Path:
-    texts = {"calls": CALLS, "sections": SECTIONS, "stats": STATS.format(overrun=overrun, read=read), "times": "3.50\n16.25\n"}
+    texts = {
+        "calls": CALLS,
+        "sections": SECTIONS,
+        "stats": STATS.format(overrun=overrun, read=read),
+        "times": "3.50\n16.25\n",
+    }
     for name, text in (texts | files).items():
         (folder / name).write_text(text)
     return folder

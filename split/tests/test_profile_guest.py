@@ -50,7 +50,9 @@ def test_more_than_half_of_e1000_ran(seen: Profile) -> None:
     assert len({pair.callee for pair in seen.pairs}) > 125  # of 250
 
 
-def test_what_runs_in_an_interrupt_was_seen_as_atomic_and_what_may_sleep_was_not(seen: Profile) -> None:
+def test_what_runs_in_an_interrupt_was_seen_as_atomic_and_what_may_sleep_was_not(
+    seen: Profile,
+) -> None:
     atomic = {pair.callee.rpartition(":")[2]: pair.atomic for pair in seen.pairs if not pair.caller}
     assert atomic["e1000_intr"] == count(seen, "e1000_intr")
     assert atomic["e1000_open"] == atomic["e1000_probe"] == 0
@@ -60,7 +62,17 @@ def test_the_tracer_sees_all_of_e1000_but_its_exit(seen: Profile) -> None:
     assert [name.rpartition(":")[2] for name in seen.invisible] == ["e1000_exit_module"]
 
 
-def test_what_the_kernel_called_in_atomic_context_is_known_to_be_called_so(seen: Profile, cache: Path) -> None:
+def test_what_the_kernel_called_in_atomic_context_is_known_to_be_called_so(
+    seen: Profile, cache: Path
+) -> None:
     graph = link(driver.load(distribution.open_kernel("6.12", cache), "e1000"), "field")
-    known = {key for key, entries in context.of(graph).items() if any(entry.context == "atomic" for entry in entries)}
-    assert [pair.callee for pair in seen.pairs if not pair.caller and pair.atomic and pair.callee not in known] == []
+    known = {
+        key
+        for key, entries in context.of(graph).items()
+        if any(entry.context == "atomic" for entry in entries)
+    }
+    assert [
+        pair.callee
+        for pair in seen.pairs
+        if not pair.caller and pair.atomic and pair.callee not in known
+    ] == []

@@ -20,7 +20,8 @@ from ring3_split.profile.record import Pair
 TEXT = 0xFFFFFFFFC0100000  # where the module lies
 COLD = 0xFFFFFFFFC0200000
 
-# Two files with a static function of one name, an inline function of a header, one of the driver's, and code in another section.
+# Two files with a static function of one name, an inline function of a header, one of the driver's,
+# and code in another section.
 HEADER = """\
 void kernel(void);
 void other_open(void);
@@ -53,10 +54,25 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     (root / "include/linux/through.h").write_text(HEADER)
     (folder / "one.c").write_text(ONE)
     (folder / "two.c").write_text(TWO)
-    flags = ["-O2", "-g", "-pg", "-mfentry", "-mrecord-mcount", "-fno-pic", "-mcmodel=kernel", "-fcf-protection=none", *VISIBLE]
+    flags = [
+        "-O2",
+        "-g",
+        "-pg",
+        "-mfentry",
+        "-mrecord-mcount",
+        "-fno-pic",
+        "-mcmodel=kernel",
+        "-fcf-protection=none",
+        *VISIBLE,
+    ]
     for name in ("one", "two"):
-        subprocess.run(["gcc", *flags, f"-I{root}", "-c", f"{folder}/{name}.c", "-o", f"{folder}/{name}.o"], check=True)
-    subprocess.run(["ld", "-r", "-o", f"{folder}/toy.ko", f"{folder}/one.o", f"{folder}/two.o"], check=True)
+        subprocess.run(
+            ["gcc", *flags, f"-I{root}", "-c", f"{folder}/{name}.c", "-o", f"{folder}/{name}.o"],
+            check=True,
+        )
+    subprocess.run(
+        ["ld", "-r", "-o", f"{folder}/toy.ko", f"{folder}/one.o", f"{folder}/two.o"], check=True
+    )
     places = {".text": TEXT, ".text.unlikely": COLD}
     return Image("toy", Object(folder / "toy.ko"), places, (root,))
 
@@ -66,7 +82,12 @@ def facts() -> ModuleFacts:
         return Function(name, file, 1, 1, static=name in ("helper", "folded"))
 
     one, two, header = "drivers/toy/one.c", "drivers/toy/two.c", "include/linux/through.h"
-    own = (function("helper", one), function("folded", one), function("open_device", one), function("rare", one))
+    own = (
+        function("helper", one),
+        function("folded", one),
+        function("open_device", one),
+        function("rare", one),
+    )
     units = (
         Unit(VERSION, one, (*own, function("through", header))),
         Unit(VERSION, two, (function("helper", two), function("other_open", two))),
@@ -78,7 +99,9 @@ def hook(image: Image, name: str, file: str = "") -> int:
     """Where a function is entered."""
     for symbol in image.object.functions:
         if symbol.name == name and file in ("", symbol.file):
-            return (COLD if image.object.sections[symbol.section].name == ".text.unlikely" else TEXT) + symbol.value
+            return (
+                COLD if image.object.sections[symbol.section].name == ".text.unlikely" else TEXT
+            ) + symbol.value
     raise LookupError(name)
 
 
@@ -86,52 +109,71 @@ def calls(image: Image, caller: str) -> list[int]:
     """Where the calls of a function return to, the one of its own hook left out."""
     symbol = next(f for f in image.object.functions if f.name == caller)
     section = image.object.sections[symbol.section]
-    code = image.object.content[section.offset + symbol.value : section.offset + symbol.value + symbol.size]
+    code = image.object.content[
+        section.offset + symbol.value : section.offset + symbol.value + symbol.size
+    ]
     base = hook(image, caller)
     return [base + at + 5 for at in range(5, len(code) - 4) if code[at] == 0xE8]
 
 
 def pairs(image: Image, *samples: Sample) -> dict[tuple[str, str], int]:
     short = {
-        (p.caller.rpartition("/")[2], p.callee.rpartition("/")[2]): p.count for p in map_calls(samples, [image], [facts()]).pairs
+        (p.caller.rpartition("/")[2], p.callee.rpartition("/")[2]): p.count
+        for p in map_calls(samples, [image], [facts()]).pairs
     }
     assert all(count > 0 for count in short.values())
     return short
 
 
 def test_a_call_from_outside_is_the_kernels(image: Image) -> None:
-    assert pairs(image, Sample(hook(image, "open_device"), 0xFFFFFFFF81000000, 1, 7, 0)) == {("", "one.c:open_device"): 7}
+    assert pairs(image, Sample(hook(image, "open_device"), 0xFFFFFFFF81000000, 1, 7, 0)) == {
+        ("", "one.c:open_device"): 7
+    }
 
 
 def test_functions_of_one_name_are_told_apart_by_their_files(image: Image) -> None:
     one, two = hook(image, "helper", "one.c"), hook(image, "helper", "two.c")
-    assert pairs(image, Sample(one, 1, 1, 1, 0), Sample(two, 1, 1, 2, 0)) == {("", "one.c:helper"): 1, ("", "two.c:helper"): 2}
+    assert pairs(image, Sample(one, 1, 1, 1, 0), Sample(two, 1, 1, 2, 0)) == {
+        ("", "one.c:helper"): 1,
+        ("", "two.c:helper"): 2,
+    }
 
 
-def test_an_inlined_function_of_the_driver_is_the_caller_and_one_of_a_header_is_not(image: Image) -> None:
+def test_an_inlined_function_of_the_driver_is_the_caller_and_one_of_a_header_is_not(
+    image: Image,
+) -> None:
     helper = hook(image, "helper", "one.c")
     samples = [Sample(helper, back, 1, 1, 0) for back in calls(image, "open_device")]
-    assert pairs(image, *samples) == {("one.c:open_device", "one.c:helper"): 1, ("one.c:folded", "one.c:helper"): 1}
+    assert pairs(image, *samples) == {
+        ("one.c:open_device", "one.c:helper"): 1,
+        ("one.c:folded", "one.c:helper"): 1,
+    }
 
 
 def test_code_of_another_section_is_found_where_that_section_lies(image: Image) -> None:
     back = calls(image, "rare")[0]
     assert back > COLD
-    assert pairs(image, Sample(hook(image, "helper", "one.c"), back, 1, 3, 0)) == {("one.c:rare", "one.c:helper"): 3}
+    assert pairs(image, Sample(hook(image, "helper", "one.c"), back, 1, 3, 0)) == {
+        ("one.c:rare", "one.c:helper"): 3
+    }
 
 
 def test_what_the_kernel_jumps_to_is_not_called_by_who_called_the_kernel(image: Image) -> None:
     helper = hook(image, "helper", "two.c")
     first, middle, last = calls(image, "other_open")  # the kernel, helper, the kernel
     kernel, own = ("", "two.c:helper"), ("two.c:other_open", "two.c:helper")
-    assert pairs(image, Sample(helper, first, 1, 1, 0), Sample(helper, last, 1, 1, 0)) == {kernel: 2}
+    assert pairs(image, Sample(helper, first, 1, 1, 0), Sample(helper, last, 1, 1, 0)) == {
+        kernel: 2
+    }
     assert pairs(image, Sample(helper, middle, 1, 1, 0)) == {own: 1}
 
 
 def test_calls_of_one_pair_from_several_places_are_summed_with_their_context(image: Image) -> None:
     at = hook(image, "helper", "two.c")
     middle = calls(image, "other_open")[1]
-    found = map_calls([Sample(at, middle, 1, 5, 2), Sample(at, middle, 1, 6, 3)], [image], [facts()]).pairs
+    found = map_calls(
+        [Sample(at, middle, 1, 5, 2), Sample(at, middle, 1, 6, 3)], [image], [facts()]
+    ).pairs
     assert found == (Pair("drivers/toy/two.c:other_open", "drivers/toy/two.c:helper", 11, 5),)
 
 
@@ -169,7 +211,9 @@ def test_without_line_information_the_symbol_is_the_caller(image: Image) -> None
 
 
 def test_names_that_gcc_has_changed_are_known() -> None:
-    assert Names(facts()).find(Frame("open_device.isra.0", "one.c")) == "drivers/toy/one.c:open_device"
+    assert (
+        Names(facts()).find(Frame("open_device.isra.0", "one.c")) == "drivers/toy/one.c:open_device"
+    )
     assert Names(facts()).find(Frame("helper.constprop.0", "two.c")) == "drivers/toy/two.c:helper"
 
 

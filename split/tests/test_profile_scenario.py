@@ -15,9 +15,20 @@ from ring3_split.profile import build, lab, scenario
 from ring3_split.profile.devices import HERE, Device, device, devices, kinds, steps
 
 
-def run(driver: str = "e1000", found: Device | None = None, workload: str = "usual") -> scenario.Run:
+def run(
+    driver: str = "e1000", found: Device | None = None, workload: str = "usual"
+) -> scenario.Run:
     module = Path(f"/cache/{driver}.ko")
-    return scenario.Run(driver, found or device(driver), workload, 2.0, "6.12", (module,), ("mii",), (Path("/cache/calls"),))
+    return scenario.Run(
+        driver,
+        found or device(driver),
+        workload,
+        2.0,
+        "6.12",
+        (module,),
+        ("mii",),
+        (Path("/cache/calls"),),
+    )
 
 
 def made(wish: scenario.Run) -> dict[str, Any]:
@@ -31,7 +42,10 @@ def test_every_device_is_of_a_known_kind() -> None:
 def test_every_kind_has_its_shell_functions() -> None:
     for name, kind in kinds().items():
         text = (HERE / "guest" / f"{name}.sh").read_text()
-        for step in {"prepare", *(step for workload in kind.workloads.values() for step in workload)}:
+        for step in {
+            "prepare",
+            *(step for workload in kind.workloads.values() for step in workload),
+        }:
             assert f"\n{step}() {{" in text, (name, step)
 
 
@@ -102,24 +116,50 @@ def test_the_build_folder_links_to_all_but_the_modules_own_folders(tmp_path: Pat
     ):
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         (root / file).write_text(file)
-    build.mirror(root, Module("a", "drivers/net/a", ("drivers/net/a/main.c", "drivers/net/a/core/hw.c")), folder)
-    real = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()}
+    build.mirror(
+        root,
+        Module("a", "drivers/net/a", ("drivers/net/a/main.c", "drivers/net/a/core/hw.c")),
+        folder,
+    )
+    real = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_dir() and not path.is_symlink()
+    }
     assert real == {"drivers", "drivers/net", "drivers/net/a", "drivers/net/a/core"}
     assert (folder / "drivers/net/a/../b/b.h").read_text() == "drivers/net/b/b.h"
 
 
-def test_a_step_that_fails_is_named_with_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_is_named_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "ring3"
-    program.write_text("#!/bin/sh\necho == up\necho eth0: no link\necho '-- failed with exit code 1'\nexit 1\n")
+    program.write_text(
+        "#!/bin/sh\necho == up\necho eth0: no link\necho '-- failed with exit code 1'\nexit 1\n"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("RING3", str(program))
     seen: list[tuple[str, bool]] = []
-    with pytest.raises(Refusal, match=r"failed at 'up' \(exit code 1\): eth0: no link; all output is in .*log"):
-        lab.run(tmp_path / "s.toml", tmp_path, tmp_path / "out", tmp_path / "log", lambda line, step: seen.append((line, step)))
+    with pytest.raises(
+        Refusal, match=r"failed at 'up' \(exit code 1\): eth0: no link; all output is in .*log"
+    ):
+        lab.run(
+            tmp_path / "s.toml",
+            tmp_path,
+            tmp_path / "out",
+            tmp_path / "log",
+            lambda line, step: seen.append((line, step)),
+        )
     assert seen[:2] == [("up", True), ("eth0: no link", False)]
 
 
 def test_a_lab_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RING3", str(tmp_path / "nothing"))
     with pytest.raises(Refusal, match="does not start: No such file"):
-        lab.run(tmp_path / "s.toml", tmp_path, tmp_path / "out", tmp_path / "log", lambda _line, _step: None)
+        lab.run(
+            tmp_path / "s.toml",
+            tmp_path,
+            tmp_path / "out",
+            tmp_path / "log",
+            lambda _line, _step: None,
+        )

@@ -17,24 +17,41 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE)}
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 
 def test_a_command_loads_no_library_that_only_pictures_need() -> None:
-    done = python("import ring3_split.cli, sys; print([name for name in ('matplotlib', 'jinja2') if name in sys.modules])")
+    done = python(
+        "import ring3_split.cli, sys; print([name for name in ('matplotlib', 'jinja2') if name in sys.modules])"
+    )
     assert done.stdout == "[]\n"
 
 
 def test_an_older_python_is_told_which_one_is_needed() -> None:
-    done = python("import sys; sys.version_info = (3, 9, 2); from ring3_split.__main__ import main; sys.exit(main())")
-    assert (done.returncode, done.stderr) == (1, "ring3 split: Python 3.11 or later is needed, this is 3.9.2\n")
+    done = python(
+        "import sys; sys.version_info = (3, 9, 2); from ring3_split.__main__ import main; sys.exit(main())"
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "ring3 split: Python 3.11 or later is needed, this is 3.9.2\n",
+    )
 
 
 def test_a_missing_package_is_named_with_what_installs_it() -> None:
-    done = python("import sys; sys.modules['msgspec'] = None; from ring3_split.__main__ import main; sys.exit(main())")
+    done = python(
+        "import sys; sys.modules['msgspec'] = None; from ring3_split.__main__ import main; sys.exit(main())"
+    )
     assert done.returncode == 1
-    assert done.stderr == "ring3 split: the Python package msgspec is missing: pip install ./split, or run it as `ring3 split`\n"
+    assert (
+        done.stderr
+        == "ring3 split: the Python package msgspec is missing: pip install ./split, or run it as `ring3 split`\n"
+    )
 
 
 def test_control_c_while_the_program_loads_prints_no_traceback(tmp_path: Path) -> None:
@@ -44,7 +61,10 @@ def test_control_c_while_the_program_loads_prints_no_traceback(tmp_path: Path) -
     )
     environment = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}:{SOURCE}"}
     program = subprocess.Popen(
-        [sys.executable, "-m", "ring3_split", "show", "e1000"], env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "ring3_split", "show", "e1000"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline = time.monotonic() + 30
     while not (tmp_path / "loading").exists():
@@ -58,6 +78,10 @@ def test_control_c_while_the_program_loads_prints_no_traceback(tmp_path: Path) -
 @pytest.mark.parametrize("words", [["--help"], ["plan", "--help"]])
 def test_help_ends_well(words: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "ring3_split", *words], env=ENVIRONMENT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ring3_split", *words],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

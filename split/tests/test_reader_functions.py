@@ -47,7 +47,11 @@ struct adapter { struct command scan, reset; };
 def test_a_mutex_is_known_by_the_member_in_which_it_was_reached(unit: Read) -> None:
     text = "void f(struct adapter *a) { mutex_lock(&a->reset.mutex); mutex_unlock(&a->reset.mutex); }\n"
     (region,) = named(unit(MUTEXES + text), "f").regions
-    assert (region.lock, region.within, region.name) == ("command.mutex", "adapter.reset", "adapter.reset.mutex")
+    assert (region.lock, region.within, region.name) == (
+        "command.mutex",
+        "adapter.reset",
+        "adapter.reset.mutex",
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,9 @@ def test_a_mutex_is_known_by_the_member_in_which_it_was_reached(unit: Read) -> N
     ],
     ids=["by a pointer", "by a pointer to one of two", "two in one line"],
 )
-def test_a_mutex_whose_member_is_not_known_keeps_the_name_of_its_struct(unit: Read, text: str) -> None:
+def test_a_mutex_whose_member_is_not_known_keeps_the_name_of_its_struct(
+    unit: Read, text: str
+) -> None:
     assert {region.name for region in named(unit(MUTEXES + text), "f").regions} == {"command.mutex"}
 
 
@@ -81,7 +87,12 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_function_goes_from_its_name_to_its_closing_brace(unit: Read) -> None:
-    function = named(unit("static int x;\nint\nf(int a)\n{\n  return a +\n    1;\n}\n\nint g(void) { return 1; }\n"), "f")
+    function = named(
+        unit(
+            "static int x;\nint\nf(int a)\n{\n  return a +\n    1;\n}\n\nint g(void) { return 1; }\n"
+        ),
+        "f",
+    )
     assert (function.file, function.line, function.end) == ("drivers/a.c", 3, 7)
 
 
@@ -99,8 +110,16 @@ def test_a_function_that_a_macro_writes_ends_where_it_is_used(unit: Read) -> Non
 def test_a_function_of_a_header_is_in_the_header(unit: Read, tmp_path: Path) -> None:
     (tmp_path / "include").mkdir()
     (tmp_path / "include/h.h").write_text("\nstatic inline int h(void)\n{\n\treturn 1;\n}\n")
-    function = named(unit('#include "h.h"\nint f(void) { return h(); }\n', f"-I{tmp_path}/include"), "h")
-    assert (function.id, function.line, function.end, function.static, function.inline) == ("include/h.h:h", 2, 5, True, True)
+    function = named(
+        unit('#include "h.h"\nint f(void) { return h(); }\n', f"-I{tmp_path}/include"), "h"
+    )
+    assert (function.id, function.line, function.end, function.static, function.inline) == (
+        "include/h.h:h",
+        2,
+        5,
+        True,
+        True,
+    )
 
 
 def test_a_header_outside_the_tree_is_named_as_the_tree_names_it(
@@ -136,7 +155,12 @@ def test_a_plain_function_is_not_inline(unit: Read) -> None:
 
 
 def test_a_section_is_kept(unit: Read) -> None:
-    assert named(unit('__attribute__((section(".init.text"))) int f(void) { return 0; }\n'), "f").section == ".init.text"
+    assert (
+        named(
+            unit('__attribute__((section(".init.text"))) int f(void) { return 0; }\n'), "f"
+        ).section
+        == ".init.text"
+    )
 
 
 def test_types_are_written_as_the_source_has_them(unit: Read) -> None:
@@ -144,7 +168,12 @@ def test_types_are_written_as_the_source_has_them(unit: Read) -> None:
     text += "const struct s *f(u8 a[4], handle h, int (*cb)(struct s *, const u8 *), const char *const *n, ...) { return h; }\n"
     function = named(unit(text), "f")
     assert function.returns == "const struct s *"
-    assert [p.type for p in function.parameters] == ["u8 *", "handle", "int (*)(struct s *, const u8 *)", "const char *const *"]
+    assert [p.type for p in function.parameters] == [
+        "u8 *",
+        "handle",
+        "int (*)(struct s *, const u8 *)",
+        "const char *const *",
+    ]
     assert [p.name for p in function.parameters] == ["a", "h", "cb", "n"]
     assert function.variadic
 
@@ -236,7 +265,9 @@ def test_an_address_that_is_returned_is_taken(unit: Read) -> None:
 
 
 def test_a_call_of_a_local_pointer_that_starts_as_null_is_direct(unit: Read) -> None:
-    text = "static void a(void) {}\nvoid f(int i) { void (*p)(void) = 0; if (i) p = a; if (p) p(); }\n"
+    text = (
+        "static void a(void) {}\nvoid f(int i) { void (*p)(void) = 0; if (i) p = a; if (p) p(); }\n"
+    )
     function = named(unit(text), "f")
     assert ([c.callee for c in function.calls], function.indirect) == (["a"], ())
 
@@ -253,7 +284,9 @@ def test_a_comparison_takes_no_address(unit: Read) -> None:
 
 def test_initialisers_are_followed_through_structs_arrays_and_unions(unit: Read) -> None:
     text = "struct ops { int n; void (*go)(void); };\nstatic void a(void) {}\nstatic void b(void) {}\nstatic void c(void) {}\n"
-    text += "struct box { struct ops one; struct ops many[3]; union { long l; void (*u)(void); } un;"
+    text += (
+        "struct box { struct ops one; struct ops many[3]; union { long l; void (*u)(void); } un;"
+    )
     text += " struct { void (*in)(void); }; };\n"
     text += "struct box box = { .one = { 1, a }, .many = { {}, { 2, b } }, .un = { .u = c }, .in = a };\n"
     found = unit(text).stored
@@ -288,9 +321,8 @@ def test_what_module_init_and_addressable_write_is_no_taken_address(unit: Read) 
 
 
 def test_exports_are_found_as_2_6_writes_them(unit: Read) -> None:
-    text = (
-        "int go(void) { return 0; }\nstatic const struct kernel_symbol { unsigned long value; const char *name; } __ksymtab_go\n"
-    )
+    text = "int go(void) { return 0; }\n"
+    text += "static const struct kernel_symbol { unsigned long value; const char *name; } __ksymtab_go\n"
     text += '__attribute__((used, section("__ksymtab"))) = { (unsigned long)&go, "go" };\n'
     found = unit(text)
     assert (found.exports, found.stored) == (("go",), ())
@@ -315,7 +347,9 @@ def test_module_parameters_are_named(unit: Read) -> None:
     assert unit(text).parameters == ("debug",)
 
 
-def test_assembly_of_the_files_own_text_and_macros_counts_and_that_of_headers_does_not(unit: Read, tmp_path: Path) -> None:
+def test_assembly_of_the_files_own_text_and_macros_counts_and_that_of_headers_does_not(
+    unit: Read, tmp_path: Path
+) -> None:
     (tmp_path / "h.h").write_text('#define barrier() asm volatile("mfence")\n')
     text = '#include "h.h"\n#define mine() asm volatile("nop")\nvoid f(void) {\n  asm("hlt");\n  barrier();\n  mine();\n'
     text += '  asm volatile("" ::: "memory");\n}\n'
@@ -373,9 +407,13 @@ def test_old_code_for_i386_is_read(unit: Read) -> None:
     found = unit(text, "-m32", "-std=gnu89", "-fgnu89-inline", "-Wno-implicit-function-declaration")
     assert [call.callee for call in named(found, "f").calls] == ["undeclared", "help"]
     assert (named(found, "f").line, named(found, "f").end) == (5, 10)
-    assert [function.name for function in found.functions] == ["f"]  # an extern inline function is another unit's
+    assert [function.name for function in found.functions] == [
+        "f"
+    ]  # an extern inline function is another unit's
 
 
 def test_a_symbol_by_another_name_is_called_by_that_name(unit: Read) -> None:
-    function = named(unit('int other(void) asm("real.name");\nint f(void) { return other(); }\n'), "f")
+    function = named(
+        unit('int other(void) asm("real.name");\nint f(void) { return other(); }\n'), "f"
+    )
     assert [call.callee for call in function.calls] == ["real.name"]

@@ -30,7 +30,12 @@ def read(clang: Path, tmp_path: Path) -> Read:
 
 
 def uses(data: Data, value: str) -> set[tuple[str, str]]:
-    return {(use.what, use.detail) for found in data.used.values() for use in found if use.value == value}
+    return {
+        (use.what, use.detail)
+        for found in data.used.values()
+        for use in found
+        if use.value == value
+    }
 
 
 def ranges(data: Data) -> dict[str, tuple[int | None, int | None]]:
@@ -83,7 +88,9 @@ def test_a_field_that_is_followed_is_a_pointer(read: Read) -> None:
         ("k + 1", (None, None)),
     ],
 )
-def test_a_field_is_set_to_no_more_than_the_stored_value_can_be(read: Read, value: str, expected: tuple[int, int]) -> None:
+def test_a_field_is_set_to_no_more_than_the_stored_value_can_be(
+    read: Read, value: str, expected: tuple[int, int]
+) -> None:
     _, data = read(f"void f(struct nic *n, int k) {{ n->idx = {value}; }}")
     assert ranges(data)["nic.idx"] == expected
 
@@ -110,18 +117,26 @@ def test_the_address_of_a_variable_says_where_it_goes(read: Read) -> None:
 
 
 def test_a_pointer_into_what_another_points_to_is_interior(read: Read) -> None:
-    _, data = read("void f(struct nic *n) { for (int i = 0; i < 4; i++) n->bufs[i] = &n->buf[i * 8]; }")
-    found = [(one.pointer, one.detail) for one in data.shapes["drivers/a.c:f"] if one.what == "interior"]
+    _, data = read(
+        "void f(struct nic *n) { for (int i = 0; i < 4; i++) n->bufs[i] = &n->buf[i * 8]; }"
+    )
+    found = [
+        (one.pointer, one.detail) for one in data.shapes["drivers/a.c:f"] if one.what == "interior"
+    ]
     assert found == [("field nic.bufs", "field nic.buf + local i * 8")]
 
 
 def test_a_function_begins_where_its_type_stands(read: Read) -> None:
-    facts, _ = read("static __attribute__((noinline))\nint\nf(void)\n{\n\treturn 0;\n}\nint g(void) { return f(); }")
+    facts, _ = read(
+        "static __attribute__((noinline))\nint\nf(void)\n{\n\treturn 0;\n}\nint g(void) { return f(); }"
+    )
     found = {one.name: one.line - one.first if one.first else 0 for one in facts.units[0].functions}
     assert found == {"f": 2, "g": 0}
 
 
 def test_a_work_function_names_the_member_that_the_work_lies_in(read: Read) -> None:
-    facts, _ = read("static void bark(struct work *w) {} void f(struct nic *n) { n->dog.func = bark; }")
+    facts, _ = read(
+        "static void bark(struct work *w) {} void f(struct nic *n) { n->dog.func = bark; }"
+    )
     (stored,) = next(one for one in facts.units[0].functions if one.name == "f").stored
     assert (stored.field, stored.owner) == ("work.func", "nic.dog")

@@ -38,7 +38,9 @@ class Unit:
         """For each work(N) of a function: the locks that may be held there."""
         held = self.held.get(name, Held())
         return {
-            int(call.arguments[0]): {held.regions[place].lock for place in held.at.get(call.index, ())}
+            int(call.arguments[0]): {
+                held.regions[place].lock for place in held.at.get(call.index, ())
+            }
             for call in self.module.functions[name].instructions
             if call.callee == "@work"
         }
@@ -290,7 +292,11 @@ def test_interrupts_stay_off_when_only_the_spinlock_is_given_back(read: Read) ->
         work(2);
     }""")
     held = unit.held["f"]
-    (call,) = (call for call in unit.module.functions["f"].instructions if call.text.find("@work(i32 noundef 1)") > 0)
+    (call,) = (
+        call
+        for call in unit.module.functions["f"].instructions
+        if call.text.find("@work(i32 noundef 1)") > 0
+    )
     assert {held.regions[place].kind for place in held.at[call.index]} == {Kind.SPIN, Kind.IRQ_OFF}
     assert unit.working()[2] == set()
 
@@ -346,7 +352,9 @@ def test_a_wrapper_tells_by_its_result_whether_it_locked(read: Read) -> None:
     assert unit.working() == {1: set(), 2: {"device.lock"}}
 
 
-def test_a_function_that_lets_go_of_its_callers_lock_for_a_while_keeps_it_in_the_end(read: Read) -> None:
+def test_a_function_that_lets_go_of_its_callers_lock_for_a_while_keeps_it_in_the_end(
+    read: Read,
+) -> None:
     unit = read("""static void pause(struct device *d) {
         spin_unlock(&d->lock);
         work(1);
@@ -483,7 +491,9 @@ def test_the_transmit_lock_of_a_device_is_the_kernels(read: Read) -> None:
     assert unit.working() == {1: {"net_device.tx_global_lock"}, 2: set()}
 
 
-def test_the_transmit_lock_of_a_kernel_that_inlines_it_is_the_one_that_the_inline_takes(read: Read) -> None:
+def test_the_transmit_lock_of_a_kernel_that_inlines_it_is_the_one_that_the_inline_takes(
+    read: Read,
+) -> None:
     unit = read("""struct net_device { spinlock_t _xmit_lock; };
     static inline void netif_tx_lock(struct net_device *dev) { spin_lock(&dev->_xmit_lock); }
     void f(struct net_device *dev) {
@@ -527,13 +537,18 @@ def test_many_ways_through_a_function_are_made_one_that_holds_everything(read: R
         ("scsi_kunmap_atomic_sg", Kind.PREEMPT_OFF, False),
     ],
 )
-def test_one_line_of_the_table_stands_for_all_names_of_a_lock(symbol: str, kind: Kind, takes: bool) -> None:
+def test_one_line_of_the_table_stands_for_all_names_of_a_lock(
+    symbol: str, kind: Kind, takes: bool
+) -> None:
     entry = table().find(symbol)
     assert entry is not None
     assert (entry.kind, entry.takes) == (kind, takes)
 
 
-@pytest.mark.parametrize("symbol", ["e1000_lock", "block", "spin_lock_init", "mutex_is_locked", "downgrade", "up_and_running"])
+@pytest.mark.parametrize(
+    "symbol",
+    ["e1000_lock", "block", "spin_lock_init", "mutex_is_locked", "downgrade", "up_and_running"],
+)
 def test_other_names_are_not_locks(symbol: str) -> None:
     assert table().find(symbol) is None
 
@@ -570,7 +585,9 @@ def test_a_function_that_gives_back_its_callers_lock_says_so(read: Read) -> None
     assert unit.given("h") == (Given(Kind.RCU, "", 10),)
 
 
-def test_switching_interrupts_on_for_a_while_gives_back_what_the_caller_switched_off(read: Read) -> None:
+def test_switching_interrupts_on_for_a_while_gives_back_what_the_caller_switched_off(
+    read: Read,
+) -> None:
     unit = read("""void f(void) {
         local_irq_enable();
         work(1);

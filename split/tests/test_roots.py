@@ -32,11 +32,15 @@ def test_a_function_of_another_type_is_no_root() -> None:
 
 
 def test_a_function_is_bound_by_the_field_that_it_is_stored_to() -> None:
-    assert found(Stored("f", 1, field="net_device_ops.ndo_start_xmit"), signature=4) == {"binding net/transmit"}
+    assert found(Stored("f", 1, field="net_device_ops.ndo_start_xmit"), signature=4) == {
+        "binding net/transmit"
+    }
 
 
 def test_a_function_is_bound_by_the_argument_that_it_is_passed_as() -> None:
-    assert found(Stored("f", 1, api="request_irq", argument=1), signature=4) == {"binding common/interrupt"}
+    assert found(Stored("f", 1, api="request_irq", argument=1), signature=4) == {
+        "binding common/interrupt"
+    }
     assert found(Stored("f", 1, api="request_irq", argument=4), signature=4) == set()
 
 

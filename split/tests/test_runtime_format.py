@@ -37,11 +37,28 @@ int main(void)
 def said(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     form, arguments = request.param
     source = tmp_path / "say.c"
-    source.write_text(PROGRAM.replace("FORMAT", f'"{form}"').replace("ARGUMENTS", "".join(f", {one}" for one in arguments)))
+    source.write_text(
+        PROGRAM.replace("FORMAT", f'"{form}"').replace(
+            "ARGUMENTS", "".join(f", {one}" for one in arguments)
+        )
+    )
     program = tmp_path / "say"
-    flags = [*RUN_TIME, "-Wno-format", "-Wno-unused", "-static", "-no-pie", f"-I{RUNTIME / 'user'}", "-o", str(program)]
+    flags = [
+        *RUN_TIME,
+        "-Wno-format",
+        "-Wno-unused",
+        "-static",
+        "-no-pie",
+        f"-I{RUNTIME / 'user'}",
+        "-o",
+        str(program),
+    ]
     subprocess.run(["gcc", *flags, str(source), str(RUNTIME / "user/format.c")], check=True)
-    return subprocess.run([program], capture_output=True, text=True, check=True).stdout.rstrip("\n").partition(" ")[2]
+    return (
+        subprocess.run([program], capture_output=True, text=True, check=True)
+        .stdout.rstrip("\n")
+        .partition(" ")[2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,6 +90,8 @@ def test_all_else_is_printed_as_the_c_library_prints_it(said: str, wanted: str) 
     assert said == wanted
 
 
-@pytest.mark.parametrize("said", [("%s%s", ['"0123456789012345678901234567890123456789"'] * 2)], indirect=True)
+@pytest.mark.parametrize(
+    "said", [("%s%s", ['"0123456789012345678901234567890123456789"'] * 2)], indirect=True
+)
 def test_a_text_that_is_too_long_is_cut(said: str) -> None:
     assert said == ("0123456789" * 8)[:63]

@@ -25,11 +25,24 @@ int main(void)
 """
 
 
-def test_the_first_object_of_no_upcall_is_null_and_none_has_a_name_of_a_symbol(tmp_path: Path) -> None:
+def test_the_first_object_of_no_upcall_is_null_and_none_has_a_name_of_a_symbol(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "handles.c").write_text(PROGRAM)
-    command = ["gcc", "-Wall", "-Werror", f"-I{RUNTIME}", "-o", str(tmp_path / "handles"), str(tmp_path / "handles.c")]
+    command = [
+        "gcc",
+        "-Wall",
+        "-Werror",
+        f"-I{RUNTIME}",
+        "-o",
+        str(tmp_path / "handles"),
+        str(tmp_path / "handles.c"),
+    ]
     subprocess.run(command, check=True)
-    assert subprocess.run([tmp_path / "handles"], check=True, capture_output=True, text=True).stdout == "0\n"
+    assert (
+        subprocess.run([tmp_path / "handles"], check=True, capture_output=True, text=True).stdout
+        == "0\n"
+    )
 
 
 def test_the_kernel_half_and_who_lies_make_the_number_of_an_upcall_by_one_rule() -> None:

@@ -71,7 +71,13 @@ def said(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) 
         "step": [{"name": "objects", "run": STEP}],
     }
     (folder / "scenario.toml").write_text(tomlkit.dumps(scenario))
-    lab.run(folder / "scenario.toml", cache, folder / "out", folder / "run.log", lambda _line, _step: None)
+    lab.run(
+        folder / "scenario.toml",
+        cache,
+        folder / "out",
+        folder / "run.log",
+        lambda _line, _step: None,
+    )
     return (folder / "run.log").read_text()
 
 
@@ -122,7 +128,9 @@ def test_a_call_that_waits_for_the_work_item_that_it_answers_for_does_not_wait(s
     assert "the work item has ended" in said
 
 
-def test_what_runs_alone_is_called_by_one_after_the_other_and_finds_what_it_requires(said: str) -> None:
+def test_what_runs_alone_is_called_by_one_after_the_other_and_finds_what_it_requires(
+    said: str,
+) -> None:
     assert "one's turn: done" in said
     assert "the other's turn: done" in said
 
@@ -131,8 +139,16 @@ def test_an_upcall_of_what_runs_alone_may_call_it(said: str) -> None:
     assert "a part's turn: done" in said
 
 
-def test_rtnl_is_taken_once_given_back_by_who_has_it_and_free_when_an_upcall_has_failed(said: str) -> None:
-    results = ["given back: Operation not", "taken: done", "taken again: Operation not", "given back then: done", "kept: done"]
+def test_rtnl_is_taken_once_given_back_by_who_has_it_and_free_when_an_upcall_has_failed(
+    said: str,
+) -> None:
+    results = [
+        "given back: Operation not",
+        "taken: done",
+        "taken again: Operation not",
+        "given back then: done",
+        "kept: done",
+    ]
     for result in results:
         assert f"rtnl is {result}" in said
     assert "the upcall that keeps rtnl has failed" in said

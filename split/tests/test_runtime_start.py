@@ -47,7 +47,10 @@ def start(program: Path, *words: str, pinned: int = SMALL) -> subprocess.Complet
 
 def test_a_user_half_that_may_not_pin_its_memory_says_what_to_do_and_goes_on(program: Path) -> None:
     done = start(program, "--unconfined")
-    assert "RLIMIT_MEMLOCK is 64 KiB, and 65536 are needed: start it as root, raise the limit" in done.stderr
+    assert (
+        "RLIMIT_MEMLOCK is 64 KiB, and 65536 are needed: start it as root, raise the limit"
+        in done.stderr
+    )
     assert "attaching: Inappropriate ioctl for device" in done.stderr
 
 
@@ -58,7 +61,10 @@ def test_one_that_is_not_to_be_pinned_says_nothing_of_it(program: Path) -> None:
 def test_one_that_is_nobodys_confines_itself_and_still_reaches_its_device(program: Path) -> None:
     done = start(program, "--unpinned")
     assert "cannot be confined" not in done.stderr
-    assert (done.returncode, "attaching: Inappropriate ioctl for device" in done.stderr) == (1, True)
+    assert (done.returncode, "attaching: Inappropriate ioctl for device" in done.stderr) == (
+        1,
+        True,
+    )
 
 
 def test_words_that_nobody_knows_are_answered_with_those_that_there_are(program: Path) -> None:

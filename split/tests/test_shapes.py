@@ -50,13 +50,17 @@ def read(clang: Path, tmp_path: Path) -> Read:
         body = module.functions["f"]
         found: tuple[Shape, ...] = shapes(module, body, Origins.within(module, body), Uses(body))
         assert all(shape.line > 0 for shape in found)
-        return {(shape.what, shape.pointer, shape.detail) for shape in found if shape.what != "handle"}
+        return {
+            (shape.what, shape.pointer, shape.detail) for shape in found if shape.what != "handle"
+        }
 
     return shaped
 
 
 def test_the_condition_of_a_loop_bounds_the_index(read: Read) -> None:
-    found = read("void f(struct nic *n) { for (int i = 0; i < n->queues; i++) n->rings[i].count = 0; }")
+    found = read(
+        "void f(struct nic *n) { for (int i = 0; i < n->queues; i++) n->rings[i].count = 0; }"
+    )
     assert found == {("index", "field nic.rings", "< nic.queues")}
 
 
@@ -80,16 +84,26 @@ def test_two_loops_with_one_variable_have_their_own_bounds(read: Read) -> None:
         for (i = 0; i < n->queues; i++)
             n->rings[i].count = 0;
     }""")
-    assert found == {("index", "field ring.buffers", "< ring.count"), ("index", "field nic.rings", "< nic.queues")}
+    assert found == {
+        ("index", "field ring.buffers", "< ring.count"),
+        ("index", "field nic.rings", "< nic.queues"),
+    }
 
 
 def test_an_index_without_a_comparison_is_shown_itself(read: Read) -> None:
-    found = read("void f(struct ring *r, int which) { use(&r->buffers[which]); use(&r->buffers[r->head]); }")
-    assert found == {("index", "field ring.buffers", "param 1"), ("index", "field ring.buffers", "ring.head")}
+    found = read(
+        "void f(struct ring *r, int which) { use(&r->buffers[which]); use(&r->buffers[r->head]); }"
+    )
+    assert found == {
+        ("index", "field ring.buffers", "param 1"),
+        ("index", "field ring.buffers", "ring.head"),
+    }
 
 
 def test_constant_indices_are_one_array_up_to_the_last(read: Read) -> None:
-    assert read("void f(int *regs) { regs[0] = 1; regs[7] = 2; regs[3] = 3; }") == {("index", "param 0", "7")}
+    assert read("void f(int *regs) { regs[0] = 1; regs[7] = 2; regs[3] = 3; }") == {
+        ("index", "param 0", "7")
+    }
 
 
 def test_a_pointer_that_steps_is_arithmetic(read: Read) -> None:
@@ -98,21 +112,32 @@ def test_a_pointer_that_steps_is_arithmetic(read: Read) -> None:
 
 
 def test_bytes_behind_a_pointer_that_a_function_gets_are_arithmetic(read: Read) -> None:
-    assert read("int f(struct ring *r) { return readl(r->registers + 8); }") == {("arithmetic", "field ring.registers", "8")}
+    assert read("int f(struct ring *r) { return readl(r->registers + 8); }") == {
+        ("arithmetic", "field ring.registers", "8")
+    }
 
 
 def test_a_cast_array_of_descriptors_is_an_array(read: Read) -> None:
-    found = read("void f(struct ring *r) { for (int i = 0; i < r->count; i++) ((struct buffer *)r->descriptors)[i].length = 1; }")
-    assert found == {("index", "field ring.descriptors", "< ring.count"), ("cast", "field ring.descriptors", "buffer")}
+    found = read(
+        "void f(struct ring *r) { for (int i = 0; i < r->count; i++) ((struct buffer *)r->descriptors)[i].length = 1; }"
+    )
+    assert found == {
+        ("index", "field ring.descriptors", "< ring.count"),
+        ("cast", "field ring.descriptors", "buffer"),
+    }
 
 
 def test_container_of_tells_the_struct_around_and_is_no_cast(read: Read) -> None:
-    found = read("int f(struct work *w) { struct nic *n = container_of(w, struct nic, watchdog); return n->queues; }")
+    found = read(
+        "int f(struct work *w) { struct nic *n = container_of(w, struct nic, watchdog); return n->queues; }"
+    )
     assert found == {("container", "param 0", "nic.watchdog")}
 
 
 def test_walking_a_list_tells_its_elements(read: Read) -> None:
-    found = read("void f(struct nic *n) { struct job *j; list_for_each_entry(j, &n->jobs, link) j->number = 0; }")
+    found = read(
+        "void f(struct nic *n) { struct job *j; list_for_each_entry(j, &n->jobs, link) j->number = 0; }"
+    )
     assert found == {("list", "field nic.jobs", "job.link")}
 
 
@@ -124,20 +149,31 @@ def test_a_pointer_to_void_that_is_put_in_a_typed_variable_is_cast(read: Read) -
 
 
 def test_a_pointer_that_has_its_type_is_not_cast(read: Read) -> None:
-    assert read("int f(struct nic *m) { struct nic *n = m; struct ring *r = n->spare; return r->count; }") == set()
+    assert (
+        read(
+            "int f(struct nic *m) { struct nic *n = m; struct ring *r = n->spare; return r->count; }"
+        )
+        == set()
+    )
 
 
 def test_what_a_string_function_gets_is_a_string(read: Read) -> None:
-    assert read("int f(struct nic *n) { return strlen(n->name); }") == {("string", "field nic.name", "strlen")}
+    assert read("int f(struct nic *n) { return strlen(n->name); }") == {
+        ("string", "field nic.name", "strlen")
+    }
 
 
 def test_what_a_format_prints_as_a_string_is_a_string(read: Read) -> None:
-    found = read('void f(struct nic *n, char *text) { _printk("%d %% %-8s %p %.*s", 1, n->name, n, 3, text); }')
+    found = read(
+        'void f(struct nic *n, char *text) { _printk("%d %% %-8s %p %.*s", 1, n->name, n, 3, text); }'
+    )
     assert found == {("string", "field nic.name", "printk"), ("string", "param 1", "printk")}
 
 
 def test_what_is_copied_to_a_process_is_its_address(read: Read) -> None:
-    assert read("long f(void *to, int *from) { return _copy_to_user(to, from, 4); }") == {("user", "param 0", "copy_to_user")}
+    assert read("long f(void *to, int *from) { return _copy_to_user(to, from, 4); }") == {
+        ("user", "param 0", "copy_to_user")
+    }
 
 
 def test_a_pointer_that_is_only_passed_on_is_a_handle(clang: Path, tmp_path: Path) -> None:

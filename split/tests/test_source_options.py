@@ -25,7 +25,9 @@ def test_a_kernel_that_is_not_in_the_cache_is_refused_with_the_command_that_fetc
 
 
 @pytest.mark.kernel
-def test_another_folder_for_facts_leaves_clang_and_source_where_they_are(cache: Path, tmp_path: Path) -> None:
+def test_another_folder_for_facts_leaves_clang_and_source_where_they_are(
+    cache: Path, tmp_path: Path
+) -> None:
     kernel = source_options.kernel(options("--cache", str(tmp_path)))
     assert kernel.folder.is_relative_to(tmp_path)
     assert kernel.root.is_relative_to(cache)
@@ -33,7 +35,10 @@ def test_another_folder_for_facts_leaves_clang_and_source_where_they_are(cache: 
 
 def test_missing_headers_are_refused(tmp_path: Path) -> None:
     put(tmp_path / "sources/6.12/release", "6.12.1-amd64\n")
-    with pytest.raises(Refusal, match=r"not whole: .*auto\.conf is missing; run lab/setup\.sh --update source 6\.12"):
+    with pytest.raises(
+        Refusal,
+        match=r"not whole: .*auto\.conf is missing; run lab/setup\.sh --update source 6\.12",
+    ):
         distribution.open_kernel("6.12", tmp_path)
 
 
@@ -56,10 +61,14 @@ def test_the_distributions_e1000_has_four_units_that_compile(cache: Path, tmp_pa
     assert [error(kernel, "e1000", s, tmp_path) for s in e1000.sources] == [""] * 4
 
 
-def test_folders_that_make_cannot_evaluate_are_said(clang: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_that_make_cannot_evaluate_are_said(
+    clang: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     planted = plant(tmp_path / "linux")
     put(planted / "sound/Makefile", "include nowhere.mk\n")
-    source_options.kernel(options("--tree", str(planted), "--clang", str(clang), "--cache", str(tmp_path / "cache")))
+    source_options.kernel(
+        options("--tree", str(planted), "--clang", str(clang), "--cache", str(tmp_path / "cache"))
+    )
     assert (
         "note: make cannot evaluate all of sound, drivers of it may be missing: sound/Makefile:1: nowhere.mk: No such file"
         in capsys.readouterr().err

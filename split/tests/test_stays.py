@@ -18,12 +18,15 @@ from ring3_split.show.findings import stays
 LOCK = Region(Kind.SPIN_IRQ, "own.lock", 11, (12,), (13,))
 
 
-def kept(*functions: Function, stored: tuple[Stored, ...] = (), roots: tuple[str, ...] = ()) -> dict[str, Reason]:
+def kept(
+    *functions: Function, stored: tuple[Stored, ...] = (), roots: tuple[str, ...] = ()
+) -> dict[str, Reason]:
     made = subject.of("test", Driver("a", (module(unit(*functions, stored=stored)),)), "field")
     found = {f"d/a.c:{root}": (Root("binding", "t", "data", "there", "because"),) for root in roots}
     planned = replace(made, roots=found, fixed=fixed(made.graph, {"own": "d/a.h"}))
     return {
-        key.rpartition(":")[2]: reason for key, reason in stays(planned, critical.propagate(made.graph, found).keys()).items()
+        key.rpartition(":")[2]: reason
+        for key, reason in stays(planned, critical.propagate(made.graph, found).keys()).items()
     }
 
 
@@ -38,22 +41,37 @@ def test_what_is_called_under_a_spinlock_stays_and_what_it_calls() -> None:
 
 
 def test_a_critical_section_that_nothing_binds_to_the_kernel_may_move_as_a_whole() -> None:
-    assert kept(function("holder", regions=(LOCK,), calls=(Call("inner", 12, (0,)),)), function("inner")) == {}
+    assert (
+        kept(
+            function("holder", regions=(LOCK,), calls=(Call("inner", 12, (0,)),)), function("inner")
+        )
+        == {}
+    )
 
 
 def test_what_is_called_under_a_mutex_may_move() -> None:
     mutex = Region(Kind.MUTEX, "own.mutex", 11, (12,), (13,))
-    assert kept(function("holder", regions=(mutex,), calls=(Call("inner", 12, (0,)),)), function("inner")) == {}
+    assert (
+        kept(
+            function("holder", regions=(mutex,), calls=(Call("inner", 12, (0,)),)),
+            function("inner"),
+        )
+        == {}
+    )
 
 
 def test_an_atomic_entry_stays_and_says_how_it_is_called() -> None:
-    found = kept(function("mode"), stored=(Stored("mode", 1, field="net_device_ops.ndo_set_rx_mode"),))
+    found = kept(
+        function("mode"), stored=(Stored("mode", 1, field="net_device_ops.ndo_set_rx_mode"),)
+    )
     assert found["mode"].rule == "entry"
     assert "ndo_set_rx_mode" in found["mode"].words
 
 
 def test_an_entry_that_may_sleep_may_move() -> None:
-    assert kept(function("open"), stored=(Stored("open", 1, field="net_device_ops.ndo_open"),)) == {}
+    assert (
+        kept(function("open"), stored=(Stored("open", 1, field="net_device_ops.ndo_open"),)) == {}
+    )
 
 
 def test_an_entry_of_unknown_context_stays() -> None:
@@ -62,8 +80,12 @@ def test_an_entry_of_unknown_context_stays() -> None:
 
 
 def test_who_shares_a_spinlock_with_critical_code_stays() -> None:
-    found = kept(function("root", regions=(LOCK,)), function("other", regions=(LOCK,)), roots=("root",))
-    assert found["other"] == Reason("lock", "takes own.lock at a.c:11, as root of the kernel half does")
+    found = kept(
+        function("root", regions=(LOCK,)), function("other", regions=(LOCK,)), roots=("root",)
+    )
+    assert found["other"] == Reason(
+        "lock", "takes own.lock at a.c:11, as root of the kernel half does"
+    )
 
 
 def test_who_has_a_spinlock_alone_may_move() -> None:
@@ -72,7 +94,12 @@ def test_who_has_a_spinlock_alone_may_move() -> None:
 
 def test_a_critical_function_is_not_named_twice() -> None:
     stored = (Stored("root", 1, api="request_irq", argument=1),)
-    assert kept(function("root", calls=(Call("f", 11),)), function("f"), stored=stored, roots=("root",)) == {}
+    assert (
+        kept(
+            function("root", calls=(Call("f", 11),)), function("f"), stored=stored, roots=("root",)
+        )
+        == {}
+    )
 
 
 def test_what_loads_the_module_stays_and_what_it_calls_may_move() -> None:
@@ -92,5 +119,9 @@ def test_a_member_that_no_row_names_is_not_known() -> None:
 
 
 def test_each_row_names_a_field_or_an_argument_and_a_file_of_the_kernel() -> None:
-    wrong = [key for key, row in context.table().items() if not re.search(r"\.|:\d+$", key) or "/" not in row.source]
+    wrong = [
+        key
+        for key, row in context.table().items()
+        if not re.search(r"\.|:\d+$", key) or "/" not in row.source
+    ]
     assert wrong == []

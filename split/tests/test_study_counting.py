@@ -10,8 +10,14 @@ from ring3_split.study.rules import BASE, RULES, Calls, Rule, bit
 EVERY = (1 << len(RULES)) - 1
 BY_SIGNATURE = sum(bit(rule) for rule in RULES if rule.calls == "signature")
 
-# A driver of four functions with 105 lines. `f` is critical under every rule, `p` only where calls are followed by signature.
-ROOTED = {"a/a.c:f": (10, EVERY), "a/a.c:p": (30, BY_SIGNATURE), "a/b.c:idle": (60, 0), "a/shared.h:inline": (5, 0)}
+# A driver of four functions with 105 lines. `f` is critical under every rule, `p` only where calls
+# are followed by signature.
+ROOTED = {
+    "a/a.c:f": (10, EVERY),
+    "a/a.c:p": (30, BY_SIGNATURE),
+    "a/b.c:idle": (60, 0),
+    "a/shared.h:inline": (5, 0),
+}
 # One of two functions without any root; it shares the inline.
 ROOTLESS = {"b/b.c:idle": (20, 0), "a/shared.h:inline": (5, 0)}
 DIRECT = Rule("direct", "signature", "data")
@@ -70,7 +76,10 @@ GRAPHS: dict[Calls, marks.Graph] = {
     "field": DIRECT_CALLS | {"root": {"a", "d"}},
 }
 LINES = dict.fromkeys(("root", "a", "b", "c", "d", "e", "late", "idle"), 1)
-START: marks.Start = {"root": [("signature", "data"), ("binding", "data")], "late": [("signature", "timers")]}
+START: marks.Start = {
+    "root": [("signature", "data"), ("binding", "data")],
+    "late": [("signature", "timers")],
+}
 
 
 def critical(rule: Rule) -> set[str]:
@@ -102,11 +111,20 @@ def test_a_cycle_of_calls_ends() -> None:
 
 
 def test_a_family_brings_those_that_lie_in_it() -> None:
-    assert [family.name for family in families.asked(("net",))] == ["net", "net/ethernet", "net/wireless", "net/usb"]
+    assert [family.name for family in families.asked(("net",))] == [
+        "net",
+        "net/ethernet",
+        "net/wireless",
+        "net/usb",
+    ]
 
 
 def test_scsi_and_ata_together_are_what_the_paper_calls_scsi() -> None:
-    assert [family.name for family in families.asked(("scsi", "ata"))] == ["scsi", "ata", "scsi+ata"]
+    assert [family.name for family in families.asked(("scsi", "ata"))] == [
+        "scsi",
+        "ata",
+        "scsi+ata",
+    ]
     assert [family.name for family in families.asked(("scsi",))] == ["scsi"]
 
 
@@ -129,7 +147,17 @@ def family(name: str, drivers: list[count.Marks]) -> FamilyResult:
     scope = count.scope(drivers)
     said = next(one for one in families.known() if one.name == name)
     return FamilyResult(
-        name, said.title, said.under, said.paper, len(drivers), 0, 0, 0, scope, scope, count.scope(count.by_file(drivers))
+        name,
+        said.title,
+        said.under,
+        said.paper,
+        len(drivers),
+        0,
+        0,
+        0,
+        scope,
+        scope,
+        count.scope(count.by_file(drivers)),
     )
 
 
@@ -138,13 +166,18 @@ def test_ways_of_counting_are_ordered_by_their_distance_from_the_paper() -> None
     assert len(countings) == 3 * 4 * len(RULES)
     assert [one.away for one in countings] == sorted(one.away for one in countings)
     # Mean over drivers by signature: 25 %, where the paper has 27.8 %.
-    mean = next(one for one in countings if (one.unit, one.way, one.rule) == ("module", "mean", BASE.name))
+    mean = next(
+        one for one in countings if (one.unit, one.way, one.rule) == ("module", "mean", BASE.name)
+    )
     assert (mean.percent, mean.away) == ({"net": 25.0}, 2.8)
 
 
 def test_the_range_over_all_ways_of_counting_is_said() -> None:
-    # Least: direct calls, mean over modules, (1 of 4 + 0) / 2. Most: by C file with roots, a.c, whose two functions are critical.
-    assert paper.ranges(paper.countings(study(family("net", [ROOTED, ROOTLESS])))) == {"net": (12.5, 100.0)}
+    # Least: direct calls, mean over modules, (1 of 4 + 0) / 2. Most: by C file with roots, a.c,
+    # whose two functions are critical.
+    assert paper.ranges(paper.countings(study(family("net", [ROOTED, ROOTLESS])))) == {
+        "net": (12.5, 100.0)
+    }
 
 
 def test_families_that_the_paper_does_not_have_are_not_compared() -> None:

@@ -11,7 +11,11 @@ from ring3_split.study import detail
 from ring3_split.study.evaluate import Evaluated, Work, evaluate, failed
 from ring3_split.study.rules import BASE, Rule, bit
 
-XMIT, OP, TICK = 11, 22, 33  # kCFI hashes: of ndo_start_xmit, of an operation of the driver's own, of a timer
+XMIT, OP, TICK = (
+    11,
+    22,
+    33,
+)  # kCFI hashes: of ndo_start_xmit, of an operation of the driver's own, of a timer
 NIC = "drivers/net/nic.c"
 LIB = "drivers/net/lib.c"
 
@@ -24,8 +28,9 @@ def module(name: str, *units: Unit) -> ModuleFacts:
     return ModuleFacts(Module(name, "drivers/net", tuple(unit.source for unit in units)), units)
 
 
-# xmit calls send, and an operation through a pointer from ops.fast; `fast` is stored there, `slow` of the same type elsewhere.
-# `tick` is a timer and calls `watch`. `send` calls lib_put of the other module.
+# xmit calls send, and an operation through a pointer from ops.fast; `fast` is stored there, `slow`
+# of the same type elsewhere. `tick` is a timer and calls `watch`. `send` calls lib_put of the other
+# module.
 DRIVER = module(
     "nic",
     Unit(
@@ -42,7 +47,14 @@ DRIVER = module(
                 calls=(Call("send", 12),),
                 indirect=(Indirect(OP, 15, "ops.fast"),),
             ),
-            function(NIC, "send", 40, 10, static=True, calls=(Call("lib_put", 45), Call("kmalloc", 46), Call("readl", 47))),
+            function(
+                NIC,
+                "send",
+                40,
+                10,
+                static=True,
+                calls=(Call("lib_put", 45), Call("kmalloc", 46), Call("readl", 47)),
+            ),
             function(NIC, "fast", 60, 4, static=True, signature=OP),
             function(NIC, "slow", 70, 6, static=True, signature=OP),
             function(NIC, "tick", 80, 8, static=True, signature=TICK, calls=(Call("watch", 82),)),
@@ -56,12 +68,21 @@ DRIVER = module(
             Stored("slow", 302, field="ops.slow", object="ops"),
             Stored("tick", 303, field="timer_list.function"),
         ),
-        structs={"ops": NIC, "net_device_ops": "include/linux/netdevice.h", "timer_list": "include/linux/timer.h"},
+        structs={
+            "ops": NIC,
+            "net_device_ops": "include/linux/netdevice.h",
+            "timer_list": "include/linux/timer.h",
+        },
     ),
 )
 LIBRARY = module(
     "lib",
-    Unit(VERSION, LIB, (function(LIB, "lib_put", 5, 7), function(LIB, "lib_setup", 30, 3)), exports=("lib_put", "lib_setup")),
+    Unit(
+        VERSION,
+        LIB,
+        (function(LIB, "lib_put", 5, 7), function(LIB, "lib_setup", 30, 3)),
+        exports=("lib_put", "lib_setup"),
+    ),
 )
 SIGNATURES = {"net_device_ops.ndo_start_xmit": XMIT, "timer_list.function": TICK}
 
@@ -97,7 +118,12 @@ def test_direct_calls_leave_out_all_pointers() -> None:
 
 
 def test_timers_make_roots_where_they_are_asked_for() -> None:
-    assert critical(FOUND, Rule("direct", "signature", "timers")) == {"xmit", "send", "tick", "watch"}
+    assert critical(FOUND, Rule("direct", "signature", "timers")) == {
+        "xmit",
+        "send",
+        "tick",
+        "watch",
+    }
     assert critical(FOUND, Rule("direct", "binding", "timers")) == {"xmit", "send", "tick", "watch"}
 
 
@@ -111,20 +137,37 @@ def test_with_its_library_a_driver_has_the_librarys_functions() -> None:
 def test_an_opened_driver_shows_its_roots_calls_and_what_is_critical_of_its_libraries() -> None:
     opened = detail.unpack(FOUND.detail)
     names = {listed.name: listed for listed in opened.functions}
-    assert set(names) == {"xmit", "send", "fast", "slow", "tick", "watch", "probe", "lib_put", "readl"}
+    assert set(names) == {
+        "xmit",
+        "send",
+        "fast",
+        "slow",
+        "tick",
+        "watch",
+        "probe",
+        "lib_put",
+        "readl",
+    }
     assert (names["xmit"].lines, names["readl"].lines) == (20, 0)
     assert opened.modules[names["lib_put"].module] == "lib"
     order = [listed.name for listed in opened.functions]
-    calls = {(order[call.caller], order[call.callee]): (call.kinds, call.line) for call in opened.calls}
+    calls = {
+        (order[call.caller], order[call.callee]): (call.kinds, call.line) for call in opened.calls
+    }
     assert calls["xmit", "send"] == (detail.DIRECT, 12)
     assert calls["xmit", "fast"] == (detail.SIGNATURE | detail.FIELD, 15)
     assert calls["xmit", "slow"] == (detail.SIGNATURE, 15)
     assert ("xmit", "signature") in {(order[root.function], root.finder) for root in opened.roots}
 
 
-def test_a_function_reached_by_a_rule_that_its_caller_is_not_critical_under_is_left_out_of_the_chains() -> None:
-    # `slow` is critical by type only, and calls `probe` through a field that a cast hides from the type.
-    hidden = function(NIC, "slow", 70, 6, static=True, signature=OP, indirect=(Indirect(99, 71, "ops.odd"),))
+def test_a_function_reached_by_a_rule_that_its_caller_is_not_critical_under_is_left_out_of_the_chains() -> (
+    None
+):
+    # `slow` is critical by type only, and calls `probe` through a field that a cast hides from the
+    # type.
+    hidden = function(
+        NIC, "slow", 70, 6, static=True, signature=OP, indirect=(Indirect(99, 71, "ops.odd"),)
+    )
     unit = DRIVER.units[0]
     functions = tuple(hidden if one.name == "slow" else one for one in unit.functions)
     stored = (*unit.stored, Stored("probe", 304, field="ops.odd"))

@@ -69,8 +69,20 @@ def test_a_family_without_a_module_in_the_configuration_is_refused(cache: Path) 
         survey(open_kernel("6.12", cache), [Family("", ("drivers/nothing",), name="nothing")])
 
 
-def test_the_command_writes_everything_from_a_sample(cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    command = ["study", "--quick", "--family", "scsi", "--cache", str(cache), "--out", str(tmp_path / "out"), "--json"]
+def test_the_command_writes_everything_from_a_sample(
+    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "study",
+        "--quick",
+        "--family",
+        "scsi",
+        "--cache",
+        str(cache),
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
     assert cli.main(command) == 0
     printed = json.loads(capfd.readouterr().out)
     assert printed["quick"]

@@ -23,17 +23,42 @@ EVERY = (1 << len(RULES)) - 1
 REASON = "drivers/net/bad.c:3: 'x.h' </script> file not found"
 
 
-def looked(name: str, marks: dict[str, tuple[int, int]], *, failures: tuple[Failure, ...] = (), error: str = "") -> Looked:
+def looked(
+    name: str,
+    marks: dict[str, tuple[int, int]],
+    *,
+    failures: tuple[Failure, ...] = (),
+    error: str = "",
+) -> Looked:
     module = Module(name, "drivers/net", (f"drivers/net/{name}.c",), {})
-    functions = tuple(detail.Listed(key.rpartition(":")[2], 0, 7, lines, bits) for key, (lines, bits) in marks.items())
-    root = (detail.RootListed(0, "signature", "data", "net/transmit", "net_device_ops.ndo_start_xmit"),) if functions else ()
+    functions = tuple(
+        detail.Listed(key.rpartition(":")[2], 0, 7, lines, bits)
+        for key, (lines, bits) in marks.items()
+    )
+    root = (
+        (
+            detail.RootListed(
+                0, "signature", "data", "net/transmit", "net_device_ops.ndo_start_xmit"
+            ),
+        )
+        if functions
+        else ()
+    )
     calls = (detail.CallListed(0, 1, 7, 12),) if len(functions) > 1 else ()
     packed = detail.pack(detail.Detail((name,), (f"drivers/net/{name}.c",), functions, root, calls))
-    return Looked(ModuleFacts(module, (), failures), Evaluated(marks, detail="" if error else packed, error=error))
+    return Looked(
+        ModuleFacts(module, (), failures),
+        Evaluated(marks, detail="" if error else packed, error=error),
+    )
 
 
 GOOD = looked(
-    "good", {"drivers/net/good.c:xmit": (20, EVERY), "drivers/net/good.c:put": (5, EVERY), "drivers/net/good.c:idle": (75, 0)}
+    "good",
+    {
+        "drivers/net/good.c:xmit": (20, EVERY),
+        "drivers/net/good.c:put": (5, EVERY),
+        "drivers/net/good.c:idle": (75, 0),
+    },
 )
 BAD = looked("bad", {}, failures=(Failure("drivers/net/bad.c", REASON),))
 BROKEN = looked("broken", {}, error="the analysis failed: KeyError: 'f'")
@@ -43,7 +68,10 @@ EMPTY = looked("empty", {})
 @pytest.fixture(scope="module")
 def study() -> Study:
     return assemble.study(
-        "Linux test", families.asked(("net",)), [GOOD, BAD, BROKEN, EMPTY], {"drivers/net/odd": "missing separator", "fs": "x"}
+        "Linux test",
+        families.asked(("net",)),
+        [GOOD, BAD, BROKEN, EMPTY],
+        {"drivers/net/odd": "missing separator", "fs": "x"},
     )
 
 
@@ -65,14 +93,18 @@ def test_json_gives_the_same_study_back(study: Study) -> None:
     assert msgspec.json.decode(msgspec.json.encode(study), type=Study) == study
 
 
-def test_csv_has_a_row_for_each_driver_and_the_numbers_come_back(study: Study, tmp_path: Path) -> None:
+def test_csv_has_a_row_for_each_driver_and_the_numbers_come_back(
+    study: Study, tmp_path: Path
+) -> None:
     file = tmp_path / "study.csv"
     sheet.write(study, file)
     with file.open(newline="") as stream:
         rows = {one["driver"]: one for one in csv.DictReader(stream)}
     assert sorted(rows) == ["bad", "broken", "empty", "good"]
     good = rows["good"]
-    assert [int(good[name]) for name in ("functions", "lines", BASE.name, f"{BASE.name}:lines")] == [3, 100, 2, 25]
+    assert [
+        int(good[name]) for name in ("functions", "lines", BASE.name, f"{BASE.name}:lines")
+    ] == [3, 100, 2, 25]
     assert good["with_libraries:functions"] == ""
     assert (rows["bad"]["unread"], rows["bad"]["functions"]) == ("1", "0")
 
@@ -100,7 +132,11 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         self.inside = values.get("id") or tag if tag == "script" else ""
-        self.outside += [value for key, value in attrs if key in ("src", "href") and value and not value.startswith("#")]
+        self.outside += [
+            value
+            for key, value in attrs
+            if key in ("src", "href") and value and not value.startswith("#")
+        ]
 
     def handle_data(self, data: str) -> None:
         if self.inside:
@@ -130,7 +166,9 @@ def test_the_page_lists_what_could_not_be_read_with_the_reason(written: Page) ->
     assert "it has no function of its own" in written.text
 
 
-def test_the_page_names_folders_of_its_families_that_make_could_not_evaluate(written: Page, study: Study) -> None:
+def test_the_page_names_folders_of_its_families_that_make_could_not_evaluate(
+    written: Page, study: Study
+) -> None:
     assert "drivers/net/odd: missing separator" in written.text
     assert list(study.broken) == ["drivers/net/odd"]
 

@@ -15,7 +15,9 @@ def planted(tmp_path: Path) -> Path:
     return plant(tmp_path / "linux")
 
 
-def opened(planted: Path, clang: Path, tmp_path: Path, config: Path | None = None, name: str | None = None) -> Kernel:
+def opened(
+    planted: Path, clang: Path, tmp_path: Path, config: Path | None = None, name: str | None = None
+) -> Kernel:
     return tree.open_kernel(planted, config, name, tmp_path / "cache", str(clang))
 
 
@@ -53,7 +55,11 @@ def test_the_dialect_is_the_kernels_and_not_that_of_host_programs(kernel: Kernel
 
 
 def test_dash_and_underscore_are_the_same(kernel: Kernel) -> None:
-    assert kernel.module("snd_bridge") == kernel.module("snd-bridge") == kernel.module("drivers/net/bridge/snd-bridge")
+    assert (
+        kernel.module("snd_bridge")
+        == kernel.module("snd-bridge")
+        == kernel.module("drivers/net/bridge/snd-bridge")
+    )
 
 
 def test_an_unknown_name_brings_near_names(kernel: Kernel) -> None:
@@ -63,22 +69,35 @@ def test_an_unknown_name_brings_near_names(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize(
     ("path", "what"),
-    [("drivers/net/bridge", "a folder"), ("drivers/net/bridge/", "a folder"), ("drivers/net/card_main.c", "a source file")],
+    [
+        ("drivers/net/bridge", "a folder"),
+        ("drivers/net/bridge/", "a folder"),
+        ("drivers/net/card_main.c", "a source file"),
+    ],
 )
-def test_a_path_is_answered_with_the_drivers_that_are_made_of_it(kernel: Kernel, path: str, what: str) -> None:
+def test_a_path_is_answered_with_the_drivers_that_are_made_of_it(
+    kernel: Kernel, path: str, what: str
+) -> None:
     name = "card" if path.endswith(".c") else "snd-bridge"
     with pytest.raises(Refusal, match=f"{path} is {what}, not a driver; of it are made: {name}"):
         kernel.module(path)
 
 
 def test_a_driver_not_in_the_config_names_the_option_and_its_kconfig_file(kernel: Kernel) -> None:
-    with pytest.raises(Refusal, match=r"other is not in the config: CONFIG_OTHER is not set \(drivers/net/Kconfig\)"):
+    with pytest.raises(
+        Refusal,
+        match=r"other is not in the config: CONFIG_OTHER is not set \(drivers/net/Kconfig\)",
+    ):
         kernel.module("other")
 
 
-def test_an_option_above_the_driver_is_named_when_that_is_the_one_missing(planted: Path, clang: Path, tmp_path: Path) -> None:
+def test_an_option_above_the_driver_is_named_when_that_is_the_one_missing(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
     configure(planted, ("X86_64=y", "DISK=m"))
-    with pytest.raises(Refusal, match=r"disk is not in the config: CONFIG_BLOCKS is not set \(drivers/Kconfig\)"):
+    with pytest.raises(
+        Refusal, match=r"disk is not in the config: CONFIG_BLOCKS is not set \(drivers/Kconfig\)"
+    ):
         opened(planted, clang, tmp_path).module("disk")
 
 
@@ -93,7 +112,9 @@ def test_a_build_folder_leads_to_its_source(planted: Path, clang: Path, tmp_path
     assert error(kernel, "card", "drivers/net/card_main.c", tmp_path) == ""
 
 
-def test_a_kernels_key_is_of_its_headers_and_configuration(planted: Path, clang: Path, tmp_path: Path) -> None:
+def test_a_kernels_key_is_of_its_headers_and_configuration(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
     before = opened(planted, clang, tmp_path).key
     assert opened(planted, clang, tmp_path).key == before
     put(planted / "include/linux/new.h", "\n")
@@ -119,7 +140,9 @@ def test_a_tree_that_is_configured_and_not_prepared_is_refused_with_the_command_
     assert opened(planted, clang, tmp_path).name == "6.12.3-small"
 
 
-def test_another_configuration_than_that_of_the_generated_headers_is_refused(planted: Path, clang: Path, tmp_path: Path) -> None:
+def test_another_configuration_than_that_of_the_generated_headers_is_refused(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
     put(tmp_path / "other.config", "CONFIG_X86_64=y\n")
     with pytest.raises(Refusal, match="configured otherwise"):
         opened(planted, clang, tmp_path, config=tmp_path / "other.config")
@@ -127,23 +150,36 @@ def test_another_configuration_than_that_of_the_generated_headers_is_refused(pla
 
 @pytest.mark.parametrize(
     ("missing", "says"),
-    [("nowhere", "no such folder"), ("empty", "not a kernel's source folder"), ("linux/drivers", "not a kernel's source folder")],
+    [
+        ("nowhere", "no such folder"),
+        ("empty", "not a kernel's source folder"),
+        ("linux/drivers", "not a kernel's source folder"),
+    ],
 )
-def test_a_folder_that_is_no_tree_is_refused(planted: Path, clang: Path, tmp_path: Path, missing: str, says: str) -> None:
+def test_a_folder_that_is_no_tree_is_refused(
+    planted: Path, clang: Path, tmp_path: Path, missing: str, says: str
+) -> None:
     (tmp_path / "empty").mkdir()
     assert planted.is_dir()
     with pytest.raises(Refusal, match=says):
         opened(tmp_path / missing, clang, tmp_path)
 
 
-def test_an_architecture_that_is_not_known_is_refused_with_those_that_are(planted: Path, clang: Path, tmp_path: Path) -> None:
+def test_an_architecture_that_is_not_known_is_refused_with_those_that_are(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
     with pytest.raises(Refusal, match="--arch vax is not known; known are x86_64, i386"):
         opened(planted, clang, tmp_path, name="vax")
 
 
-def test_a_dialect_that_the_configuration_names_is_spoken(planted: Path, clang: Path, tmp_path: Path) -> None:
+def test_a_dialect_that_the_configuration_names_is_spoken(
+    planted: Path, clang: Path, tmp_path: Path
+) -> None:
     configure(planted, ("X86_64=y", "SHOUT=m", 'CC_MS_EXTENSIONS="-fms-extensions"'))
-    put(planted / "sound/shout.c", "struct in { int a; };\nstruct out { struct in; };\nint f(struct out *o) { return o->a; }\n")
+    put(
+        planted / "sound/shout.c",
+        "struct in { int a; };\nstruct out { struct in; };\nint f(struct out *o) { return o->a; }\n",
+    )
     assert error(opened(planted, clang, tmp_path), "shout", "sound/shout.c", tmp_path) == ""
 
 

@@ -48,7 +48,9 @@ def killed_at(deadly: int, number: int) -> int:
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 def test_a_process_that_dies_costs_its_task_alone(start: Literal["spawn", "fork"]) -> None:
     outcomes = dict(run(partial(killed_at, 3), range(9), 2, start=start))
-    assert outcomes == {n: Lost("its process was ended by signal 9") if n == 3 else n for n in range(9)}
+    assert outcomes == {
+        n: Lost("its process was ended by signal 9") if n == 3 else n for n in range(9)
+    }
 
 
 def test_what_a_task_raises_is_its_result() -> None:
@@ -57,7 +59,9 @@ def test_what_a_task_raises_is_its_result() -> None:
 
 
 def test_a_fork_works_on_what_no_other_process_could_import() -> None:
-    assert sorted(run(lambda number: number * number, range(7), 3, start="fork")) == [(n, n * n) for n in range(7)]
+    assert sorted(run(lambda number: number * number, range(7), 3, start="fork")) == [
+        (n, n * n) for n in range(7)
+    ]
 
 
 KILLED = """
@@ -71,7 +75,13 @@ for _ in run(lambda task: task, [0, 1, 2], 2, start="fork"):
 def test_forks_end_when_who_started_them_is_killed() -> None:
     environment = {"PYTHONPATH": ":".join(sys.path)}
     # The forks have its standard output, too, which ends when the last of them has.
-    done = subprocess.run([sys.executable, "-c", KILLED], env=environment, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == -signal.SIGKILL
 
 
@@ -81,9 +91,16 @@ def test_no_task_is_no_work() -> None:
 
 def test_a_script_that_each_process_would_run_again_is_told_so_and_ends(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("from ring3_split.workers import run\nprint(list(run(abs, [-1] * 1000, 2, 600)))\n")
+    script.write_text(
+        "from ring3_split.workers import run\nprint(list(run(abs, [-1] * 1000, 2, 600)))\n"
+    )
     done = subprocess.run(
-        [sys.executable, script], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, script],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert "Refusal: a process ended before it could begin" in done.stderr.splitlines()[-1]
     assert "__name__ == '__main__'" in done.stderr.splitlines()[-1]

@@ -1,7 +1,8 @@
 """Where the program begins: `python -m ring3_split`, or `ring3-split`.
 
-Everything else is imported only when it is known that it can be: an older Python, or one without the packages, is told what to
-do in one line. Until the command runs, control-C ends the program as it ends any other.
+Everything else is imported only when it is known that it can be: an older Python, or one without
+the packages, is told what to do in one line. Until the command runs, control-C ends the program as
+it ends any other.
 """
 
 import signal
@@ -15,7 +16,9 @@ def main() -> int:
     program = "ring3 split"
     if sys.version_info < OLDEST:
         found = ".".join(str(number) for number in sys.version_info[:3])
-        sys.stderr.write("{}: Python {}.{} or later is needed, this is {}\n".format(program, *OLDEST, found))
+        sys.stderr.write(
+            "{}: Python {}.{} or later is needed, this is {}\n".format(program, *OLDEST, found)
+        )
         return 1
     interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

@@ -11,16 +11,26 @@ from pathlib import Path
 from ring3_split import programs
 from ring3_split.errors import Refusal
 
-# kCFI, whose hashes say which function a pointer may mean, came with 16; in text IR in the form that is read here, with 17.
+# kCFI, whose hashes say which function a pointer may mean, came with 16; in text IR in the form
+# that is read here, with 17.
 OLDEST = 17
 # The newest whose text was seen. A newer one is tried, and said.
 NEWEST = 19
 # A unit takes about half a second; the largest of a GPU driver some ten.
 TIME_LIMIT = 120  # seconds
 FETCHED = "clang/bin/clang"  # in ring3's cache, by lab/setup.sh clang
-# The IR as written by the front end, with line numbers and kCFI's hashes. The driver would refuse kCFI for some targets; the
-# front end, asked by -Xclang, does not.
-READABLE = ("-O0", "-g", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-Xclang", "-fsanitize=kcfi")
+# The IR as written by the front end, with line numbers and kCFI's hashes. The driver would refuse
+# kCFI for some targets; the front end, asked by -Xclang, does not.
+READABLE = (
+    "-O0",
+    "-g",
+    "-S",
+    "-emit-llvm",
+    "-Xclang",
+    "-disable-llvm-passes",
+    "-Xclang",
+    "-fsanitize=kcfi",
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,8 @@ class Clang:
         if int(self.version.split(".")[0]) <= NEWEST:
             return ""
         return (
-            f"clang {self.version} is newer than {NEWEST}, the newest that was tried; if reading fails, take lab/setup.sh clang"
+            f"clang {self.version} is newer than {NEWEST}, the newest that was tried; "
+            "if reading fails, take lab/setup.sh clang"
         )
 
     def compile(self, source: str, output: Path, flags: tuple[str, ...], root: Path) -> str:
@@ -75,27 +86,42 @@ def find(named: str | None, cache: Path) -> Clang:
     if named:
         program = shutil.which(named)
         if program is None:
-            raise Refusal(f"--clang {named}: no such program; lab/setup.sh clang fetches one that fits")
+            raise Refusal(
+                f"--clang {named}: no such program; lab/setup.sh clang fetches one that fits"
+            )
         return _checked(Path(program))
-    candidates = [str(cache / FETCHED), *(f"clang-{n}" for n in range(NEWEST, OLDEST - 1, -1)), "clang"]
+    candidates = [
+        str(cache / FETCHED),
+        *(f"clang-{n}" for n in range(NEWEST, OLDEST - 1, -1)),
+        "clang",
+    ]
     for candidate in candidates:
         program = shutil.which(candidate)
         if program is not None:
             return _checked(Path(program))
-    raise Refusal("clang is missing: lab/setup.sh clang fetches it, or name one with --clang PROGRAM")
+    raise Refusal(
+        "clang is missing: lab/setup.sh clang fetches it, or name one with --clang PROGRAM"
+    )
 
 
 def _checked(program: Path) -> Clang:
-    # Without the time of last change, a program that is replaced by another version would be taken for the old one.
+    # Without the time of last change, a program that is replaced by another version would be taken
+    # for the old one.
     try:
         done = programs.run([str(program), "--version"], Path.cwd(), 20)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refusal(f"{program} does not start ({error}); lab/setup.sh clang fetches a clang that fits") from None
+        raise Refusal(
+            f"{program} does not start ({error}); lab/setup.sh clang fetches a clang that fits"
+        ) from None
     found = re.search(r"clang version (\d+(?:\.\d+)*)", done.stdout)
     if found is None:
         said = (done.stdout or done.stderr).strip().splitlines()
-        raise Refusal(f"{program} is not clang{f' (it says: {said[0]})' if said else ''}; lab/setup.sh clang fetches one")
+        raise Refusal(
+            f"{program} is not clang{f' (it says: {said[0]})' if said else ''}; lab/setup.sh clang fetches one"
+        )
     if int(found.group(1).split(".")[0]) < OLDEST:
         why = f"{OLDEST} or later is needed, for its type hashes (kCFI)"
-        raise Refusal(f"{program} is clang {found.group(1)}; {why}: lab/setup.sh clang fetches one that fits")
+        raise Refusal(
+            f"{program} is clang {found.group(1)}; {why}: lab/setup.sh clang fetches one that fits"
+        )
     return Clang(program, found.group(1))

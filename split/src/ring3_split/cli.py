@@ -13,7 +13,10 @@ from ring3_split.errors import Refusal
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     program = os.environ.get("RING3_SPLIT_PROGRAM", "ring3-split")
-    top = argparse.ArgumentParser(prog=program, description="Cut a Linux driver into a small kernel half and a large user half.")
+    top = argparse.ArgumentParser(
+        prog=program,
+        description="Cut a Linux driver into a small kernel half and a large user half.",
+    )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
@@ -32,7 +35,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{parser().prog}: {refusal}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"{parser().prog}: interrupted; what was read is kept, the same command goes on from there", file=sys.stderr)
+        print(
+            f"{parser().prog}: interrupted; what was read is kept, the same command goes on from there",
+            file=sys.stderr,
+        )
         return 130
     except BrokenPipeError:
         # The reader has seen enough; nothing is to be flushed to it any more.

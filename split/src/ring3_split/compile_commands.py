@@ -1,7 +1,7 @@
 """A kernel out of what its build has written down: compile_commands.json.
 
-Flags are those of the build. Modules are what the `.mod` files of the build folder say; where there are none, what the kbuild
-files say with the build folder's configuration.
+Flags are those of the build. Modules are what the `.mod` files of the build folder say; where there
+are none, what the kbuild files say with the build folder's configuration.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Command(msgspec.Struct, frozen=True):
             option = next((o for o in FOLDERS if word.startswith(o)), "")
             if option:
                 kept.append(option + self._place(word.removeprefix(option), root))
-            # gcc's own headers: clang has its own. Macros that say what the unit is part of: we give the same.
+            # gcc's own headers: clang has its own. Macros that say what the unit is part of: we
+            # give the same.
             elif not word.startswith(("-isystem", *PART)):
                 kept.append(word)
         return kept
@@ -67,10 +68,14 @@ def open_kernel(file: Path, cache: Path, compiler: str | None = None) -> Kernel:
     """
     commands = _commands(file)
     root, build = _root(commands, file), Path(next(iter(commands)).directory)
-    units = {posixpath.relpath(c.source, root): c for c in commands if c.source.is_relative_to(root)}
+    units = {
+        posixpath.relpath(c.source, root): c for c in commands if c.source.is_relative_to(root)
+    }
     units = {source: c for source, c in units.items() if source.split("/")[0] in TOPS}
     if not units:
-        raise Refusal(f"{file} has no unit of {' or '.join(TOPS)}: was the kernel built without drivers?")
+        raise Refusal(
+            f"{file} has no unit of {' or '.join(TOPS)}: was the kernel built without drivers?"
+        )
     options = config.read(build / ".config")
     machine = flags.architecture(root, flags.architecture_of(options, build / ".config"))
     own = {source: c.flags(root) for source, c in units.items()}
@@ -79,7 +84,11 @@ def open_kernel(file: Path, cache: Path, compiler: str | None = None) -> Kernel:
     own = {source: [f for f in given if f not in set(common)] for source, given in own.items()}
     version = flags.version(root)
     folder = cache / "split" / f"build-{version}-{digest(file.absolute())[:8]}"
-    headers = dict.fromkeys(d / place for d in (root, build) for place in ("include", f"arch/{machine.directory}/include"))
+    headers = dict.fromkeys(
+        d / place
+        for d in (root, build)
+        for place in ("include", f"arch/{machine.directory}/include")
+    )
     key = digest(root, build, stamp(file), digest_of_folders(headers), *base)
     setting = Setting(root, build, build / ".config", machine.directory, machine.directory)
     return Kernel(
@@ -104,7 +113,9 @@ def _commands(file: Path) -> list[Command]:
     except msgspec.DecodeError as error:
         raise Refusal(f"{file} is not a compile_commands.json: {error}") from None
     if not commands:
-        raise Refusal(f"{file} has no entry: build the kernel or its modules, then make compile_commands.json")
+        raise Refusal(
+            f"{file} has no entry: build the kernel or its modules, then make compile_commands.json"
+        )
     return commands
 
 
@@ -114,7 +125,9 @@ def _root(commands: list[Command], file: Path) -> Path:
         for folder in command.source.parents:
             if (folder / "drivers").is_dir() and (folder / "Makefile").is_file():
                 return folder
-    raise Refusal(f"{file} speaks of {commands[0].source}, and no kernel's source is there; it is to be used where it was made")
+    raise Refusal(
+        f"{file} speaks of {commands[0].source}, and no kernel's source is there; it is to be used where it was made"
+    )
 
 
 def _common(lists: list[list[str]]) -> list[str]:
@@ -133,8 +146,12 @@ def _catalogue(setting: Setting, folder: Path, key: str, own: dict[str, list[str
 def _target(module: Module, own: dict[str, list[str]]) -> Target:
     """The module as the build has it: units that were not compiled are skipped."""
     there = tuple(source for source in module.sources if source in own)
-    missing = {source: "not in compile_commands.json" for source in module.sources if source not in own}
-    plain = Module(module.name, module.directory, there, {**module.skipped, **missing}, module.builtin)
+    missing = {
+        source: "not in compile_commands.json" for source in module.sources if source not in own
+    }
+    plain = Module(
+        module.name, module.directory, there, {**module.skipped, **missing}, module.builtin
+    )
     return Target(plain, own={source: tuple(own[source]) for source in there})
 
 

@@ -25,17 +25,22 @@ class Chain:
 def propagate(graph: Graph, start: Iterable[str]) -> dict[str, Chain]:
     """The functions that `start` may call, directly or not, and `start` itself: propagation. [Microdrivers 2].
 
-    Of chains of one length, the one whose start comes first by name is given, and direct calls come before indirect ones, so
-    that the answer is the same each time.
+    Of chains of one length, the one whose start comes first by name is given, and direct calls come
+    before indirect ones, so that the answer is the same each time.
     """
     found = {function: Chain((function,)) for function in sorted(set(start))}
     queue = deque(found)
     while queue:
         caller = queue.popleft()
-        for callee, edges in sorted(graph.calls.get(caller, {}).items(), key=lambda item: (item[1][0].how != "direct", item[0])):
+        for callee, edges in sorted(
+            graph.calls.get(caller, {}).items(),
+            key=lambda item: (item[1][0].how != "direct", item[0]),
+        ):
             if callee not in found:
                 chain = found[caller]
-                found[callee] = Chain((*chain.functions, callee), (*chain.edges, min(edges, key=_plainness)))
+                found[callee] = Chain(
+                    (*chain.functions, callee), (*chain.edges, min(edges, key=_plainness))
+                )
                 queue.append(callee)
     return found
 

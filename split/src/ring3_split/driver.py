@@ -27,8 +27,8 @@ EXPORT = re.compile(rb"^\s*EXPORT_SYMBOL(?:_GPL|_NS|_NS_GPL)?\s*\(\s*(\w+)", re.
 class Driver:
     """The facts of a driver's modules, its own first.
 
-    `signatures` holds the kCFI hashes of the fields of the family's root templates, by the headers of this kernel. `data` is
-    empty unless it was asked for.
+    `signatures` holds the kCFI hashes of the fields of the family's root templates, by the headers
+    of this kernel. `data` is empty unless it was asked for.
     """
 
     name: str
@@ -62,7 +62,11 @@ def load(kernel: Kernel, name: str, data: bool = False, jobs: int | None = None)
 
     modules = (own, *libraries(own, exporters(kernel, near.values()), facts))
     hashes = signatures(kernel, family).hashes
-    read = tuple(chain.from_iterable(gather_data(kernel, part.module, jobs) for part in modules)) if data else ()
+    read = (
+        tuple(chain.from_iterable(gather_data(kernel, part.module, jobs) for part in modules))
+        if data
+        else ()
+    )
     return Driver(module.name, modules, family, read, hashes)
 
 
@@ -71,7 +75,11 @@ def _family(kernel: Kernel, module: Module, family: str) -> dict[str, Module]:
     if family == OTHER or not families()[family].directories:
         return {}
     others = kernel.modules(builtin=module.builtin)
-    return {other.name: other for other in others if other.builtin == module.builtin and family_of(other.directory) == family}
+    return {
+        other.name: other
+        for other in others
+        if other.builtin == module.builtin and family_of(other.directory) == family
+    }
 
 
 def exporters(kernel: Kernel, modules: Iterable[Module]) -> dict[str, str]:

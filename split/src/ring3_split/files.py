@@ -39,5 +39,9 @@ def write(file: Path, content: bytes, *, once: bool = False) -> None:
 def refused(error: OSError, file: Path) -> Refusal:
     """What to say of a file that cannot be written."""
     if error.errno in FULL:
-        return Refusal(f"no room left in {file.parent}: free some, or name another for facts with --cache; what was read is kept")
-    return Refusal(f"{file} cannot be written: {error.strerror}; name another folder for facts with --cache FOLDER")
+        return Refusal(
+            f"no room left in {file.parent}: free some, or name another for facts with --cache; what was read is kept"
+        )
+    return Refusal(
+        f"{file} cannot be written: {error.strerror}; name another folder for facts with --cache FOLDER"
+    )

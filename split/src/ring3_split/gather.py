@@ -1,12 +1,12 @@
 """The facts of modules: from the cache, and what is not there by clang and the reader, in parallel.
 
 # Resuming
-Each unit's facts are kept as soon as they are read, so that a run that is ended, in whatever way, goes on where it was. Two
-runs at once do the same work twice and nothing worse.
+Each unit's facts are kept as soon as they are read, so that a run that is ended, in whatever way,
+goes on where it was. Two runs at once do the same work twice and nothing worse.
 
 # Failing
-A unit that cannot be read is a `Failure` of its module, and is tried again in the next run. Only what concerns all units ends
-a run: no room in the cache, no clang.
+A unit that cannot be read is a `Failure` of its module, and is tried again in the next run. Only
+what concerns all units ends a run: no room in the cache, no clang.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Task:
     source: str
 
 
-def gather(kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, read: Read = reader.read) -> list[ModuleFacts]:
+def gather(
+    kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, read: Read = reader.read
+) -> list[ModuleFacts]:
     """The facts of modules, in their order; `jobs` units at a time, one for each processor if not said.
 
     Raises:
@@ -58,11 +60,17 @@ def gather(kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, r
     for task in missing:
         found[task] = None if task in failures else store.unit(task.module, task.source)
         if found[task] is None:
-            failures.setdefault(task, Failure(task.source, "it changed while it was read; run it again"))
-    return [_facts(module, own, found, failures) for module, own in zip(modules, tasks, strict=True)]
+            failures.setdefault(
+                task, Failure(task.source, "it changed while it was read; run it again")
+            )
+    return [
+        _facts(module, own, found, failures) for module, own in zip(modules, tasks, strict=True)
+    ]
 
 
-def gather_data(kernel: Kernel, module: Module, jobs: int | None = None, read: Read = reader.read) -> list[Data]:
+def gather_data(
+    kernel: Kernel, module: Module, jobs: int | None = None, read: Read = reader.read
+) -> list[Data]:
     """The data facts of a module's units, but for those that fail; they are read, if they are not in the cache."""
     gather(kernel, [module], jobs, read)
     store = open_store(kernel)
@@ -70,7 +78,9 @@ def gather_data(kernel: Kernel, module: Module, jobs: int | None = None, read: R
     return [data for data in found if data is not None]
 
 
-def _facts(module: Module, tasks: list[Task], found: dict[Task, Unit | None], failures: dict[Task, Failure]) -> ModuleFacts:
+def _facts(
+    module: Module, tasks: list[Task], found: dict[Task, Unit | None], failures: dict[Task, Failure]
+) -> ModuleFacts:
     units = tuple(unit for unit in map(found.get, tasks) if unit is not None)
     return ModuleFacts(module, units, tuple(failures[task] for task in tasks if task in failures))
 
@@ -78,7 +88,10 @@ def _facts(module: Module, tasks: list[Task], found: dict[Task, Unit | None], fa
 def _read_all(store: Store, tasks: list[Task], jobs: int | None, read: Read) -> dict[Task, Failure]:
     """Reads units into the store; those that fail, with the reason."""
     failures: dict[Task, Failure] = {}
-    with _scratch(store.kernel.folder) as scratch, Progress(f"reading {store.kernel.name}", len(tasks)) as progress:
+    with (
+        _scratch(store.kernel.folder) as scratch,
+        Progress(f"reading {store.kernel.name}", len(tasks)) as progress,
+    ):
         work = partial(_work, Reading(store, scratch, read))
         for task, outcome in workers.run(work, tasks, jobs, TIME_LIMIT):
             if isinstance(outcome, Refusal):
@@ -117,13 +130,17 @@ def _work(reading: Reading, task: Task) -> str:
 def _read(reading: Reading, task: Task, folder: Path) -> str:
     kernel, ir, listed = reading.store.kernel, folder / "unit.ll", folder / "unit.d"
     for flags in ways(kernel, task):
-        error = kernel.compiler.compile(task.source, ir, (*flags, "-MD", "-MF", str(listed)), kernel.root)
+        error = kernel.compiler.compile(
+            task.source, ir, (*flags, "-MD", "-MF", str(listed)), kernel.root
+        )
         if not error:
             try:
                 facts = reading.read(ir, task.source, kernel.root)
             except Refusal as refusal:
                 return str(refusal)
-            reading.store.put(task.module, facts, task.source, own_files(kernel, dependencies(listed)))
+            reading.store.put(
+                task.module, facts, task.source, own_files(kernel, dependencies(listed))
+            )
             return ""
         if "No space left on device" in error:
             raise Refusal(
@@ -134,10 +151,21 @@ def _read(reading: Reading, task: Task, folder: Path) -> str:
 
 def ways(kernel: Kernel, task: Task) -> Iterator[tuple[str, ...]]:
     """The flags to try: with compiled headers, if the unit cannot tell; then as the kernel has it."""
-    own, kind = kernel.own_flags(task.module, task.source), () if task.module.builtin else ("-DMODULE",)
+    own, kind = (
+        kernel.own_flags(task.module, task.source),
+        () if task.module.builtin else ("-DMODULE",),
+    )
     headers = _precompiler(kernel).headers(task.source, (*kernel.base, *kind))
-    if headers is not None and headers.fit((kernel.root / task.source).read_text(errors="replace"), own):
-        yield (*kernel.base, "-include-pch", str(headers.file), *own, *macros(task.module, task.source))
+    if headers is not None and headers.fit(
+        (kernel.root / task.source).read_text(errors="replace"), own
+    ):
+        yield (
+            *kernel.base,
+            "-include-pch",
+            str(headers.file),
+            *own,
+            *macros(task.module, task.source),
+        )
     yield kernel.flags(task.module, task.source)
 
 
@@ -148,7 +176,9 @@ def _precompiler(kernel: Kernel) -> Precompiler:
 
 def own_files(kernel: Kernel, files: list[str]) -> list[str]:
     """Of the files that a unit was read from, those that the kernel's key does not speak for."""
-    return [f for f in dict.fromkeys(os.path.normpath(file) for file in files) if not kernel.covers(f)]
+    return [
+        f for f in dict.fromkeys(os.path.normpath(file) for file in files) if not kernel.covers(f)
+    ]
 
 
 @contextmanager

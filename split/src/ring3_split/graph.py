@@ -1,22 +1,25 @@
 """The call graph of a driver: its units linked, and its indirect calls resolved.
 
 # Names
-Functions are known by their id. A symbol is looked up as the linker and the module loader would: static functions of the
-unit, then functions of the module, then what the other modules of the driver export. What is found nowhere is the kernel's.
+Functions are known by their id. A symbol is looked up as the linker and the module loader would:
+static functions of the unit, then functions of the module, then what the other modules of the
+driver export. What is found nowhere is the kernel's.
 
 # Precision
-`signature` is the paper's pointer analysis: a call through a pointer may reach any function whose address is taken and whose
-type is that of the pointer, "conservative in the absence of type-casts" [Microdrivers 2]. `field` looks at where the pointer
-came from: a call through a pointer that was loaded from a field reaches the functions that were stored to that field; a call
-of a parameter reaches what the callers pass. It falls back to the type for pointers of unknown origin, and for functions
-whose address went to a place that is not known.
-Pointers that one field gets from another are followed where the driver's data were read; where not, a
-field of the driver's own that no function is stored to is called by its type.
+`signature` is the paper's pointer analysis: a call through a pointer may reach any function whose
+address is taken and whose type is that of the pointer, "conservative in the absence of type-casts"
+[Microdrivers 2]. `field` looks at where the pointer came from: a call through a pointer that was
+loaded from a field reaches the functions that were stored to that field; a call of a parameter
+reaches what the callers pass. It falls back to the type for pointers of unknown origin, and for
+functions whose address went to a place that is not known. Pointers that one field gets from another
+are followed where the driver's data were read; where not, a field of the driver's own that no
+function is stored to is called by its type.
 
 # Entries
-A function is an entry when its address goes where the kernel calls it: to a field of a struct of the kernel's headers, to an
-argument of a function that is not the driver's, or to a place from which no call of the driver could take it. The init and
-exit functions of a module, and what it exports, are entries too.
+A function is an entry when its address goes where the kernel calls it: to a field of a struct of
+the kernel's headers, to an argument of a function that is not the driver's, or to a place from
+which no call of the driver could take it. The init and exit functions of a module, and what it
+exports, are entries too.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ if TYPE_CHECKING:
     from ring3_split.driver import Driver
 
 EXPORT = "EXPORT_SYMBOL"
-LOADER = {"init_module": "module.init", "cleanup_module": "module.exit"}  # alias -> the field by which the loader calls it
+LOADER = {
+    "init_module": "module.init",
+    "cleanup_module": "module.exit",
+}  # alias -> the field by which the loader calls it
 
 
 @dataclass(frozen=True)
@@ -46,23 +52,34 @@ class Edge:
     line: int
     how: How
     held: tuple[Region, ...] = ()  # what may be held there
-    # Of an indirect call: the field that the pointer was loaded from, or "parameter N", or "sort:3" where the kernel calls
-    # what it is passed at once.
+    # Of an indirect call: the field that the pointer was loaded from, or "parameter N", or "sort:3"
+    # where the kernel calls what it is passed at once.
     field: str = ""
 
 
 @dataclass
 class Graph:
-    """A driver's calls. Inlines of the kernel's headers are nodes as any other; `own` tells them apart."""
+    """A driver's calls.
+
+    Inlines of the kernel's headers are nodes as any other; `own` tells them apart.
+    """
 
     driver: Driver
     precision: Precision
     functions: dict[str, Function] = field(default_factory=dict)
     calls: dict[str, dict[str, tuple[Edge, ...]]] = field(default_factory=dict)
-    external: dict[str, dict[str, tuple[Call, ...]]] = field(default_factory=dict)  # caller -> symbol of the kernel -> calls
-    entries: dict[str, tuple[Stored, ...]] = field(default_factory=dict)  # what the kernel may call, and how it knows it
-    stored: dict[str, tuple[Stored, ...]] = field(default_factory=dict)  # every place that takes a function's address
-    leaving: dict[str, tuple[Indirect, ...]] = field(default_factory=dict)  # indirect calls without a target in the driver
+    external: dict[str, dict[str, tuple[Call, ...]]] = field(
+        default_factory=dict
+    )  # caller -> symbol of the kernel -> calls
+    entries: dict[str, tuple[Stored, ...]] = field(
+        default_factory=dict
+    )  # what the kernel may call, and how it knows it
+    stored: dict[str, tuple[Stored, ...]] = field(
+        default_factory=dict
+    )  # every place that takes a function's address
+    leaving: dict[str, tuple[Indirect, ...]] = field(
+        default_factory=dict
+    )  # indirect calls without a target in the driver
     exports: dict[str, str] = field(default_factory=dict)  # exported symbol -> id
 
     def own(self, function: str) -> bool:
@@ -71,7 +88,11 @@ class Graph:
 
     def owned(self) -> Iterator[tuple[str, Function]]:
         """The driver's own functions."""
-        return ((key, function) for key, function in self.functions.items() if not is_header(function.file))
+        return (
+            (key, function)
+            for key, function in self.functions.items()
+            if not is_header(function.file)
+        )
 
     def callers(self) -> dict[str, dict[str, tuple[Edge, ...]]]:
         """The calls, turned round: callee -> caller -> edges."""
@@ -85,7 +106,11 @@ class Graph:
         """The ids that a person may mean: an id, the end of one, or a function's name."""
         if name in self.functions:
             return [name]
-        return sorted(key for key, function in self.functions.items() if function.name == name or key.endswith(f"/{name}"))
+        return sorted(
+            key
+            for key, function in self.functions.items()
+            if function.name == name or key.endswith(f"/{name}")
+        )
 
 
 def lines(function: Function) -> int:
@@ -98,7 +123,9 @@ def link(driver: Driver, precision: Precision = "signature") -> Graph:
     return link_each(driver, (precision,))[0]
 
 
-def link_each(driver: Driver, precisions: Iterable[Precision], *, carry: bool = True) -> list[Graph]:
+def link_each(
+    driver: Driver, precisions: Iterable[Precision], *, carry: bool = True
+) -> list[Graph]:
     """The graphs of a driver at several precisions, which share all but the calls through pointers.
 
     `carry` says whether locks that are taken in one unit and given back in another are followed.
@@ -107,7 +134,12 @@ def link_each(driver: Driver, precisions: Iterable[Precision], *, carry: bool = 
     graph = linker.graph
     names = [_globals(module) for module in driver.modules]
     for module, symbols in zip(driver.modules, names, strict=True):
-        graph.exports |= {symbol: symbols[symbol] for unit in module.units for symbol in unit.exports if symbol in symbols}
+        graph.exports |= {
+            symbol: symbols[symbol]
+            for unit in module.units
+            for symbol in unit.exports
+            if symbol in symbols
+        }
     linker.taken.exporting = bool(graph.exports)
     for module, symbols in zip(driver.modules, names, strict=True):
         visible = graph.exports | symbols
@@ -127,7 +159,9 @@ def _flows(graph: Graph) -> Flows | None:
         return None
     ids = {function.name: key for key, function in graph.functions.items()}
     flows: dict[str, dict[Place, None]] = defaultdict(dict)
-    for function, shape in ((key, shape) for one in data for key, some in one.shapes.items() for shape in some):
+    for function, shape in (
+        (key, shape) for one in data for key, some in one.shapes.items() for shape in some
+    ):
         kind, _, name = shape.pointer.partition(" ")
         if shape.what == "flow" and kind in ("field", "param"):
             stored = _flow(shape)
@@ -141,7 +175,11 @@ def _flow(shape: Shape) -> Stored:
     if shape.detail.startswith("field "):
         return Stored("", shape.line, field=shape.detail.removeprefix("field "))
     api, _, argument = shape.detail.rpartition(":")
-    return Stored("", shape.line, api=api, argument=int(argument)) if api and argument.isdigit() else Stored("", shape.line)
+    return (
+        Stored("", shape.line, api=api, argument=int(argument))
+        if api and argument.isdigit()
+        else Stored("", shape.line)
+    )
 
 
 def _globals(module: ModuleFacts) -> dict[str, str]:
@@ -155,12 +193,17 @@ def _globals(module: ModuleFacts) -> dict[str, str]:
 
 
 class _Linker:
-    """What is known while a graph is made. The inner dicts are ordered sets: a header's inline is met once a unit."""
+    """What is known while a graph is made.
+
+    The inner dicts are ordered sets: a header's inline is met once a unit.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.edges: dict[str, dict[str, dict[Edge, None]]] = defaultdict(lambda: defaultdict(dict))
-        self.external: dict[str, dict[str, dict[Call, None]]] = defaultdict(lambda: defaultdict(dict))
+        self.external: dict[str, dict[str, dict[Call, None]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
         self.indirect: dict[tuple[str, Indirect], tuple[Region, ...]] = {}
         self.taken = Taken(graph.functions)
         self.flows: Flows | None = None
@@ -188,7 +231,9 @@ class _Linker:
         for call in function.calls:
             callee = names.get(call.callee)
             if callee is not None:
-                edge = Edge(call.line, "direct", tuple(function.regions[index] for index in call.held))
+                edge = Edge(
+                    call.line, "direct", tuple(function.regions[index] for index in call.held)
+                )
                 self.edges[key][callee][edge] = None
                 self.taken.sites[callee].add((key, call.line))
             else:
@@ -202,13 +247,21 @@ class _Linker:
 
     def _at_once(self, function: Function, target: str, stored: Stored) -> None:
         """Adds the call of a callback that the kernel makes before it returns to who passed it."""
-        at = (call.held for call in function.calls if (call.callee, call.line) == (stored.api, stored.line))
+        at = (
+            call.held
+            for call in function.calls
+            if (call.callee, call.line) == (stored.api, stored.line)
+        )
         held = tuple(function.regions[index] for index in next(at, ()))
-        self.edges[function.id][target][Edge(stored.line, "field", held, synchronous.argument(stored))] = None
+        self.edges[function.id][target][
+            Edge(stored.line, "field", held, synchronous.argument(stored))
+        ] = None
 
     def exported(self, module: ModuleFacts, names: dict[str, str]) -> None:
         """Notes that other modules may call what the driver's own module exports."""
-        for symbol in sorted({symbol for unit in module.units for symbol in unit.exports if symbol in names}):
+        for symbol in sorted(
+            {symbol for unit in module.units for symbol in unit.exports if symbol in names}
+        ):
             function = self.graph.functions[names[symbol]]
             self.taken.known[function.id].append(Stored(symbol, function.line, api=EXPORT))
 
@@ -221,13 +274,16 @@ class _Linker:
         for (caller, target), stored in entries.at_once.items():
             self._at_once(graph.functions[caller], target, stored)
         graph.calls = {
-            caller: {callee: tuple(edges) for callee, edges in callees.items()} for caller, callees in self.edges.items()
+            caller: {callee: tuple(edges) for callee, edges in callees.items()}
+            for caller, callees in self.edges.items()
         }
         graph.external = {
-            caller: {name: tuple(calls) for name, calls in names.items()} for caller, names in self.external.items()
+            caller: {name: tuple(calls) for name, calls in names.items()}
+            for caller, names in self.external.items()
         }
         graph.stored = {
-            function: tuple(dict.fromkeys(place.stored for place in places)) for function, places in self.taken.places.items()
+            function: tuple(dict.fromkeys(place.stored for place in places))
+            for function, places in self.taken.places.items()
         }
 
     def at(self, precision: Precision) -> Graph:
@@ -238,13 +294,17 @@ class _Linker:
         for (caller, call), held in self.indirect.items():
             found = targets.of(caller, call)
             for target, how in found.items():
-                origin = call.field or (f"parameter {call.parameter}" if call.parameter >= 0 else "")
+                origin = call.field or (
+                    f"parameter {call.parameter}" if call.parameter >= 0 else ""
+                )
                 edges[caller][target][Edge(call.line, how, held, origin)] = None
             if not found:
                 leaving[caller].append(call)
         calls = dict(self.graph.calls)
         for caller, callees in edges.items():
             direct = calls.get(caller, {})
-            calls[caller] = direct | {callee: (*direct.get(callee, ()), *found) for callee, found in callees.items()}
+            calls[caller] = direct | {
+                callee: (*direct.get(callee, ()), *found) for callee, found in callees.items()
+            }
         left = {caller: tuple(some) for caller, some in leaving.items()}
         return replace(self.graph, precision=precision, calls=calls, leaving=left)

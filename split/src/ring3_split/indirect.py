@@ -16,7 +16,9 @@ Site = tuple[str, int]  # a function's id ("" for an initialiser) and a line
 
 def is_header(path: str) -> bool:
     """Whether a file is a header of the kernel, so that what it defines is no driver's."""
-    return path.startswith(("include/", "/", "..")) or (path.startswith("arch/") and "/include/" in path)
+    return path.startswith(("include/", "/", "..")) or (
+        path.startswith("arch/") and "/include/" in path
+    )
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Place:
     by: str = ""  # the function that takes the address, or hands it on
 
 
-# Where a pointer goes that was loaded from a field, "struct.member", or came in as a parameter, "function id:N".
+# Where a pointer goes that was loaded from a field, "struct.member", or came in as a parameter,
+# "function id:N".
 Flows = Mapping[str, tuple[Place, ...]]
 
 
@@ -38,11 +41,17 @@ class Taken:
     def __init__(self, functions: Mapping[str, Function]) -> None:
         self.functions = functions
         self.places: dict[str, dict[Place, None]] = defaultdict(dict)
-        self.passed: dict[tuple[str, int], dict[Site, set[str]]] = defaultdict(lambda: defaultdict(set))
-        self.sites: dict[str, set[Site]] = defaultdict(set)  # where a function is called by its name
+        self.passed: dict[tuple[str, int], dict[Site, set[str]]] = defaultdict(
+            lambda: defaultdict(set)
+        )
+        self.sites: dict[str, set[Site]] = defaultdict(
+            set
+        )  # where a function is called by its name
         self.structs: dict[str, str] = {}  # struct -> file that defines it
         self.exporting = False  # whether a module of the driver exports anything
-        self.known: dict[str, list[Stored]] = defaultdict(list)  # functions that other modules know by their symbol
+        self.known: dict[str, list[Stored]] = defaultdict(
+            list
+        )  # functions that other modules know by their symbol
 
     def add(self, stored: Stored, names: Mapping[str, str], site: Site) -> None:
         """Notes that the address of a function is taken; `names` are the symbols that the unit sees."""
@@ -71,7 +80,9 @@ class Targets:
                 self.escaped[signature].append(target)
             for name in {place.stored.field for place in places if place.stored.field}:
                 self.by_field[name].append(target)
-        for name, targets in {name: tuple(targets) for name, targets in self.by_field.items()}.items():
+        for name, targets in {
+            name: tuple(targets) for name, targets in self.by_field.items()
+        }.items():
             for other in _carried(name, flows or {}):
                 self.by_field[other] += targets
 
@@ -89,7 +100,9 @@ class Targets:
         """The functions that were stored to a call's field or passed for its parameter; None if that is not known."""
         if call.field:
             found = self.by_field.get(call.field)
-            if found is None and not is_header(self.taken.structs.get(call.field.partition(".")[0], "/")):
+            if found is None and not is_header(
+                self.taken.structs.get(call.field.partition(".")[0], "/")
+            ):
                 return None  # a field of the driver's own that is called was filled: with what another field held
             return found or []
         if call.parameter < 0 or caller in self.taken.places or caller in self.taken.known:
@@ -106,7 +119,9 @@ def _carried(name: str, flows: Flows) -> list[str]:
     found = [name]
     for key in found:  # grows while it is walked
         for place in flows.get(key, ()):
-            onward = place.stored.field or (f"{place.callee}:{place.stored.argument}" if place.callee else "")
+            onward = place.stored.field or (
+                f"{place.callee}:{place.stored.argument}" if place.callee else ""
+            )
             if onward and onward not in found:
                 found.append(onward)
     return found[1:]
@@ -115,6 +130,7 @@ def _carried(name: str, flows: Flows) -> list[str]:
 def _escapes(place: Place) -> bool:
     """Whether the driver may find an address again in a field that the facts do not name.
 
-    A function of the kernel keeps what it is given; one of the driver, or an inline of a header, may store it anywhere.
+    A function of the kernel keeps what it is given; one of the driver, or an inline of a header,
+    may store it anywhere.
     """
     return not place.stored.field and (not place.stored.api or bool(place.callee))

@@ -1,7 +1,7 @@
 """A kernel whose drivers are read: its source, its modules, and how each of their units is compiled.
 
-Where it comes from: `distribution.py` (a package's source and headers), `tree.py` (a source tree with its configuration),
-`compile_commands.py` (what a build has written down).
+Where it comes from: `distribution.py` (a package's source and headers), `tree.py` (a source tree
+with its configuration), `compile_commands.py` (what a build has written down).
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ NAMED = 12  # names in a list that is given instead of a driver
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel. `key` names its state: source, configuration and flags; facts of another state do not count."""
+    """A kernel.
+
+    `key` names its state: source, configuration and flags; facts of another state do not count.
+    """
 
     name: str  # "6.12.117+deb12-amd64"
     root: Path  # source folder; the compiler runs in it, and all stored paths are relative to it
@@ -33,7 +36,8 @@ class Kernel:
     compiler: Clang
     base: tuple[str, ...]  # flags of every unit
     load: Callable[[], Catalogue]
-    # What to say of a driver that is not there: "not in the config: ...", or "" when nothing is known of it.
+    # What to say of a driver that is not there: "not in the config: ...", or "" when nothing is
+    # known of it.
     absent: Callable[[str], str]
 
     @cached_property
@@ -61,26 +65,38 @@ class Kernel:
             Refusal: it is not there: because of the configuration, or it has another name.
         """
         directory, _, last = name.removesuffix(".ko").rpartition("/")
-        found = [t.module for t in self._targets.get(plain(last), ()) if directory in ("", t.module.directory)]
+        found = [
+            t.module
+            for t in self._targets.get(plain(last), ())
+            if directory in ("", t.module.directory)
+        ]
         modules = [m for m in found if not m.builtin] or found
         if len(modules) == 1:
             return modules[0]
         if modules:
             places = ", ".join(f"{m.directory}/{m.name}" for m in modules)
-            raise Refusal(f"{name} is the name of {len(modules)} drivers in {self.name}; take one of {places}")
+            raise Refusal(
+                f"{name} is the name of {len(modules)} drivers in {self.name}; take one of {places}"
+            )
         self._no_path(name)
         raise Refusal(self.absent(last) or f"{self.name} has no driver {name}{self._near(last)}")
 
     def _no_path(self, name: str) -> None:
         """Refuses a folder or a source file with the names of the drivers that are made of it."""
         path = posixpath.normpath(name)
-        inside = [t.module for t in self.catalogue.targets if f"{t.module.directory}/".startswith(f"{path}/")]
+        inside = [
+            t.module
+            for t in self.catalogue.targets
+            if f"{t.module.directory}/".startswith(f"{path}/")
+        ]
         made = [t.module for t in self.catalogue.targets if path in t.module.sources]
         for what, modules in (("a folder", inside if "/" in path else []), ("a source file", made)):
             if modules:
                 names = sorted({module.name for module in modules})
                 more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-                raise Refusal(f"{name} is {what}, not a driver; of it are made: {', '.join(names[:NAMED])}{more}")
+                raise Refusal(
+                    f"{name} is {what}, not a driver; of it are made: {', '.join(names[:NAMED])}{more}"
+                )
 
     def _near(self, name: str) -> str:
         near = difflib.get_close_matches(plain(name), self._targets, n=4, cutoff=0.7)
@@ -97,13 +113,18 @@ class Kernel:
 
     def covers(self, file: str) -> bool:
         """Whether `key` speaks for a file that a unit includes, as it does for the kernel's headers, also the generated ones."""
-        pattern = r".*/include/|.*\.pch$" if posixpath.isabs(file) else r"include/|arch/\w+/include/"
+        pattern = (
+            r".*/include/|.*\.pch$" if posixpath.isabs(file) else r"include/|arch/\w+/include/"
+        )
         return re.match(pattern, file) is not None
 
     def own_flags(self, module: Module, source: str) -> tuple[str, ...]:
         """The flags that the module's kbuild file adds for a unit."""
         for target in self._targets.get(plain(module.name), ()):
-            if target.module.directory == module.directory and target.module.builtin == module.builtin:
+            if (
+                target.module.directory == module.directory
+                and target.module.builtin == module.builtin
+            ):
                 return target.unit_flags(source)
         return ()
 
@@ -119,4 +140,10 @@ def macros(module: Module, source: str) -> tuple[str, ...]:
     name = plain(module.name)
     kind = () if module.builtin else ("-DMODULE",)
     file = f'-DKBUILD_MODFILE="{module.directory}/{module.name}"'
-    return (*kind, f'-DKBUILD_BASENAME="{base}"', f'-DKBUILD_MODNAME="{name}"', f"-D__KBUILD_MODNAME=kmod_{name}", file)
+    return (
+        *kind,
+        f'-DKBUILD_BASENAME="{base}"',
+        f'-DKBUILD_MODNAME="{name}"',
+        f"-D__KBUILD_MODNAME=kmod_{name}",
+        file,
+    )

@@ -3,10 +3,12 @@
 # The rule
 A module from which the driver takes symbols, itself or by another library, is a part of it if
 1. it is of the same family,
-2. it does not call the drivers of the family: who hands them work is the class itself (libata, scsi_mod, snd-pcm), and
-3. it has functions by which the kernel enters the driver with data or interrupts (8390, libahci, usbnet), or it lives in the
-   directory of one of the driver's modules or in one above, though not in that of the whole family (ath9k_hw, rtlwifi).
-All else is the kernel's: helpers without a device (mii, snd-ac97-codec) as well as the class.
+2. it does not call the drivers of the family: who hands them work is the class itself (libata,
+   scsi_mod, snd-pcm), and
+3. it has functions by which the kernel enters the driver with data or interrupts (8390, libahci,
+   usbnet), or it lives in the directory of one of the driver's modules or in one above, though not
+   in that of the whole family (ath9k_hw, rtlwifi). All else is the kernel's: helpers without a
+   device (mii, snd-ac97-codec) as well as the class.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from ring3_split.roots import ALWAYS, OTHER, families, family_of, templates
 
 
 def libraries(
-    module: ModuleFacts, exporters: Mapping[str, str], facts: Callable[[Iterable[str]], Iterable[ModuleFacts]]
+    module: ModuleFacts,
+    exporters: Mapping[str, str],
+    facts: Callable[[Iterable[str]], Iterable[ModuleFacts]],
 ) -> tuple[ModuleFacts, ...]:
     """The libraries of a module, nearest first.
 
-    `exporters` names the module that exports a symbol; `facts` gives the facts of modules by their names.
+    `exporters` names the module that exports a symbol; `facts` gives the facts of modules by their
+    names.
     """
     family = family_of(module.module.directory)
     if family == OTHER:
@@ -30,7 +35,11 @@ def libraries(
     parts = [module]
     seen = {module.module.name}
     for part in parts:  # grows while it is walked
-        names = {exporters[symbol] for symbol in imports(part) if symbol in exporters} - seen - families()[family].apart
+        names = (
+            {exporters[symbol] for symbol in imports(part) if symbol in exporters}
+            - seen
+            - families()[family].apart
+        )
         seen |= names
         parts += [found for found in facts(sorted(names)) if _belongs(found, parts, family)]
     return tuple(parts[1:])
@@ -39,7 +48,12 @@ def libraries(
 def imports(module: ModuleFacts) -> set[str]:
     """The functions that a module uses and does not define."""
     defined = {function.name for unit in module.units for function in unit.functions}
-    used = {call.callee for unit in module.units for function in unit.functions for call in function.calls}
+    used = {
+        call.callee
+        for unit in module.units
+        for function in unit.functions
+        for call in function.calls
+    }
     return (used | {stored.function for stored in _stored(module)}) - defined
 
 
@@ -50,14 +64,21 @@ def _belongs(library: ModuleFacts, parts: list[ModuleFacts], family: str) -> boo
 
 
 def _calls_drivers(library: ModuleFacts, family: str) -> bool:
-    called = {call.field for unit in library.units for function in unit.functions for call in function.indirect}
+    called = {
+        call.field
+        for unit in library.units
+        for function in unit.functions
+        for call in function.indirect
+    }
     return not families()[family].calls.isdisjoint(called)
 
 
 def _near(library: ModuleFacts, parts: list[ModuleFacts], family: str) -> bool:
     directory = library.module.directory
     own = (part.module.directory for part in parts)
-    return directory not in families()[family].directories and any(f"{other}/".startswith(f"{directory}/") for other in own)
+    return directory not in families()[family].directories and any(
+        f"{other}/".startswith(f"{directory}/") for other in own
+    )
 
 
 def _entered(library: ModuleFacts, parts: list[ModuleFacts], family: str) -> bool:
@@ -69,7 +90,8 @@ def _entered(library: ModuleFacts, parts: list[ModuleFacts], family: str) -> boo
     defined = {function.name for unit in library.units for function in unit.functions}
     exported = {symbol for unit in library.units for symbol in unit.exports}
     return any(
-        (stored.field in places or f"{stored.api}:{stored.argument}" in places) and stored.function in names
+        (stored.field in places or f"{stored.api}:{stored.argument}" in places)
+        and stored.function in names
         for module, names in ((library, defined), *((part, exported) for part in parts))
         for stored in _stored(module)
     )

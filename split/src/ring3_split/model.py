@@ -1,15 +1,15 @@
 """The facts about a driver's code: what the reader finds in one translation unit, and what all else stands on.
 
 # Names
-A *function id* is `path:name`, where path is the file that defines the function, relative to the kernel tree. A static
-function of two files is two functions; an inline function of a header is one, wherever it is compiled. A *field* is
-`struct.member` with the innermost named struct; a member of an unnamed struct or union belongs to the struct around it, and
-the type of a named member whose own type has no name is called `struct.member` itself (`sk_buff.cb` may thus be a struct's
-name).
+A *function id* is `path:name`, where path is the file that defines the function, relative to the
+kernel tree. A static function of two files is two functions; an inline function of a header is one,
+wherever it is compiled. A *field* is `struct.member` with the innermost named struct; a member of
+an unnamed struct or union belongs to the struct around it, and the type of a named member whose own
+type has no name is called `struct.member` itself (`sk_buff.cb` may thus be a struct's name).
 
 # Version
-`VERSION` counts up with every change to what is stored. Facts of another version are read anew, never converted. The stored
-form is JSON, described in docs/split-facts.md.
+`VERSION` counts up with every change to what is stored. Facts of another version are read anew,
+never converted. The stored form is JSON, described in docs/split-facts.md.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Region(Fact, frozen=True):
     lines: tuple[int, ...] = ()  # lines of this function that may run while it is held, sorted
     releases: tuple[int, ...] = ()  # lines where it is given back
     kept: bool = False  # the function may return with it held
-    # Of a mutex: the member of the outer struct in which its struct was reached, if that is known. `lock` stays what tells locks
-    # apart, because the same one may be reached by a pointer, too.
+    # Of a mutex: the member of the outer struct in which its struct was reached, if that is known.
+    # `lock` stays what tells locks apart, because the same one may be reached by a pointer, too.
     within: str = ""
 
     @property
@@ -88,7 +88,9 @@ class Indirect(Fact, frozen=True):
     field: str = ""  # the field that the pointer was loaded from; "" when it was not a field
     parameter: int = -1  # or the parameter that it came in by
     held: tuple[int, ...] = ()
-    variable: str = ""  # or the global variable (a pointer, or a table of pointers) that it was loaded from
+    variable: str = (
+        ""  # or the global variable (a pointer, or a table of pointers) that it was loaded from
+    )
 
 
 class Stored(Fact, frozen=True):
@@ -100,8 +102,8 @@ class Stored(Fact, frozen=True):
     api: str = ""  # or passed to this function ...
     argument: int = -1  # ... as this argument, from 0
     object: str = ""  # the variable that is initialised, if any: "e1000_netdev_ops"
-    # The member that the object lies in which gets the function: "e1000_adapter.watchdog_task" of its work_struct.func, or of
-    # the timer that is passed as the first argument beside it.
+    # The member that the object lies in which gets the function: "e1000_adapter.watchdog_task" of
+    # its work_struct.func, or of the timer that is passed as the first argument beside it.
     owner: str = ""
 
 
@@ -112,9 +114,11 @@ class Access(Fact, frozen=True):
     way: Literal["r", "w", "a"]  # read, written, address taken (array members decay to "a")
     lines: tuple[int, ...]
     within: str = ""  # the field of the outer struct by which an embedded struct was reached, if so
-    base: str = ""  # where the object came from: "param N", "call F", "global G", "field S.M", "local T"
-    # Of an address: where it goes, "callee:N" (":N" of a call through a pointer), "field S.M", "global G", "return" or
-    # "assembly"; "" when it goes where nobody knows.
+    base: str = (
+        ""  # where the object came from: "param N", "call F", "global G", "field S.M", "local T"
+    )
+    # Of an address: where it goes, "callee:N" (":N" of a call through a pointer), "field S.M",
+    # "global G", "return" or "assembly"; "" when it goes where nobody knows.
     to: str = ""
 
 
@@ -130,7 +134,8 @@ class Allocation(Fact, frozen=True):
 
     api: str
     line: int
-    # As an expression of constants, sizeof, fields and parameters: "e1000_tx_ring.count * sizeof(struct e1000_tx_buffer)".
+    # As an expression of constants, sizeof, fields and parameters: "e1000_tx_ring.count *
+    # sizeof(struct e1000_tx_buffer)".
     size: str = ""
     type: str = ""  # struct that the result is used as
     into: str = ""  # field, global or parameter that receives it
@@ -139,9 +144,21 @@ class Allocation(Fact, frozen=True):
 class Shape(Fact, frozen=True):
     """Evidence of how a pointer is used."""
 
-    # flow: it is handed on, as an argument ("callee:2"), into a field ("field S.M"), or as the result ("return")
-    # interior: it is set to an address inside of what another pointer points to, or of a member ("field S.M + index")
-    what: Literal["index", "arithmetic", "list", "container", "string", "user", "cast", "handle", "flow", "interior"]
+    # flow: it is handed on, as an argument ("callee:2"), into a field ("field S.M"), or as the
+    # result ("return") interior: it is set to an address inside of what another pointer points to,
+    # or of a member ("field S.M + index")
+    what: Literal[
+        "index",
+        "arithmetic",
+        "list",
+        "container",
+        "string",
+        "user",
+        "cast",
+        "handle",
+        "flow",
+        "interior",
+    ]
     pointer: str  # "field S.M", "param N", "global G", "call F"
     line: int
     detail: str = ""  # "< bound" or index expression, struct.member around it, struct that it is cast to, API; where it flows
@@ -160,14 +177,29 @@ class Used(Fact, frozen=True):
 
     value: str  # "field S.M", "param N", "call F"
     what: Literal[
-        "index", "pointer", "divisor", "shift", "length", "loop", "compared", "argument", "stored", "returned", "assembly"
+        "index",
+        "pointer",
+        "divisor",
+        "shift",
+        "length",
+        "loop",
+        "compared",
+        "argument",
+        "stored",
+        "returned",
+        "assembly",
     ]
     line: int
-    # index: "< bound", or the index itself; length, argument: "callee:N"; stored: "field S.M"; compared: with what
+    # index: "< bound", or the index itself; length, argument: "callee:N"; stored: "field S.M";
+    # compared: with what
     detail: str = ""
     count: int = 0  # index: elements of the array, 0 when they are not known
-    mask: int = -1  # the most that is left of the value on its way, by a mask or a remainder; -1: it is not cut
-    derived: bool = False  # it was computed with on its way: the use is not of the number that was read
+    mask: int = (
+        -1
+    )  # the most that is left of the value on its way, by a mask or a remainder; -1: it is not cut
+    derived: bool = (
+        False  # it was computed with on its way: the use is not of the number that was read
+    )
 
 
 class Assigned(Fact, frozen=True):
@@ -191,7 +223,9 @@ class Function(Fact, frozen=True):
     static: bool = False
     inline: bool = False  # declared inline
     section: str = ""  # ".init.text"
-    signature: int | None = None  # kCFI hash, when its address is taken somewhere in the unit or it is not static
+    signature: int | None = (
+        None  # kCFI hash, when its address is taken somewhere in the unit or it is not static
+    )
     returns: str = "void"
     parameters: tuple[Parameter, ...] = ()
     variadic: bool = False
@@ -219,8 +253,12 @@ class Unit(Fact, frozen=True):
     exports: tuple[str, ...] = ()  # EXPORT_SYMBOL
     aliases: dict[str, str] = {}  # init_module -> e1000_init_module
     parameters: tuple[str, ...] = ()  # module parameters
-    structs: dict[str, str] = {}  # file that defines each struct that a field of `stored` or `indirect` belongs to
-    declared: dict[str, int] = {}  # kCFI hash of the functions that it only declares and whose address it takes
+    structs: dict[
+        str, str
+    ] = {}  # file that defines each struct that a field of `stored` or `indirect` belongs to
+    declared: dict[
+        str, int
+    ] = {}  # kCFI hash of the functions that it only declares and whose address it takes
 
 
 class Member(Fact, frozen=True):
@@ -232,7 +270,9 @@ class Member(Fact, frozen=True):
     size: int  # bytes; 0 for a flexible array
     bits: tuple[int, int] | None = None  # bit offset in the struct and width, of a bit field
     count: int | None = None  # elements, of an array
-    pointee: str = ""  # struct that it points to: "net_device"; "fn" for a function pointer; "void"; "char"
+    pointee: str = (
+        ""  # struct that it points to: "net_device"; "fn" for a function pointer; "void"; "char"
+    )
     struct: str = ""  # struct that it is, when embedded (or an array of)
     union: int = 0  # members of one unnamed union in the struct share a number above 0
     line: int = 0  # in the file of its struct
@@ -259,7 +299,10 @@ class Variable(Fact, frozen=True):
 
 
 class Data(Fact, frozen=True):
-    """What plan and annotate need of one translation unit beyond `Unit`, keyed by function id. Stored in a file of its own."""
+    """What plan and annotate need of one translation unit beyond `Unit`, keyed by function id.
+
+    Stored in a file of its own.
+    """
 
     version: int
     source: str
@@ -272,7 +315,9 @@ class Data(Fact, frozen=True):
     handed: dict[str, tuple[Handed, ...]] = {}  # addresses of variables that leave the function
     used: dict[str, tuple[Used, ...]] = {}  # what values that are read become
     assigned: dict[str, tuple[Assigned, ...]] = {}  # what fields are set to
-    through: dict[str, dict[str, str]] = {}  # by function id and number of a parameter: what is done to what it points to
+    through: dict[
+        str, dict[str, str]
+    ] = {}  # by function id and number of a parameter: what is done to what it points to
 
 
 class Failure(Fact, frozen=True):
@@ -288,7 +333,9 @@ class Module(Fact, frozen=True):
     name: str  # "e1000", with dashes as the file has them
     directory: str  # "drivers/net/ethernet/intel/e1000"
     sources: tuple[str, ...]  # relative to the tree
-    skipped: dict[str, str] = {}  # objects that are not C (assembly, firmware, generated and not there): object -> reason
+    skipped: dict[
+        str, str
+    ] = {}  # objects that are not C (assembly, firmware, generated and not there): object -> reason
     builtin: bool = False  # linked into the kernel (=y), not a file of its own
 
 

@@ -1,9 +1,10 @@
 """Common kernel headers, compiled once for many units: about half of a unit's time is theirs.
 
-A unit is compiled with them when it cannot tell the difference, and without when it might: when one of its flags, or a macro
-that it defines before its last `#include <...>`, has a name that the headers speak of, or when the headers are in its way and
-clang finds an error. What remains is a unit that asks by `#ifdef` for a macro of a header that it does not include, and the
-numbers by which macros make a name unique.
+A unit is compiled with them when it cannot tell the difference, and without when it might: when one
+of its flags, or a macro that it defines before its last `#include <...>`, has a name that the
+headers speak of, or when the headers are in its way and clang finds an error. What remains is a
+unit that asks by `#ifdef` for a macro of a header that it does not include, and the numbers by
+which macros make a name unique.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from ring3_split.files import write
 from ring3_split.stamps import digest
 
 TABLE = Path(__file__).with_name("precompiled.toml")
-# Names whose meaning may differ: they end in the text of messages and in the names of module parameters, never in a fact.
+# Names whose meaning may differ: they end in the text of messages and in the names of module
+# parameters, never in a fact.
 HARMLESS = frozenset({"pr_fmt", "dev_fmt", "KMSG_COMPONENT"})
-# Inline functions of headers speak of these. Set and taken back in the text, they may differ on the command line of a unit.
+# Inline functions of headers speak of these. Set and taken back in the text, they may differ on the
+# command line of a unit.
 NAMES = {
     "KBUILD_BASENAME": '"headers"',
     "KBUILD_MODNAME": '"headers"',
@@ -75,9 +78,15 @@ class Precompiler:
         return self._made[known]
 
     def _make(self, wanted: tuple[str, ...], flags: tuple[str, ...]) -> Headers | None:
-        present = [h for h in wanted if any((self._root / d / h).is_file() for d in ("include", "include/uapi"))]
+        present = [
+            h
+            for h in wanted
+            if any((self._root / d / h).is_file() for d in ("include", "include/uapi"))
+        ]
         lines = [f"#define {macro} {value}" for macro, value in NAMES.items()]
-        lines += [f"#include <{header}>" for header in present] + [f"#undef {macro}" for macro in NAMES]
+        lines += [f"#include <{header}>" for header in present] + [
+            f"#undef {macro}" for macro in NAMES
+        ]
         text = "\n".join([*lines, ""])
         name = digest(self._key, self._compiler.program, self._compiler.version, *flags, text)
         made, names = self._folder / f"{name}.pch", self._folder / f"{name}.names"
@@ -86,7 +95,8 @@ class Precompiler:
                 return Headers(made, frozenset(names.read_text().split()))
         except OSError:
             pass  # not whole: made again
-        # clang compares the text's time with that in what it has compiled, which may be another process's: the first one stays.
+        # clang compares the text's time with that in what it has compiled, which may be another
+        # process's: the first one stays.
         write(self._folder / f"{name}.h", text.encode(), once=True)
         return self._compile(made, names, flags)
 
@@ -94,7 +104,16 @@ class Precompiler:
         # Several processes may make the same at once; the last one stays.
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="making-") as folder:
             listed, new = Path(folder) / "headers.d", Path(folder) / "headers.pch"
-            command = [str(self._compiler.program), "-x", "c-header", *flags, "-O0", "-g", "-Xclang", "-fsanitize=kcfi"]
+            command = [
+                str(self._compiler.program),
+                "-x",
+                "c-header",
+                *flags,
+                "-O0",
+                "-g",
+                "-Xclang",
+                "-fsanitize=kcfi",
+            ]
             command += ["-MD", "-MF", str(listed), str(made.with_suffix(".h")), "-o", str(new)]
             if self._compiler.run(command, self._root):
                 return None

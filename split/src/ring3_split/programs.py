@@ -12,10 +12,14 @@ _NOTHING: Mapping[str, str] = {}
 
 def environment() -> dict[str, str]:
     """What a program needs of the environment; no variable of it adds folders or speaks another language."""
-    return {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR")} | {"LC_ALL": "C"}
+    return {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR")} | {
+        "LC_ALL": "C"
+    }
 
 
-def run(command: list[str], folder: Path, seconds: int, names: Mapping[str, str] = _NOTHING) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str], folder: Path, seconds: int, names: Mapping[str, str] = _NOTHING
+) -> subprocess.CompletedProcess[str]:
     """Runs a program in a folder, without input, and takes what it says.
 
     Raises:

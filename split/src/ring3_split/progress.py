@@ -7,7 +7,13 @@ import sys
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
 
 # Few enough units are read before anyone wonders.
@@ -21,8 +27,17 @@ class Progress(Bar):
     def __init__(self, what: str, total: int, of: str = "units") -> None:
         """Nothing is shown yet. `of` says what is counted."""
         name, unit = TextColumn("{task.description}"), TextColumn("{task.fields[unit]}")
-        columns = (name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), unit)
-        super().__init__(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+        columns = (
+            name,
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            unit,
+        )
+        super().__init__(
+            *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        )
         self._counted = self.add_task(what, total=total, unit="")
         self._of = of
         self._next = time.monotonic() + QUIET

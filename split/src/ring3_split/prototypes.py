@@ -1,7 +1,8 @@
 """Prototypes of the kernel's functions that a driver calls, as the headers that it includes declare them.
 
-The IR has no types of functions that are only declared. So each unit is compiled once more with a variable behind it for each
-function that it calls, a pointer to that function; the debug information of these variables has the types as C writes them.
+The IR has no types of functions that are only declared. So each unit is compiled once more with a
+variable behind it for each function that it calls, a pointer to that function; the debug
+information of these variables has the types as C writes them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Prototype(msgspec.Struct, frozen=True, omit_defaults=True):
 def prototypes(kernel: Kernel, modules: Iterable[ModuleFacts]) -> dict[str, Prototype]:
     """The functions that modules call and do not define, from the cache or from clang; what cannot be declared is left out."""
     modules = tuple(modules)
-    defined = {function.name for facts in modules for unit in facts.units for function in unit.functions}
+    defined = {
+        function.name for facts in modules for unit in facts.units for function in unit.functions
+    }
     found: dict[str, Prototype] = {}
     for facts in modules:
         for unit in facts.units:
@@ -50,33 +53,52 @@ def prototypes(kernel: Kernel, modules: Iterable[ModuleFacts]) -> dict[str, Prot
 
 
 def _of_unit(kernel: Kernel, module: Module, source: str, names: list[str]) -> dict[str, Prototype]:
-    digest = hashlib.sha256("\n".join((str(VERSION), kernel.key, kernel.compiler.version, source, *names)).encode()).hexdigest()
+    digest = hashlib.sha256(
+        "\n".join((str(VERSION), kernel.key, kernel.compiler.version, source, *names)).encode()
+    ).hexdigest()
     file = kernel.folder / "prototypes" / f"{module.name}-{digest[:16]}.json"
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Prototype])
     except (OSError, msgspec.DecodeError):
         pass
-    found = compiled(str(kernel.compiler.program), kernel.flags(module, source), kernel.root, source, names)
+    found = compiled(
+        str(kernel.compiler.program), kernel.flags(module, source), kernel.root, source, names
+    )
     if found:
         write(file, msgspec.json.encode(found))
     return found
 
 
-def compiled(program: str, flags: tuple[str, ...], root: Path, source: str, names: Iterable[str]) -> dict[str, Prototype]:
+def compiled(
+    program: str, flags: tuple[str, ...], root: Path, source: str, names: Iterable[str]
+) -> dict[str, Prototype]:
     """The prototypes of functions that a unit can call, by compiling it."""
     left = list(names)
     with tempfile.TemporaryDirectory(prefix="ring3-prototypes-") as folder:
         text, output = Path(folder) / "prototypes.c", Path(folder) / "prototypes.ll"
         for _ in range(_ROUNDS):
             text.write_text(_source(root / source, left))
-            command = [program, "-x", "c", *flags, "-w", "-ferror-limit=0", *READABLE, str(text), "-o", str(output)]
+            command = [
+                program,
+                "-x",
+                "c",
+                *flags,
+                "-w",
+                "-ferror-limit=0",
+                *READABLE,
+                str(text),
+                "-o",
+                str(output),
+            ]
             try:
                 done = programs.run(command, root, TIME_LIMIT)
             except (OSError, subprocess.TimeoutExpired):
                 return {}
             if not done.returncode:
                 return _read(output.read_text(errors="surrogateescape"))
-            bad = {int(number) for number in re.findall(r"prototypes\.c:(\d+):\d+: error", done.stderr)}
+            bad = {
+                int(number) for number in re.findall(r"prototypes\.c:(\d+):\d+: error", done.stderr)
+            }
             if not bad:
                 return {}  # the unit itself does not compile, which is said where it is read
             left = [name for number, name in enumerate(left, 2) if number not in bad]
@@ -84,8 +106,13 @@ def compiled(program: str, flags: tuple[str, ...], root: Path, source: str, name
 
 
 def _source(unit: Path, names: Iterable[str]) -> str:
-    """The unit, and a line for each function. A macro of the function's name is not what is called."""
-    lines = [f"static __typeof__(&({name})) {_VARIABLE}{name} __attribute__((used));" for name in names]
+    """The unit, and a line for each function.
+
+    A macro of the function's name is not what is called.
+    """
+    lines = [
+        f"static __typeof__(&({name})) {_VARIABLE}{name} __attribute__((used));" for name in names
+    ]
     return "\n".join((f'#include "{unit}"', *lines, ""))
 
 
@@ -95,7 +122,9 @@ def _read(text: str) -> dict[str, Prototype]:
     found = {}
     for name, variable in module.globals.items():
         if name.startswith(_VARIABLE) and variable.dbg >= 0:
-            function = module.metadata.strip(module.metadata.pointee(module.metadata.variable_type(variable.dbg)))
+            function = module.metadata.strip(
+                module.metadata.pointee(module.metadata.variable_type(variable.dbg))
+            )
             if module.metadata.tag(function) == "subroutine":
                 found[name.removeprefix(_VARIABLE)] = Prototype(*types.signature(function))
     return found

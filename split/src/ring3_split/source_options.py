@@ -19,14 +19,41 @@ def add(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which kernel")
     which = group.add_mutually_exclusive_group()
     which.add_argument(
-        "--kernel", metavar="VERSION", help=f"the distribution's kernel (lab/setup.sh source VERSION); default {DEFAULT_KERNEL}"
+        "--kernel",
+        metavar="VERSION",
+        help=f"the distribution's kernel (lab/setup.sh source VERSION); default {DEFAULT_KERNEL}",
     )
-    which.add_argument("--tree", metavar="FOLDER", type=Path, help="a kernel's source tree, or its build folder, 2.6.18 to 7.2")
-    which.add_argument("--compile-commands", metavar="FILE", type=Path, help="compile_commands.json of a kernel's build")
-    group.add_argument("--config", metavar="FILE", type=Path, help="with --tree: its configuration; default .config in it")
-    group.add_argument("--arch", metavar="NAME", help="with --tree: architecture; default what the configuration is for")
-    group.add_argument("--clang", metavar="PROGRAM", help="clang 17 or later; default the cache's, else the one on PATH")
-    group.add_argument("--jobs", metavar="N", type=_count, help="units read at a time; default one a processor")
+    which.add_argument(
+        "--tree",
+        metavar="FOLDER",
+        type=Path,
+        help="a kernel's source tree, or its build folder, 2.6.18 to 7.2",
+    )
+    which.add_argument(
+        "--compile-commands",
+        metavar="FILE",
+        type=Path,
+        help="compile_commands.json of a kernel's build",
+    )
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="with --tree: its configuration; default .config in it",
+    )
+    group.add_argument(
+        "--arch",
+        metavar="NAME",
+        help="with --tree: architecture; default what the configuration is for",
+    )
+    group.add_argument(
+        "--clang",
+        metavar="PROGRAM",
+        help="clang 17 or later; default the cache's, else the one on PATH",
+    )
+    group.add_argument(
+        "--jobs", metavar="N", type=_count, help="units read at a time; default one a processor"
+    )
     group.add_argument(
         "--cache",
         metavar="FOLDER",

@@ -1,8 +1,9 @@
 """Facts in the cache: files that are whole or absent, each with what it was made from.
 
-The facts of a unit are two files, `Unit` and `Data`, because most commands need only the first. A file tells the state that it
-is of: the kernel's key, the unit's flags, and the files that it was read from beyond the kernel's own headers. Which reader
-and which clang made it stands in the folder's name, so that two versions do not write over each other.
+The facts of a unit are two files, `Unit` and `Data`, because most commands need only the first. A
+file tells the state that it is of: the kernel's key, the unit's flags, and the files that it was
+read from beyond the kernel's own headers. Which reader and which clang made it stands in the
+folder's name, so that two versions do not write over each other.
 """
 
 from __future__ import annotations
@@ -60,9 +61,14 @@ class Store:
     def put(self, module: Module, facts: tuple[Unit, Data], source: str, files: list[str]) -> None:
         """Keeps the facts of a unit that was read from `files`; `Unit` last, so that where it is, `Data` is."""
         root = self.kernel.root
-        record = msgspec.json.encode(Record(self._key(module, source), {f: stamp(root / f) for f in files}))
+        record = msgspec.json.encode(
+            Record(self._key(module, source), {f: stamp(root / f) for f in files})
+        )
         for fact in reversed(facts):
-            write(self._file(module, source, type(fact)), zlib.compress(record + b"\n" + msgspec.json.encode(fact), LEVEL))
+            write(
+                self._file(module, source, type(fact)),
+                zlib.compress(record + b"\n" + msgspec.json.encode(fact), LEVEL),
+            )
 
     def _load(self, module: Module, source: str, kind: type[Fact]) -> Fact | None:
         try:
@@ -75,7 +81,9 @@ class Store:
         return None
 
     def _current(self, record: Record, module: Module, source: str) -> bool:
-        return record.key == self._key(module, source) and all(self._stamp(f) == s for f, s in record.files.items())
+        return record.key == self._key(module, source) and all(
+            self._stamp(f) == s for f, s in record.files.items()
+        )
 
     def _stamp(self, file: str) -> tuple[int, int]:
         known = self._stamps.get(file)
@@ -84,7 +92,9 @@ class Store:
         return known
 
     def _key(self, module: Module, source: str) -> str:
-        return digest(self.kernel.key, *self.kernel.own_flags(module, source), *macros(module, source))
+        return digest(
+            self.kernel.key, *self.kernel.own_flags(module, source), *macros(module, source)
+        )
 
     def _file(self, module: Module, source: str, kind: type[Unit] | type[Data]) -> Path:
         name = f"{posixpath.basename(source)}.{kind.__name__.lower()}.json.z"
@@ -103,7 +113,9 @@ def open_store(kernel: Kernel) -> Store:
     for pattern in ("facts-*", "modules-*", "exporters-*", "pch/*"):
         for other in kernel.folder.glob(pattern):
             if time.time() - stamp(other)[0] / 1e9 > KEPT:
-                shutil.rmtree(other, ignore_errors=True) if other.is_dir() else other.unlink(missing_ok=True)
+                shutil.rmtree(other, ignore_errors=True) if other.is_dir() else other.unlink(
+                    missing_ok=True
+                )
     return Store(kernel, folder)
 
 

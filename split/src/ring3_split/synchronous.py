@@ -1,6 +1,7 @@
 """Functions of the kernel that call what they are passed before they return, such as `sort` its comparison.
 
-To such a callback there is a call from the function that passes it, under the locks that it holds there; it is no entry.
+To such a callback there is a call from the function that passes it, under the locks that it holds
+there; it is no entry.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ AUTOCONF = ("include/generated/autoconf.h", "include/linux/autoconf.h")
 BOUNDS = ("include/generated/bounds.h", "include/linux/bounds.h")
 
 
-def open_kernel(tree: Path, given: Path | None, name: str | None, cache: Path, compiler: str | None = None) -> Kernel:
+def open_kernel(
+    tree: Path, given: Path | None, name: str | None, cache: Path, compiler: str | None = None
+) -> Kernel:
     """The kernel of a tree. `given` is its configuration, if not the one in it; `name` its architecture.
 
     Raises:
@@ -31,13 +33,25 @@ def open_kernel(tree: Path, given: Path | None, name: str | None, cache: Path, c
     version = flags.version(root)
     if given and not given.is_file():
         raise Refusal(f"--config {given}: no such file")
-    folder = cache / "split" / f"tree-{version}-{digest(root, tree, given and given.read_bytes())[:8]}"
+    folder = (
+        cache / "split" / f"tree-{version}-{digest(root, tree, given and given.read_bytes())[:8]}"
+    )
     build, machine = _build(root, tree, given, name, folder)
     options = config.read(build / ".config")
     base = flags.base(root, build, machine, options)
     auto = build / "include/config/auto.conf"
-    setting = Setting(root, build, auto if auto.is_file() else build / ".config", machine.directory, machine.directory)
-    headers = dict.fromkeys(d / f"{place}" for d in (root, build) for place in ("include", f"arch/{machine.directory}/include"))
+    setting = Setting(
+        root,
+        build,
+        auto if auto.is_file() else build / ".config",
+        machine.directory,
+        machine.directory,
+    )
+    headers = dict.fromkeys(
+        d / f"{place}"
+        for d in (root, build)
+        for place in ("include", f"arch/{machine.directory}/include")
+    )
     key = digest(root, build, stamp(setting.config), digest_of_folders(headers), *base)
     return Kernel(
         name=version,
@@ -59,12 +73,16 @@ def _source(tree: Path) -> Path:
         return (tree / "source").resolve()
     makefile = tree / "Makefile"
     found = (
-        re.search(r"^include (/.*)/Makefile$", makefile.read_text(errors="replace"), re.MULTILINE) if makefile.is_file() else None
+        re.search(r"^include (/.*)/Makefile$", makefile.read_text(errors="replace"), re.MULTILINE)
+        if makefile.is_file()
+        else None
     )
     return Path(found.group(1)) if found else tree
 
 
-def _build(root: Path, tree: Path, given: Path | None, name: str | None, folder: Path) -> tuple[Path, flags.Architecture]:
+def _build(
+    root: Path, tree: Path, given: Path | None, name: str | None, folder: Path
+) -> tuple[Path, flags.Architecture]:
     """The folder with configuration and generated headers, and the architecture that they are for."""
     if (tree / ".config").is_file() and any((tree / header).is_file() for header in AUTOCONF):
         if given and config.read(given) != config.read(tree / ".config"):
@@ -72,16 +90,24 @@ def _build(root: Path, tree: Path, given: Path | None, name: str | None, folder:
                 f"{tree} is configured otherwise than {given}: its generated headers are of its own .config; "
                 f"make -C {root} O=BUILD with {given} as BUILD/.config, then --tree BUILD"
             )
-        machine = flags.architecture(root, name or flags.architecture_of(config.read(tree / ".config"), tree / ".config"))
-        if (root / "kernel/bounds.c").is_file() and not any((tree / header).is_file() for header in BOUNDS):
+        machine = flags.architecture(
+            root, name or flags.architecture_of(config.read(tree / ".config"), tree / ".config")
+        )
+        if (root / "kernel/bounds.c").is_file() and not any(
+            (tree / header).is_file() for header in BOUNDS
+        ):
             raise Refusal(
                 f"{tree} is configured, but headers that a build generates are not there (generated/bounds.h): "
                 f"make -C {tree} ARCH={machine.directory} modules_prepare; if a new compiler fails in that, prepare0 is enough"
             )
         return tree, machine
     own = given or (tree / ".config" if (tree / ".config").is_file() else None)
-    machine = flags.architecture(root, name or (flags.architecture_of(config.read(own), own) if own else _bare(root)))
-    return prepare.configure(root, machine.directory, folder / "build", flags.version(root), own), machine
+    machine = flags.architecture(
+        root, name or (flags.architecture_of(config.read(own), own) if own else _bare(root))
+    )
+    return prepare.configure(
+        root, machine.directory, folder / "build", flags.version(root), own
+    ), machine
 
 
 def _bare(root: Path) -> str:

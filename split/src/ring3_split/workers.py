@@ -1,7 +1,8 @@
 """Work in several processes, one task each at a time. A process that dies or hangs costs its task, and nothing else.
 
-This is why it is no pool of a library: of 41 tasks, one of which kills its process, concurrent.futures loses 32, and so does
-pebble, after two minutes, if the process dies while it writes to the pipe that all share. Here each process has its own.
+This is why it is no pool of a library: of 41 tasks, one of which kills its process,
+concurrent.futures loses 32, and so does pebble, after two minutes, if the process dies while it
+writes to the pipe that all share. Here each process has its own.
 """
 
 from __future__ import annotations
@@ -55,10 +56,11 @@ def run(
 ) -> Iterator[tuple[Task, Result | Exception]]:
     """Begins tasks in their order, and gives each back as soon as it is done, with its result or what it raised, or `Lost`.
 
-    A process is a fresh interpreter, because a fork of a process with threads, such as a progress bar's, may hang; `work` is a
-    function that it can import, or a partial of one. A "fork" has all that `work` refers to without a copy: the call itself
-    starts it, before its caller has threads. When the caller stops asking, or is interrupted, the processes are ended; a result
-    that was given is not lost by it.
+    A process is a fresh interpreter, because a fork of a process with threads, such as a progress
+    bar's, may hang; `work` is a function that it can import, or a partial of one. A "fork" has all
+    that `work` refers to without a copy: the call itself starts it, before its caller has threads.
+    When the caller stops asking, or is interrupted, the processes are ended; a result that was
+    given is not lost by it.
 
     Raises:
         Refusal: a process ended before it began.
@@ -70,7 +72,11 @@ def run(
 
 
 def _results(
-    work: Callable[[Task], Result], waiting: list[Task], workers: list[_Worker[Task]], time_limit: float, start: str
+    work: Callable[[Task], Result],
+    waiting: list[Task],
+    workers: list[_Worker[Task]],
+    time_limit: float,
+    start: str,
 ) -> Iterator[tuple[Task, Any]]:
     try:
         for worker in workers:
@@ -87,7 +93,10 @@ def _results(
                 _give(worker, waiting, time_limit)
                 yield task, outcome
             busy = [w for w in workers if w.task is not None]
-            wait([w.pipe for w in busy], timeout=max(0.0, min((w.deadline for w in busy), default=0.0) - time.monotonic()))
+            wait(
+                [w.pipe for w in busy],
+                timeout=max(0.0, min((w.deadline for w in busy), default=0.0) - time.monotonic()),
+            )
     finally:
         for worker in workers:
             _end(worker)
@@ -103,7 +112,9 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start(work: Callable[[Task], Result], start: str, others: Iterable[_Worker[Task]]) -> _Worker[Task]:
+def _start(
+    work: Callable[[Task], Result], start: str, others: Iterable[_Worker[Task]]
+) -> _Worker[Task]:
     context = multiprocessing.get_context(start)
     ours, theirs = context.Pipe()
     # A fork has the ends that are ours, too, and would not see them closed.
@@ -141,7 +152,9 @@ def _outcome(worker: _Worker[Task]) -> Any:
             # Another one would fare no better, and this is no fault of the task.
             raise Refusal(STILLBORN) from None
         code = worker.process.exitcode
-        return Lost(f"its process was ended by signal {-code}" if code and code < 0 else "its process ended")
+        return Lost(
+            f"its process was ended by signal {-code}" if code and code < 0 else "its process ended"
+        )
     return Lost("it took too long") if time.monotonic() > worker.deadline else None
 
 

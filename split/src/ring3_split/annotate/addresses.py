@@ -1,8 +1,9 @@
 """What may be done to a member whose address is given away: read, written, both, or changed by an atomic operation.
 
-The address is followed to the function that gets it. A function of the driver, or an inline that is compiled with it, shows what
-it does to what its parameter points to; for a function of the kernel api.toml says it, or else its prototype: it does not write
-through a pointer to const. Only an address that is lost is taken for read and written.
+The address is followed to the function that gets it. A function of the driver, or an inline that is
+compiled with it, shows what it does to what its parameter points to; for a function of the kernel
+api.toml says it, or else its prototype: it does not write through a pointer to const. Only an
+address that is lost is taken for read and written.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from ring3_split.model import Access, Data
 
 ATOMIC = "atomic"
 BOTH = "rw"
-# Of a note of api.toml: which way it is copied, for the kernel; and what is no address of a member at all.
+# Of a note of api.toml: which way it is copied, for the kernel; and what is no address of a member
+# at all.
 DIRECTIONS = {"in": "r", "out": "w", "inout": BOTH}
 UNTOUCHED = ("handle", "io", "user", "function", "operations")
-# What the kernel's functions alone look into: it is where it is, and its bytes mean nothing elsewhere.
+# What the kernel's functions alone look into: it is where it is, and its bytes mean nothing
+# elsewhere.
 OBJECTS = frozenset(
     [
         "spinlock",
@@ -70,7 +73,11 @@ class Addresses:
         if api is not None and api.way == ATOMIC and api.word == int(number):
             return ATOMIC
         member = self._layouts.member(access.field)
-        if member is not None and member.struct and (member.struct in self._layouts or member.struct in OBJECTS):
+        if (
+            member is not None
+            and member.struct
+            and (member.struct in self._layouts or member.struct in OBJECTS)
+        ):
             return ""  # of an embedded struct its own members say how they are touched; a lock is no data at all
         return self._to(function, access.to)
 
@@ -86,7 +93,10 @@ class Addresses:
                 continue
             seen.add(here)
             if inner is not None and (self._halves.graph.own(inner) or self._halves.inlined(inner)):
-                todo += [(inner, onward) for onward in sorted(self._handed.get(inner, {}).get(int(number), ()))]
+                todo += [
+                    (inner, onward)
+                    for onward in sorted(self._handed.get(inner, {}).get(int(number), ()))
+                ]
             elif to.startswith("field ") or callee:
                 found[to] = None
         return list(found)
@@ -114,7 +124,11 @@ class Addresses:
             return DIRECTIONS[note[0]]
         if note and note[-1] in UNTOUCHED:
             return ""
-        types = [one.type for one in self._halves.graph.functions[inner].parameters] if inner is not None else []
+        types = (
+            [one.type for one in self._halves.graph.functions[inner].parameters]
+            if inner is not None
+            else []
+        )
         prototype = self._halves.prototypes.get(callee)
         types = types or list(prototype.parameters if prototype else ())
         if index < len(types):
@@ -124,7 +138,9 @@ class Addresses:
     def _callees(self, function: str) -> dict[str, str]:
         if function not in self._names:
             calls = self._halves.graph.calls.get(function, {})
-            self._names[function] = {self._halves.graph.functions[callee].name: callee for callee in calls}
+            self._names[function] = {
+                self._halves.graph.functions[callee].name: callee for callee in calls
+            }
         return self._names[function]
 
     def parameter(self, function: str, index: int) -> str:

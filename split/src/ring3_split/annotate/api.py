@@ -20,7 +20,9 @@ class Api:
 
     name: str
     way: str
-    arguments: dict[int, str] = field(default_factory=dict)  # notes on pointers, as the vocabulary has them
+    arguments: dict[int, str] = field(
+        default_factory=dict
+    )  # notes on pointers, as the vocabulary has them
     result: str = ""
     rtnl: bool = False
     waits: str = ""
@@ -29,7 +31,9 @@ class Api:
     reason: str = ""
     word: int | None = None  # of an atomic operation: the argument that points to the word
     publishes: bool = False  # from then on other code may run on what the user half has set
-    enters: tuple[str, ...] = ()  # patterns of the operations that the kernel calls before it returns
+    enters: tuple[
+        str, ...
+    ] = ()  # patterns of the operations that the kernel calls before it returns
     task: bool = False  # means the task of the entry's caller
     prints: bool = False  # what goes beyond its parameters is only read, as a format has it
     allocates: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +41,9 @@ class Api:
     @property
     def symbols(self) -> bool:
         """Whether functions of the driver are handed to it: the symbol table is needed."""
-        return any(note.split()[-1] in ("function", "operations") for note in self.arguments.values())
+        return any(
+            note.split()[-1] in ("function", "operations") for note in self.arguments.values()
+        )
 
 
 class Apis:
@@ -47,14 +53,21 @@ class Apis:
         lines = [_api(name, way, line) for way in WAYS for name, line in table.get(way, {}).items()]
         self.exact = {api.name: api for api in lines if not _pattern(api.name)}
         # A longer pattern says more, so it goes first.
-        patterns = sorted((api for api in lines if _pattern(api.name)), key=lambda api: -len(api.name))
+        patterns = sorted(
+            (api for api in lines if _pattern(api.name)), key=lambda api: -len(api.name)
+        )
         self.patterns = [(re.compile(translate(api.name)), api) for api in patterns]
-        self.variables = [(re.compile(translate(name)), str(line["way"])) for name, line in table.get("variable", {}).items()]
+        self.variables = [
+            (re.compile(translate(name)), str(line["way"]))
+            for name, line in table.get("variable", {}).items()
+        ]
         self.answered: dict[str, str] = {}
         self.callbacks = {name: _notes(line) for name, line in table.get("callback", {}).items()}
         self.members = {name: str(line["is"]) for name, line in table.get("member", {}).items()}
         self.areas = {name: str(line["of"]) for name, line in table.get("area", {}).items()}
-        self.packets = {name: str(line["reason"]) for name, line in table.get("packets", {}).items()}
+        self.packets = {
+            name: str(line["reason"]) for name, line in table.get("packets", {}).items()
+        }
         self.omitted = tuple(table.get("omit", {}))
 
     def of(self, symbol: str) -> Api | None:
@@ -67,9 +80,19 @@ class Apis:
     def told(self, answers: Mapping[str, str]) -> Apis:
         """The table with what a person said of functions ("kernel NAME") and variables ("variable NAME") that it lacks."""
         more = copy(self)
-        names = {key.removeprefix("kernel "): way for key, way in answers.items() if key.startswith("kernel ") and way in WAYS}
-        more.exact = {name: Api(name, way) for name, way in names.items() if self.of(name) is None} | self.exact
-        variables = {key.removeprefix("variable "): way for key, way in answers.items() if key.startswith("variable ")}
+        names = {
+            key.removeprefix("kernel "): way
+            for key, way in answers.items()
+            if key.startswith("kernel ") and way in WAYS
+        }
+        more.exact = {
+            name: Api(name, way) for name, way in names.items() if self.of(name) is None
+        } | self.exact
+        variables = {
+            key.removeprefix("variable "): way
+            for key, way in answers.items()
+            if key.startswith("variable ")
+        }
         more.answered = {name: way for name, way in variables.items() if way in VARIABLE_WAYS}
         return more
 
@@ -88,7 +111,9 @@ def known() -> Apis:
 
 
 def _api(name: str, way: str, line: dict[str, object]) -> Api:
-    frees, word, enters, allocates = (line.get(key) for key in ("frees", "word", "enters", "allocates"))
+    frees, word, enters, allocates = (
+        line.get(key) for key in ("frees", "word", "enters", "allocates")
+    )
     return Api(
         name=name,
         way=way,
@@ -104,7 +129,9 @@ def _api(name: str, way: str, line: dict[str, object]) -> Api:
         enters=tuple(str(one) for one in enters) if isinstance(enters, list) else (),
         task=bool(line.get("task", False)),
         prints=bool(line.get("prints", False)),
-        allocates={str(key): str(value) for key, value in allocates.items()} if isinstance(allocates, dict) else {},
+        allocates={str(key): str(value) for key, value in allocates.items()}
+        if isinstance(allocates, dict)
+        else {},
     )
 
 

@@ -69,27 +69,51 @@ def variable(name: str, shared: Shared, halves: Halves) -> Question:
     facts = [halves.graph.functions[function] for function in shared.users]
     known = [f"{one.file}:{one.line}: touched by {one.name}" for one in facts]
     text = "How does the user half meet this variable of the kernel?"
-    return Question(f"variable {name}", f"{facts[0].file}:{facts[0].line}", "", text, _some(known), VARIABLE_WAYS)
+    return Question(
+        f"variable {name}",
+        f"{facts[0].file}:{facts[0].line}",
+        "",
+        text,
+        _some(known),
+        VARIABLE_WAYS,
+    )
 
 
 def half(function: str, needs: list[str], halves: Halves) -> Question:
     """The question about a user function that needs what cannot be had outside the kernel."""
     facts = halves.graph.functions[function]
     text = "It needs what cannot be had outside the kernel. Shall it stay in the kernel half, or is it never reached?"
-    return Question(function, f"{facts.file}:{facts.line}", "", text, _some(needs), ("kernel", "refuse"))
+    return Question(
+        function, f"{facts.file}:{facts.line}", "", text, _some(needs), ("kernel", "refuse")
+    )
 
 
 def _known(case: Case) -> tuple[str, ...]:
     """What the code shows, though not enough."""
-    said = {"index": "indexed with", "arithmetic": "moved by", "cast": "used as", "string": "a string for", "list": "a list of"}
+    said = {
+        "index": "indexed with",
+        "arithmetic": "moved by",
+        "cast": "used as",
+        "string": "a string for",
+        "list": "a list of",
+    }
     found = [
-        f"{case.known.at(seen)}: {said[seen.what]} {seen.detail or '?'}" for seen in case.trace.of(*said) if seen.detail != "0"
+        f"{case.known.at(seen)}: {said[seen.what]} {seen.detail or '?'}"
+        for seen in case.trace.of(*said)
+        if seen.detail != "0"
     ]
-    found += [f"{case.known.at(seen)}: handed to {symbol}, argument {index}" for seen, symbol, index in case.sinks()]
-    found += [f"{case.known.at(seen)}: handed to a function that is not known" for seen in case.unknown()]
+    found += [
+        f"{case.known.at(seen)}: handed to {symbol}, argument {index}"
+        for seen, symbol, index in case.sinks()
+    ]
+    found += [
+        f"{case.known.at(seen)}: handed to a function that is not known" for seen in case.unknown()
+    ]
     for function, allocation in case.known.allocations.get(case.item.place, ()):
         at = place(case.known.halves.graph, function, allocation.line)
-        found.append(f"{at}: allocated by {allocation.api} with {allocation.size or 'an unknown number of'} bytes")
+        found.append(
+            f"{at}: allocated by {allocation.api} with {allocation.size or 'an unknown number of'} bytes"
+        )
     return _some(list(dict.fromkeys(found)))
 
 

@@ -24,22 +24,32 @@ class Entry(msgspec.Struct, omit_defaults=True):
     where: str  # path:line
     returns: str
     parameters: list[Parameter]
-    called_by: list[str]  # "net_device_ops.ndo_open", "request_irq:1", or the id of a function of the kernel half
+    called_by: list[
+        str
+    ]  # "net_device_ops.ndo_open", "request_irq:1", or the id of a function of the kernel half
     functions: int  # user functions of the driver that it may run, itself included
     reads: list[str]  # fields
     writes: list[str]
-    # By struct: bytes to copy to the user half, (offset, size). What may be written is among them, to be compared with later.
+    # By struct: bytes to copy to the user half, (offset, size). What may be written is among them,
+    # to be compared with later.
     copy_in: dict[str, list[tuple[int, int]]] = {}
-    # By struct: bytes that may come back, a range for each member: one that is as it was sent does not go back.
+    # By struct: bytes that may come back, a range for each member: one that is as it was sent does
+    # not go back.
     copy_out: dict[str, list[tuple[int, int]]] = {}
-    whole: list[str] = []  # structs of which it reads members by computed offsets: no list of fields is complete
+    whole: list[
+        str
+    ] = []  # structs of which it reads members by computed offsets: no list of fields is complete
     calls: list[str] = []  # functions of the kernel that its code may call in the user half
     variables: Ways = {}  # the driver's and the kernel's variables that its code touches
     frozen: str = ""  # why the kernel calls it when no process can run; "" when it does not
     boot: bool = False  # it may be called before any process runs, when the driver is not a module or is loaded early
     failure: str = ""  # what it returns when the user half cannot be asked; "" of void
-    rearm: list[Rearm] = []  # how it has itself called again: the kernel half does so when the user half has died
-    task: list[str] = []  # downcalls that it may make and that need the task of its caller: copy_from_user, capable
+    rearm: list[
+        Rearm
+    ] = []  # how it has itself called again: the kernel half does so when the user half has died
+    task: list[
+        str
+    ] = []  # downcalls that it may make and that need the task of its caller: copy_from_user, capable
 
 
 class Rearm(msgspec.Struct, omit_defaults=True):
@@ -70,16 +80,21 @@ class Downcall(msgspec.Struct, omit_defaults=True):
     rtnl: bool = False
     waits: str = ""
     symbols: bool = False  # functions of the driver are handed to it
-    arguments: dict[int, str] = {}  # notes of api.toml on pointers; one without is an object that the tracker knows
+    arguments: dict[
+        int, str
+    ] = {}  # notes of api.toml on pointers; one without is an object that the tracker knows
     result: str = ""
     frees: int | None = None  # the argument whose object is gone afterwards
     returns: str = ""  # its prototype, where the source declares it
     parameters: list[Parameter] = []
     variadic: bool = False
-    # How far the sets below go: "code", what the driver's functions there touch; "arguments", what the kernel reaches from its
-    # arguments; "all", everything that both halves touch, because other code may run on it from then on.
+    # How far the sets below go: "code", what the driver's functions there touch; "arguments", what
+    # the kernel reaches from its arguments; "all", everything that both halves touch, because other
+    # code may run on it from then on.
     scope: str = ""
-    reads: list[str] = []  # fields that the user half may have set and that must be seen in the kernel
+    reads: list[
+        str
+    ] = []  # fields that the user half may have set and that must be seen in the kernel
     writes: list[str] = []  # fields that may have changed there and that the user half reads
     copy_out: dict[
         str, list[tuple[int, int]]
@@ -160,7 +175,9 @@ class Taker(msgspec.Struct, omit_defaults=True):
     function: str
     half: str
     where: str
-    contexts: list[str] = []  # "atomic: request_irq:1", "process: net_device_ops.ndo_open": how the kernel comes here
+    contexts: list[
+        str
+    ] = []  # "atomic: request_irq:1", "process: net_device_ops.ndo_open": how the kernel comes here
 
 
 class Lock(msgspec.Struct, omit_defaults=True):
@@ -171,16 +188,22 @@ class Lock(msgspec.Struct, omit_defaults=True):
     way: str  # "local": of the user half alone; "downcall": taken in the kernel for the thread that runs; "combolock"; "kernel"
     on_death: str = ""  # what must happen when the user half dies while it holds it
     combolock: str = ""  # of a spinlock: "" when it can be one, or why not
-    hold_off: list[str] = []  # entries that take it in atomic context and must not run while the user half holds it
+    hold_off: list[
+        str
+    ] = []  # entries that take it in atomic context and must not run while the user half holds it
 
 
 class Check(msgspec.Struct, omit_defaults=True):
     """A member that the user half writes and the kernel half reads: what for, and what is to be checked when it comes back."""
 
     uses: list[str]  # "index path:line: table[16]", ...
-    kinds: list[str]  # "index", "pointer", "divisor", "shift", "length", "loop", "dma", "compared", ...
+    kinds: list[
+        str
+    ]  # "index", "pointer", "divisor", "shift", "length", "loop", "dma", "compared", ...
     check: str = ""  # "pointer", "function", "range", "nonzero", ...; "" when any value is harmless
-    low: int | None = None  # the range that the user half's code can produce, or that the use allows
+    low: int | None = (
+        None  # the range that the user half's code can produce, or that the use allows
+    )
     high: int | None = None
     limit: str = ""  # of an index or length: what it must be below, when that is no number
     source: str = ""  # where the range comes from: "array", "assigned", "type", "use"

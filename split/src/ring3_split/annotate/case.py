@@ -58,7 +58,13 @@ class Knowledge:
         """Whether the user half touches the array without a length that a struct ends in."""
         layout, used = self.layouts.get(struct), self.border.types.get(struct)
         last = layout.members[-1] if layout and layout.members else None
-        return bool(used and last and not last.size and last.type.endswith("[]") and last.name in used.members)
+        return bool(
+            used
+            and last
+            and not last.size
+            and last.type.endswith("[]")
+            and last.name in used.members
+        )
 
     def at(self, seen: Seen) -> str:
         """Where something was seen."""
@@ -105,12 +111,18 @@ class Case:
         return [
             seen
             for seen, symbol, index in self.sinks()
-            if (api := apis.of(symbol)) and api.way == "local" and not api.arguments.get(index, "").endswith("handle")
+            if (api := apis.of(symbol))
+            and api.way == "local"
+            and not api.arguments.get(index, "").endswith("handle")
         ]
 
     def measured(self) -> list[Seen]:
         """Places where it is used as more than one object: element 0 is the object, and back of it is the struct around it."""
-        return [seen for seen in self.trace.of("index", "arithmetic") if seen.detail != "0" and not BACK.fullmatch(seen.detail)]
+        return [
+            seen
+            for seen in self.trace.of("index", "arithmetic")
+            if seen.detail != "0" and not BACK.fullmatch(seen.detail)
+        ]
 
     def followed(self) -> list[Seen]:
         """Places where what it points to is looked at."""

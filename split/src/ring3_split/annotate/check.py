@@ -1,4 +1,7 @@
-"""Judges answers: every question has one, its names exist, its types fit. What is unknown is refused with its place."""
+"""Judges answers: every question has one, its names exist, its types fit.
+
+What is unknown is refused with its place.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ class Judge:
         try:
             if item is not None:
                 return self._pointer(item, read(answer))
-            # What another plan asks of a function that this one has in the kernel half changes nothing.
+            # What another plan asks of a function that this one has in the kernel half changes
+            # nothing.
             unasked = ("kernel",) if key in self.survey.halves.user else ("kernel", "refuse")
             allowed = question.allowed if question else unasked
             if not self.survey.concerns(key):
@@ -40,9 +44,17 @@ class Judge:
         if annotation.word not in words:
             fitting = ", ".join(usage(word, typed=item.pointee != "void") for word in words)
             return f"`{annotation.word}` does not fit `{item.type}`: {fitting}"
-        if item.pointee == "void" and annotation.word in ("single", "array") and not annotation.type:
+        if (
+            item.pointee == "void"
+            and annotation.word in ("single", "array")
+            and not annotation.type
+        ):
             return f"`{item.type}` does not say what it points to: write {usage(annotation.word, typed=False)}"
-        if annotation.type and annotation.type not in self.survey.layouts and not self.definitions.struct(annotation.type):
+        if (
+            annotation.type
+            and annotation.type not in self.survey.layouts
+            and not self.definitions.struct(annotation.type)
+        ):
             return f"struct {annotation.type} is not defined anywhere"
         if annotation.member and not self._has(annotation.type, annotation.member):
             return f"struct {annotation.type} has no member `{annotation.member}`"
@@ -75,7 +87,9 @@ class Judge:
         """Whether an argument begins with something that is there; `this` is the struct that holds a member."""
         if item.kind == "field":
             owner = item.key.rpartition(".")[0]
-            known = chain[0] == "this" or self.survey.layouts.member(f"{owner}.{chain[0]}") is not None
+            known = (
+                chain[0] == "this" or self.survey.layouts.member(f"{owner}.{chain[0]}") is not None
+            )
         else:
             facts = self.survey.halves.graph.functions.get(item.function)
             known = facts is not None and any(one.name == chain[0] for one in facts.parameters)
@@ -90,7 +104,11 @@ class Judge:
         facts = self.survey.halves.graph.functions.get(item.function)
         declared = {one.name: one.type for one in facts.parameters} if facts else {}
         if chain[0] not in declared:
-            return "" if constant and constant(chain[0]) else f"`{chain[0]}` is no parameter of the function, and no constant"
+            return (
+                ""
+                if constant and constant(chain[0])
+                else f"`{chain[0]}` is no parameter of the function, and no constant"
+            )
         target = pointee(declared[chain[0]])
         if len(chain) == 1:
             return f"`{chain[0]}` is a pointer, not a number" if target else ""
@@ -100,7 +118,11 @@ class Judge:
         """What is wrong with a way through members, which must end at a number."""
         for name in names:
             if struct not in self.survey.layouts:
-                return "" if struct and self.definitions.struct(struct) else f"`{before}` has no members"
+                return (
+                    ""
+                    if struct and self.definitions.struct(struct)
+                    else f"`{before}` has no members"
+                )
             member = self.survey.layouts.member(f"{struct}.{name}")
             if member is None:
                 return f"`{name}` is no member of struct {struct}"
@@ -111,4 +133,9 @@ class Judge:
 
 
 def _number(member: Member) -> bool:
-    return not member.pointee and not member.struct and member.count is None and not member.type.rstrip().endswith("*")
+    return (
+        not member.pointee
+        and not member.struct
+        and member.count is None
+        and not member.type.rstrip().endswith("*")
+    )

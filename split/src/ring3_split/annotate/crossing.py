@@ -13,7 +13,9 @@ from ring3_split.model import Data
 LEADING = ("cast", "container", "list")
 
 
-def crossing(halves: Halves, data: Iterable[Data], layouts: Layouts, border: Iterable[str]) -> set[str]:
+def crossing(
+    halves: Halves, data: Iterable[Data], layouts: Layouts, border: Iterable[str]
+) -> set[str]:
     """The structs that cross, given the functions at the border.
 
     A struct that only lives on the user half's stack, or in a constant table, is not among them.

@@ -12,7 +12,15 @@ NUMBERS = re.compile(
 )
 
 
-LISTS = ("list_head", "hlist_head", "hlist_node", "hlist_nulls_head", "hlist_nulls_node", "llist_head", "llist_node")
+LISTS = (
+    "list_head",
+    "hlist_head",
+    "hlist_node",
+    "hlist_nulls_head",
+    "hlist_nulls_node",
+    "llist_head",
+    "llist_node",
+)
 
 
 def pointee(declared: str) -> tuple[Pointee, str] | None:
@@ -30,4 +38,8 @@ def pointee(declared: str) -> tuple[Pointee, str] | None:
     if NUMBERS.match(inner):
         return "pointer" if inner.endswith("*") else "number", ""
     plain: dict[str, Pointee] = {"void": "void", "char": "char"}
-    return ("pointer", "") if inner.endswith("*") else (plain.get(inner, "struct"), "" if inner in plain else inner)
+    return (
+        ("pointer", "")
+        if inner.endswith("*")
+        else (plain.get(inner, "struct"), "" if inner in plain else inner)
+    )

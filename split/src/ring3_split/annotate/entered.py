@@ -18,7 +18,11 @@ def complete(entry: Entry, halves: Halves, touched: Touched) -> Entry:
     """Adds to an entry what is done when no user half answers."""
     code = halves.reachable(entry.function)
     entry.frozen = next((why for by in entry.called_by if (why := frozen(by))), "")
-    entry.boot = any(fnmatchcase(by, pattern) for by in entry.called_by for pattern in _table()["boot"]["patterns"])
+    entry.boot = any(
+        fnmatchcase(by, pattern)
+        for by in entry.called_by
+        for pattern in _table()["boot"]["patterns"]
+    )
     entry.failure = _failure(entry)
     entry.rearm = _rearm(entry.function, code, halves, touched)
     entry.task = _task(code, halves)
@@ -26,13 +30,26 @@ def complete(entry: Entry, halves: Halves, touched: Touched) -> Entry:
 
 
 def frozen(by: str) -> str:
-    """Why an operation is called when no process can run; "" if it is not. The first pattern that fits is believed."""
-    return next((why for pattern, why in _table()["frozen"].items() if fnmatchcase(by, pattern)), "")
+    """Why an operation is called when no process can run; "" if it is not.
+
+    The first pattern that fits is believed.
+    """
+    return next(
+        (why for pattern, why in _table()["frozen"].items() if fnmatchcase(by, pattern)), ""
+    )
 
 
 def _failure(entry: Entry) -> str:
     """What an entry returns when the user half cannot be asked: C, in which arg1 is the second parameter."""
-    told = next((value for by in entry.called_by for name, value in _table()["failure"].items() if fnmatchcase(by, name)), None)
+    told = next(
+        (
+            value
+            for by in entry.called_by
+            for name, value in _table()["failure"].items()
+            if fnmatchcase(by, name)
+        ),
+        None,
+    )
     if told is not None:
         index = told.removeprefix("arg")
         return (
@@ -47,7 +64,11 @@ def _failure(entry: Entry) -> str:
         return "NULL"
     if declared in ("bool", "_Bool"):
         return "false"
-    return "0" if declared.startswith(("unsigned", "u8", "u16", "u32", "u64", "__u", "uint", "size_t")) else "-EIO"
+    return (
+        "0"
+        if declared.startswith(("unsigned", "u8", "u16", "u32", "u64", "__u", "uint", "size_t"))
+        else "-EIO"
+    )
 
 
 def _rearm(function: str, code: Iterable[str], halves: Halves, touched: Touched) -> list[Rearm]:
@@ -71,4 +92,6 @@ def _task(code: Iterable[str], halves: Halves) -> list[str]:
 
 @cache
 def _table() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(resources.files("ring3_split.annotate").joinpath("entered.toml").read_text())
+    return tomllib.loads(
+        resources.files("ring3_split.annotate").joinpath("entered.toml").read_text()
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-TOKEN = re.compile(r"\s*(?:(?P<number>0[xX][0-9a-fA-F]+|\d+)|(?P<name>[A-Za-z_]\w*)|(?P<sign>->|[-+*/().,]))")
+TOKEN = re.compile(
+    r"\s*(?:(?P<number>0[xX][0-9a-fA-F]+|\d+)|(?P<name>[A-Za-z_]\w*)|(?P<sign>->|[-+*/().,]))"
+)
 
 
 class Malformed(ValueError):  # noqa: N818 - it is what the text is
@@ -18,7 +20,9 @@ class Expression:
 
     text: str
     chains: list[tuple[str, ...]] = field(default_factory=list)  # ("regs", "len") of `regs->len`
-    passed: list[tuple[str, ...]] = field(default_factory=list)  # arguments of calls, which need not be numbers
+    passed: list[tuple[str, ...]] = field(
+        default_factory=list
+    )  # arguments of calls, which need not be numbers
     calls: list[str] = field(default_factory=list)  # functions that compute a length
     structs: list[str] = field(default_factory=list)  # in sizeof
 
@@ -92,7 +96,9 @@ class _Reader:
         while self.ahead in ("->", "."):
             self.step()
             if self.kind != "name":
-                raise Malformed(f"a member is missing after `{'.'.join(chain)}` in `{self.result.text}`")
+                raise Malformed(
+                    f"a member is missing after `{'.'.join(chain)}` in `{self.result.text}`"
+                )
             chain.append(self.step())
         if self.ahead == "(":
             self.result.calls.append(".".join(chain))

@@ -49,7 +49,11 @@ class File:
 
     def answers(self) -> dict[str, str]:
         """Answers that were given, by key."""
-        return {key: answer for key, table in self.questions.items() if (answer := str(table.get("answer", "")).strip())}
+        return {
+            key: answer
+            for key, table in self.questions.items()
+            if (answer := str(table.get("answer", "")).strip())
+        }
 
     def update(self, survey: Survey, plan: str) -> None:
         """Brings the file up to date with a border; answers, comments and order stay."""
@@ -98,7 +102,11 @@ class File:
         values: dict[str, Any] = {"where": question.where}
         if question.type:
             values["type"] = question.type
-        values |= {"question": question.question, "known": list(question.known), "allowed": list(question.allowed)}
+        values |= {
+            "question": question.question,
+            "known": list(question.known),
+            "allowed": list(question.allowed),
+        }
         for name, value in values.items():
             if table.get(name) != value:
                 table[name] = _value(value)
@@ -117,7 +125,9 @@ def load(path: Path) -> File:
     except (UnicodeDecodeError, TOMLKitError) as error:
         raise Refusal(f"{path}: not a TOML file: {error}") from None
     if document.get("version") != VERSION:
-        raise Refusal(f"{path}: version {document.get('version')} of annotations, this program knows {VERSION}")
+        raise Refusal(
+            f"{path}: version {document.get('version')} of annotations, this program knows {VERSION}"
+        )
     file = File(path, document)
     for key, table in file.questions.items():
         if not isinstance(table, dict) or not isinstance(table.get("answer", ""), str):
@@ -153,11 +163,18 @@ def _table(document: tomlkit.TOMLDocument, name: str, path: Path) -> Tables:
 def _inferred(found: Mapping[str, Inferred]) -> Table:
     table = tomlkit.table()
     table.add(
-        tomlkit.comment("written anew each time; to overrule a line, add a table to `questions` with its key and an `answer`")
+        tomlkit.comment(
+            "written anew each time; to overrule a line, add a table to `questions` with its key and an `answer`"
+        )
     )
     for key, inferred in sorted(found.items()):
         line = tomlkit.inline_table()
-        line.update({"is": str(inferred.annotation), "why": "; ".join(str(evidence) for evidence in inferred.evidence)})
+        line.update(
+            {
+                "is": str(inferred.annotation),
+                "why": "; ".join(str(evidence) for evidence in inferred.evidence),
+            }
+        )
         table.add(key, line)
     return table
 

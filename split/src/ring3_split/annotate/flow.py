@@ -1,9 +1,9 @@
 """Where a pointer goes: from a field or a parameter through calls, fields and results, and what is done to it on the way.
 
 # Places
-A place holds a pointer: `field S.M`, `global G`, `PATH:F#2` (a parameter), `PATH:F#` (a result), `call F` (a result of the
-kernel). Sinks are written `kernel F#2` (an argument of the kernel) and `unknown` (an argument of a call through a pointer
-that cannot be resolved).
+A place holds a pointer: `field S.M`, `global G`, `PATH:F#2` (a parameter), `PATH:F#` (a result),
+`call F` (a result of the kernel). Sinks are written `kernel F#2` (an argument of the kernel) and
+`unknown` (an argument of a call through a pointer that cannot be resolved).
 """
 
 from __future__ import annotations
@@ -53,18 +53,31 @@ class Flows:
         queue = deque([place])
         while queue:
             for target in self.onward.get(queue.popleft(), {}):
-                # A field is a place of its own, with an annotation of its own; the trace does not go on from it.
+                # A field is a place of its own, with an annotation of its own; the trace does not
+                # go on from it.
                 if target not in places:
                     places[target] = None
                     if not target.startswith(("field ", "kernel ", UNKNOWN)):
                         queue.append(target)
-        seen = {one: None for reached in places if not reached.startswith("field ") for one in self.seen.get(reached, ())}
+        seen = {
+            one: None
+            for reached in places
+            if not reached.startswith("field ")
+            for one in self.seen.get(reached, ())
+        }
         seen |= dict.fromkeys(self.seen.get(place, ()))
         ways = {place: None for place in places if not place.startswith("field ")} | {place: None}
         arrows = [
-            Seen(arrow.function, arrow.line, "flow", target) for way in ways for target, arrow in self.onward.get(way, {}).items()
+            Seen(arrow.function, arrow.line, "flow", target)
+            for way in ways
+            for target, arrow in self.onward.get(way, {}).items()
         ]
-        return Trace(list(places), sorted([*seen, *arrows], key=lambda one: (one.function, one.line, one.what, one.detail)))
+        return Trace(
+            list(places),
+            sorted(
+                [*seen, *arrows], key=lambda one: (one.function, one.line, one.what, one.detail)
+            ),
+        )
 
     def sources(self, place: str) -> list[Seen]:
         """What flows into a place directly; `detail` is where from."""
@@ -96,7 +109,9 @@ def flows(halves: Halves, data: Iterable[Data], functions: set[str]) -> Flows:
                     result.seen[source].append(Seen(function, shape.line, shape.what, shape.detail))
                     continue
                 for target in place.targets(shape):
-                    result.onward[source].setdefault(target, Seen(function, shape.line, "flow", target))
+                    result.onward[source].setdefault(
+                        target, Seen(function, shape.line, "flow", target)
+                    )
             done.add(function)
     return result
 
@@ -116,7 +131,8 @@ class _Places:
         self.names = {
             halves.graph.functions[callee].name: callee
             for callee, edges in self.calls.items()
-            if any(edge.how == "direct" for edge in edges) and (halves.graph.own(callee) or halves.inlined(callee))
+            if any(edge.how == "direct" for edge in edges)
+            and (halves.graph.own(callee) or halves.inlined(callee))
         }
 
     def of(self, text: str) -> str:

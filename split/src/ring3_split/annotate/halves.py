@@ -58,7 +58,10 @@ class Halves:
 
     def inlined(self, function: str) -> bool:
         """Whether a function is an inline of a header that is taken apart, and not one that api.toml names."""
-        return not self.graph.own(function) and self.apis.of(self.graph.functions[function].name) is None
+        return (
+            not self.graph.own(function)
+            and self.apis.of(self.graph.functions[function].name) is None
+        )
 
     def called(self, code: Iterable[str]) -> list[str]:
         """The functions of the kernel, inlines that api.toml names included, that code calls."""
@@ -66,14 +69,25 @@ class Halves:
         for one in code:
             found |= self.graph.external.get(one, {}).keys()
             found |= {_pointer(pointer) for pointer in self.graph.leaving.get(one, ())}
-            inlines = (callee for callee in self.graph.calls.get(one, {}) if not self.graph.own(callee))
-            found |= {self.graph.functions[callee].name for callee in inlines if not self.inlined(callee)}
+            inlines = (
+                callee for callee in self.graph.calls.get(one, {}) if not self.graph.own(callee)
+            )
+            found |= {
+                self.graph.functions[callee].name for callee in inlines if not self.inlined(callee)
+            }
         return sorted(found)
 
     def callees(self) -> int:
         """Distinct functions of the kernel, inlines of its headers included, that user functions call themselves."""
-        inlines = {callee for one in self.user for callee in self.graph.calls.get(one, {}) if not self.graph.own(callee)}
-        return len(inlines) + len({symbol for one in self.user for symbol in self.graph.external.get(one, {})})
+        inlines = {
+            callee
+            for one in self.user
+            for callee in self.graph.calls.get(one, {})
+            if not self.graph.own(callee)
+        }
+        return len(inlines) + len(
+            {symbol for one in self.user for symbol in self.graph.external.get(one, {})}
+        )
 
     def kernel_calls(self) -> dict[str, list[Site]]:
         """Functions of the kernel that user functions call: symbol -> places in the driver's own code."""
@@ -87,14 +101,22 @@ class Halves:
                 if self.graph.own(callee):
                     continue
                 name = self.graph.functions[callee].name
-                symbols, through = ({name}, "") if not self.inlined(callee) else (self._closure(callee)[1], name)
+                symbols, through = (
+                    ({name}, "") if not self.inlined(callee) else (self._closure(callee)[1], name)
+                )
                 for symbol in sorted(symbols):
-                    found.setdefault(symbol, []).extend(Site(function, edge.line, through) for edge in edges)
+                    found.setdefault(symbol, []).extend(
+                        Site(function, edge.line, through) for edge in edges
+                    )
         return dict(sorted(found.items()))
 
     def _inlines(self, functions: Iterable[str]) -> set[str]:
-        callees = (callee for function in functions for callee in self.graph.calls.get(function, {}))
-        return set().union(*(self._closure(callee)[0] for callee in callees if self.inlined(callee)))
+        callees = (
+            callee for function in functions for callee in self.graph.calls.get(function, {})
+        )
+        return set().union(
+            *(self._closure(callee)[0] for callee in callees if self.inlined(callee))
+        )
 
     def _closure(self, inline: str) -> tuple[set[str], set[str]]:
         """The inlines that an inline brings along, itself included, and the functions of the kernel that they call."""
@@ -117,7 +139,9 @@ class Halves:
 def _pointer(call: Indirect) -> str:
     """What a call through a pointer to a function of the kernel is known by."""
     return call.field or (
-        f"parameter {call.parameter}" if call.parameter >= 0 else f"a pointer to a function of type {call.signature}"
+        f"parameter {call.parameter}"
+        if call.parameter >= 0
+        else f"a pointer to a function of type {call.signature}"
     )
 
 
@@ -130,11 +154,15 @@ def halves(
 ) -> Halves:
     """The halves of a placement ("kernel", "user" or "both" for each function id).
 
-    A function that the placement does not name is of the kernel half, and so are those in `keep`, whatever the placement says.
+    A function that the placement does not name is of the kernel half, and so are those in `keep`,
+    whatever the placement says.
     """
     kept = set(keep)
     own = [function for function, _ in graph.owned()]
-    placed = {function: "kernel" if function in kept else str(sides.get(function, "kernel")) for function in own}
+    placed = {
+        function: "kernel" if function in kept else str(sides.get(function, "kernel"))
+        for function in own
+    }
     return Halves(
         graph,
         apis,

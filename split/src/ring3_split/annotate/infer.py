@@ -1,8 +1,8 @@
 """What each pointer stands for, as far as the driver's code tells: rules, in order, each with its evidence.
 
-A rule looks at one pointer and either says what it is, with the places that show it, or passes. The first that speaks is
-believed. What no rule decides is asked. A rule may be too careful (a question more) but not too bold: a length that is guessed
-too long copies what is not there.
+A rule looks at one pointer and either says what it is, with the places that show it, or passes. The
+first that speaks is believed. What no rule decides is asked. A rule may be too careful (a question
+more) but not too bold: a length that is guessed too long copies what is not there.
 """
 
 from __future__ import annotations
@@ -22,16 +22,28 @@ Rule = Callable[[Case], Inferred | None]
 
 def infer(case: Case) -> Inferred | None:
     """The first rule that knows what the pointer is."""
-    return next((found for rule in (UNION if case.item.union else RULES) if (found := rule(case))), None)
+    return next(
+        (found for rule in (UNION if case.item.union else RULES) if (found := rule(case))), None
+    )
 
 
 def function(case: Case) -> Inferred | None:
     """A pointer to a function, or to a table of functions, is translated by the symbol table."""
     item = case.item
     if item.pointee == "function":
-        return inferred(Annotation("function"), Evidence(item.where, f"declared as a pointer to a function: {item.type}"))
-    if item.pointee == "struct" and item.struct in case.known.tables and not case.trace.of("index", "arithmetic"):
-        return inferred(Annotation("operations"), Evidence(item.where, f"struct {item.struct} is initialised with functions"))
+        return inferred(
+            Annotation("function"),
+            Evidence(item.where, f"declared as a pointer to a function: {item.type}"),
+        )
+    if (
+        item.pointee == "struct"
+        and item.struct in case.known.tables
+        and not case.trace.of("index", "arithmetic")
+    ):
+        return inferred(
+            Annotation("operations"),
+            Evidence(item.where, f"struct {item.struct} is initialised with functions"),
+        )
     return None
 
 
@@ -41,7 +53,11 @@ def table(case: Case) -> Inferred | None:
     if item.pointee != "struct" or item.side != "user" or not case.known.foreign(item.struct):
         return None
     members = case.known.layouts.structs[item.struct].members
-    used = case.known.border.types[item.struct].members if item.struct in case.known.border.types else {}
+    used = (
+        case.known.border.types[item.struct].members
+        if item.struct in case.known.border.types
+        else {}
+    )
     if used and all(member.pointee == "fn" for member in members if member.name in used):
         says = f"only functions are taken out of struct {item.struct}, and called in the kernel"
         return inferred(Annotation("handle"), Evidence(item.where, says))
@@ -51,7 +67,11 @@ def table(case: Case) -> Inferred | None:
 def contract(case: Case) -> Inferred | None:
     """What the kernel's own struct says of its member, in api.toml."""
     note = case.known.apis.members.get(case.item.key)
-    return inferred(read(note).annotation, Evidence("api.toml", f"member {case.item.key}: {note}")) if note else None
+    return (
+        inferred(read(note).annotation, Evidence("api.toml", f"member {case.item.key}: {note}"))
+        if note
+        else None
+    )
 
 
 def callback(case: Case) -> Inferred | None:
@@ -61,7 +81,13 @@ def callback(case: Case) -> Inferred | None:
         note = case.known.apis.callbacks.get(caller(stored), {}).get(item.index)
         if note:
             text = _own_names(note, case, stored.object)
-            return None if text is None else Inferred(read(text).annotation, (Evidence("api.toml", f"{stored.field}: {note}"),))
+            return (
+                None
+                if text is None
+                else Inferred(
+                    read(text).annotation, (Evidence("api.toml", f"{stored.field}: {note}"),)
+                )
+            )
     return None
 
 
@@ -71,7 +97,10 @@ def user(case: Case) -> Inferred | None:
     notes = [seen for seen, _, note in case.notes() if note.split()[-1:] == ["user"]]
     if seen or notes:
         first = (seen or notes)[0]
-        return inferred(Annotation("user"), case.evidence(first, f"copied to or from the process by {first.detail}"))
+        return inferred(
+            Annotation("user"),
+            case.evidence(first, f"copied to or from the process by {first.detail}"),
+        )
     return None
 
 
@@ -97,14 +126,23 @@ def handle(case: Case) -> Inferred | None:
     if item.pointee == "struct" and item.struct not in _touched(case):
         says = f"the {item.side} half touches no member of struct {item.struct}"
         return inferred(Annotation("handle"), Evidence(item.where, says))
-    if case.unknown() or case.given() or (item.pointee == "struct" and not case.known.foreign(item.struct)):
+    if (
+        case.unknown()
+        or case.given()
+        or (item.pointee == "struct" and not case.known.foreign(item.struct))
+    ):
         return None
     notes = [note.split()[-1:] == ["handle"] for _, _, note in case.notes()]
     if item.pointee == "struct":
-        return inferred(Annotation("handle"), Evidence(item.where, f"never followed in the {item.side} half"))
+        return inferred(
+            Annotation("handle"), Evidence(item.where, f"never followed in the {item.side} half")
+        )
     if notes and all(notes):
         seen, symbol, _ = case.sinks()[0]
-        return inferred(Annotation("handle"), case.evidence(seen, f"only handed to {symbol}, which keeps it as a cookie"))
+        return inferred(
+            Annotation("handle"),
+            case.evidence(seen, f"only handed to {symbol}, which keeps it as a cookie"),
+        )
     return None
 
 
@@ -112,19 +150,31 @@ def unwalked(case: Case) -> Inferred | None:
     """The links of a list that nobody walks in this half."""
     if case.item.pointee != "list" or case.trace.of("list"):
         return None
-    return inferred(Annotation("handle"), Evidence(case.item.where, f"never walked in the {case.item.side} half"))
+    return inferred(
+        Annotation("handle"),
+        Evidence(case.item.where, f"never walked in the {case.item.side} half"),
+    )
 
 
 def text(case: Case) -> Inferred | None:
     """Characters that are used as a string."""
     if case.item.pointee != "char" and case.item.type.strip() not in ("const u8 *", "u8 *"):
         return None
-    notes = [(seen, symbol, note) for seen, symbol, note in case.notes() if note.split()[-1:] == ["string"]]
+    notes = [
+        (seen, symbol, note)
+        for seen, symbol, note in case.notes()
+        if note.split()[-1:] == ["string"]
+    ]
     # A string that is only written need not be sent first.
     for seen, symbol, note in sorted(notes, key=lambda one: one[2].startswith("out")):
-        return inferred(read(note).annotation, case.evidence(seen, f"handed to {symbol}, which takes a string"))
+        return inferred(
+            read(note).annotation, case.evidence(seen, f"handed to {symbol}, which takes a string")
+        )
     for seen in case.trace.of("string"):
-        return inferred(Annotation("string"), case.evidence(seen, f"used as a string by {seen.detail or 'the code'}"))
+        return inferred(
+            Annotation("string"),
+            case.evidence(seen, f"used as a string by {seen.detail or 'the code'}"),
+        )
     return None
 
 
@@ -134,7 +184,9 @@ def members(case: Case) -> Inferred | None:
         match = re.match(r"(?:struct )?(\w+)\.(\w[\w.]*)$", seen.detail)
         if match:
             says = f"walked as a list of struct {match[1]}"
-            return inferred(Annotation("list", type=match[1], member=match[2]), case.evidence(seen, says))
+            return inferred(
+                Annotation("list", type=match[1], member=match[2]), case.evidence(seen, says)
+            )
     return None
 
 
@@ -143,12 +195,15 @@ def converted(case: Case) -> Inferred | None:
     if case.item.pointee != "void" or case.measured():
         return None
     casts = [(one, one.detail.removeprefix("struct ")) for one in case.trace.of("cast")]
-    # A struct without a name is called after the struct around it: that is the one that the pointer leads to.
+    # A struct without a name is called after the struct around it: that is the one that the pointer
+    # leads to.
     reached = [(one, one.detail.partition(".")[0]) for one in case.touched()]
     uses = [(one, struct) for one, struct in casts or reached if struct in case.known.layouts]
     if len({struct for _, struct in uses}) == 1:
         seen, struct = uses[0]
-        return inferred(Annotation("single", type=struct), case.evidence(seen, f"used as struct {struct}"))
+        return inferred(
+            Annotation("single", type=struct), case.evidence(seen, f"used as struct {struct}")
+        )
     return None
 
 
@@ -160,21 +215,30 @@ def filled(case: Case) -> Inferred | None:
     found: dict[str, Seen] = {}
     for seen in case.known.flows[item.side].sources(item.place):
         function, _, index = seen.detail.rpartition("#")
-        target = pointee(graph.functions[function].parameters[int(index)].type) if index.isdigit() else None
+        target = (
+            pointee(graph.functions[function].parameters[int(index)].type)
+            if index.isdigit()
+            else None
+        )
         if seen.detail.startswith("field "):
             member = case.known.layouts.member(seen.detail.removeprefix("field "))
             target = pointee(member.type) if member else None
         found[target[1] if target else ""] = seen
     for struct, place in found.items() if len(found) == 1 else ():
         if struct in case.known.layouts:
-            return inferred(Annotation("single", type=struct), case.evidence(place, f"a pointer to struct {struct} is put there"))
+            return inferred(
+                Annotation("single", type=struct),
+                case.evidence(place, f"a pointer to struct {struct} is put there"),
+            )
     return None
 
 
 def part(case: Case) -> Inferred | None:
     """A part of another object, from which the code finds the whole."""
     for seen in case.trace.of("container") if not case.measured() else ():
-        return inferred(Annotation("single"), case.evidence(seen, f"it is {seen.detail}, by container_of"))
+        return inferred(
+            Annotation("single"), case.evidence(seen, f"it is {seen.detail}, by container_of")
+        )
     return None
 
 
@@ -187,7 +251,10 @@ def single(case: Case) -> Inferred | None:
     if touched:
         says = f"{len(touched)} places reach its members, none a neighbour"
         return inferred(Annotation("single"), case.evidence(touched[0], says))
-    return inferred(Annotation("single"), Evidence(item.where, f"never indexed or moved in the {item.side} half"))
+    return inferred(
+        Annotation("single"),
+        Evidence(item.where, f"never indexed or moved in the {item.side} half"),
+    )
 
 
 def number(case: Case) -> Inferred | None:
@@ -197,7 +264,8 @@ def number(case: Case) -> Inferred | None:
         return None
     if all(note.split()[-1:] == ["single"] for _, _, note in notes):
         return inferred(
-            Annotation("single"), Evidence(item.where, "never indexed or moved, nor handed to what takes more than one")
+            Annotation("single"),
+            Evidence(item.where, "never indexed or moved, nor handed to what takes more than one"),
         )
     return None
 
@@ -230,7 +298,11 @@ def _touched(case: Case) -> set[str]:
     """Structs of which the receiving half touches members."""
     if case.item.side == "user":
         return set(case.known.border.types)
-    return {seen.detail.rpartition(".")[0] for all_seen in case.known.flows["kernel"].seen.values() for seen in all_seen}
+    return {
+        seen.detail.rpartition(".")[0]
+        for all_seen in case.known.flows["kernel"].seen.values()
+        for seen in all_seen
+    }
 
 
 def _own_names(note: str, case: Case, table: str) -> str | None:
@@ -244,7 +316,9 @@ def _own_names(note: str, case: Case, table: str) -> str | None:
         sisters = [
             graph.functions[function].name
             for function, places in graph.stored.items()
-            if any(place.object == table and place.field.endswith(f".{operation}") for place in places)
+            if any(
+                place.object == table and place.field.endswith(f".{operation}") for place in places
+            )
         ]
         if len(sisters) != 1:
             return None

@@ -10,7 +10,18 @@ from collections.abc import Iterable
 
 from ring3_split.annotate import entered
 from ring3_split.annotate.addresses import Addresses
-from ring3_split.annotate.border import Allocated, Downcall, Entry, Interface, Parameter, Shared, Type, Use, Ways, Word
+from ring3_split.annotate.border import (
+    Allocated,
+    Downcall,
+    Entry,
+    Interface,
+    Parameter,
+    Shared,
+    Type,
+    Use,
+    Ways,
+    Word,
+)
 from ring3_split.annotate.crossing import crossing
 from ring3_split.annotate.halves import Halves
 from ring3_split.annotate.kept import interior, kept
@@ -25,20 +36,31 @@ from ring3_split.indirect import is_header
 from ring3_split.model import Data, Stored, Variable
 
 
-def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: str, kernel: str) -> Interface:
+def interface(
+    halves: Halves, data: Iterable[Data], layouts: Layouts, driver: str, kernel: str
+) -> Interface:
     """The border of a driver's halves."""
     data = tuple(data)
     touched = Touched(data, layouts, Addresses(halves, data, layouts))
     touched.whole = whole(halves.graph, data, layouts)
     up, down = entries(halves), _downcalls(halves)
-    touched.crossing = crossing(halves, data, layouts, [*up, *(one.function for one in down if one.way == "driver")])
-    visible = Visible(halves, touched, {key: list(map(caller, places)) for key, places in halves.graph.entries.items()})
+    touched.crossing = crossing(
+        halves, data, layouts, [*up, *(one.function for one in down if one.way == "driver")]
+    )
+    visible = Visible(
+        halves,
+        touched,
+        {key: list(map(caller, places)) for key, places in halves.graph.entries.items()},
+    )
     types, words = _types(visible.user, visible.kernel, layouts), _words(halves, touched)
     _mark(types, words)
     return Interface(
         driver=driver,
         kernel=kernel,
-        entries=[entered.complete(_entry(halves, touched, key, by), halves, touched) for key, by in sorted(up.items())],
+        entries=[
+            entered.complete(_entry(halves, touched, key, by), halves, touched)
+            for key, by in sorted(up.items())
+        ],
         downcalls=[visible.complete(one) for one in down],
         types=_behind(halves, data, types),
         variables=_variables(touched, halves, data),
@@ -51,7 +73,10 @@ def interface(halves: Halves, data: Iterable[Data], layouts: Layouts, driver: st
 
 
 def _words(halves: Halves, touched: Touched) -> dict[str, Word]:
-    """The words that user functions change by atomic operations. One of the kernel's structs, or of both halves, is shared."""
+    """The words that user functions change by atomic operations.
+
+    One of the kernel's structs, or of both halves, is shared.
+    """
     kernel = touched.fields(halves.kernel_code)
     found = {}
     for name, sites in touched.words(halves.user_code).items():
@@ -85,7 +110,9 @@ def entries(halves: Halves) -> dict[str, list[str]]:
 
 def caller(stored: Stored) -> str:
     """How the kernel knows a function: the field that it is stored to, or the function that it is passed to."""
-    return stored.field or (f"{stored.api}:{stored.argument}" if stored.api else stored.object or "address taken")
+    return stored.field or (
+        f"{stored.api}:{stored.argument}" if stored.api else stored.object or "address taken"
+    )
 
 
 def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> Entry:
@@ -106,8 +133,14 @@ def _entry(halves: Halves, touched: Touched, function: str, by: list[str]) -> En
         copy_in=touched.layouts.ranges((*reads, *writes)),
         copy_out=touched.layouts.members(writes),
         calls=halves.called(code),
-        variables={name: way for name, way in touched.globals(code).items() if not touched.layouts.omitted(name)},
-        whole=sorted(touched.crossing & set().union(*(touched.whole.get(one, set()) for one in code))),
+        variables={
+            name: way
+            for name, way in touched.globals(code).items()
+            if not touched.layouts.omitted(name)
+        },
+        whole=sorted(
+            touched.crossing & set().union(*(touched.whole.get(one, set()) for one in code))
+        ),
     )
 
 
@@ -121,13 +154,27 @@ def _downcalls(halves: Halves) -> list[Downcall]:
     downcalls = [Downcall(function, "driver", sites) for function, sites in sorted(found.items())]
     for symbol, sites in halves.kernel_calls().items():
         api = halves.apis.of(symbol)
-        at = [place(graph, site.function, site.line) + (f" (through {site.through})" if site.through else "") for site in sites]
+        at = [
+            place(graph, site.function, site.line)
+            + (f" (through {site.through})" if site.through else "")
+            for site in sites
+        ]
         if api is None:
             downcalls.append(Downcall(symbol, "?", at))
         else:
-            known = (api.reason, api.rtnl, api.waits, api.symbols, api.arguments, api.result, api.frees)
+            known = (
+                api.reason,
+                api.rtnl,
+                api.waits,
+                api.symbols,
+                api.arguments,
+                api.result,
+                api.frees,
+            )
             made = Allocated(**api.allocates) if api.allocates else None
-            downcalls.append(Downcall(symbol, api.way, at, *known, allocates=made, task=api.task, word=api.word))
+            downcalls.append(
+                Downcall(symbol, api.way, at, *known, allocates=made, task=api.task, word=api.word)
+            )
     return downcalls
 
 
@@ -143,9 +190,17 @@ def _types(user: Ways, kernel: Ways, layouts: Layouts) -> dict[str, Type]:
         layout, member = layouts.get(struct), layouts.member(name)
         if layout is None or member is None or (not way and not member.struct):
             continue
-        one = found.setdefault(struct, Type(f"{layout.file}:{layout.line}", layout.size, layouts.count(struct), {}))
+        one = found.setdefault(
+            struct, Type(f"{layout.file}:{layout.line}", layout.size, layouts.count(struct), {})
+        )
         one.members[member.name] = Use(
-            member.type, member.offset, member.size, way, kernel.get(name, ""), member.bits, member.struct
+            member.type,
+            member.offset,
+            member.size,
+            way,
+            kernel.get(name, ""),
+            member.bits,
+            member.struct,
         )
     return found
 
@@ -157,7 +212,10 @@ def _behind(halves: Halves, data: tuple[Data, ...], types: dict[str, Type]) -> d
             for shape in unit.shapes[function]:
                 accessor = shape.pointer.removeprefix("call ")
                 if shape.what == "cast" and accessor in halves.apis.areas and shape.detail in types:
-                    types[shape.detail].behind, types[shape.detail].by = halves.apis.areas[accessor], accessor
+                    types[shape.detail].behind, types[shape.detail].by = (
+                        halves.apis.areas[accessor],
+                        accessor,
+                    )
     return types
 
 
@@ -172,8 +230,16 @@ def _variables(touched: Touched, halves: Halves, data: tuple[Data, ...]) -> dict
         if touched.layouts.omitted(name):
             continue
         if one:
-            found[name] = Shared(way, kernel.get(name, ""), one.type, f"{one.file}:{one.line}" if one.file else "")
+            found[name] = Shared(
+                way, kernel.get(name, ""), one.type, f"{one.file}:{one.line}" if one.file else ""
+            )
         else:
-            users = sorted(function for function in halves.user_code if name in touched.variables.get(function, ()))
-            found[name] = Shared(way, kernel.get(name, ""), way=halves.apis.variable(name) or "?", users=users)
+            users = sorted(
+                function
+                for function in halves.user_code
+                if name in touched.variables.get(function, ())
+            )
+            found[name] = Shared(
+                way, kernel.get(name, ""), way=halves.apis.variable(name) or "?", users=users
+            )
     return found

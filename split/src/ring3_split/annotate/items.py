@@ -26,7 +26,9 @@ class Item:
     struct: str  # that it points to, if it does
     where: str
     place: str  # where its flow begins
-    side: Literal["user", "kernel"]  # the half that receives the pointer, and so the code that is looked at
+    side: Literal[
+        "user", "kernel"
+    ]  # the half that receives the pointer, and so the code that is looked at
     function: str = ""  # of a parameter or result
     index: int = -1
     union: bool = False  # shares its place with other members
@@ -36,7 +38,9 @@ def items(halves: Halves, layouts: Layouts, border: Interface) -> Iterator[Item]
     """All pointers that cross: members that the user half touches, parameters and results, variables of both halves."""
     for struct, kind in border.types.items():
         # Who looks into a packet is asked about that.
-        for name in kind.members if struct not in LISTS and struct not in halves.apis.packets else ():
+        for name in (
+            kind.members if struct not in LISTS and struct not in halves.apis.packets else ()
+        ):
             yield from _field(f"{struct}.{name}", layouts)
     yield from _variables(border)
     for entry in border.entries:
@@ -51,7 +55,15 @@ def _variables(border: Interface) -> Iterator[Item]:
         shared = one.kernel and "w" in one.user + one.kernel and "*" in one.type
         found = pointee(one.type) if shared else None
         if found:
-            yield Item(f"variable {name}", "variable", one.type, *found, one.where, f"global {name}", "user")
+            yield Item(
+                f"variable {name}",
+                "variable",
+                one.type,
+                *found,
+                one.where,
+                f"global {name}",
+                "user",
+            )
 
 
 def _field(field: str, layouts: Layouts) -> Iterator[Item]:
@@ -91,4 +103,6 @@ def _function(halves: Halves, function: str, side: Literal["user", "kernel"]) ->
     if found:
         # The other half receives what a function gives back.
         back: Literal["user", "kernel"] = "kernel" if side == "user" else "user"
-        yield Item(f"{function}()", "result", facts.returns, *found, where, f"{function}#", back, function)
+        yield Item(
+            f"{function}()", "result", facts.returns, *found, where, f"{function}#", back, function
+        )

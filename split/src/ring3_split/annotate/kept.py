@@ -1,7 +1,8 @@
 """Variables whose address the kernel keeps, and pointers that point inside of something.
 
-A table of the driver that is handed to the kernel must be where the kernel finds it after the call: in the kernel half, by its
-symbol, and not in a copy for the time of a message. A pointer that was computed from another one crosses as that and an offset.
+A table of the driver that is handed to the kernel must be where the kernel finds it after the call:
+in the kernel half, by its symbol, and not in a copy for the time of a message. A pointer that was
+computed from another one crosses as that and an offset.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def kept(halves: Halves, data: Iterable[Data], touched: Touched) -> dict[str, Ke
     """The driver's variables whose address its user functions give to the kernel."""
     data = tuple(data)
     own = {name: one for unit in data for name, one in unit.variables.items() if not one.external}
-    tables = {place.object for places in halves.graph.stored.values() for place in places if place.object}
+    tables = {
+        place.object for places in halves.graph.stored.values() for place in places if place.object
+    }
     written: dict[str, str] = defaultdict(str)
     for key, _ in halves.graph.owned():
         for name, way in touched.variables.get(key, {}).items():
@@ -34,7 +37,9 @@ def kept(halves: Halves, data: Iterable[Data], touched: Touched) -> dict[str, Ke
             for one in unit.handed[function]:
                 if one.variable in own and not touched.layouts.omitted(one.variable):
                     for end in touched.addresses.ends(function, one.to):
-                        ends[one.variable].setdefault(end, f"{halves.graph.functions[function].file}:{one.line}")
+                        ends[one.variable].setdefault(
+                            end, f"{halves.graph.functions[function].file}:{one.line}"
+                        )
     return {
         name: _kept(halves, own[name], reaching, name in tables, written.get(name, ""))
         for name, to in sorted(ends.items())
@@ -42,7 +47,9 @@ def kept(halves: Halves, data: Iterable[Data], touched: Touched) -> dict[str, Ke
     }
 
 
-def _kept(halves: Halves, variable: Variable, reaching: dict[str, str], functions: bool, ways: str) -> Kept:
+def _kept(
+    halves: Halves, variable: Variable, reaching: dict[str, str], functions: bool, ways: str
+) -> Kept:
     return Kept(
         variable.type,
         f"{variable.file}:{variable.line}" if variable.file else "",
@@ -50,7 +57,9 @@ def _kept(halves: Halves, variable: Variable, reaching: dict[str, str], function
         sorted(set(reaching.values())),
         keeps=any(_keeps(halves, end) for end in reaching),
         functions=functions,
-        writable="" if re.match(r"const\b", variable.type) else "".join(way for way in "wa" if way in ways),
+        writable=""
+        if re.match(r"const\b", variable.type)
+        else "".join(way for way in "wa" if way in ways),
     )
 
 
@@ -70,7 +79,9 @@ def _keeps(halves: Halves, end: str) -> bool:
     return not note or note[0].partition("(")[0] not in TRANSIENT
 
 
-def interior(halves: Halves, data: Iterable[Data], types: dict[str, Type]) -> dict[str, list[Interior]]:
+def interior(
+    halves: Halves, data: Iterable[Data], types: dict[str, Type]
+) -> dict[str, list[Interior]]:
     """Pointer members of structs that cross which the driver sets to an address inside of something."""
     found: dict[str, dict[tuple[str, str], Interior]] = defaultdict(dict)
     for unit in data:
@@ -91,4 +102,8 @@ def beside(layouts: Layouts, name: str, places: Iterable[Interior]) -> str:
     if len(members) != 1 or any(place.inside.startswith("member ") for place in places):
         return ""
     other = next(iter(members))
-    return other.rpartition(".")[2] if other.rpartition(".")[0] == struct and layouts.member(other) is not None else ""
+    return (
+        other.rpartition(".")[2]
+        if other.rpartition(".")[0] == struct and layouts.member(other) is not None
+        else ""
+    )

@@ -23,7 +23,10 @@ def _calls(halves: Halves) -> Iterator[tuple[str, str]]:
         api = halves.apis.of(symbol)
         if api and api.way == "never":
             for site in sites:
-                yield site.function, f"{place(halves.graph, site.function, site.line)}: calls {symbol}: {api.reason}"
+                yield (
+                    site.function,
+                    f"{place(halves.graph, site.function, site.line)}: calls {symbol}: {api.reason}",
+                )
 
 
 def _packets(halves: Halves, data: tuple[Data, ...]) -> Iterator[tuple[str, str]]:

@@ -16,10 +16,16 @@ class Layouts:
         for unit in data:
             for name, layout in unit.layouts.items():
                 # A struct that a unit only declares has no members there.
-                if name not in self.structs or len(layout.members) > len(self.structs[name].members):
+                if name not in self.structs or len(layout.members) > len(
+                    self.structs[name].members
+                ):
                     self.structs[name] = layout
         self.patterns = tuple(omit)
-        self.fields = {f"{name}.{member.name}": member for name, layout in self.structs.items() for member in layout.members}
+        self.fields = {
+            f"{name}.{member.name}": member
+            for name, layout in self.structs.items()
+            for member in layout.members
+        }
 
     def __contains__(self, struct: object) -> bool:
         return struct in self.structs
@@ -38,7 +44,9 @@ class Layouts:
 
     def count(self, struct: str) -> int:
         """Members that have bytes."""
-        return sum(not self.omitted(f"{struct}.{member.name}") for member in self.structs[struct].members)
+        return sum(
+            not self.omitted(f"{struct}.{member.name}") for member in self.structs[struct].members
+        )
 
     def ranges(self, fields: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
         """By struct: the bytes of these fields as (offset, size), neighbours joined; members of a union once."""

@@ -19,7 +19,10 @@ def allocated(case: Case) -> Inferred | None:
         if annotation is None:
             return None
         seen = Seen(origin, allocation.line, "flow")
-        found.setdefault(annotation, case.evidence(seen, f"allocated by {allocation.api} with {allocation.size} bytes"))
+        found.setdefault(
+            annotation,
+            case.evidence(seen, f"allocated by {allocation.api} with {allocation.size} bytes"),
+        )
     if len(found) == 1:
         annotation, evidence = next(iter(found.items()))
         return Inferred(annotation, (evidence,))
@@ -29,14 +32,27 @@ def allocated(case: Case) -> Inferred | None:
 def bounded(case: Case) -> Inferred | None:
     """Elements whose index is always compared with one thing that is known where the pointer is, or with a constant."""
     item, places = case.item, case.measured()
-    if item.pointee not in ("number", "struct", "pointer") or not places or case.unknown() or case.sinks():
+    if (
+        item.pointee not in ("number", "struct", "pointer")
+        or not places
+        or case.unknown()
+        or case.sinks()
+    ):
         return None
     bounds = {seen.detail for seen in places if seen.what == "index"}
     if len(bounds) != 1 or any(seen.what != "index" for seen in places):
         return None
-    length = _bound(case, next(iter(bounds)).removeprefix("< ")) if next(iter(bounds)).startswith("< ") else ""
+    length = (
+        _bound(case, next(iter(bounds)).removeprefix("< "))
+        if next(iter(bounds)).startswith("< ")
+        else ""
+    )
     says = f"the index is below {length} wherever it is used"
-    return inferred(Annotation("array", length=length), case.evidence(places[0], says)) if length else None
+    return (
+        inferred(Annotation("array", length=length), case.evidence(places[0], says))
+        if length
+        else None
+    )
 
 
 def _bound(case: Case, bound: str) -> str:
@@ -46,9 +62,15 @@ def _bound(case: Case, bound: str) -> str:
         return bound
     if item.kind == "field":
         owner = f"{item.key.rpartition('.')[0]}."
-        return bound.removeprefix(owner) if bound.startswith(owner) and bound.removeprefix(owner).isidentifier() else ""
+        return (
+            bound.removeprefix(owner)
+            if bound.startswith(owner) and bound.removeprefix(owner).isidentifier()
+            else ""
+        )
     index = bound.removeprefix("param ")
-    here = all(seen.function == item.function for seen in case.measured())  # parameters of another function have other numbers
+    here = all(
+        seen.function == item.function for seen in case.measured()
+    )  # parameters of another function have other numbers
     if item.kind == "parameter" and bound.startswith("param ") and index.isdigit() and here:
         parameters = case.known.halves.graph.functions[item.function].parameters
         return parameters[int(index)].name if int(index) < len(parameters) else ""
@@ -58,14 +80,20 @@ def _bound(case: Case, bound: str) -> str:
 def few(case: Case) -> Inferred | None:
     """Elements that are only ever reached by constant indices: as many as the highest asks for."""
     places = case.measured()
-    if not places or case.unknown() or case.sinks() or case.item.pointee not in ("number", "struct"):
+    if (
+        not places
+        or case.unknown()
+        or case.sinks()
+        or case.item.pointee not in ("number", "struct")
+    ):
         return None
     if any(seen.what != "index" or not seen.detail.isdigit() for seen in places):
         return None
     last = max(places, key=lambda seen: int(seen.detail))
     length = int(last.detail) + 1
     return inferred(
-        Annotation("array", length=str(length)), case.evidence(last, f"{last.detail} is the highest index, all are constant")
+        Annotation("array", length=str(length)),
+        case.evidence(last, f"{last.detail} is the highest index, all are constant"),
     )
 
 
@@ -91,7 +119,11 @@ def measure(allocation: Allocation, case: Case) -> Annotation | None:
 
 def _divided(size: str, struct: str) -> str | None:
     """A size without its factor `sizeof(struct)`; None if it has none."""
-    factors = [factor.strip() for factor in size.split("*")] if "+" not in size and "-" not in size else [size]
+    factors = (
+        [factor.strip() for factor in size.split("*")]
+        if "+" not in size and "-" not in size
+        else [size]
+    )
     unit = f"sizeof(struct {struct})"
     if unit not in factors:
         return None
@@ -102,7 +134,11 @@ def _divided(size: str, struct: str) -> str | None:
 def _local(expression: str, owner: str) -> str:
     """An expression over the owner's own members, or over constants; "" if it names anything else, or is not known."""
     names = re.findall(r"[A-Za-z_][\w.]*", re.sub(r"sizeof\([^)]*\)", "", expression))
-    if not expression or "?" in expression or any(not owner or not name.startswith(f"{owner}.") for name in names):
+    if (
+        not expression
+        or "?" in expression
+        or any(not owner or not name.startswith(f"{owner}.") for name in names)
+    ):
         return ""
     local = expression.replace(f"{owner}.", "") if owner else expression
     try:

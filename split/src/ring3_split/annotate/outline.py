@@ -1,7 +1,8 @@
 """The text of a driver's files as a list of pieces at file scope: what a generator keeps, moves or leaves out by lines.
 
-Debug information has the functions. It has no prototypes, macros and tables, nor where a definition begins whose type, attributes
-or storage class stand above its name. This is the text itself, with comments and strings blanked, cut at file scope.
+Debug information has the functions. It has no prototypes, macros and tables, nor where a definition
+begins whose type, attributes or storage class stand above its name. This is the text itself, with
+comments and strings blanked, cut at file scope.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def outline(root: Path, files: Iterable[str]) -> dict[str, list[Piece]]:
 
 def pieces(text: str) -> list[Piece]:
     """The pieces of a text."""
-    blank = BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]) if match[0][0] == "/" else _hollow(match[0]), text)
+    blank = BLANKED.sub(
+        lambda match: re.sub(r"[^\n]", " ", match[0]) if match[0][0] == "/" else _hollow(match[0]),
+        text,
+    )
     return list(_Cutter(blank.split("\n")).cut())
 
 
@@ -98,7 +102,9 @@ class _Cutter:
         if character == "}":
             return _function(self.text[: self.text.index("{")])
         return (
-            character == ")" and re.fullmatch(r"[A-Z][A-Z0-9_]+\s*\(.*\)|module_\w+\s*\(.*\)", self.text, re.DOTALL) is not None
+            character == ")"
+            and re.fullmatch(r"[A-Z][A-Z0-9_]+\s*\(.*\)|module_\w+\s*\(.*\)", self.text, re.DOTALL)
+            is not None
         )
 
     def _piece(self, last: int) -> Iterator[Piece]:
@@ -107,12 +113,21 @@ class _Cutter:
         self.text, self.depth = "", 0
 
     def _directive(self, word: str, name: str, first: int, last: int) -> Iterator[Piece]:
-        """A directive at file scope. Inside of a piece only its conditions count, and they are the piece's own."""
+        """A directive at file scope.
+
+        Inside of a piece only its conditions count, and they are the piece's own.
+        """
         if self.text:
             return
         if word in ("elif", "else", "endif") and self.conditions:
             self.conditions.pop()
-        yield Piece(word, name if word in ("define", "undef", "ifdef", "ifndef") else "", first, last, list(self.conditions))
+        yield Piece(
+            word,
+            name if word in ("define", "undef", "ifdef", "ifndef") else "",
+            first,
+            last,
+            list(self.conditions),
+        )
         if word in ("if", "ifdef", "ifndef", "elif", "else"):
             self.conditions.append(first)
 
@@ -129,7 +144,11 @@ def _kind(text: str) -> tuple[str, str]:
     head = plain.partition("{")[0]
     called = CALLED.search(head.partition("=")[0])
     if match := TYPE.match(plain):
-        return ("type", match[1]) if plain.rstrip(";").rstrip().endswith("}") or plain.startswith("typedef") else _variable(plain)
+        return (
+            ("type", match[1])
+            if plain.rstrip(";").rstrip().endswith("}") or plain.startswith("typedef")
+            else _variable(plain)
+        )
     if called and _function(head):
         alone = called.start() == 0
         return ("macro" if alone else "function" if "{" in plain else "prototype"), called[1]
@@ -137,5 +156,7 @@ def _kind(text: str) -> tuple[str, str]:
 
 
 def _variable(plain: str) -> tuple[str, str]:
-    match = VARIABLE.search(plain.partition("=")[0] if "=" in plain else plain.rpartition("}")[2] or plain)
+    match = VARIABLE.search(
+        plain.partition("=")[0] if "=" in plain else plain.rpartition("}")[2] or plain
+    )
     return "variable", match[1] if match else ""

@@ -85,12 +85,25 @@ def show(found: Report, console: Console, file: File) -> None:
 def _notes(survey: Survey, answers: dict[str, str]) -> list[Note]:
     notes = []
     for key in sorted(survey.items.keys() | survey.questions.keys()):
-        item, inferred, question = survey.items.get(key), survey.inferred.get(key), survey.questions.get(key)
+        item, inferred, question = (
+            survey.items.get(key),
+            survey.inferred.get(key),
+            survey.questions.get(key),
+        )
         answer = answers.get(key, "")
         origin = "answered" if answer else "inferred" if inferred else "open"
-        note = Note(key, question.where if question else item.where if item else "", origin, answer, item.type if item else "")
+        note = Note(
+            key,
+            question.where if question else item.where if item else "",
+            origin,
+            answer,
+            item.type if item else "",
+        )
         if inferred and not answer:
-            note.answer, note.evidence = str(inferred.annotation), [str(evidence) for evidence in inferred.evidence]
+            note.answer, note.evidence = (
+                str(inferred.annotation),
+                [str(evidence) for evidence in inferred.evidence],
+            )
         if question:
             note.question, note.evidence = question.question, list(question.known)
         notes.append(note)
@@ -116,5 +129,7 @@ def _counts(survey: Survey, answers: dict[str, str]) -> Counts:
         answered=sum(key in answers for key in survey.questions),
         lines=survey.lines,
         asked_percent=100 * asked / survey.lines if survey.lines else 0.0,
-        annotated_percent=100 * (asked + len(survey.inferred)) / survey.lines if survey.lines else 0.0,
+        annotated_percent=100 * (asked + len(survey.inferred)) / survey.lines
+        if survey.lines
+        else 0.0,
     )

@@ -37,7 +37,11 @@ class Survey:
     def concerns(self, key: str) -> bool:
         """Whether an answer to this key changes something: it is asked, inferred, or a function of the driver."""
         graph = self.halves.graph
-        return key in self.questions or key in self.items or (key in graph.functions and graph.own(key))
+        return (
+            key in self.questions
+            or key in self.items
+            or (key in graph.functions and graph.own(key))
+        )
 
     @property
     def lines(self) -> int:
@@ -54,13 +58,16 @@ def survey(
 ) -> Survey:
     """Looks at the border of a plan.
 
-    `answers` are those that were given before: a function that a person keeps in the kernel half is moved there, and a function
-    of the kernel whose way was said is known.
+    `answers` are those that were given before: a function that a person keeps in the kernel half is
+    moved there, and a function of the kernel whose way was said is known.
     """
     answers = answers or {}
     apis = known().told(answers)
     planned = halves(graph, apis, sides)
-    asked = {key: ask.half(key, needs, planned) for key, needs in kernel_only(planned, graph.driver.data).items()}
+    asked = {
+        key: ask.half(key, needs, planned)
+        for key, needs in kernel_only(planned, graph.driver.data).items()
+    }
     kept = [key for key, answer in answers.items() if answer == "kernel"]
     split = halves(graph, apis, sides, kept, prototypes)
     layouts = Layouts(graph.driver.data, apis.omitted)
@@ -106,7 +113,10 @@ def _knowledge(split: Halves, apis: Apis, layouts: Layouts, border: Interface) -
         flows={side: flows(split, data, functions) for side, functions in code.items()},
         allocations=_allocations(data),
         tables={
-            place.field.rpartition(".")[0] for places in graph.stored.values() for place in places if place.object and place.field
+            place.field.rpartition(".")[0]
+            for places in graph.stored.values()
+            for place in places
+            if place.object and place.field
         },
     )
 
@@ -119,5 +129,7 @@ def _allocations(data: tuple[Data, ...]) -> dict[str, list[tuple[str, Allocation
             for allocation in allocations:
                 kind, _, name = allocation.into.partition(" ")
                 place = parameter(function, int(name)) if kind == "param" else allocation.into
-                found[place if " " in place or "#" in place else f"field {place}"][function, allocation] = None
+                found[place if " " in place or "#" in place else f"field {place}"][
+                    function, allocation
+                ] = None
     return {place: list(which) for place, which in found.items()}

@@ -17,7 +17,9 @@ class Touched:
     def __init__(self, data: Iterable[Data], layouts: Layouts, addresses: Addresses) -> None:
         self.layouts = layouts
         self.addresses = addresses
-        self.whole: dict[str, set[str]] = {}  # by function: structs that it reaches into by computed offsets
+        self.whole: dict[
+            str, set[str]
+        ] = {}  # by function: structs that it reaches into by computed offsets
         self.crossing: set[str] = set()  # structs that cross; all others are private to a half
         self.accesses: dict[str, tuple[Access, ...]] = {}
         self.variables: dict[str, dict[str, str]] = {}
@@ -27,11 +29,16 @@ class Touched:
             self.variables = {**unit.globals, **self.variables}
 
     def fields(self, functions: Iterable[str]) -> Ways:
-        """Fields that these functions touch. An atomic operation on a word is no write: it happens where the word is."""
+        """Fields that these functions touch.
+
+        An atomic operation on a word is no write: it happens where the word is.
+        """
         found: Ways = {}
         for function in functions:
             for access in self._crossing(function):
-                found[access.field] = ways(found.get(access.field, ""), self.way(function, access).replace(ATOMIC, "r"))
+                found[access.field] = ways(
+                    found.get(access.field, ""), self.way(function, access).replace(ATOMIC, "r")
+                )
                 # Embedded structs on the way there: their own members say how they are touched.
                 for outer in (*around(access.within), *around(access.field.rpartition(".")[0])):
                     found.setdefault(outer, "")
@@ -44,7 +51,9 @@ class Touched:
             for access in self._crossing(function):
                 if self.way(function, access) == ATOMIC:
                     operation = access.to.rpartition(":")[0]
-                    found[access.field] |= dict.fromkeys(((function, line) for line in access.lines), operation)
+                    found[access.field] |= dict.fromkeys(
+                        ((function, line) for line in access.lines), operation
+                    )
         return dict(sorted(found.items()))
 
     def globals(self, functions: Iterable[str]) -> Ways:

@@ -1,8 +1,9 @@
 """Members by which a wrong user half could harm the kernel: written in the user half, read in the kernel half.
 
-Each value is followed through the kernel half's code to all that it becomes there. A pointer goes through the tracker, a function
-through the symbol table; for a number the check is the range that the user half's own code can produce, or the one that its use
-allows. What is left is listed and not hidden: it is what a person must look at before a user half may be called harmless.
+Each value is followed through the kernel half's code to all that it becomes there. A pointer goes
+through the tracker, a function through the symbol table; for a number the check is the range that
+the user half's own code can produce, or the one that its use allows. What is left is listed and not
+hidden: it is what a person must look at before a user half may be called harmless.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ring3_split.model import Assigned, Data, Member, Used
 
 DEEP = 4  # functions, members and results that a value is followed through
 SHOWN = 6  # uses that are listed
-# What a number does no harm as: it decides, goes to the device, or becomes another member that is checked itself.
+# What a number does no harm as: it decides, goes to the device, or becomes another member that is
+# checked itself.
 HARMLESS = ("compared", "device", "returned", "stored", "assembly")
 DMA = ("dma_addr_t", "dma64_addr_t")
 SIGNED = re.compile(r"(signed |__)?(int|s8|s16|s32|s64|long|short|char|ssize_t)\b")
@@ -39,7 +41,9 @@ class Use:
         return f"{self.kind} {self.where}{detail}"
 
 
-def checks(halves: Halves, data: Iterable[Data], touched: Touched, types: dict[str, Type]) -> dict[str, Check]:
+def checks(
+    halves: Halves, data: Iterable[Data], touched: Touched, types: dict[str, Type]
+) -> dict[str, Check]:
     """What is to be checked of each member that the user half writes and the kernel half reads."""
     data = tuple(data)
     values = _Values(halves, data)
@@ -76,11 +80,17 @@ def _check(member: Member, uses: list[Use], assigned: list[Assigned]) -> Check:
 
 
 def _bounded(check: Check, member: Member, assigned: list[Assigned]) -> None:
-    """The range that the user half can produce, or that the type has room for. Memory begins as zero."""
+    """The range that the user half can produce, or that the type has room for.
+
+    Memory begins as zero.
+    """
     ranges = [_in_type(one, member) for one in assigned]
     known = [one for one in ranges if one is not None]
     if known and len(known) == len(ranges):
-        check.low, check.high = min(0, *(low for low, _ in known)), max(0, *(high for _, high in known))
+        check.low, check.high = (
+            min(0, *(low for low, _ in known)),
+            max(0, *(high for _, high in known)),
+        )
         check.check, check.source = "range", "assigned"
     elif member.bits and not member.type.startswith(("int", "signed", "s8", "s16", "s32")):
         check.low, check.high, check.source = 0, 2 ** member.bits[1] - 1, "type"
@@ -165,7 +175,9 @@ class _Values:
     halves: Halves
     data: tuple[Data, ...]
     _by_value: dict[str, list[tuple[str, Used]]] = field(default_factory=lambda: defaultdict(list))
-    _by_function: dict[tuple[str, str], list[Used]] = field(default_factory=lambda: defaultdict(list))
+    _by_function: dict[tuple[str, str], list[Used]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def __post_init__(self) -> None:
         done: set[str] = set()
@@ -197,7 +209,9 @@ class _Values:
         if used.what == "argument":
             index = used.detail.rpartition(":")[2]
             for inner in self._targets(function, used):
-                yield from ((inner, use) for use in self._by_function.get((inner, f"param {index}"), ()))
+                yield from (
+                    (inner, use) for use in self._by_function.get((inner, f"param {index}"), ())
+                )
         elif used.what == "returned":
             name = graph.functions[function].name
             yield from self._by_value.get(f"call {name}", ())
@@ -226,7 +240,9 @@ class _Values:
             return "compared"  # its uses there are listed; if there are none, it is not looked at
         if api is not None and api.way == "mmio":
             return "device"
-        if api is not None and any(f"arg{index}" in note for note in (*api.arguments.values(), api.result)):
+        if api is not None and any(
+            f"arg{index}" in note for note in (*api.arguments.values(), api.result)
+        ):
             return "length"
         if api is not None and api.way == "local":
             return "compared" if "print" in callee or "dev_" in callee else "argument"

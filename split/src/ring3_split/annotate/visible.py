@@ -1,10 +1,12 @@
 """What a downcall must show to the kernel, and what it brings back.
 
-The user half works on copies. While it runs, the kernel sees nothing of what it has set: so a downcall hands over what the kernel
-may look at, and takes back what may have changed there. Of a function of the driver that is what its code touches, with all that
-it calls in either half. Of a function of the kernel the code is not at hand: it may touch what its arguments lead to by their
-types. And one that publishes (registers a device, requests an interrupt, writes a register that may raise one) lets other code of
-the driver run on everything: as in the unsplit driver, all that was set before must be there.
+The user half works on copies. While it runs, the kernel sees nothing of what it has set: so a
+downcall hands over what the kernel may look at, and takes back what may have changed there. Of a
+function of the driver that is what its code touches, with all that it calls in either half. Of a
+function of the kernel the code is not at hand: it may touch what its arguments lead to by their
+types. And one that publishes (registers a device, requests an interrupt, writes a register that may
+raise one) lets other code of the driver run on everything: as in the unsplit driver, all that was
+set before must be there.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from ring3_split.annotate.halves import Halves
 from ring3_split.annotate.touched import Touched, ways
 from ring3_split.indirect import is_header
 
-LOCAL = ("local", "memory", "never", "atomic", "?")  # ways that touch no object of the driver, or only the caller's own
+LOCAL = (
+    "local",
+    "memory",
+    "never",
+    "atomic",
+    "?",
+)  # ways that touch no object of the driver, or only the caller's own
 
 
 @dataclass
@@ -58,21 +66,34 @@ class Visible:
     def _declare(self, downcall: Downcall) -> None:
         """The prototype of a function of the kernel; an inline of a header has its own."""
         graph = self.halves.graph
-        inline = next((one for key, one in graph.functions.items() if one.name == downcall.function and not graph.own(key)), None)
+        inline = next(
+            (
+                one
+                for key, one in graph.functions.items()
+                if one.name == downcall.function and not graph.own(key)
+            ),
+            None,
+        )
         prototype = self.halves.prototypes.get(downcall.function)
         if inline is not None:
             downcall.returns, downcall.variadic = inline.returns, inline.variadic
             downcall.parameters = [Parameter(one.name, one.type) for one in inline.parameters]
         elif prototype is not None:
             downcall.returns, downcall.variadic = prototype.returns, prototype.variadic
-            downcall.parameters = [Parameter(f"arg{index}", one) for index, one in enumerate(prototype.parameters)]
+            downcall.parameters = [
+                Parameter(f"arg{index}", one) for index, one in enumerate(prototype.parameters)
+            ]
 
     def _of_kernel(self, downcall: Downcall, api: Api) -> None:
         if api.way == "lock":
             # Who takes a lock must see what was done under it, and who gives it back must show it.
             gives = "unlock" in downcall.function or downcall.function.startswith("up")
             all_ways = self._all()
-            self._set(downcall, "all", {name: way.replace("w" if gives else "r", "") for name, way in all_ways.items()})
+            self._set(
+                downcall,
+                "all",
+                {name: way.replace("w" if gives else "r", "") for name, way in all_ways.items()},
+            )
             return
         found = self._arguments(downcall, api)
         downcall.runs = self._entered(api)
@@ -84,8 +105,12 @@ class Visible:
 
     def _set(self, downcall: Downcall, scope: str, there: Ways) -> None:
         """Of what is touched there, what the user half has set, and what it looks at."""
-        downcall.reads = sorted(name for name, way in there.items() if "r" in way and "w" in self.user.get(name, ""))
-        downcall.writes = sorted(name for name, way in there.items() if "w" in way and "r" in self.user.get(name, ""))
+        downcall.reads = sorted(
+            name for name, way in there.items() if "r" in way and "w" in self.user.get(name, "")
+        )
+        downcall.writes = sorted(
+            name for name, way in there.items() if "w" in way and "r" in self.user.get(name, "")
+        )
         downcall.copy_out = self.touched.layouts.members(downcall.reads)
         downcall.copy_in = self.touched.layouts.ranges(downcall.writes)
         downcall.scope = scope if downcall.reads or downcall.writes else ""
@@ -124,19 +149,30 @@ class Visible:
             target = pointee(parameter.type)
             if target is None or not target[1]:
                 continue
-            way = DIRECTIONS.get(note[0], "rw") if note else "r" if CONSTANT.match(parameter.type) else "rw"
+            way = (
+                DIRECTIONS.get(note[0], "rw")
+                if note
+                else "r"
+                if CONSTANT.match(parameter.type)
+                else "rw"
+            )
             for struct in self._reach(target[1]):
                 found = _joined(found, dict.fromkeys(self._members().get(struct, ()), way))
         return found
 
     def _reach(self, struct: str) -> set[str]:
-        """The structs of the kernel that one leads to. What the driver has behind a `void *` the kernel does not look into."""
+        """The structs of the kernel that one leads to.
+
+        What the driver has behind a `void *` the kernel does not look into.
+        """
         if struct not in self._reached:
             found, todo = {struct}, [struct]
             while todo:
                 layout = self.touched.layouts.get(todo.pop())
                 for member in layout.members if layout else ():
-                    target = member.struct or ("" if member.pointee in ("fn", "void") else member.pointee)
+                    target = member.struct or (
+                        "" if member.pointee in ("fn", "void") else member.pointee
+                    )
                     if target not in found and self._foreign(target):
                         found.add(target)
                         todo.append(target)
@@ -162,7 +198,9 @@ class Visible:
     def _entered(self, api: Api) -> list[str]:
         """The driver's functions that the kernel calls before a function of it returns."""
         return sorted(
-            key for key, by in self.entries.items() if any(fnmatchcase(one, pattern) for one in by for pattern in api.enters)
+            key
+            for key, by in self.entries.items()
+            if any(fnmatchcase(one, pattern) for one in by for pattern in api.enters)
         )
 
 

@@ -2,8 +2,8 @@
 
     [in | out | inout] WORD [(ARGUMENT, ...)]
 
-`WORDS` is the whole of it. Lengths are expressions over sibling members (of a field), parameters (of a parameter) or
-`arg0`, `arg1`, ... (in api.toml, where names differ from driver to driver).
+`WORDS` is the whole of it. Lengths are expressions over sibling members (of a field), parameters
+(of a parameter) or `arg0`, `arg1`, ... (in api.toml, where names differ from driver to driver).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class Word:
     """One word of the vocabulary."""
 
     means: str
-    arguments: tuple[str, ...] = ()  # "length", "type", "member", each possibly with "?" when it may be left out
+    arguments: tuple[
+        str, ...
+    ] = ()  # "length", "type", "member", each possibly with "?" when it may be left out
 
 
 WORDS: dict[str, Word] = {
@@ -34,7 +36,9 @@ WORDS: dict[str, Word] = {
     "function": Word("a function: translated by the symbol table"),
     "operations": Word("a table of functions: each is translated by the symbol table"),
     "io": Word("mapped registers: only for readl and its like"),
-    "dma": Word("memory that the device uses, of that many bytes: mapped, never copied", ("length",)),
+    "dma": Word(
+        "memory that the device uses, of that many bytes: mapped, never copied", ("length",)
+    ),
     "user": Word("an address of the calling process: only for copy_from_user and its like"),
     "handle": Word("crosses as a number that the other half gives back; never followed"),
     "omit": Word("does not cross: the user half sees NULL and may not change it"),

@@ -22,7 +22,9 @@ def whole(graph: Graph, data: Iterable[Data], layouts: Layouts) -> dict[str, set
             casts = {shape.pointer: shape.detail for shape in shapes if shape.what == "cast"}
             for shape in shapes:
                 if shape.what == "arithmetic" and not BACK.fullmatch(shape.detail):
-                    struct = _struct(graph, layouts, function, shape) or casts.get(shape.pointer, "")
+                    struct = _struct(graph, layouts, function, shape) or casts.get(
+                        shape.pointer, ""
+                    )
                     if struct in layouts:
                         found[function].add(struct)
     return dict(found)
@@ -32,7 +34,11 @@ def _struct(graph: Graph, layouts: Layouts, function: str, shape: Shape) -> str:
     """The struct that a moved pointer is declared to point to."""
     kind, _, name = shape.pointer.partition(" ")
     declared = ""
-    if kind == "param" and function in graph.functions and int(name) < len(graph.functions[function].parameters):
+    if (
+        kind == "param"
+        and function in graph.functions
+        and int(name) < len(graph.functions[function].parameters)
+    ):
         declared = graph.functions[function].parameters[int(name)].type
     elif kind == "field" and (member := layouts.member(name)):
         declared = member.type

@@ -37,16 +37,31 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "questions that remain into a file, which keeps the answers of earlier runs.",
     )
     parser.add_argument(
-        "driver", nargs="?", metavar="DRIVER", help="module, as `modinfo` names it; with --plan it may be left out"
+        "driver",
+        nargs="?",
+        metavar="DRIVER",
+        help="module, as `modinfo` names it; with --plan it may be left out",
     )
     parser.add_argument(
-        "--plan", metavar="FILE", type=Path, help="a plan, as `plan --out` writes it; default the cut that `plan DRIVER` makes"
+        "--plan",
+        metavar="FILE",
+        type=Path,
+        help="a plan, as `plan --out` writes it; default the cut that `plan DRIVER` makes",
     )
-    parser.add_argument("--out", metavar="FILE", type=Path, help="the file of questions; default DRIVER.annotations.toml")
     parser.add_argument(
-        "--check", action="store_true", help="judge the answers, write nothing; 1 if anything is unknown or wrong"
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="the file of questions; default DRIVER.annotations.toml",
     )
-    parser.add_argument("--json", action="store_true", help="print the border and all annotations, write nothing")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="judge the answers, write nothing; 1 if anything is unknown or wrong",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the border and all annotations, write nothing"
+    )
     source_options.add(parser)
     parser.set_defaults(run=run)
 
@@ -57,7 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     name = _name(arguments.driver, plan)
     path = arguments.out or Path(f"{name}.annotations.toml")
     if arguments.check and not path.exists():
-        raise Refusal(f"{path}: is not there: write it with `annotate {name} --out {path}`, answer it, then check")
+        raise Refusal(
+            f"{path}: is not there: write it with `annotate {name} --out {path}`, answer it, then check"
+        )
     kernel = source_options.kernel(arguments)
     questions = file.load(path)
     found, described = look(kernel, name, plan, questions.answers(), arguments.jobs)
@@ -74,14 +91,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def look(kernel: Kernel, name: str, plan: Plan | None, answers: Mapping[str, str], jobs: int | None = None) -> tuple[Survey, str]:
+def look(
+    kernel: Kernel,
+    name: str,
+    plan: Plan | None,
+    answers: Mapping[str, str],
+    jobs: int | None = None,
+) -> tuple[Survey, str]:
     """The border of a driver under a plan, and what plan that is."""
-    whole = subject.load(kernel, name, "signature" if plan and plan.precision == "signature" else "field", jobs)
+    whole = subject.load(
+        kernel, name, "signature" if plan and plan.precision == "signature" else "field", jobs
+    )
     if plan is None:
         plan = planner.cut(whole, weights.places(whole), Fraction(1))
-    strange = next((function for function in plan.functions if function not in whole.graph.functions), None)
+    strange = next(
+        (function for function in plan.functions if function not in whole.graph.functions), None
+    )
     if strange:
-        raise Refusal(f"the plan places {strange}, which {name} of {kernel.name} does not have: make the plan anew")
+        raise Refusal(
+            f"the plan places {strange}, which {name} of {kernel.name} does not have: make the plan anew"
+        )
     described = f"{plan.method}, {plan.totals.kernel_percent:.1f} % of the lines in the kernel"
     declared = prototypes(kernel, whole.graph.driver.modules)
     return survey(whole.graph, plan.sides(), kernel.name, answers, declared), described
@@ -90,23 +119,31 @@ def look(kernel: Kernel, name: str, plan: Plan | None, answers: Mapping[str, str
 def definitions(kernel: Kernel, found: Survey) -> Definitions:
     """Where names in answers are looked up: the folders of the driver, then the kernel's headers."""
     modules = found.halves.graph.driver.modules
-    return Definitions(kernel.root, tuple(dict.fromkeys(facts.module.directory for facts in modules)))
+    return Definitions(
+        kernel.root, tuple(dict.fromkeys(facts.module.directory for facts in modules))
+    )
 
 
 def _files(found: Survey) -> list[str]:
     """The files of the driver that have code or structs of its own."""
     code = {function.file for _, function in found.halves.graph.owned()}
-    return sorted(code | {layout.file for layout in found.layouts.structs.values() if not is_header(layout.file)})
+    return sorted(
+        code
+        | {layout.file for layout in found.layouts.structs.values() if not is_header(layout.file)}
+    )
 
 
 def _check(questions: File, found: Survey, judge: Judge) -> int:
     """Prints each thing that is unknown or wrong with its place; 1 if there is one."""
     answers = questions.answers()
     problems = [
-        f"{question.where}: {key}: {question.question}" for key, question in found.questions.items() if key not in answers
+        f"{question.where}: {key}: {question.question}"
+        for key, question in found.questions.items()
+        if key not in answers
     ]
     for key, answer in answers.items():
-        # A question that this plan does not ask keeps its answer unjudged; a table that a person made is always judged.
+        # A question that this plan does not ask keeps its answer unjudged; a table that a person
+        # made is always judged.
         if found.concerns(key) or "question" not in questions.questions[key]:
             wrong = judge.complaint(key, answer)
             if wrong:
@@ -114,9 +151,14 @@ def _check(questions: File, found: Survey, judge: Judge) -> int:
     for problem in problems:
         print(problem)
     if problems:
-        print(f"{found.border.driver}: {len(problems)} unknown or wrong: nothing can be generated yet", file=sys.stderr)
+        print(
+            f"{found.border.driver}: {len(problems)} unknown or wrong: nothing can be generated yet",
+            file=sys.stderr,
+        )
         return 1
-    print(f"{found.border.driver}: all {len(found.questions)} questions are answered, {len(found.inferred)} annotations inferred")
+    print(
+        f"{found.border.driver}: all {len(found.questions)} questions are answered, {len(found.inferred)} annotations inferred"
+    )
     return 0
 
 

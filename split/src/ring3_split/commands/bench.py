@@ -37,7 +37,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="instead, what an upcall and a call down cost with nothing in them, and a restart",
     )
     parser.add_argument(
-        "--ethtool", action="store_true", help="instead, how long loading the driver and the questions of `ethtool` take"
+        "--ethtool",
+        action="store_true",
+        help="instead, how long loading the driver and the questions of `ethtool` take",
     )
     parser.add_argument(
         "--everywhere",
@@ -45,20 +47,36 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="beside them, the card driven by a process: by ring3's own driver, and by Linux's, unmodified",
     )
     parser.add_argument(
-        "--mode", choices=("instructions", "wall"), default="instructions", help="the guest's clock; default instructions"
+        "--mode",
+        choices=("instructions", "wall"),
+        default="instructions",
+        help="the guest's clock; default instructions",
     )
-    parser.add_argument("--seconds", metavar="N", type=numbers.seconds, help=f"time of each load; default {SECONDS[0]:g}")
-    parser.add_argument("--rounds", metavar="N", type=numbers.rounds, help=f"of all turns; default {ROUNDS[0]}")
     parser.add_argument(
-        "--quick", action="store_true", help="--delays, --crossings and --ethtool in a minute or two: that they work"
+        "--seconds",
+        metavar="N",
+        type=numbers.seconds,
+        help=f"time of each load; default {SECONDS[0]:g}",
     )
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="with --delays: draws them there, .svg or .png")
+    parser.add_argument(
+        "--rounds", metavar="N", type=numbers.rounds, help=f"of all turns; default {ROUNDS[0]}"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="--delays, --crossings and --ethtool in a minute or two: that they work",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", type=Path, help="with --delays: draws them there, .svg or .png"
+    )
     parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
 
 
 def _delays(text: str) -> tuple[int, ...]:
     values = text.split(",")
-    if not all(value.isdigit() and int(value) <= LONGEST_US for value in values) or len(set(values)) < len(values):
+    if not all(value.isdigit() and int(value) <= LONGEST_US for value in values) or len(
+        set(values)
+    ) < len(values):
         raise argparse.ArgumentTypeError(
             f"{text} is not a list of different microseconds from 0 to {LONGEST_US}, such as 0,10,1000"
         )
@@ -76,8 +94,12 @@ def check(driver: str, arguments: argparse.Namespace) -> None:
         raise Refusal(
             f"--everywhere: ring3 drives the cards of {', '.join(placements.EVERYWHERE)} in a process, not those of {driver}"
         )
-    if arguments.everywhere and (arguments.delays or arguments.crossings or arguments.ethtool or arguments.quick):
-        raise Refusal("--everywhere is of the placements, which --delays, --crossings, --ethtool and --quick leave out")
+    if arguments.everywhere and (
+        arguments.delays or arguments.crossings or arguments.ethtool or arguments.quick
+    ):
+        raise Refusal(
+            "--everywhere is of the placements, which --delays, --crossings, --ethtool and --quick leave out"
+        )
     if arguments.plot and not (arguments.delays or arguments.quick):
         raise Refusal("--plot draws what --delays measures: add --delays")
     if arguments.plot and arguments.plot.suffix not in (".svg", ".png"):
@@ -104,9 +126,17 @@ def request(arguments: argparse.Namespace, log: Path) -> benching.Request:
     )
 
 
-def run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path) -> None:
+def run(
+    kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path
+) -> None:
     """Measures, prints and draws."""
-    found = benching.bench(kernel, name, built, request(arguments, folder / "bench.log"), report.heard(arguments.verbose))
+    found = benching.bench(
+        kernel,
+        name,
+        built,
+        request(arguments, folder / "bench.log"),
+        report.heard(arguments.verbose),
+    )
     report.show(found, benching.show(found), arguments.json)
     if arguments.plot:
         from ring3_split.generate import picture  # noqa: PLC0415 - matplotlib takes half a second to load

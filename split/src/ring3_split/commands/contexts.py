@@ -34,8 +34,18 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Reads the parts of the kernel that call drivers, and compares each call with the tables.",
     )
     tables = ", ".join(context.tables())
-    parser.add_argument("--family", action="append", metavar="NAME", help=f"only the tables of {tables}; may be repeated")
-    parser.add_argument("--field", action="append", metavar="NAME", help="only this one, with all its calls; may be repeated")
+    parser.add_argument(
+        "--family",
+        action="append",
+        metavar="NAME",
+        help=f"only the tables of {tables}; may be repeated",
+    )
+    parser.add_argument(
+        "--field",
+        action="append",
+        metavar="NAME",
+        help="only this one, with all its calls; may be repeated",
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable")
     source_options.add(parser)
     parser.set_defaults(run=run)
@@ -49,7 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     found = [one for one in evidence.findings(graph) if _asked(one, wanted, arguments.field or [])]
     missing = sorted(set(arguments.field or ()) - {one.field for one in found})
     if missing:
-        raise Refusal(f"no table has {missing[0]}, and no call of it is seen: fields are named as in struct.member")
+        raise Refusal(
+            f"no table has {missing[0]}, and no call of it is seen: fields are named as in struct.member"
+        )
     if arguments.json:
         _json(found, failures)
     else:
@@ -118,4 +130,8 @@ def _field(one: Finding, most: int) -> None:
 
 def _order(site: Site) -> tuple[int, str, int]:
     """Calls in atomic context first, those by a short way before others."""
-    return ("atomic", "open", "process").index(site.grade) * 100 + min(len(site.path), 99), site.function, site.line
+    return (
+        ("atomic", "open", "process").index(site.grade) * 100 + min(len(site.path), 99),
+        site.function,
+        site.line,
+    )

@@ -45,7 +45,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     for name, about in COMMANDS.items():
         parser = commands.add_parser(name, help=about, description=about)
         parser.add_argument(
-            "driver", nargs="?", metavar="DRIVER", help="module, as `modinfo` names it; with --plan it may be left out"
+            "driver",
+            nargs="?",
+            metavar="DRIVER",
+            help="module, as `modinfo` names it; with --plan it may be left out",
         )
         parser.add_argument(
             "--plan",
@@ -53,8 +56,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             type=Path,
             help="a plan, as `plan --out` writes it; default the cut that `plan DRIVER` makes",
         )
-        parser.add_argument("--annotations", metavar="FILE", type=Path, help="answers, as `annotate` asks for them")
-        parser.add_argument("--out", metavar="FOLDER", type=Path, help="where the halves go; default DRIVER-split")
+        parser.add_argument(
+            "--annotations", metavar="FILE", type=Path, help="answers, as `annotate` asks for them"
+        )
+        parser.add_argument(
+            "--out", metavar="FOLDER", type=Path, help="where the halves go; default DRIVER-split"
+        )
         parser.add_argument("--json", action="store_true", help="machine-readable")
         if name == "bench":
             bench.add(parser)
@@ -64,10 +71,22 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             _add_checkers(parser)
         if name == "run":
             _add_start(parser)
-            parser.add_argument("--guest", action="store_true", help="in a guest, which is the only way there is")
-            parser.add_argument("--seconds", metavar="N", type=numbers.seconds, default=0.5, help="time of each kind of transfer")
             parser.add_argument(
-                "--lies", metavar="N", type=numbers.count, default=0, help="messages of a user half that lies; default none"
+                "--guest", action="store_true", help="in a guest, which is the only way there is"
+            )
+            parser.add_argument(
+                "--seconds",
+                metavar="N",
+                type=numbers.seconds,
+                default=0.5,
+                help="time of each kind of transfer",
+            )
+            parser.add_argument(
+                "--lies",
+                metavar="N",
+                type=numbers.count,
+                default=0,
+                help="messages of a user half that lies; default none",
             )
             parser.add_argument(
                 "--liar",
@@ -82,15 +101,21 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 type=Path,
                 help="shell functions of what this driver is put to, in place of those of its kind",
             )
-            parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
+            parser.add_argument(
+                "--verbose", action="store_true", help="show all that the guest says"
+            )
         source_options.add(parser)
         parser.set_defaults(run=run, step=name)
 
 
 def _add_checkers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--asan", action="store_true", help="have AddressSanitizer watch the user half")
     parser.add_argument(
-        "--valgrind", action="store_true", help="the user half is for valgrind's memcheck, under which `run` starts it"
+        "--asan", action="store_true", help="have AddressSanitizer watch the user half"
+    )
+    parser.add_argument(
+        "--valgrind",
+        action="store_true",
+        help="the user half is for valgrind's memcheck, under which `run` starts it",
     )
 
 
@@ -101,15 +126,24 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         help="start the user half under gdb; what follows -- goes to gdb: --gdb -- -batch -ex 'break FUNCTION' -ex run -ex bt",
     )
     parser.add_argument(
-        "--unconfined", action="store_true", help="the user half keeps its rights; so it does under each of the three"
+        "--unconfined",
+        action="store_true",
+        help="the user half keeps its rights; so it does under each of the three",
     )
-    parser.add_argument("--unpinned", action="store_true", help="the user half's memory may be swapped out; the same")
+    parser.add_argument(
+        "--unpinned",
+        action="store_true",
+        help="the user half's memory may be swapped out; the same",
+    )
 
 
 def _tools(arguments: argparse.Namespace) -> Tools:
     """What the user half is looked at with."""
     given = vars(arguments)
-    wanted = {name: given.get(name, False) for name in ("gdb", "asan", "valgrind", "unconfined", "unpinned")}
+    wanted = {
+        name: given.get(name, False)
+        for name in ("gdb", "asan", "valgrind", "unconfined", "unpinned")
+    }
     return Tools(words=tuple(given.get("words", ())), **wanted)
 
 
@@ -121,7 +155,11 @@ def run(arguments: argparse.Namespace) -> int:
     plan = load(arguments.plan) if arguments.plan else None
     name = arguments.driver or (plan.driver if plan else "")
     if not name or (plan and plan.driver != name):
-        raise Refusal(f"the plan is for {plan.driver}, not for {name}" if plan else "name a driver, or a plan with --plan FILE")
+        raise Refusal(
+            f"the plan is for {plan.driver}, not for {name}"
+            if plan
+            else "name a driver, or a plan with --plan FILE"
+        )
     if arguments.step == "run":
         running.check(name, arguments.work)
     if arguments.step == "bench":
@@ -149,17 +187,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measure_an_example(arguments: argparse.Namespace) -> None:
     """Names the example whose figures docs/split-run.md has, where the user has named no driver."""
-    if arguments.driver is None and arguments.plan is None and arguments.annotations is None and EXAMPLE.is_dir():
-        arguments.plan, arguments.annotations = EXAMPLE / "e1000.plan.toml", EXAMPLE / "e1000.annotations.toml"
+    if (
+        arguments.driver is None
+        and arguments.plan is None
+        and arguments.annotations is None
+        and EXAMPLE.is_dir()
+    ):
+        arguments.plan, arguments.annotations = (
+            EXAMPLE / "e1000.plan.toml",
+            EXAMPLE / "e1000.annotations.toml",
+        )
 
 
 def _there(path: Path) -> Path:
     if not path.exists():
-        raise Refusal(f"{path}: is not there: `ring3 split annotate DRIVER --out {path}` writes the questions")
+        raise Refusal(
+            f"{path}: is not there: `ring3 split annotate DRIVER --out {path}` writes the questions"
+        )
     return path
 
 
-def _survey(kernel: Kernel, name: str, arguments: argparse.Namespace, answers: dict[str, str]) -> tuple[Survey, Plan]:
+def _survey(
+    kernel: Kernel, name: str, arguments: argparse.Namespace, answers: dict[str, str]
+) -> tuple[Survey, Plan]:
     plan = load(arguments.plan) if arguments.plan else None
     precision: Precision = "signature" if plan and plan.precision == "signature" else "field"
     known = subject.Known(None, plan.contexts) if plan else subject.Known()
@@ -169,7 +219,9 @@ def _survey(kernel: Kernel, name: str, arguments: argparse.Namespace, answers: d
     return survey(whole.graph, plan.sides(), kernel.name, answers), plan
 
 
-def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path) -> None:
+def _run(
+    kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path
+) -> None:
     def show(line: str, step: bool) -> None:
         if step or arguments.verbose:
             print(line if step else f"    {line}", flush=True)
@@ -177,7 +229,9 @@ def _run(kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace,
     wanted = running.Wanted(arguments.lies, arguments.work, _tools(arguments), arguments.liar)
     request = running.Request(source_options.cache(), arguments.seconds, folder / "run.log", wanted)
     running.run(kernel, name, built, request, show)
-    print(f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}")
+    print(
+        f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}"
+    )
 
 
 def _show(found: Summary, machine: bool) -> None:
@@ -185,14 +239,22 @@ def _show(found: Summary, machine: bool) -> None:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
         return
     print(f"{found.driver}, {found.kernel}: {found.folder}")
-    print(f"  kernel half  {found.kernel_functions} functions, {found.kernel_lines:,} of {found.lines:,} lines")
-    print(f"  user half    {found.user_functions} functions, {found.lines - found.kernel_lines:,} lines")
+    print(
+        f"  kernel half  {found.kernel_functions} functions, {found.kernel_lines:,} of {found.lines:,} lines"
+    )
+    print(
+        f"  user half    {found.user_functions} functions, {found.lines - found.kernel_lines:,} lines"
+    )
     print(
         f"  border       {found.entries} entries, {found.calls} functions called down, {found.symbols} symbols, "
         f"{found.fields} fields"
     )
-    print(f"  believed     {len(found.believed)} numbers that the user half may set to anything; --json names them")
+    print(
+        f"  believed     {len(found.believed)} numbers that the user half may set to anything; --json names them"
+    )
     for name, why in found.refused.items():
         print(f"  not crossing {name}: {why}")
     if found.program:
-        print(f"  built        {found.modules[0]}, {found.modules[1]} ({found.module_bytes:,} bytes), {found.program}")
+        print(
+            f"  built        {found.modules[0]}, {found.modules[1]} ({found.module_bytes:,} bytes), {found.program}"
+        )

@@ -1,4 +1,7 @@
-"""Numbers on the command line. Each function raises ArgumentTypeError, which says what is wanted, for a text that is none."""
+"""Numbers on the command line.
+
+Each function raises ArgumentTypeError, which says what is wanted, for a text that is none.
+"""
 
 from __future__ import annotations
 
@@ -37,5 +40,7 @@ def _between(text: str, least: float, most: float, what: str) -> float:
     except ValueError:
         value = least - 1
     if not least <= value <= most:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of {what} from {least:g} to {most:g}")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a number of {what} from {least:g} to {most:g}"
+        )
     return value

@@ -43,29 +43,61 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command."""
     parser = commands.add_parser("plan", help="where to cut a driver, and whether a cut holds")
     parser.add_argument("driver", nargs="?", metavar="DRIVER", help="module, as `modinfo` names it")
-    parser.add_argument("--all", action="store_true", help="all drivers of the families, each judged; a table of them")
     parser.add_argument(
-        "--family", action="append", metavar="NAME", help="with --all: as of the command study, which also says the default"
+        "--all",
+        action="store_true",
+        help="all drivers of the families, each judged; a table of them",
     )
     parser.add_argument(
-        "--check", type=Path, metavar="FILE", help="judge a plan, as it was edited; exit code 1 if it does not hold"
+        "--family",
+        action="append",
+        metavar="NAME",
+        help="with --all: as of the command study, which also says the default",
     )
     parser.add_argument(
-        "--method", choices=("cut", "propagation"), default="cut", help="minimum cut (default), or the paper's tool"
+        "--check",
+        type=Path,
+        metavar="FILE",
+        help="judge a plan, as it was edited; exit code 1 if it does not hold",
     )
     parser.add_argument(
-        "--profile", type=Path, metavar="FILE", help="what the command profile measured, as weights; with --check, as a witness"
+        "--method",
+        choices=("cut", "propagation"),
+        default="cut",
+        help="minimum cut (default), or the paper's tool",
     )
     parser.add_argument(
-        "--cost", type=_cost, default=Fraction(1), metavar="N", help="lines that one crossing may cost (default 1)"
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="what the command profile measured, as weights; with --check, as a witness",
     )
     parser.add_argument(
-        "--precision", choices=("field", "signature"), help="of indirect calls (default field; of --check, the plan's)"
+        "--cost",
+        type=_cost,
+        default=Fraction(1),
+        metavar="N",
+        help="lines that one crossing may cost (default 1)",
     )
     parser.add_argument(
-        "--curve", nargs="?", type=Path, const=Path(), metavar="PICTURE", help="all best cuts, and a picture of them"
+        "--precision",
+        choices=("field", "signature"),
+        help="of indirect calls (default field; of --check, the plan's)",
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the plan, to be read and edited; with --all, a folder")
+    parser.add_argument(
+        "--curve",
+        nargs="?",
+        type=Path,
+        const=Path(),
+        metavar="PICTURE",
+        help="all best cuts, and a picture of them",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write the plan, to be read and edited; with --all, a folder",
+    )
     parser.add_argument(
         "--contexts",
         type=Path,
@@ -73,10 +105,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="an earlier plan whose [contexts], which a person has stated, hold for this one",
     )
     parser.add_argument(
-        "--whole", action="store_true", help="calls of the kernel's functions and accesses to registers are crossings, too"
+        "--whole",
+        action="store_true",
+        help="calls of the kernel's functions and accesses to registers are crossings, too",
     )
     parser.add_argument(
-        "--combolocks", action="store_true", help="let both halves take a spinlock, if what takes it atomically can be held off"
+        "--combolocks",
+        action="store_true",
+        help="let both halves take a spinlock, if what takes it atomically can be held off",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable")
     source_options.add(parser)
@@ -94,7 +130,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.driver:
         raise Refusal("name the driver to plan, or a plan to judge with --check FILE")
     if arguments.out and arguments.out.exists():
-        raise Refusal(f"{arguments.out}: is there already, perhaps with somebody's edits: move it away, or name another file")
+        raise Refusal(
+            f"{arguments.out}: is there already, perhaps with somebody's edits: move it away, or name another file"
+        )
     return _plan(arguments)
 
 
@@ -115,14 +153,23 @@ def _plan(arguments: argparse.Namespace) -> int:
     profile = record.load(arguments.profile) if arguments.profile else None
     stated = plan.load(arguments.contexts).contexts if arguments.contexts else {}
     known = subject.Known(profile, stated)
-    whole = subject.load(kernel, arguments.driver, arguments.precision or "field", arguments.jobs, known)
+    whole = subject.load(
+        kernel, arguments.driver, arguments.precision or "field", arguments.jobs, known
+    )
     if arguments.combolocks:
         _show_locks(whole)
-        whole = replace(whole, combolocks=frozenset(lock for lock, one in whole.locks.items() if not one.obstacle))
+        whole = replace(
+            whole,
+            combolocks=frozenset(lock for lock, one in whole.locks.items() if not one.obstacle),
+        )
     counted = weights.measured(whole, profile) if profile else weights.places(whole)
     counted = replace(counted, whole=arguments.whole)
     propagated = planner.propagate(whole, counted)
-    made = propagated if arguments.method == "propagation" else planner.cut(whole, counted, arguments.cost)
+    made = (
+        propagated
+        if arguments.method == "propagation"
+        else planner.cut(whole, counted, arguments.cost)
+    )
     corners = curve(problem(whole, counted, critical=False)) if arguments.curve else []
     if arguments.curve and arguments.curve.name:
         from ring3_split.plan.picture import draw  # noqa: PLC0415 - matplotlib takes longer to load than a plan to make
@@ -138,7 +185,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     if corners:
         _curve(made, propagated, corners)
     if arguments.out:
-        print(f"{arguments.out}: read it, move what you like, then: ring3 split plan --check {arguments.out}")
+        print(
+            f"{arguments.out}: read it, move what you like, then: ring3 split plan --check {arguments.out}"
+        )
     return 0
 
 
@@ -146,26 +195,40 @@ def _show_locks(whole: subject.Subject) -> None:
     """Which spinlocks can be combolocks, on the side: standard output may be JSON."""
     for lock, one in whole.locks.items():
         held = ", ".join(f"{by} ({how})" for by, how in sorted(one.hold_off.items()))
-        says = f"no combolock: {one.obstacle}" if one.obstacle else f"combolock; held off meanwhile: {held or 'nothing'}"
+        says = (
+            f"no combolock: {one.obstacle}"
+            if one.obstacle
+            else f"combolock; held off meanwhile: {held or 'nothing'}"
+        )
         print(f"{lock}: {says}", file=sys.stderr)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     """Judges a plan."""
     if arguments.driver or arguments.out or arguments.curve or arguments.contexts:
-        raise Refusal("--check judges a plan and makes none: leave DRIVER, --out, --curve and --contexts out")
+        raise Refusal(
+            "--check judges a plan and makes none: leave DRIVER, --out, --curve and --contexts out"
+        )
     made = plan.load(arguments.check)
     kernel = source_options.kernel(arguments)
     profile = record.load(arguments.profile) if arguments.profile else None
     known = subject.Known(profile, made.contexts)
-    whole = subject.load(kernel, made.driver, arguments.precision or made.precision, arguments.jobs, known)
+    whole = subject.load(
+        kernel, made.driver, arguments.precision or made.precision, arguments.jobs, known
+    )
     whole = replace(whole, combolocks=frozenset(made.combolocks))
     counted = weights.measured(whole, profile) if profile else weights.places(whole)
     verdict = check(whole, made)
     if verdict.read:
         made.totals = totals(whole, counted, made.sides())
     if arguments.json:
-        _print_json({"holds": verdict.holds, "totals": msgspec.to_builtins(made.totals), **msgspec.to_builtins(verdict)})
+        _print_json(
+            {
+                "holds": verdict.holds,
+                "totals": msgspec.to_builtins(made.totals),
+                **msgspec.to_builtins(verdict),
+            }
+        )
     else:
         _verdict(arguments.check, made, verdict)
     return 0 if verdict.holds else 1
@@ -183,7 +246,9 @@ def _verdict(path: Path, made: Plan, verdict: Verdict) -> None:
     user = sum(placed.placement is not Side.KERNEL for placed in made.functions.values())
     if verdict.holds:
         resting = f", if {_count(len(verdict.assumptions), 'assumption')} above {_are(len(verdict.assumptions))} true"
-        proof = f"none of {_count(user, 'function')} of the user half can be reached in atomic context"
+        proof = (
+            f"none of {_count(user, 'function')} of the user half can be reached in atomic context"
+        )
         print(f"{path}: holds: {proof}{resting if verdict.assumptions else ''}")
     else:
         print(f"{path}: does not hold: {_count(len(verdict.faults), 'fault')}")
@@ -201,8 +266,12 @@ def _summary(made: Plan) -> None:
     method = f"minimum cut, cost {made.cost}" if made.cost else "propagation"
     print(f"{made.driver}, kernel {made.kernel}: {method}, {made.profile or 'no profile'}")
     print(f"  {_half(made)}")
-    print(f"  interface    {_count(sums.upcalled, 'function')} called up, {sums.downcalled} called down")
-    print(f"  crossings    {sums.crossings:,} {_unit(made)}: {sums.upcalls:,} up, {sums.downcalls:,} down")
+    print(
+        f"  interface    {_count(sums.upcalled, 'function')} called up, {sums.downcalled} called down"
+    )
+    print(
+        f"  crossings    {sums.crossings:,} {_unit(made)}: {sums.upcalls:,} up, {sums.downcalls:,} down"
+    )
     kernel = f"{sums.kernel_downcalls:,} of the kernel's functions, {sums.register_accesses:,} of registers"
     print(f"  user half    {kernel}, {_unit(made)}")
     rules = Counter[str]()
@@ -212,7 +281,9 @@ def _summary(made: Plan) -> None:
             rules[placed.rule] += 1
             sizes[placed.rule] += placed.lines
     for rule, count in rules.most_common():
-        print(f"  stays        {rule:9} {_count(count, 'function'):>14} {sizes[rule]:7,} lines  {RULES[rule]}")
+        print(
+            f"  stays        {rule:9} {_count(count, 'function'):>14} {sizes[rule]:7,} lines  {RULES[rule]}"
+        )
 
 
 def _half(made: Plan) -> str:
@@ -234,7 +305,14 @@ def _curve(made: Plan, propagated: Plan, corners: list[Corner]) -> None:
     for cost, point in [*rows, ("propagation", _point(propagated))]:
         chosen = "<- this plan" if point == _point(made) else ""
         percent = f"{100 * point.lines / whole:.1f}"
-        table.add_row(cost, str(len(point.kernel)), f"{point.lines:,}", percent, f"{point.crossings:,}", chosen)
+        table.add_row(
+            cost,
+            str(len(point.kernel)),
+            f"{point.lines:,}",
+            percent,
+            f"{point.crossings:,}",
+            chosen,
+        )
     Console(file=sys.stdout, highlight=False, width=100).print(table)
 
 

@@ -20,14 +20,22 @@ KEPT = ("critical", "entry", "unknown", "fixed", "region", "lock", "section", "i
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plans all drivers of the families. 1 when the judge finds a fault or the planner failed; unread files are lines."""
+    """Plans all drivers of the families.
+
+    1 when the judge finds a fault or the planner failed; unread files are lines.
+    """
     if arguments.driver or arguments.check or arguments.profile or arguments.curve:
-        raise Refusal("--all plans every driver without a profile: leave DRIVER, --check, --profile and --curve out")
+        raise Refusal(
+            "--all plans every driver without a profile: leave DRIVER, --check, --profile and --curve out"
+        )
     asked = families.asked(tuple(arguments.family or families.DEFAULT))
     if arguments.out:
         _prepare(arguments.out)
     kernel = source_options.kernel(arguments)
-    method = Method(arguments.precision or "field", None if arguments.method == "propagation" else arguments.cost)
+    method = Method(
+        arguments.precision or "field",
+        None if arguments.method == "propagation" else arguments.cost,
+    )
     found = []
     for made in every(kernel, asked, method, arguments.jobs):
         found.append(made)
@@ -37,7 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out:
         _table(arguments.out / "plans.csv", found)
     if arguments.json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode([_row(made) for made in found]), indent=1) + b"\n")
+        sys.stdout.buffer.write(
+            msgspec.json.format(msgspec.json.encode([_row(made) for made in found]), indent=1)
+            + b"\n"
+        )
     else:
         _print(found)
     return 1 if any(made.faults or made.broken for made in found) else 0
@@ -48,9 +59,13 @@ def _prepare(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Refusal(f"{folder} cannot be made: {error.strerror}; name another folder with --out") from None
+        raise Refusal(
+            f"{folder} cannot be made: {error.strerror}; name another folder with --out"
+        ) from None
     if any(folder.iterdir()):
-        raise Refusal(f"{folder} is not empty, perhaps with somebody's edits: move it away, or name another folder with --out")
+        raise Refusal(
+            f"{folder} is not empty, perhaps with somebody's edits: move it away, or name another folder with --out"
+        )
 
 
 def _write(folder: Path, made: Made) -> None:
@@ -59,7 +74,9 @@ def _write(folder: Path, made: Made) -> None:
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Refusal(f"{place} cannot be made: {error.strerror}; name another folder with --out") from None
+            raise Refusal(
+                f"{place} cannot be made: {error.strerror}; name another folder with --out"
+            ) from None
         plan.save(made.plan, place / f"{made.driver}.toml")
 
 
@@ -85,7 +102,9 @@ def _table(file: Path, found: Sequence[Made]) -> None:
             writer.writeheader()
             writer.writerows(rows)
     except OSError as error:
-        raise Refusal(f"{file} cannot be written: {error.strerror}; name another folder with --out") from None
+        raise Refusal(
+            f"{file} cannot be written: {error.strerror}; name another folder with --out"
+        ) from None
 
 
 def _print(found: Sequence[Made]) -> None:
@@ -99,10 +118,18 @@ def _print(found: Sequence[Made]) -> None:
     for name, group in [*groups.items(), ("all", list(found))]:
         sums = [made.plan.totals for made in group if made.plan]
         lines, kernel = sum(one.lines for one in sums), sum(one.kernel_lines for one in sums)
-        functions, kept = sum(one.functions for one in sums), sum(one.kernel_functions for one in sums)
+        functions, kept = (
+            sum(one.functions for one in sums),
+            sum(one.kernel_functions for one in sums),
+        )
         share = f"{100 * kernel / lines:.1f}" if lines else ""
-        faults, assumed = sum(made.faults for made in group), sum(made.assumptions for made in group)
-        print(f"{name:14} {len(sums):6,} {functions:10,} {kept:8,} {lines:10,} {kernel:8,} {share:>6} {faults:7,} {assumed:8,}")
+        faults, assumed = (
+            sum(made.faults for made in group),
+            sum(made.assumptions for made in group),
+        )
+        print(
+            f"{name:14} {len(sums):6,} {functions:10,} {kept:8,} {lines:10,} {kernel:8,} {share:>6} {faults:7,} {assumed:8,}"
+        )
     for made in found:
         if made.failure:
             print(f"not planned: {made.driver}: {made.failure}")

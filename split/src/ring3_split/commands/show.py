@@ -26,7 +26,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Shows which functions of a driver are critical, each with the calls that make it so, and what else stays.",
     )
     parser.add_argument("driver", metavar="DRIVER", help="module, as `modinfo` names it")
-    parser.add_argument("--function", metavar="NAME", help="only this one: who calls it, what it calls, which locks it holds")
+    parser.add_argument(
+        "--function",
+        metavar="NAME",
+        help="only this one: who calls it, what it calls, which locks it holds",
+    )
     parser.add_argument(
         "--precision",
         choices=("signature", "field"),
@@ -65,12 +69,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _only(found: Findings, keys: list[str]) -> Findings:
-    return msgspec.structs.replace(found, functions=tuple(one for one in found.functions if one.id in keys))
+    return msgspec.structs.replace(
+        found, functions=tuple(one for one in found.functions if one.id in keys)
+    )
 
 
 def _named(graph: Graph, name: str) -> list[str]:
     keys = graph.find(name)
     if not keys:
-        near = difflib.get_close_matches(name, {function.name for function in graph.functions.values()}, n=4)
-        raise Refusal(f"{graph.driver.name} has no function {name}{'; near names: ' + ', '.join(near) if near else ''}")
+        near = difflib.get_close_matches(
+            name, {function.name for function in graph.functions.values()}, n=4
+        )
+        raise Refusal(
+            f"{graph.driver.name} has no function {name}{'; near names: ' + ', '.join(near) if near else ''}"
+        )
     return keys

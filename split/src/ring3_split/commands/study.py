@@ -28,11 +28,29 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     known = ", ".join(family.name for family in families.known())
     default = ", ".join(families.DEFAULT)
-    parser.add_argument("--family", action="append", metavar="NAME", help=f"of {known}; may be repeated; default {default}")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="writes study.html, .csv, .json, .svg and .png there")
-    parser.add_argument("--rules", action="store_true", help="prints every rule of each family, not only the base rule")
-    parser.add_argument("--quick", action="store_true", help=f"only {QUICK} small drivers of each family")
-    parser.add_argument("--json", action="store_true", help="prints what study.json has, instead of tables")
+    parser.add_argument(
+        "--family",
+        action="append",
+        metavar="NAME",
+        help=f"of {known}; may be repeated; default {default}",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="writes study.html, .csv, .json, .svg and .png there",
+    )
+    parser.add_argument(
+        "--rules",
+        action="store_true",
+        help="prints every rule of each family, not only the base rule",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help=f"only {QUICK} small drivers of each family"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="prints what study.json has, instead of tables"
+    )
     source_options.add(parser)
     parser.set_defaults(run=run)
 
@@ -58,7 +76,9 @@ def _prepare(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Refusal(f"{folder} cannot be made: {error.strerror}; name another folder with --out") from None
+        raise Refusal(
+            f"{folder} cannot be made: {error.strerror}; name another folder with --out"
+        ) from None
 
 
 def _write(study: Study, details: dict[str, str], folder: Path) -> None:
@@ -70,7 +90,9 @@ def _write(study: Study, details: dict[str, str], folder: Path) -> None:
         picture.draw(study, folder)
         page.write(study, details, folder / "study.svg", folder / "study.html")
     except OSError as error:
-        raise Refusal(f"{error.filename or folder} cannot be written: {error.strerror}; name another folder with --out") from None
+        raise Refusal(
+            f"{error.filename or folder} cannot be written: {error.strerror}; name another folder with --out"
+        ) from None
     print(f"written: {folder}/study.html, .csv, .json, .svg, .png", file=sys.stderr)
 
 
@@ -82,11 +104,17 @@ def _print(study: Study, *, every_rule: bool) -> None:
             for one in table.units(family, study):
                 console.print(one)
     if not study.quick and any(family.paper and family.module.drivers for family in study.families):
-        console.print("Nearest to the paper, which does not say which drivers it took nor how it counted:")
+        console.print(
+            "Nearest to the paper, which does not say which drivers it took nor how it counted:"
+        )
         console.print(table.nearest(study, NEAREST))
     troubled = [row for row in study.drivers if row.failures]
     if troubled:
         console.print(f"Not read, or not whole: {len(troubled)} of {len(study.drivers)} modules")
         for row in troubled:
             for failure in row.failures:
-                console.print(f"  {row.name}: {failure.source}: {failure.reason}", markup=False, soft_wrap=True)
+                console.print(
+                    f"  {row.name}: {failure.source}: {failure.reason}",
+                    markup=False,
+                    soft_wrap=True,
+                )

@@ -1,9 +1,10 @@
 """In which context the kernel calls a driver: may the function sleep, and is the lock of network configuration held?
 
-The tables say it for fields of the kernel's structs and for arguments of its API, each with the place in the kernel where it
-can be seen. What is not there is not known, and whoever needs to be safe takes it for atomic: so "struct.*", which stands for
-all members of a struct that have no line of their own, may say atomic and nothing else. `ring3 split contexts` compares the
-tables with the kernel's own code (cores.py, reach.py, evidence.py).
+The tables say it for fields of the kernel's structs and for arguments of its API, each with the
+place in the kernel where it can be seen. What is not there is not known, and whoever needs to be
+safe takes it for atomic: so "struct.*", which stands for all members of a struct that have no line
+of their own, may say atomic and nothing else. `ring3 split contexts` compares the tables with the
+kernel's own code (cores.py, reach.py, evidence.py).
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Entry:
 @cache
 def tables() -> dict[str, dict[str, Row]]:
     """The tables by name: "struct.member", "struct.*" for all others of a struct, or "api:argument"."""
-    files = sorted(resources.files(__package__).joinpath("table").iterdir(), key=lambda file: file.name)
+    files = sorted(
+        resources.files(__package__).joinpath("table").iterdir(), key=lambda file: file.name
+    )
     return {file.name.removesuffix(".toml"): parse(file.read_bytes(), file.name) for file in files}
 
 
@@ -76,7 +79,9 @@ def parse(text: bytes, name: str) -> dict[str, Row]:
     rows = msgspec.toml.decode(text, type=dict[str, Row])
     for key, row in rows.items():
         if key.endswith(".*") and row.context != "atomic":
-            raise ValueError(f"{name}: {key} is {row.context}: what holds for members that nobody named can only be atomic")
+            raise ValueError(
+                f"{name}: {key} is {row.context}: what holds for members that nobody named can only be atomic"
+            )
     return rows
 
 
@@ -84,13 +89,19 @@ def of(graph: Graph, stated: Mapping[str, Stated] | None = None) -> dict[str, tu
     """The entries of which a person or the table knows, of the driver's own functions."""
     found: dict[str, dict[Entry, None]] = defaultdict(dict)
     for function, places in graph.entries.items():
-        found[function].update(dict.fromkeys(entry for place in places if (entry := _entry(place, stated)) is not None))
+        found[function].update(
+            dict.fromkeys(entry for place in places if (entry := _entry(place, stated)) is not None)
+        )
     for one in brackets.inside(graph):
         found[one.function][Entry("atomic", False, one.field, one.source, one.why)] = None
-    return {function: tuple(known) for function, known in found.items() if known and graph.own(function)}
+    return {
+        function: tuple(known) for function, known in found.items() if known and graph.own(function)
+    }
 
 
-def unknown(graph: Graph, stated: Mapping[str, Stated] | None = None) -> dict[str, tuple[Stored, ...]]:
+def unknown(
+    graph: Graph, stated: Mapping[str, Stated] | None = None
+) -> dict[str, tuple[Stored, ...]]:
     """The places by which the kernel may call a function and of which neither a person nor the table knows."""
     found = {
         function: tuple(place for place in places if _entry(place, stated) is None)
@@ -109,7 +120,9 @@ def by(place: Stored) -> str:
 
 def row(name: str) -> Row | None:
     """The row of a field or an argument, as `by` calls it."""
-    return table().get(name) or (table().get(f"{name.rpartition('.')[0]}.*") if ":" not in name else None)
+    return table().get(name) or (
+        table().get(f"{name.rpartition('.')[0]}.*") if ":" not in name else None
+    )
 
 
 def _entry(place: Stored, stated: Mapping[str, Stated] | None) -> Entry | None:

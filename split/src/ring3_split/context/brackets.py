@@ -36,7 +36,9 @@ class Inside:
 @cache
 def known() -> dict[str, Bracket]:
     """The structs, by name."""
-    return msgspec.toml.decode(resources.files(__package__).joinpath("brackets.toml").read_bytes(), type=dict[str, Bracket])
+    return msgspec.toml.decode(
+        resources.files(__package__).joinpath("brackets.toml").read_bytes(), type=dict[str, Bracket]
+    )
 
 
 def inside(graph: Graph) -> Iterator[Inside]:
@@ -62,11 +64,19 @@ def _begun(graph: Graph) -> dict[tuple[str, str], str]:
         bracket = known().get(struct)
         if bracket is None or member != bracket.begin:
             continue
-        taken = [region for key in own.get(place.function, ()) for region in effect(graph.functions[key]).takes]
+        taken = [
+            region
+            for key in own.get(place.function, ())
+            for region in effect(graph.functions[key]).takes
+        ]
         if taken:
-            found[struct, place.object] = f"{place.function} returns inside {taken[0].kind}, line {taken[0].line}"
+            found[struct, place.object] = (
+                f"{place.function} returns inside {taken[0].kind}, line {taken[0].line}"
+            )
         elif place.function not in own and place.function not in bracket.quiet:
-            found[struct, place.object] = f"{place.function} is the kernel's, and may return inside a section"
+            found[struct, place.object] = (
+                f"{place.function} is the kernel's, and may return inside a section"
+            )
     return found
 
 

@@ -16,9 +16,10 @@ from ring3_split.graph import Graph
 from ring3_split.model import Function, Indirect
 
 Grade = Literal["atomic", "process", "open"]
-# Of a field. "contradicted": it may be called in atomic context, and the table says that it may sleep. "excused": likewise, with
-# a reason why the call is none. "certain": each call that is seen stands in process context. "open": no call in atomic context is
-# seen, but callers that nobody sees. "unseen": no call at all. "atomic": the table says so.
+# Of a field. "contradicted": it may be called in atomic context, and the table says that it may
+# sleep. "excused": likewise, with a reason why the call is none. "certain": each call that is seen
+# stands in process context. "open": no call in atomic context is seen, but callers that nobody
+# sees. "unseen": no call at all. "atomic": the table says so.
 Verdict = Literal["contradicted", "excused", "certain", "open", "unseen", "atomic"]
 
 
@@ -44,7 +45,11 @@ class Finding(msgspec.Struct, frozen=True):
 def sleeping() -> frozenset[str]:
     """Functions of the kernel that may sleep."""
     text = resources.files(__package__).joinpath("sleeping.toml").read_bytes()
-    return frozenset(name for names in msgspec.toml.decode(text, type=dict[str, tuple[str, ...]]).values() for name in names)
+    return frozenset(
+        name
+        for names in msgspec.toml.decode(text, type=dict[str, tuple[str, ...]]).values()
+        for name in names
+    )
 
 
 def findings(graph: Graph) -> list[Finding]:
@@ -79,18 +84,34 @@ def sites(graph: Graph) -> dict[str, tuple[Site, ...]]:
     return {field: tuple(some) for field, some in found.items()}
 
 
-def _site(graph: Graph, key: str, call: Indirect, atomic: dict[str, reach.Came], process: dict[str, str]) -> Site:
+def _site(
+    graph: Graph, key: str, call: Indirect, atomic: dict[str, reach.Came], process: dict[str, str]
+) -> Site:
     function = graph.functions[key]
     held = tuple(function.regions[place] for place in call.held)
     region = reach.inside(held)
     if region is not None:
-        return Site(key, call.line, "atomic", (f"{_at(function, call.line)}, {reach.under(region)}",))
+        return Site(
+            key, call.line, "atomic", (f"{_at(function, call.line)}, {reach.under(region)}",)
+        )
     if reach.sleepable(held):
-        return Site(key, call.line, "process", (f"{_at(function, call.line)}, {held[0].kind} {held[0].name} is held",))
+        return Site(
+            key,
+            call.line,
+            "process",
+            (f"{_at(function, call.line)}, {held[0].kind} {held[0].name} is held",),
+        )
     if key in atomic:
-        return Site(key, call.line, "atomic", (*_path(graph, key, atomic), f"{_at(function, call.line)}"))
+        return Site(
+            key, call.line, "atomic", (*_path(graph, key, atomic), f"{_at(function, call.line)}")
+        )
     if key in process:
-        return Site(key, call.line, "process", (f"{_at(function, call.line)}; {function.name} {process[key]}",))
+        return Site(
+            key,
+            call.line,
+            "process",
+            (f"{_at(function, call.line)}; {function.name} {process[key]}",),
+        )
     return Site(key, call.line, "open", (_at(function, call.line),))
 
 

@@ -1,18 +1,21 @@
 """Which functions of the kernel's own may run in atomic context, and which run in process context for certain.
 
 # May be atomic
-A function that is called in a region of a spinlock, RCU, or with interrupts, bottom halves or preemption off; one that the
-kernel enters so (a timer, an interrupt); and what these call, at any depth. Three things end a chain, because the kernel itself
-would be wrong otherwise: a call that is made while a mutex or rtnl is held, taken in the same function; a function that says
+A function that is called in a region of a spinlock, RCU, or with interrupts, bottom halves or
+preemption off; one that the kernel enters so (a timer, an interrupt); and what these call, at any
+depth. Three things end a chain, because the kernel itself would be wrong otherwise: a call that is
+made while a mutex or rtnl is held, taken in the same function; a function that says
 `might_sleep()`; and one that gives back its caller's lock or section.
 
 # Not followed
-Calls through a pointer whose origin is not known, and calls of a parameter by an inline of a header (`kref_put`): they would
-lead from each of its callers to what any of them passes. Who passes a function to be called at once counts as its caller.
+Calls through a pointer whose origin is not known, and calls of a parameter by an inline of a header
+(`kref_put`): they would lead from each of its callers to what any of them passes. Who passes a
+function to be called at once counts as its caller.
 
 # In process context for certain
-A function that sleeps itself; one that is called only while a mutex is held, or only by such functions, or by the kernel as the
-tables know. An exported function has callers that nobody sees: it is neither.
+A function that sleeps itself; one that is called only while a mutex is held, or only by such
+functions, or by the kernel as the tables know. An exported function has callers that nobody sees:
+it is neither.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from ring3_split.model import Kind, Region
 
 ASSERTS = "include/linux/kernel.h:might_resched"  # what might_sleep() is, in kernels that can be preempted
 SLEEPING = (Kind.MUTEX, Kind.RTNL)
-# Fields by which chains of every kind call, atomic and blocking ones: whose function is called where, they cannot tell.
+# Fields by which chains of every kind call, atomic and blocking ones: whose function is called
+# where, they cannot tell.
 MIXED = frozenset(("notifier_block.notifier_call",))
 
 
@@ -54,21 +58,37 @@ def atomic(graph: Graph) -> dict[str, Came]:
     """The functions that may run in atomic context, each by a shortest way."""
     found: dict[str, Came] = {}
     ending = {caller for caller, callees in graph.calls.items() if ASSERTS in callees}
-    ending |= {key for key, function in graph.functions.items() if any(one.kind.atomic for one in function.given)}
+    ending |= {
+        key
+        for key, function in graph.functions.items()
+        if any(one.kind.atomic for one in function.given)
+    }
     for key, entries in sorted(context.of(graph).items()):
         by = next((entry for entry in entries if entry.context == "atomic"), None)
         if by is not None:
-            found[key] = Came(f"called by {by.by} [{by.source}]" + (f": {by.why}" if by.why else ""))
+            found[key] = Came(
+                f"called by {by.by} [{by.source}]" + (f": {by.why}" if by.why else "")
+            )
     for caller, callees in sorted(graph.calls.items()):
         for callee, edges in callees.items():
-            at = next((edge for edge in edges if _followed(graph, caller, edge) and inside(edge.held)), None)
+            at = next(
+                (edge for edge in edges if _followed(graph, caller, edge) and inside(edge.held)),
+                None,
+            )
             if at is not None and callee not in found and callee not in ending:
                 found[callee] = Came(under(inside(at.held)), caller, at.line)
     todo = deque(found)
     while todo:
         caller = todo.popleft()
         for callee, edges in graph.calls.get(caller, {}).items():
-            at = next((edge for edge in edges if _followed(graph, caller, edge) and not sleepable(edge.held)), None)
+            at = next(
+                (
+                    edge
+                    for edge in edges
+                    if _followed(graph, caller, edge) and not sleepable(edge.held)
+                ),
+                None,
+            )
             if at is not None and callee not in found and callee not in ending:
                 found[callee] = Came("", caller, at.line)
                 todo.append(callee)
@@ -83,11 +103,18 @@ def _followed(graph: Graph, caller: str, edge: Edge) -> bool:
 
 
 def process(graph: Graph, sleeping: frozenset[str]) -> dict[str, str]:
-    """The functions that run in process context for certain, and why. `sleeping`: functions of the kernel that may sleep."""
+    """The functions that run in process context for certain, and why.
+
+    `sleeping`: functions of the kernel that may sleep.
+    """
     found: dict[str, str] = {}
     for key, function in graph.functions.items():
         at = next(
-            (call for call in function.calls if call.callee in sleeping and inside(_held(function.regions, call.held)) is None),
+            (
+                call
+                for call in function.calls
+                if call.callee in sleeping and inside(_held(function.regions, call.held)) is None
+            ),
             None,
         )
         if at is not None:
@@ -97,7 +124,11 @@ def process(graph: Graph, sleeping: frozenset[str]) -> dict[str, str]:
     todo = deque(graph.functions)
     while todo:
         key = todo.popleft()
-        if key not in found and key not in unknown and (why := _certain(key, known, callers.get(key, {}), found)):
+        if (
+            key not in found
+            and key not in unknown
+            and (why := _certain(key, known, callers.get(key, {}), found))
+        ):
             found[key] = why
             todo.extend(graph.calls.get(key, {}))
     return found
@@ -108,7 +139,10 @@ def _held(regions: tuple[Region, ...], held: tuple[int, ...]) -> tuple[Region, .
 
 
 def _certain(
-    key: str, known: Mapping[str, tuple[context.Entry, ...]], callers: Mapping[str, tuple[Edge, ...]], found: Mapping[str, str]
+    key: str,
+    known: Mapping[str, tuple[context.Entry, ...]],
+    callers: Mapping[str, tuple[Edge, ...]],
+    found: Mapping[str, str],
 ) -> str:
     """Why a function runs in process context for certain, if it does."""
     entries = known.get(key, ())
@@ -123,4 +157,8 @@ def _certain(
 
 def under(region: Region | None) -> str:
     """A region in words."""
-    return f"under {region.kind} {region.lock}".rstrip() + f", taken at line {region.line}" if region else ""
+    return (
+        f"under {region.kind} {region.lock}".rstrip() + f", taken at line {region.line}"
+        if region
+        else ""
+    )

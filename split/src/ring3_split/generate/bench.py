@@ -63,7 +63,9 @@ def check(driver: str) -> None:
         raise Refusal(f"{driver}: there are loads for network cards alone")
 
 
-def bench(kernel: Kernel, driver: str, built: Built, request: Request, show: Callable[[str, bool], None]) -> Report:
+def bench(
+    kernel: Kernel, driver: str, built: Built, request: Request, show: Callable[[str, bool], None]
+) -> Report:
     """Measures.
 
     Raises:
@@ -73,7 +75,9 @@ def bench(kernel: Kernel, driver: str, built: Built, request: Request, show: Cal
     with tempfile.TemporaryDirectory(prefix="ring3-split-") as name:
         folder = Path(name)
         (folder / "shipped").mkdir()
-        original = shipped.unpack(shipped_modules(kernel, request.cache), driver, folder / "shipped")
+        original = shipped.unpack(
+            shipped_modules(kernel, request.cache), driver, folder / "shipped"
+        )
         one = running.guest_run(kernel, driver, built, request.seconds)
         added = [original, GUEST / "bench.sh"]
         programs: list[Path] = []
@@ -124,9 +128,16 @@ def steps(request: Request) -> list[Step]:
     return [(f"{turn}, {number} of {len(turns)}", turn) for number, turn in enumerate(turns, 1)]
 
 
-def text(run: scenario.Run, layout: str, added: list[Path], programs: list[Path], request: Request) -> str:
-    """The scenario's file: the one of a split driver's run with other steps. `added[0]` is the distribution's module."""
-    document: dict[str, Any] = tomlkit.parse(running.text(run, "network", layout, running.Wanted())).unwrap()
+def text(
+    run: scenario.Run, layout: str, added: list[Path], programs: list[Path], request: Request
+) -> str:
+    """The scenario's file: the one of a split driver's run with other steps.
+
+    `added[0]` is the distribution's module.
+    """
+    document: dict[str, Any] = tomlkit.parse(
+        running.text(run, "network", layout, running.Wanted())
+    ).unwrap()
     document["about"] = f"{run.driver} as the distribution has it, and split, under the same load"
     document |= {"mode": request.mode, "vcpus": 1}
     if request.everywhere:
@@ -136,7 +147,9 @@ def text(run: scenario.Run, layout: str, added: list[Path], programs: list[Path]
     if request.mode == "instructions":
         document["instruction_shift"] = INSTRUCTION_SHIFT
     original = f"/lib/ring3/original/{added[0].name}"
-    document["files"] |= {original: str(added[0])} | {f"/lib/ring3/{file.name}": str(file) for file in added[1:]}
+    document["files"] |= {original: str(added[0])} | {
+        f"/lib/ring3/{file.name}": str(file) for file in added[1:]
+    }
     document["programs"] += map(str, programs)
     document["variables"] |= {"ORIGINAL": original}
     shell = "".join(f". /lib/ring3/{name}.sh; " for name in ("split", "network", "bench"))
@@ -153,8 +166,14 @@ def text(run: scenario.Run, layout: str, added: list[Path], programs: list[Path]
 
 def show(report: Report) -> str:
     """For people."""
-    clock = "by the instruction clock, 16 ns each" if report.mode == "instructions" else "by the wall clock"
-    lines = [f"{report.driver}, {report.kernel}, {clock}: medians, with the smallest and the largest"]
+    clock = (
+        "by the instruction clock, 16 ns each"
+        if report.mode == "instructions"
+        else "by the wall clock"
+    )
+    lines = [
+        f"{report.driver}, {report.kernel}, {clock}: medians, with the smallest and the largest"
+    ]
     if report.rows or report.delays:
         lines.append(f"TCP, {report.seconds:g} s each; the peer's work is in it")
     lines += placements.table(report.rows) if report.rows else []

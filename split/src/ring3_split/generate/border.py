@@ -22,7 +22,9 @@ from ring3_split.model import Access, Layout, Member
 from ring3_split.plan.file import Plan, Recovery
 
 SIZE_OF = re.compile(r"sizeof\(struct (\w+)\)")
-ALIGNMENT = 32  # of what lies behind a net_device that does not say where [linux/netdevice.h: NETDEV_ALIGN]
+ALIGNMENT = (
+    32  # of what lies behind a net_device that does not say where [linux/netdevice.h: NETDEV_ALIGN]
+)
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,21 @@ class Wishes:
     """What a person says: answers to questions, and what a plan says of single functions beside their places."""
 
     answers: Mapping[str, str] = field(default_factory=dict)
-    instead: Mapping[str, str] = field(default_factory=dict)  # "my_ops.poll" -> who answers where nobody may be asked
+    instead: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "my_ops.poll" -> who answers where nobody may be asked
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # member -> least and most
     without: Mapping[str, str] = field(default_factory=dict)  # function id -> "refuse" or "later"
     undo: Mapping[str, str] = field(default_factory=dict)
-    requires: Mapping[str, str] = field(default_factory=dict)  # function or member -> condition, before it is called or set
-    ensures: Mapping[str, str] = field(default_factory=dict)  # entry -> condition, when it has succeeded
-    before: Mapping[str, str] = field(default_factory=dict)  # entry -> statement, before the user half is asked
+    requires: Mapping[str, str] = field(
+        default_factory=dict
+    )  # function or member -> condition, before it is called or set
+    ensures: Mapping[str, str] = field(
+        default_factory=dict
+    )  # entry -> condition, when it has succeeded
+    before: Mapping[str, str] = field(
+        default_factory=dict
+    )  # entry -> statement, before the user half is asked
     failed: Mapping[str, str] = field(default_factory=dict)  # function -> statement
     recovery: Mapping[str, Recovery] = field(default_factory=dict)  # by struct
     maps: bool = False  # registers are mapped into the user half
@@ -45,7 +55,9 @@ class Wishes:
     again: frozenset[str] = frozenset()  # functions that the next user half does anew
     once: frozenset[str] = frozenset()  # members that are set while they are zero, and never again
     alone: frozenset[str] = frozenset()  # functions of the kernel half of which one runs at a time
-    nullable: frozenset[str] = frozenset()  # "function(parameter)" that the user half may call with NULL there
+    nullable: frozenset[str] = (
+        frozenset()
+    )  # "function(parameter)" that the user half may call with NULL there
 
     @staticmethod
     def of(plan: Plan, answers: Mapping[str, str]) -> Wishes:
@@ -82,36 +94,53 @@ class Border:
         self.accesses: dict[str, tuple[Access, ...]] = {}
         for data in survey.halves.graph.driver.data:
             self.accesses = {**data.accesses, **self.accesses}
-        self.mutexes = {region.lock for _, one in survey.halves.graph.owned() for region in one.regions}
+        self.mutexes = {
+            region.lock for _, one in survey.halves.graph.owned() for region in one.regions
+        }
         self.statics = statics(survey, self.accesses)
         self.pointers: set[str] = set()  # "function(parameter)" of all calls
         self.settled: set[str] = set()  # of the members that are set once, those that cross so
         self.told: set[str] = set()  # pointers to void that lead each entry by itself to one struct
         self._places: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         self.settable: set[str] = set()  # members of which the plan requires something
-        # One allocation of two structs is one object: the first one -> (the second one, its offset).
+        # One allocation of two structs is one object: the first one -> (the second one, its
+        # offset).
         self.behind = self._behind()
-        # A struct of the driver's that only ever lies in one other: a pointer to it leads into that one.
+        # A struct of the driver's that only ever lies in one other: a pointer to it leads into that
+        # one.
         self.embedded = self._embedded()
         self.outer = {inner for inner, _ in self.behind.values()} | self.embedded.keys()
 
     def _owns(self, layout: Layout) -> bool:
         """Whether a struct is defined beside the driver."""
-        return layout.file.rpartition("/")[0] in {part.module.directory for part in self.survey.halves.graph.driver.modules}
+        return layout.file.rpartition("/")[0] in {
+            part.module.directory for part in self.survey.halves.graph.driver.modules
+        }
 
     def _embedded(self) -> dict[str, tuple[str, int]]:
         graph = self.survey.halves.graph
         allocated = {
-            one.type.removeprefix("struct ") for d in graph.driver.data for each in d.allocations.values() for one in each
+            one.type.removeprefix("struct ")
+            for d in graph.driver.data
+            for each in d.allocations.values()
+            for one in each
         }
         found: dict[str, list[tuple[str, int]]] = {}
         for name, layout in self.layouts.structs.items():
             for member in layout.members:
                 inner = self.layouts.get(member.struct) if member.struct else None
                 if inner and "." not in member.struct and self._owns(inner):
-                    found.setdefault(member.struct, []).append((name, -1 if member.count else member.offset))
-        alone = {name: places[0] for name, places in found.items() if len(places) == 1 and name not in allocated}
-        return {name: place for name, place in alone.items() if place[1] >= 0 and "." not in place[0]}
+                    found.setdefault(member.struct, []).append(
+                        (name, -1 if member.count else member.offset)
+                    )
+        alone = {
+            name: places[0]
+            for name, places in found.items()
+            if len(places) == 1 and name not in allocated
+        }
+        return {
+            name: place for name, place in alone.items() if place[1] >= 0 and "." not in place[0]
+        }
 
     def _behind(self) -> dict[str, tuple[str, int]]:
         found = {}
@@ -135,7 +164,11 @@ class Border:
         found = set()
         for data in self.survey.halves.graph.driver.data:
             for function in code:
-                found |= {s.detail for s in data.shapes.get(function, ()) if s.what == what and s.pointer == pointer}
+                found |= {
+                    s.detail
+                    for s in data.shapes.get(function, ())
+                    if s.what == what and s.pointer == pointer
+                }
         return found
 
     def through(self, function: str, number: int) -> str:
@@ -151,7 +184,10 @@ class Border:
         """The structs with known layouts that a member without a struct of its own is used as."""
         said = self.annotation(name)
         graph = self.survey.halves.graph
-        found = {one.removeprefix("struct ") for one in self.shapes([key for key, _ in graph.owned()], "cast", f"field {name}")}
+        found = {
+            one.removeprefix("struct ")
+            for one in self.shapes([key for key, _ in graph.owned()], "cast", f"field {name}")
+        }
         return {one for one in {*found, said.type if said else ""} if one in self.layouts.structs}
 
     def check(self, name: str) -> Check | None:
@@ -171,23 +207,45 @@ class Border:
         struct = name.rpartition(".")[0]
         member, layout = self.layouts.member(name), self.layouts.get(struct)
         listed = member is not None and member.struct == "list_head"
-        return listed and layout is not None and self._owns(layout) and struct in self.survey.border.types
+        return (
+            listed
+            and layout is not None
+            and self._owns(layout)
+            and struct in self.survey.border.types
+        )
 
     def lent(self, code: Iterable[str]) -> set[str]:
         """Structs that these functions have on their stack and call down with: for the call each is an object of its own."""
         graph, halves = self.survey.halves.graph, self.survey.halves
         touched = [access for one in code for access in self.accesses.get(one, ())]
-        local = {access.field.partition(".")[0] for access in touched if access.base.startswith("local ")}
-        called = {callee for one in code for callee in graph.calls.get(one, {}) if callee in halves.kernel - halves.user}
-        handed = [pointee(parameter.type) for callee in called for parameter in graph.functions[callee].parameters]
+        local = {
+            access.field.partition(".")[0] for access in touched if access.base.startswith("local ")
+        }
+        called = {
+            callee
+            for one in code
+            for callee in graph.calls.get(one, {})
+            if callee in halves.kernel - halves.user
+        }
+        handed = [
+            pointee(parameter.type)
+            for callee in called
+            for parameter in graph.functions[callee].parameters
+        ]
         return local & {target[1] for target in handed if target}
 
     def allocated(self, code: Iterable[str]) -> set[str]:
         """Structs that these functions ask for memory for: not those that a function of the kernel makes."""
         apis, data = self.survey.halves.apis, self.survey.halves.graph.driver.data
-        asked = [one for function in code for unit in data for one in unit.allocations.get(function, ())]
-        own = [one for one in asked if (api := apis.of(one.api)) is not None and api.way == "memory"]
-        return {one.type for one in own} | {struct for one in own for struct in SIZE_OF.findall(one.size)}
+        asked = [
+            one for function in code for unit in data for one in unit.allocations.get(function, ())
+        ]
+        own = [
+            one for one in asked if (api := apis.of(one.api)) is not None and api.way == "memory"
+        ]
+        return {one.type for one in own} | {
+            struct for one in own for struct in SIZE_OF.findall(one.size)
+        }
 
     def crossing(self) -> set[str]:
         """Structs that cross, those of the parameters of entries, and variables whose members the user half sets."""
@@ -221,17 +279,22 @@ class Border:
 
     def measure(self) -> None:
         """Asks the compiler for the sizes of types whose layout the facts lack, once for each unit."""
-        waiting = [name for name, size in self.table.types.items() if not size and name.isidentifier()]
+        waiting = [
+            name for name, size in self.table.types.items() if not size and name.isidentifier()
+        ]
         for unit in self.units:
             names = [name for name in waiting if name in unit.declared.structs]
             waiting = [name for name in waiting if name not in names]
-            for name, size in zip(names, unit.numbers([f"sizeof(struct {name})" for name in names]), strict=True):
+            for name, size in zip(
+                names, unit.numbers([f"sizeof(struct {name})" for name in names]), strict=True
+            ):
                 self.table.types[name] = size
 
     def places_of(self, tag: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Offset and size of members, as the compiler has them; nothing if no unit defines the struct.
 
-        A member of the structs in an array has a place in each: `stats.index` is at `stats[0].index`, `stats[1].index` ...
+        A member of the structs in an array has a place in each: `stats.index` is at
+        `stats[0].index`, `stats[1].index` ...
         """
         unit = next((unit for unit in self.units if tag in unit.declared.structs), None)
         if unit is None:
@@ -249,7 +312,9 @@ class Border:
         try:
             return _places(unit, tag, _elements(unit, tag, path))
         except Refusal:
-            self.table.refused[f"{tag}.{path}"] = "the compiler gives it no offset: what uses it belongs into the kernel half"
+            self.table.refused[f"{tag}.{path}"] = (
+                "the compiler gives it no offset: what uses it belongs into the kernel half"
+            )
             return {}
 
     def _takes(self, name: str, member: Member) -> bool:
@@ -274,7 +339,9 @@ class Border:
             ):
                 each = member.size // (member.count or 1)
                 for number in range(min(member.count or 1, ELEMENTS)):
-                    self.table.inside[name].append((self.type_of(member.struct), member.offset + number * each))
+                    self.table.inside[name].append(
+                        (self.type_of(member.struct), member.offset + number * each)
+                    )
 
     def signature(self, declared: str) -> str:
         """The type of functions that a pointer of this declaration leads to."""
@@ -330,7 +397,9 @@ class Border:
         """Those of structs that cross only as a part of another one."""
         views = [fields for views in self.table.views.values() for fields in views.values()]
         asked = {one.requires for fields in views for one in fields}
-        self.table.conditions = {name: body for name, body in self.table.conditions.items() if name in asked}
+        self.table.conditions = {
+            name: body for name, body in self.table.conditions.items() if name in asked
+        }
 
     # Entries.
 
@@ -339,14 +408,22 @@ class Border:
         code = self.survey.halves.reachable(entry.function)
         self.table.entries.append(entry)
         self.table.own |= self.lent(code) | self.allocated(code)
-        self.table.parameters[entry.function] = [self._parameter(entry, number) for number in range(len(entry.parameters))]
+        self.table.parameters[entry.function] = [
+            self._parameter(entry, number) for number in range(len(entry.parameters))
+        ]
         self.table.views[entry.function] = Views(self, code, entry.writes).all()
         self.table.variables[entry.function] = self._variables(code)
         self.table.reach[entry.function] = called = self._called(code)
-        if any(stored.field == "work_struct.func" for one in code for stored in self.survey.halves.graph.functions[one].stored):
+        if any(
+            stored.field == "work_struct.func"
+            for one in code
+            for stored in self.survey.halves.graph.functions[one].stored
+        ):
             self.table.working.add(entry.function)
         if any(
-            (api := self.survey.halves.apis.of(name)) is not None and api.way == "memory" and api.frees is not None
+            (api := self.survey.halves.apis.of(name)) is not None
+            and api.way == "memory"
+            and api.frees is not None
             for name in called
         ):
             self.table.freeing.add(entry.function)
@@ -357,7 +434,11 @@ class Border:
         found: set[str] = set()
         for function in code:
             found |= graph.external.get(function, {}).keys()
-            found |= {graph.functions[callee].name for callee in graph.calls.get(function, {}) if callee not in code}
+            found |= {
+                graph.functions[callee].name
+                for callee in graph.calls.get(function, {})
+                if callee not in code
+            }
         return found
 
     def _parameter(self, entry: Entry, number: int) -> Parameter:
@@ -379,7 +460,9 @@ class Border:
             return Parameter(one.name, "POINTER", kind, count, written=said.direction != "in")
         if word == "string":
             return Parameter(one.name, "POINTER", "bytes", "split_string")
-        return Parameter(one.name, "POINTER" if word == "single" and struct else "OPAQUE", self.type_of(struct))
+        return Parameter(
+            one.name, "POINTER" if word == "single" and struct else "OPAQUE", self.type_of(struct)
+        )
 
     def _container(self, entry: Entry, number: int) -> Parameter:
         """A work item or a timer: the entry is about the object that it lies in."""
@@ -398,7 +481,11 @@ class Border:
             for function in code:
                 for name in data.globals.get(function, {}):
                     shared = self.survey.border.variables.get(name)
-                    plain = shared and shared.where and not re.search(r"\bconst\b|\bstruct\b", shared.type)
+                    plain = (
+                        shared
+                        and shared.where
+                        and not re.search(r"\bconst\b|\bstruct\b", shared.type)
+                    )
                     if plain and "." not in name:
                         found.add(name)
         return sorted(found)
@@ -413,7 +500,11 @@ def _end(layout: Layout) -> int:
 
 
 def _places(unit: Unit, tag: str, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    questions = [q for name in names for q in (f"offsetof(struct {tag}, {name})", f"sizeof(((struct {tag} *)0)->{name})")]
+    questions = [
+        q
+        for name in names
+        for q in (f"offsetof(struct {tag}, {name})", f"sizeof(((struct {tag} *)0)->{name})")
+    ]
     numbers = unit.numbers(questions)
     return {name: (numbers[2 * n], numbers[2 * n + 1]) for n, name in enumerate(names)}
 
@@ -426,7 +517,9 @@ def _elements(unit: Unit, tag: str, path: str) -> list[str]:
         array = f"((struct {tag} *)0)->{names[0]}"
         try:
             (count,) = unit.numbers([f"sizeof({array}) / sizeof({array}[0])"])
-            names = [f"{name}[{number}]" for name in names for number in range(min(count, ELEMENTS))]
+            names = [
+                f"{name}[{number}]" for name in names for number in range(min(count, ELEMENTS))
+            ]
         except Refusal:
             pass  # no array
         names = [f"{name}." for name in names]

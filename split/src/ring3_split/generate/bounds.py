@@ -20,7 +20,11 @@ def bounds(check: Check | None, member: Member) -> tuple[Bound, ...]:
     if check is None or size not in SIZES or member.bits or member.struct or member.pointee:
         return ()
     signed = bool(SIGNED.match(member.type))
-    least, most = (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1) if signed else (0, min(2 ** (8 * size) - 1, MOST))
+    least, most = (
+        (-(2 ** (8 * size - 1)), 2 ** (8 * size - 1) - 1)
+        if signed
+        else (0, min(2 ** (8 * size) - 1, MOST))
+    )
     nonzero = "nonzero" in check.check
     low, high = least, most
     if check.low is not None and check.high is not None:

@@ -1,7 +1,8 @@
 """Generated sources made into two modules and a program: `ring3 split build`.
 
-The kernel half and the run time are built by the kernel's own build system, the user half by clang with the same headers. What
-the user half's code refers to and nobody has becomes a stub that stops the upcall and says its name.
+The kernel half and the run time are built by the kernel's own build system, the user half by clang
+with the same headers. What the user half's code refers to and nobody has becomes a stub that stops
+the upcall and says its name.
 """
 
 from __future__ import annotations
@@ -24,8 +25,25 @@ from ring3_split.profile.build import LIMIT, alone, compiler
 from ring3_split.profile.headers import headers
 from ring3_split.stamps import digest
 
-CODE = ("-O1", "-g", "-fno-pic", "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables")
-RUN_TIME = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-fno-builtin", "-D_GNU_SOURCE")
+CODE = (
+    "-O1",
+    "-g",
+    "-fno-pic",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-asynchronous-unwind-tables",
+)
+RUN_TIME = (
+    "-std=gnu11",
+    "-O2",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fno-pie",
+    "-fno-builtin",
+    "-D_GNU_SOURCE",
+)
 ASAN = ("-fsanitize=address", "-fno-omit-frame-pointer")
 MEMCHECK = ("-gdwarf-4", "-DSPLIT_MEMCHECK")  # Debian 12's valgrind ends at clang's DWARF 5
 CHECKED = "-DSPLIT_CHECKED"
@@ -77,7 +95,10 @@ def _modules(kernel: Kernel, generated: Generated) -> tuple[Path, Path]:
     runtime = runtime_module(kernel)
     folder = generated.folder / "kernel"
     shutil.copytree(
-        runtime.parents[1], folder / "runtime", ignore=shutil.ignore_patterns("*.ko", "*.o", ".*"), dirs_exist_ok=True
+        runtime.parents[1],
+        folder / "runtime",
+        ignore=shutil.ignore_patterns("*.ko", "*.o", ".*"),
+        dirs_exist_ok=True,
     )
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
     driver = folder / f"{generated.border.survey.border.driver}.ko"
@@ -87,7 +108,9 @@ def _modules(kernel: Kernel, generated: Generated) -> tuple[Path, Path]:
 
 def runtime_module(kernel: Kernel) -> Path:
     """The run time's module, the same for all drivers: built now or found in the cache."""
-    sources = sorted(path for path in (*RUNTIME.glob("*.h"), *(RUNTIME / "kernel").iterdir()) if path.is_file())
+    sources = sorted(
+        path for path in (*RUNTIME.glob("*.h"), *(RUNTIME / "kernel").iterdir()) if path.is_file()
+    )
     name = digest(kernel.name, compiler(), *(path.read_text() for path in sources))
     place = kernel.folder / "modules" / f"ring3_split-{name}"
     file = place / "kernel/ring3_split.ko"
@@ -115,17 +138,26 @@ def make(kernel: Kernel, file: Path, settings: list[str]) -> None:
         f"M={file.parent}",
         "CC=gcc",
     ]
-    # No type information of the kernel's image is at hand to make the module's from, and loading needs none.
+    # No type information of the kernel's image is at hand to make the module's from, and loading
+    # needs none.
     command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", "KBUILD_MODPOST_WARN=", *settings]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "KBUILD_", "KCFLAGS"))}
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("MAKE", "KBUILD_", "KCFLAGS"))
+    }
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=LIMIT, env=environment
+        )
     except subprocess.TimeoutExpired:
         raise Refusal(f"building {file.stem} took longer than {LIMIT} s") from None
     except OSError as error:
         raise Refusal(f"make does not start: {error.strerror}: apt-get install make") from None
     if done.returncode or not file.exists():
-        raise Refusal(f"{file.name} does not build: {_first(done.stderr or done.stdout)}; sources are in {file.parent}")
+        raise Refusal(
+            f"{file.name} does not build: {_first(done.stderr or done.stdout)}; sources are in {file.parent}"
+        )
 
 
 def _first(text: str) -> str:
@@ -167,8 +199,20 @@ def _code(generated: Generated, unit: Unit, form: Form) -> Path:
     """A unit of the driver, compiled for a process."""
     out = generated.folder / f"user/{unit.stem}.o"
     source = generated.folder / f"user/{unit.stem}.c"
-    own = [f"-I{RUNTIME / 'user'}", f"-I{unit.kernel.root / Path(unit.source).parent}", "-D__NO_FORTIFY"]
-    command = [str(unit.kernel.compiler.program), "-x", "c", *unit.flags(), *own, *CODE, *form.flags]
+    own = [
+        f"-I{RUNTIME / 'user'}",
+        f"-I{unit.kernel.root / Path(unit.source).parent}",
+        "-D__NO_FORTIFY",
+    ]
+    command = [
+        str(unit.kernel.compiler.program),
+        "-x",
+        "c",
+        *unit.flags(),
+        *own,
+        *CODE,
+        *form.flags,
+    ]
     command += ["-c", str(source), "-o", str(out)]
     done = programs.run(command, unit.kernel.root, LIMIT)
     if done.returncode:
@@ -182,17 +226,40 @@ def gcc(arguments: list[str], source: Path, out: Path) -> Path:
     Raises:
         Refusal: no compiler; it does not compile.
     """
-    command = ["gcc", *arguments, f"-I{RUNTIME}", f"-I{RUNTIME / 'user'}", str(source), "-o", str(out)]
+    command = [
+        "gcc",
+        *arguments,
+        f"-I{RUNTIME}",
+        f"-I{RUNTIME / 'user'}",
+        str(source),
+        "-o",
+        str(out),
+    ]
     done = programs.run(command, out.parent, LIMIT)
     if done.returncode:
         raise Refusal(f"{source.name} does not compile: {_first(done.stderr)}")
     return out
 
 
-def link(objects: list[Path], program: Path, form: Form = USUAL) -> subprocess.CompletedProcess[str]:
-    """Makes a program of objects, or tells why not. A checker takes the place of its heap, which is in a library then."""
+def link(
+    objects: list[Path], program: Path, form: Form = USUAL
+) -> subprocess.CompletedProcess[str]:
+    """Makes a program of objects, or tells why not.
+
+    A checker takes the place of its heap, which is in a library then.
+    """
     kind = ["-fsanitize=address"] if form.asan else [] if form.valgrind else ["-static"]
-    command = ["gcc", *kind, "-no-pie", "-g", "-Wl,--gc-sections", *map(str, objects), "-o", str(program), "-lpthread"]
+    command = [
+        "gcc",
+        *kind,
+        "-no-pie",
+        "-g",
+        "-Wl,--gc-sections",
+        *map(str, objects),
+        "-o",
+        str(program),
+        "-lpthread",
+    ]
     return programs.run(command, program.parent, LIMIT)
 
 
@@ -201,7 +268,9 @@ def _stubs_of_table(border: Border) -> dict[str, str]:
     found = {}
     for number, call in enumerate(border.table.calls):
         row = f'{{ "{call.name}", SPLIT_STUB_CALL, {call.format}, {number} }}'
-        found[f"split_stub_{call.name}" if call.declared.inline and not call.own else call.name] = row
+        found[f"split_stub_{call.name}" if call.declared.inline and not call.own else call.name] = (
+            row
+        )
     for name, factors in memory(border).items():
         row = f'{{ "{name}", SPLIT_STUB_MEMORY, -1, {factors} }}'
         found[f"split_stub_{name}"] = row
@@ -219,15 +288,28 @@ def _write_stubs(generated: Generated, known: dict[str, str], missing: list[str]
     """Functions become stubs, data addresses that nothing can be read from."""
     functions = {name for unit in generated.units for name in unit.declared.functions}
     # A function of the kernel half is known in this one by its stub.
-    others = {name: name.removeprefix("split_symbol_") for name in missing if name.startswith("split_symbol_")}
+    others = {
+        name: name.removeprefix("split_symbol_")
+        for name in missing
+        if name.startswith("split_symbol_")
+    }
     functions |= {name for name in missing if name.startswith(TRAMPOLINE)}
-    stops = sorted({name for name in missing if name in functions} | (set(others.values()) - known.keys()))
+    stops = sorted(
+        {name for name in missing if name in functions} | (set(others.values()) - known.keys())
+    )
     rows = [*known.values(), *(f'{{ "{name}", SPLIT_STUB_STOP, -1, 0 }}' for name in stops)]
-    lines = ["/* Generated by `ring3 split build`: what the user half calls and does not have. */", "\t.text"]
+    lines = [
+        "/* Generated by `ring3 split build`: what the user half calls and does not have. */",
+        "\t.text",
+    ]
     for number, name in enumerate([*known, *stops]):
-        lines.append(f"\t.weak {name}\n\t.type {name}, @function\n{name}:\n\tmov ${number}, %eax\n\tjmp split_thunk")
+        lines.append(
+            f"\t.weak {name}\n\t.type {name}, @function\n{name}:\n\tmov ${number}, %eax\n\tjmp split_thunk"
+        )
     lines += [f"\t.globl {name}\n\t.set {name}, {target}" for name, target in others.items()]
-    for number, name in enumerate(one for one in missing if one not in functions and one not in others):
+    for number, name in enumerate(
+        one for one in missing if one not in functions and one not in others
+    ):
         lines.append(f"\t.globl {name}\n\t.set {name}, {FIRST_ADDRESS + number * STEP:#x}")
     lines.append('\t.section .note.GNU-stack,"",@progbits')
     (generated.folder / "user/stubs.S").write_text("\n".join(lines) + "\n")

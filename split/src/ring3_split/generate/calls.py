@@ -20,8 +20,12 @@ from ring3_split.generate.table import Argument, Call, Undo
 
 ARGUMENTS = 8
 # A pointer to a function that is declared by a name of its own.
-NAMED_CODE = {"irq_handler_t": "irqreturn_t (*)(int, void *)", "work_func_t": "void (*)(struct work_struct *)"}
-# Macros of the kernel's that set members of its own structs: the user half calls functions of kernel_half.h instead.
+NAMED_CODE = {
+    "irq_handler_t": "irqreturn_t (*)(int, void *)",
+    "work_func_t": "void (*)(struct work_struct *)",
+}
+# Macros of the kernel's that set members of its own structs: the user half calls functions of
+# kernel_half.h instead.
 WORK_ITEMS = {"split_init_work": "work_struct", "split_init_delayed_work": "delayed_work"}
 # Inlines that change lists, of which no copy tells anything.
 LISTS = ("INIT_LIST_HEAD", "list_add", "list_add_tail")
@@ -50,7 +54,9 @@ def add(border: Border) -> None:
         else:
             _add(border, downcall, declared)
     for name in sorted(border.wishes.nullable - border.pointers):
-        raise Refusal(f"nullable: {name} is no pointer that the user half hands down: name it as FUNCTION(PARAMETER)")
+        raise Refusal(
+            f"nullable: {name} is no pointer that the user half hands down: name it as FUNCTION(PARAMETER)"
+        )
     called = {call.name for call in border.table.calls}
     for name in sorted(border.wishes.requires.keys() - called):
         if "." not in name:
@@ -66,7 +72,10 @@ def _work_items(border: Border) -> None:
     for name, struct in WORK_ITEMS.items():
         parameters = (Parameter(f"struct {struct} *", "work"), Parameter("work_func_t", "function"))
         declared = Declared(name, "void", parameters, False, f"void {name}()", "", 0, 0, False)
-        arguments = [Argument("OBJECT", border.type_of(struct)), Argument("OBJECT", border.signature(NAMED_CODE["work_func_t"]))]
+        arguments = [
+            Argument("OBJECT", border.type_of(struct)),
+            Argument("OBJECT", border.signature(NAMED_CODE["work_func_t"])),
+        ]
         call = Call(name, declared, arguments, Argument())
         _require(border, call)
         border.table.calls.append(call)
@@ -77,14 +86,25 @@ def _work_items(border: Border) -> None:
 def _lists(border: Border) -> None:
     """Lists in the driver's own structs: the user half has heads made and elements put there in the kernel's objects."""
     graph, halves = border.survey.halves.graph, border.survey.halves
-    users = {key for key in halves.user if any(border.own_list(access.field) for access in border.accesses.get(key, ()))}
-    named = {key: {graph.functions[callee].name for callee in graph.calls.get(key, {})} for key in users}
+    users = {
+        key
+        for key in halves.user
+        if any(border.own_list(access.field) for access in border.accesses.get(key, ()))
+    }
+    named = {
+        key: {graph.functions[callee].name for callee in graph.calls.get(key, {})} for key in users
+    }
     for name in LISTS:
         callers = {key for key in users if name in named[key]}
         declared = declaration(border, name) if callers else None
         if declared is None:
             continue
-        call = Call(name, declared, [Argument("OBJECT", border.type_of("list_head"))] * len(declared.parameters), Argument())
+        call = Call(
+            name,
+            declared,
+            [Argument("OBJECT", border.type_of("list_head"))] * len(declared.parameters),
+            Argument(),
+        )
         _require(border, call)
         border.table.calls.append(call)
         for key in border.table.reach:
@@ -94,14 +114,20 @@ def _lists(border: Border) -> None:
 
 def declaration(border: Border, name: str) -> Declared | None:
     """How a function is declared: its definition, where there is one in a header."""
-    found = [unit.declared.functions[name] for unit in border.units if name in unit.declared.functions]
+    found = [
+        unit.declared.functions[name] for unit in border.units if name in unit.declared.functions
+    ]
     return next((one for one in found if one.defined), found[0] if found else None)
 
 
 def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
     arguments, mapped = [], []
     for number, parameter in enumerate(declared.parameters):
-        said = border.annotation(f"{downcall.function}({parameter.name})") if downcall.way == "driver" else None
+        said = (
+            border.annotation(f"{downcall.function}({parameter.name})")
+            if downcall.way == "driver"
+            else None
+        )
         note = downcall.arguments.get(number, str(said) if said else "")
         if downcall.way == "driver" and border.through(downcall.function, number) == "r":
             note = f"in {note}"
@@ -109,15 +135,21 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
             mapped.append(f"split_is_mapped(split_host, (const void __iomem *){parameter.name})")
         argument = _argument(border, note, parameter, declared)
         if argument is None:
-            border.table.refused[declared.name] = f"what its argument {number} ({parameter.type}) points to is not known"
+            border.table.refused[declared.name] = (
+                f"what its argument {number} ({parameter.type}) points to is not known"
+            )
             return
         arguments.append(argument)
     _cookie(border, declared, arguments)
-    call = Call(declared.name, declared, arguments, _result(border, declared), own=downcall.way == "driver")
+    call = Call(
+        declared.name, declared, arguments, _result(border, declared), own=downcall.way == "driver"
+    )
     if declared.variadic:
         texts = [number for number, argument in enumerate(arguments) if argument.way == "TEXT"]
         if not texts:
-            border.table.refused[declared.name] = "its number of arguments varies, and they follow no format"
+            border.table.refused[declared.name] = (
+                "its number of arguments varies, and they follow no format"
+            )
             return
         call.format = texts[-1]
         arguments[call.format] = Argument("BRIEF")
@@ -137,18 +169,35 @@ def _require(border: Border, call: Call, more: Sequence[str] = ()) -> None:
     pairs = zip(call.declared.parameters, call.arguments, strict=True)
     pointers = [parameter.name for parameter, argument in pairs if argument.way != "SCALAR"]
     border.pointers |= {f"{call.name}({name})" for name in pointers}
-    nullable = {*known.nullable, *_null(border, call), *(n for n in pointers if f"{call.name}({n})" in border.wishes.nullable)}
-    conditions = [known.holds, *more, *objects.conditions(border, call), border.wishes.requires.get(call.name, "")]
+    nullable = {
+        *known.nullable,
+        *_null(border, call),
+        *(n for n in pointers if f"{call.name}({n})" in border.wishes.nullable),
+    }
+    conditions = [
+        known.holds,
+        *more,
+        *objects.conditions(border, call),
+        border.wishes.requires.get(call.name, ""),
+    ]
     call.done = known.does
-    call.requires = " && ".join([*(n for n in pointers if n not in nullable), *(f"({one})" for one in conditions if one)])
+    call.requires = " && ".join(
+        [*(n for n in pointers if n not in nullable), *(f"({one})" for one in conditions if one)]
+    )
 
 
 def _null(border: Border, call: Call) -> Iterator[str]:
     """The parameters for which the driver itself hands NULL to a function, at some place."""
     for unit in border.units:
         for place in re.finditer(rf"\b{call.name}\s*\(", unit.code):
-            handed = declarations.split(unit.code[place.end() : declarations.closing(unit.code, place.end() - 1)])
-            yield from (p.name for p, value in zip(call.declared.parameters, handed, strict=False) if value.strip() == "NULL")
+            handed = declarations.split(
+                unit.code[place.end() : declarations.closing(unit.code, place.end() - 1)]
+            )
+            yield from (
+                p.name
+                for p, value in zip(call.declared.parameters, handed, strict=False)
+                if value.strip() == "NULL"
+            )
 
 
 def _undo(border: Border, call: Call) -> Undo | None:
@@ -159,7 +208,9 @@ def _undo(border: Border, call: Call) -> Undo | None:
             return Undo("", (0,), 0, said)
         by = declaration(border, said)
         if by is None:
-            raise Refusal(f"undo: {border.wishes.undo[call.name]}, which is to undo {call.name}, is no function of the driver")
+            raise Refusal(
+                f"undo: {border.wishes.undo[call.name]}, which is to undo {call.name}, is no function of the driver"
+            )
         return Undo(by.name, tuple(range(len(by.parameters))), len(by.parameters) - 1)
     row = undone().get(call.name)
     if row is None or declaration(border, row.by) is None:
@@ -178,27 +229,47 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def undone() -> dict[str, Row]:
     """Functions of the kernel that take something, and what gives it back."""
-    return msgspec.toml.decode(resources.files(__package__).joinpath("undo.toml").read_bytes(), type=dict[str, Row])
+    return msgspec.toml.decode(
+        resources.files(__package__).joinpath("undo.toml").read_bytes(), type=dict[str, Row]
+    )
 
 
 def _cookie(border: Border, declared: Declared, arguments: list[Argument]) -> None:
     """What is handed over with an interrupt handler (`void *`) is what all of the driver's handlers take it for."""
-    handed = [n for n, parameter in enumerate(declared.parameters) if parameter.type == "irq_handler_t"]
+    handed = [
+        n for n, parameter in enumerate(declared.parameters) if parameter.type == "irq_handler_t"
+    ]
     graph = border.survey.halves.graph
     named = NAMED_CODE["irq_handler_t"]
-    handlers = [key for key, one in graph.owned() if symbols.signature(one) == named and key in graph.stored]
+    handlers = [
+        key for key, one in graph.owned() if symbols.signature(one) == named and key in graph.stored
+    ]
     casts = border.shapes(handlers, "cast", "param 1")
-    for number in [n for n, parameter in enumerate(declared.parameters) if handed and parameter.type == "void *"]:
+    for number in [
+        n
+        for n, parameter in enumerate(declared.parameters)
+        if handed and parameter.type == "void *"
+    ]:
         if len(casts) == 1:
-            arguments[number] = Argument("OBJECT", border.type_of(next(iter(casts)).removeprefix("struct ")))
+            arguments[number] = Argument(
+                "OBJECT", border.type_of(next(iter(casts)).removeprefix("struct "))
+            )
 
 
-def _argument(border: Border, note: str, parameter: Parameter, declared: Declared) -> Argument | None:
+def _argument(
+    border: Border, note: str, parameter: Parameter, declared: Declared
+) -> Argument | None:
     word = note.rsplit(maxsplit=1)[-1].partition("(")[0] if note else ""
-    if word in ("function", "operations") or parameter.type in NAMED_CODE or "(*)" in parameter.type:
+    if (
+        word in ("function", "operations")
+        or parameter.type in NAMED_CODE
+        or "(*)" in parameter.type
+    ):
         target = pointee(parameter.type)
         code = NAMED_CODE.get(parameter.type, parameter.type)
-        return Argument("OBJECT", border.type_of(target[1]) if target and target[1] else border.signature(code))
+        return Argument(
+            "OBJECT", border.type_of(target[1]) if target and target[1] else border.signature(code)
+        )
     if not parameter.pointer:
         return Argument()
     target = pointee(parameter.type)
@@ -221,20 +292,35 @@ def _object(border: Border, note: str, parameter: Parameter, declared: Declared)
     return Argument("OBJECT", border.type_of(target[1]) if target[1] else "")
 
 
-def _numbers(border: Border, note: str, parameter: Parameter, declared: Declared) -> Argument | None:
+def _numbers(
+    border: Border, note: str, parameter: Parameter, declared: Declared
+) -> Argument | None:
     """One number, or memory with several: as many as another argument says, or what the user half has allocated."""
-    word, _, length = note.rsplit(maxsplit=1)[-1].rstrip(")").partition("(") if note else ("", "", "")
+    word, _, length = (
+        note.rsplit(maxsplit=1)[-1].rstrip(")").partition("(") if note else ("", "", "")
+    )
     plain = parameter.type.replace("*", "").replace("const", "").strip()
     if word in ("array", "bytes"):
         counted = next(
-            (n for n, one in enumerate(declared.parameters) if length in (one.name, f"arg{n}") and not one.pointer), None
+            (
+                n
+                for n, one in enumerate(declared.parameters)
+                if length in (one.name, f"arg{n}") and not one.pointer
+            ),
+            None,
         )
         if counted is None and not length.isdigit():
             return Argument("OBJECT", border.type_of("bytes"))
         size = border.units[0].numbers([f"sizeof({plain})"])[0] if word == "array" else 1
         fixed = size * int(length) if counted is None else 0
         reads = note.startswith("in ") or "const" in parameter.type
-        return Argument("COUNTED", border.type_of("bytes"), fixed or size, ARGUMENTS if fixed else counted or 0, reads)
+        return Argument(
+            "COUNTED",
+            border.type_of("bytes"),
+            fixed or size,
+            ARGUMENTS if fixed else counted or 0,
+            reads,
+        )
     size = border.units[0].numbers([f"sizeof({plain})"])[0] if word == "single" else 0
     return Argument("NUMBER", size=size) if 0 < size <= 8 else None
 

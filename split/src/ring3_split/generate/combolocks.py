@@ -1,8 +1,9 @@
 """Combolocks of a plan in the kernel half: its takers, and what is kept from taking them while the user half has one.
 
-Each spinlock of the kernel half is taken by a macro of `runtime/kernel/combolock.h` then. What takes a combolock in atomic
-context is sent away by its first statement, to come later, in such a way that nothing must be remembered of it: a poll stays
-scheduled, a packet in its queue, a timer is set anew. An interrupt is requested through the run time, which disables it.
+Each spinlock of the kernel half is taken by a macro of `runtime/kernel/combolock.h` then. What
+takes a combolock in atomic context is sent away by its first statement, to come later, in such a
+way that nothing must be remembered of it: a poll stays scheduled, a packet in its queue, a timer is
+set anew. An interrupt is requested through the run time, which disables it.
 """
 
 from __future__ import annotations
@@ -40,11 +41,17 @@ class Combolocks:
             facts = self.facts.get(name)
             if facts is None or facts.obstacle:
                 why = facts.obstacle if facts else "no function takes it"
-                raise Refusal(f"combolocks: {name} can be none, because {why}: take it out of the plan's combolocks")
+                raise Refusal(
+                    f"combolocks: {name} can be none, because {why}: take it out of the plan's combolocks"
+                )
             struct, _, member = name.partition(".")
             found = self.border.layouts.member(name) if member else None
-            if found is None or ("combolock", found.offset) not in self.border.table.inside.get(struct, []):
-                raise Refusal(f"combolocks: {name} is no spinlock in a struct that crosses: take it out of the plan's combolocks")
+            if found is None or ("combolock", found.offset) not in self.border.table.inside.get(
+                struct, []
+            ):
+                raise Refusal(
+                    f"combolocks: {name} is no spinlock in a struct that crosses: take it out of the plan's combolocks"
+                )
         for one, region in self._takers():
             if not TAKEN.search(self._line(one, region)):
                 raise Refusal(
@@ -61,7 +68,9 @@ class Combolocks:
 
     def _line(self, one: Function, region: Region) -> str:
         unit = next((unit for unit in self.border.units if unit.source == one.file), None)
-        lines = (unit.kernel.root / unit.source).read_text(errors="replace").split("\n") if unit else []
+        lines = (
+            (unit.kernel.root / unit.source).read_text(errors="replace").split("\n") if unit else []
+        )
         return lines[region.line - 1] if region.line <= len(lines) else ""
 
     @cached_property
@@ -71,7 +80,9 @@ class Combolocks:
     @cached_property
     def facts(self) -> dict[str, locks.Facts]:
         """What is known of the driver's spinlocks."""
-        unknown = dict.fromkeys(context.unknown(self.graph, self.border.wishes.contexts), "an entry")
+        unknown = dict.fromkeys(
+            context.unknown(self.graph, self.border.wishes.contexts), "an entry"
+        )
         return locks.facts(self.graph, self._contexts, unknown)
 
     @cached_property

@@ -42,8 +42,15 @@ def unset_by_anybody(border: Border) -> dict[str, str]:
     for key in halves.user - halves.kernel:
         whole = _whole(border, border.accesses.get(key, ()))
         for access in border.accesses.get(key, ()):
-            alone = any((access.field.partition(".")[0], line) not in whole for line in access.lines)
-            if "w" in access.way and alone and access.field in border.table.refused and access.field in used:
+            alone = any(
+                (access.field.partition(".")[0], line) not in whole for line in access.lines
+            )
+            if (
+                "w" in access.way
+                and alone
+                and access.field in border.table.refused
+                and access.field in used
+            ):
                 found.setdefault(access.field, set()).add(graph.functions[key].name)
     return {name: ", ".join(sorted(by)) for name, by in sorted(found.items())}
 
@@ -54,7 +61,11 @@ def _whole(border: Border, accesses: Iterable[Access]) -> set[tuple[str, int]]:
     for access in accesses:
         for line in access.lines if access.way == "w" else ():
             written.setdefault((access.field.partition(".")[0], line), set()).add(access.field)
-    return {place for place, fields in written.items() if 2 * len(fields) > max(_members(border, place[0]), SHOWN)}
+    return {
+        place
+        for place, fields in written.items()
+        if 2 * len(fields) > max(_members(border, place[0]), SHOWN)
+    }
 
 
 def _members(border: Border, struct: str) -> int:
@@ -62,4 +73,6 @@ def _members(border: Border, struct: str) -> int:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(names[:SHOWN]) + (
+        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    )

@@ -13,7 +13,9 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     holds: str = ""
     nullable: list[str] = []
-    does: bool = False  # the condition does what the function would, where that would wait without an end
+    does: bool = (
+        False  # the condition does what the function would, where that would wait without an end
+    )
 
 
 @cache
@@ -21,4 +23,6 @@ def required() -> dict[str, Condition]:
     """What must be so before a function of the kernel is called, or a member is set."""
     text = resources.files(__package__).joinpath("requires.toml").read_bytes()
     lines = msgspec.toml.decode(text, type=dict[str, str | Condition])
-    return {name: Condition(line) if isinstance(line, str) else line for name, line in lines.items()}
+    return {
+        name: Condition(line) if isinstance(line, str) else line for name, line in lines.items()
+    }

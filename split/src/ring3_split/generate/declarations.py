@@ -1,8 +1,8 @@
 """Functions as a preprocessed unit declares and defines them: their text, their lines and their parameters.
 
-clang's IR knows a function by its first line and its debug types; a generator needs the text of its declaration, and that of
-the kernel's functions which the unit only declares. After the preprocessor, C at file scope is simple enough to be read by its
-brackets.
+clang's IR knows a function by its first line and its debug types; a generator needs the text of its
+declaration, and that of the kernel's functions which the unit only declares. After the
+preprocessor, C at file scope is simple enough to be read by its brackets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^# (\d+) "([^"\n]+)"[^\n]*|[{}();]|\n', re.MULTILINE)
+TOKEN = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^# (\d+) "([^"\n]+)"[^\n]*|[{}();]|\n',
+    re.MULTILINE,
+)
 ATTRIBUTE = re.compile(
     r"\b__attribute__\s*\(\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)\)"
     r"|\b(?:__asm__|asm)\b[^()]*\((?:[^()]|\([^()]*\))*\)|\b__extension__\b|\b_Noreturn\b"
@@ -20,7 +23,18 @@ VARIABLE = re.compile(r"\bextern\s+(?:const\s+)?struct\s+(\w+)\s+(\w+)\s*[;\[]")
 SPACE = re.compile(r"\s*")
 NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
 SPECIFIERS = re.compile(r"\b(static|extern|inline|__inline__|__inline|register)\b")
-NO_NAMES = ("if", "while", "for", "switch", "return", "sizeof", "typeof", "__typeof__", "_Static_assert", "__attribute__")
+NO_NAMES = (
+    "if",
+    "while",
+    "for",
+    "switch",
+    "return",
+    "sizeof",
+    "typeof",
+    "__typeof__",
+    "_Static_assert",
+    "__attribute__",
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,9 @@ class Unit:
 
 def read(text: str) -> Unit:
     """Reads a preprocessed unit."""
-    structs = set(re.findall(r"\b(?:struct|union)\s+(\w+)(?:\s+__attribute__\s*\(\(.*?\)\))?\s*\{", text))
+    structs = set(
+        re.findall(r"\b(?:struct|union)\s+(\w+)(?:\s+__attribute__\s*\(\(.*?\)\))?\s*\{", text)
+    )
     unit = Unit({}, structs, {name: struct for struct, name in VARIABLE.findall(text)})
     for chunk in _chunks(text):
         found = _function(*chunk)
@@ -91,7 +107,10 @@ class _Chunk:
     depth: int = 0
 
     def take(self, what: str, at: int, text: str) -> bool | None:
-        """Goes over a bracket or a semicolon. At the end of the declaration: whether it has a function's body."""
+        """Goes over a bracket or a semicolon.
+
+        At the end of the declaration: whether it has a function's body.
+        """
         if what in ("(", "{"):
             if what == "{" and self.depth == 0 and self.body < 0:
                 self.body = at
@@ -117,7 +136,9 @@ def _chunks(text: str) -> Iterator[tuple[str, str, int, int, bool]]:
             continue
         if not chunk.first:
             begin = SPACE.match(text, chunk.start)
-            chunk.first = line - text.count("\n", begin.end() if begin else chunk.start, token.start())
+            chunk.first = line - text.count(
+                "\n", begin.end() if begin else chunk.start, token.start()
+            )
         ended = chunk.take(token[0], token.start(), text)
         if ended is not None:
             end = chunk.body if ended else token.start()
@@ -137,7 +158,13 @@ def _without_lines(text: str) -> str:
 def _function(text: str, file: str, first: int, last: int, defined: bool) -> Declared | None:
     plain = " ".join(ATTRIBUTE.sub(" ", _without_lines(text)).split())
     named = NAME.search(plain)
-    if not named or "=" in plain or "{" in plain or plain.startswith("typedef") or named[1] in NO_NAMES:
+    if (
+        not named
+        or "=" in plain
+        or "{" in plain
+        or plain.startswith("typedef")
+        or named[1] in NO_NAMES
+    ):
         return None
     end = closing(plain, named.end() - 1)
     if end < 0 or plain[end + 1 :].strip():
@@ -148,8 +175,12 @@ def _function(text: str, file: str, first: int, last: int, defined: bool) -> Dec
     returns = " ".join(SPECIFIERS.sub("", plain[: named.start()]).split())
     read = (_parameter(part) for part in inner)
     # A prototype need not name them.
-    parameters = tuple(one if one.name else Parameter(one.type, f"arg{n}") for n, one in enumerate(read))
-    return Declared(named[1], returns, parameters, variadic, plain[: end + 1], file, first, last, defined)
+    parameters = tuple(
+        one if one.name else Parameter(one.type, f"arg{n}") for n, one in enumerate(read)
+    )
+    return Declared(
+        named[1], returns, parameters, variadic, plain[: end + 1], file, first, last, defined
+    )
 
 
 def closing(text: str, opening: int) -> int:
@@ -182,7 +213,11 @@ def _parameter(text: str) -> Parameter:
     if array:
         return Parameter(f"{array[1].strip()} *", array[2])
     match = re.fullmatch(r"(.*[\s*])(\w+)", text)
-    if match and match[1].strip() and match[2] not in ("int", "long", "char", "short", "unsigned", "const"):
+    if (
+        match
+        and match[1].strip()
+        and match[2] not in ("int", "long", "char", "short", "unsigned", "const")
+    ):
         last = match[1].split()[-1:] or [""]
         if last[0] not in ("struct", "enum", "union", "const") or "*" in match[1]:
             return Parameter(match[1].strip(), match[2])

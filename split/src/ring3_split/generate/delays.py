@@ -31,7 +31,11 @@ def turns(delays: Sequence[int], rounds: int) -> list[str]:
     """Functions of guest/bench.sh in their order: every other round backwards."""
     split = f"delayed {' '.join(map(str, delays))}"
     back = f"delayed {' '.join(map(str, reversed(delays)))}"
-    return [turn for number in range(rounds) for turn in (("undelayed", split) if number % 2 == 0 else (back, "undelayed"))]
+    return [
+        turn
+        for number in range(rounds)
+        for turn in (("undelayed", split) if number % 2 == 0 else (back, "undelayed"))
+    ]
 
 
 def placement(delay: int | None) -> str:
@@ -43,7 +47,11 @@ def rows(samples: Sequence[Sample], delays: Sequence[int]) -> list[Delay]:
     """The samples of all rounds, in their order, as a table."""
 
     def of(delay: int | None, load: str) -> list[Sample]:
-        return [sample for sample in samples if (sample.placement, sample.load) == (placement(delay), load)]
+        return [
+            sample
+            for sample in samples
+            if (sample.placement, sample.load) == (placement(delay), load)
+        ]
 
     def row(delay: int | None, load: str) -> Delay:
         mine, originals = of(delay, load), of(None, load)
@@ -56,7 +64,10 @@ def rows(samples: Sequence[Sample], delays: Sequence[int]) -> list[Delay]:
             spread(one.cpu_us_per_packet for one in mine),
             spread(one.crossings_s for one in mine),
             ratios((one.mbit_s for one in mine), (one.mbit_s for one in originals)),
-            ratios((one.cpu_us_per_packet for one in mine), (one.cpu_us_per_packet for one in originals)),
+            ratios(
+                (one.cpu_us_per_packet for one in mine),
+                (one.cpu_us_per_packet for one in originals),
+            ),
         )
 
     return [row(delay, load) for load in LOADS for delay in (None, *delays)] if delays else []

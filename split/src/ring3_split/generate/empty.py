@@ -36,7 +36,9 @@ def build(kernel: Kernel, runtime: Path) -> Empty:
         if not found.program.exists():
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(RUNTIME, place)
-            make(kernel, found.module, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"])
+            make(
+                kernel, found.module, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"]
+            )
             link_program(found.program)
     return found
 
@@ -47,8 +49,16 @@ def link_program(program: Path) -> None:
     Raises:
         Refusal: it does not compile.
     """
-    sources = [*sorted((RUNTIME / "user").glob("*.c")), RUNTIME / "empty/tables.c", RUNTIME / "empty/user.c"]
+    sources = [
+        *sorted((RUNTIME / "user").glob("*.c")),
+        RUNTIME / "empty/tables.c",
+        RUNTIME / "empty/user.c",
+    ]
     flags = [*RUN_TIME, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"]
-    done = link([gcc(flags, source, program.parent / f"{source.stem}.o") for source in sources], program)
+    done = link(
+        [gcc(flags, source, program.parent / f"{source.stem}.o") for source in sources], program
+    )
     if done.returncode:
-        raise Refusal(f"the user half of the empty driver does not link: {done.stderr.strip().splitlines()[-1]}")
+        raise Refusal(
+            f"the user half of the empty driver does not link: {done.stderr.strip().splitlines()[-1]}"
+        )

@@ -20,10 +20,30 @@ from ring3_split.model import Member
 if TYPE_CHECKING:
     from ring3_split.generate.border import Border
 
-# What keeps the state of a lock, a queue or an object of the kernel's: it is never copied, in neither direction.
+# What keeps the state of a lock, a queue or an object of the kernel's: it is never copied, in
+# neither direction.
 KERNELS = frozenset(
-    {"mutex", "spinlock", "raw_spinlock", "qspinlock", "rwlock", "semaphore", "rw_semaphore", "wait_queue_head", "completion"}
-    | {"timer_list", "work_struct", "delayed_work", "tasklet_struct", "list_head", "hlist_head", "hlist_node", "llist_head"}
+    {
+        "mutex",
+        "spinlock",
+        "raw_spinlock",
+        "qspinlock",
+        "rwlock",
+        "semaphore",
+        "rw_semaphore",
+        "wait_queue_head",
+        "completion",
+    }
+    | {
+        "timer_list",
+        "work_struct",
+        "delayed_work",
+        "tasklet_struct",
+        "list_head",
+        "hlist_head",
+        "hlist_node",
+        "llist_head",
+    }
     | {"kref", "refcount_struct", "atomic_t"}
 )
 ELEMENTS = 64  # of an embedded array of structs that are looked at one by one
@@ -60,13 +80,20 @@ class Views:
         found: Ways = {}
         for function in self.code:
             for access in self.border.accesses.get(function, ()):
-                if access.field.split(".", maxsplit=1)[0] not in self.crossing or layouts.omitted(access.field):
+                if access.field.split(".", maxsplit=1)[0] not in self.crossing or layouts.omitted(
+                    access.field
+                ):
                     continue
                 member = layouts.member(access.field)
-                # The address of an embedded struct says nothing; that of an array or a number is read by, and written by if
-                # what it is handed to may do so: a name that is only printed never comes back.
+                # The address of an embedded struct says nothing; that of an array or a number is
+                # read by, and written by if what it is handed to may do so: a name that is only
+                # printed never comes back.
                 through = "rw" if access.field in self.writes else "r"
-                embedded = member is not None and member.struct and not self.border.shared_word(access.field)
+                embedded = (
+                    member is not None
+                    and member.struct
+                    and not self.border.shared_word(access.field)
+                )
                 address = "" if embedded else through
                 way = address if access.way == "a" else access.way
                 found[access.field] = ways(found.get(access.field, ""), way)
@@ -95,7 +122,10 @@ class Views:
         return disjoint(self._expand(Place(tag, tag, "", offset, offset), layout.members))
 
     def _asked(self, tag: str, paths: Mapping[str, str]) -> list[Field]:
-        """Members of a struct whose layout the facts lack: the compiler says where they are. Pointers among them do not cross."""
+        """Members of a struct whose layout the facts lack: the compiler says where they are.
+
+        Pointers among them do not cross.
+        """
         return [
             Field(name, *place, written="w" in paths[ELEMENT.sub("", name)])
             for name, place in sorted(self.border.places_of(tag, paths).items())
@@ -110,7 +140,9 @@ class Views:
             word = self.border.shared_word(name)
             if (member.struct in KERNELS and not word) or self.border.layouts.omitted(name):
                 continue
-            at = replace(place, path=f"{place.path}{member.name}", offset=place.offset + member.offset)
+            at = replace(
+                place, path=f"{place.path}{member.name}", offset=place.offset + member.offset
+            )
             inner = self.border.layouts.get(member.struct) if member.struct and not word else None
             if word and way:
                 found.append(Field(at.path, at.offset, member.size, "WORD"))
@@ -118,7 +150,9 @@ class Views:
                 found += self._field(name, member, at, "w" in way) if way and member.size else []
             elif way and not _has_pointers(inner.members):
                 limits = self._within(member, inner.members) if "w" in way else ()
-                found.append(Field(at.path, at.offset, member.size, written="w" in way, bounds=limits))
+                found.append(
+                    Field(at.path, at.offset, member.size, written="w" in way, bounds=limits)
+                )
             else:
                 found += self._embedded(member, inner.members, at)
         return found
@@ -130,7 +164,10 @@ class Views:
         for number in range(min(member.count or 1, ELEMENTS)):
             path = f"{at.path}[{number}]." if member.count else f"{at.path}."
             offset = at.offset + number * each
-            found += self._expand(Place(member.struct, tag, path, offset, at.base if tag == at.tag else offset), members)
+            found += self._expand(
+                Place(member.struct, tag, path, offset, at.base if tag == at.tag else offset),
+                members,
+            )
         return found
 
     def _within(self, outer: Member, members: Iterable[Member]) -> tuple[Bound, ...]:
@@ -151,19 +188,37 @@ class Views:
             start, end = first // 8, (first + width + 7) // 8
             bits = Field(at.path, at.offset - member.offset + start, end - start, "BITS", written)
             # Bits that are whole bytes are a number, of which a plan can require something.
-            return [self._held(name, at.base, bits) if not first % 8 and width // 8 in NUMBERS and not width % 8 else bits]
+            return [
+                self._held(name, at.base, bits)
+                if not first % 8 and width // 8 in NUMBERS and not width % 8
+                else bits
+            ]
         once = written and name in self.border.wishes.once
         self.border.settled |= {name} if once else set()
         plain = Field(at.path, at.offset, member.size, written=written, once=once)
         if member.pointee == "fn":
-            return [self._held(name, at.base, replace(plain, kind="CODE", type=self.border.signature(member.type)))]
+            return [
+                self._held(
+                    name,
+                    at.base,
+                    replace(plain, kind="CODE", type=self.border.signature(member.type)),
+                )
+            ]
         if "*" not in re.sub(r"(\[\w*\])+$", "", member.type):
-            number = replace(plain, bounds=bounds(self.border.check(name), member) if written else ())
-            return [number if member.count or member.size not in NUMBERS else self._held(name, at.base, number)]
+            number = replace(
+                plain, bounds=bounds(self.border.check(name), member) if written else ()
+            )
+            return [
+                number
+                if member.count or member.size not in NUMBERS
+                else self._held(name, at.base, number)
+            ]
         if member.count:
             self.border.table.refused[name] = "an array of pointers"
             return []
-        return [self._held(name, at.base, one) for one in self._pointer(name, member, plain, at.base)]
+        return [
+            self._held(name, at.base, one) for one in self._pointer(name, member, plain, at.base)
+        ]
 
     def _held(self, name: str, base: int, one: Field) -> Field:
         return replace(one, requires=self.border.condition(name, base)) if one.written else one
@@ -176,7 +231,9 @@ class Views:
             self.border.told.add(name)
         said = Annotation("single", type=cast) if cast else self.border.annotation(name)
         if said is None:
-            self.border.table.refused[name] = "nothing says what it points to: `ring3 split annotate` asks, --annotations answers"
+            self.border.table.refused[name] = (
+                "nothing says what it points to: `ring3 split annotate` asks, --annotations answers"
+            )
             return []
         if said.word in ("omit", "user", "dma", "list"):
             if plain.written and said.word == "dma":
@@ -185,15 +242,23 @@ class Views:
                 )
             return []
         if said.word == "string":
-            return [replace(plain, kind="POINTER", written=False, type="bytes", count="split_string")]
+            return [
+                replace(plain, kind="POINTER", written=False, type="bytes", count="split_string")
+            ]
         kind = "bytes" if said.word == "bytes" else self.border.type_of(said.type or struct)
         if said.word in ("bytes", "array"):
-            count = self.border.count(name, said.length, base, numbers=said.word == "array" and not kind)
+            count = self.border.count(
+                name, said.length, base, numbers=said.word == "array" and not kind
+            )
             return [replace(plain, kind="POINTER", type=kind or "bytes", count=count)]
         if said.word in ("function", "operations"):
             return [replace(plain, kind="CODE", type=kind)]
         kind = "io" if said.word == "io" else kind
-        return [replace(plain, kind="POINTER" if said.word == "single" and kind else "OPAQUE", type=kind)]
+        return [
+            replace(
+                plain, kind="POINTER" if said.word == "single" and kind else "OPAQUE", type=kind
+            )
+        ]
 
 
 def disjoint(fields: list[Field]) -> list[Field]:
@@ -205,11 +270,15 @@ def disjoint(fields: list[Field]) -> list[Field]:
             found.append(one)
         elif last.kind in ("DATA", "BITS") or one.kind == "DATA":
             if last.once or one.once or last.requires or one.requires:
-                raise Refusal(f"once, requires: {last.path} and {one.path} share a place, of which the plan can say nothing")
+                raise Refusal(
+                    f"once, requires: {last.path} and {one.path} share a place, of which the plan can say nothing"
+                )
             # A pointer that shares its place with a number is no pointer that could be believed.
             end = max(last.offset + last.size, one.offset + one.size)
             kind = "BITS" if "BITS" in (last.kind, one.kind) else "DATA"
-            found[-1] = Field(last.path, last.offset, end - last.offset, kind, last.written or one.written)
+            found[-1] = Field(
+                last.path, last.offset, end - last.offset, kind, last.written or one.written
+            )
     return found
 
 

@@ -23,7 +23,9 @@ from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Module, Parameter
 
 RUNTIME = Path(__file__).parents[3] / "runtime"
-NEVER = "(false)"  # in a condition: no state fulfils it, for the kernel half alone calls that function
+NEVER = (
+    "(false)"  # in a condition: no state fulfils it, for the kernel half alone calls that function
+)
 
 
 @dataclass
@@ -33,16 +35,24 @@ class Generated:
     border: Border
     folder: Path
     units: list[Unit]
-    removed: dict[str, list[str]] = field(default_factory=dict)  # half -> functions that it does not have
+    removed: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # half -> functions that it does not have
 
 
-def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, folder: Path) -> Generated:
+def generate(
+    kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, folder: Path
+) -> Generated:
     """Writes both halves into `folder/kernel` and `folder/user`.
 
     Raises:
         Refusal: a function cannot be taken out of its file; the driver has code in another module.
     """
-    others = [part.module.name for part in survey.halves.graph.driver.modules if part.module.name != module.name]
+    others = [
+        part.module.name
+        for part in survey.halves.graph.driver.modules
+        if part.module.name != module.name
+    ]
     if others:
         raise Refusal(
             f"{module.name} has code of its own in {', '.join(others)}, a module beside it, and halves are made of one module: "
@@ -53,7 +63,9 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
     for entry in survey.border.entries:
         if "*" in entry.returns:
             name = entry.function.rpartition(":")[2]
-            raise Refusal(f"{name} returns a pointer, and the kernel would follow it: place it in the kernel half")
+            raise Refusal(
+                f"{name} returns a pointer, and the kernel would follow it: place it in the kernel half"
+            )
         border.entry(entry)
     calls.add(border)
     border.table.ensures, border.table.again = dict(wishes.ensures), wishes.again
@@ -67,7 +79,10 @@ def generate(kernel: Kernel, module: Module, survey: Survey, wishes: Wishes, fol
     write(folder / "tables.c", tables.render(border).encode())
     for unit in units:
         writer = Writer(
-            result, unit, [one for one in hoisted if _file(survey, one.function) == unit.source], aliases[unit.source]
+            result,
+            unit,
+            [one for one in hoisted if _file(survey, one.function) == unit.source],
+            aliases[unit.source],
         )
         write(folder / f"kernel/{unit.stem}.c", writer.kernel().encode())
         write(folder / f"user/{unit.stem}.c", writer.user().encode())
@@ -83,18 +98,26 @@ def _check(border: Border) -> None:
     """Refuses a plan that speaks of what is not there, or of what would never end."""
     wishes = border.wishes
     for key, named in (("ensures", wishes.ensures), ("before", wishes.before)):
-        for name in named.keys() - {entry.function.rpartition(":")[2] for entry in border.table.entries}:
+        for name in named.keys() - {
+            entry.function.rpartition(":")[2] for entry in border.table.entries
+        }:
             raise Refusal(f"{key}: {name} is no entry of the user half")
     for name in sorted(wishes.once - border.settled):
         raise Refusal(f"once: {name} is no member that the user half sets")
     halves = border.survey.halves
     for name in sorted(wishes.alone - {halves.graph.functions[key].name for key in halves.kernel}):
         raise Refusal(f"alone: {name} is no function of the kernel half")
-    called = [border.survey.halves.graph.functions[entry.function] for entry in border.table.entries]
+    called = [
+        border.survey.halves.graph.functions[entry.function] for entry in border.table.entries
+    ]
     for name in sorted(wishes.again - {one.name for one in called if one.returns == "void"}):
         raise Refusal(f"again: {name} is no entry of the user half without a result")
     for struct, recovery in wishes.recovery.items():
-        later = border.shapes([key for key, without in wishes.without.items() if without == "later"], "container", "param 0")
+        later = border.shapes(
+            [key for key, without in wishes.without.items() if without == "later"],
+            "container",
+            "param 0",
+        )
         if f"{struct}.{recovery.work}" not in {one.removesuffix(".work") for one in later}:
             raise Refusal(
                 f"recovery: {struct}.{recovery.work} would be queued again and again while nobody answers: "
@@ -105,7 +128,9 @@ def _check(border: Border) -> None:
 class Writer:
     """Makes the two forms of a unit."""
 
-    def __init__(self, result: Generated, unit: Unit, hoisted: list[Hoisted], aliases: list[str]) -> None:
+    def __init__(
+        self, result: Generated, unit: Unit, hoisted: list[Hoisted], aliases: list[str]
+    ) -> None:
         self.result, self.unit, self.hoisted, self.aliases = result, unit, hoisted, aliases
         self.border, self.survey = result.border, result.border.survey
         self.functions = {
@@ -121,7 +146,10 @@ class Writer:
         """Whether the kernel's side of a call stands in this unit: the first one that knows the function."""
         if call.own:
             return call.declared.file == self.unit.source
-        first = next((unit for unit in self.border.units if call.name in unit.declared.functions), self.border.units[0])
+        first = next(
+            (unit for unit in self.border.units if call.name in unit.declared.functions),
+            self.border.units[0],
+        )
         return first is self.unit
 
     def _slice(self) -> Slice:
@@ -131,7 +159,9 @@ class Writer:
     def _definition(self, one: Function, sliced: Slice) -> Declared | None:
         """A function's text in the file; None if a macro made it, such as module_pci_driver."""
         found = self.unit.declared.definition(one.name, self.unit.source)
-        if found is None or not any(one.name in line for line in sliced.lines[found.first - 1 : found.last]):
+        if found is None or not any(
+            one.name in line for line in sliced.lines[found.first - 1 : found.last]
+        ):
             return None
         return found
 
@@ -141,23 +171,42 @@ class Writer:
     def kernel(self) -> str:
         """The file of the kernel half."""
         sliced = self._slice()
-        sliced.behind_includes = f'#include "{self.border.survey.border.driver.replace("-", "_")}_split.h"'
+        sliced.behind_includes = (
+            f'#include "{self.border.survey.border.driver.replace("-", "_")}_split.h"'
+        )
         for key, one in self.functions.items():
             found = self._definition(one, sliced)
-            if found is not None and key in self.survey.halves.kernel and key in self.border.wishes.without:
+            if (
+                found is not None
+                and key in self.survey.halves.kernel
+                and key in self.border.wishes.without
+            ):
                 sliced.put_before(
-                    slices.body(sliced.lines, found.first, found.last), self._guard(one, self.border.wishes.without[key])
+                    slices.body(sliced.lines, found.first, found.last),
+                    self._guard(one, self.border.wishes.without[key]),
                 )
-            if found is not None and key in self.survey.halves.kernel and one.name in self.border.wishes.alone:
-                sliced.put_before(slices.body(sliced.lines, found.first, found.last), "\tSPLIT_ALONE;")
+            if (
+                found is not None
+                and key in self.survey.halves.kernel
+                and one.name in self.border.wishes.alone
+            ):
+                sliced.put_before(
+                    slices.body(sliced.lines, found.first, found.last), "\tSPLIT_ALONE;"
+                )
             if found is not None and key in self.survey.halves.kernel and key in self.doors:
-                sliced.put_before(slices.body(sliced.lines, found.first, found.last), self.doors[key])
+                sliced.put_before(
+                    slices.body(sliced.lines, found.first, found.last), self.doors[key]
+                )
             if key in self.survey.halves.kernel or found is None:
                 continue
             if key not in self.entries:
                 self._refuse_named(key, one)
             stub = self._stub(one, self.entries[key], found.text) if key in self.entries else ""
-            moved = "\n".join(self._moved(h, sliced.lines, found.first, found.last)[2] for h in self.hoisted if h.function == key)
+            moved = "\n".join(
+                self._moved(h, sliced.lines, found.first, found.last)[2]
+                for h in self.hoisted
+                if h.function == key
+            )
             sliced.replace(found.first, found.last, "\n".join(filter(None, (stub, moved))))
             self._without("kernel", key)
         sliced.end = self._kernel_end()
@@ -165,7 +214,14 @@ class Writer:
 
     def _refuse_named(self, key: str, one: Function) -> None:
         """A table of the kernel half cannot have what is neither there nor called up."""
-        table = next((place.object for place in self.survey.halves.graph.stored.get(key, ()) if place.object), "")
+        table = next(
+            (
+                place.object
+                for place in self.survey.halves.graph.stored.get(key, ())
+                if place.object
+            ),
+            "",
+        )
         if table:
             raise Refusal(
                 f"{one.name}: the table {table} has it, and nothing that is known calls it: place it in the kernel half, "
@@ -176,7 +232,13 @@ class Writer:
         names = ", ".join(f"(unsigned long){p.name}" for p in one.parameters)
         call = f"split_upcall(split_host, {number}, arguments)"
         failed = self._failed(number)
-        body = f"return {call};" if one.returns != "void" else f"if ({call})\n\t\t{failed};" if failed else f"{call};"
+        body = (
+            f"return {call};"
+            if one.returns != "void"
+            else f"if ({call})\n\t\t{failed};"
+            if failed
+            else f"{call};"
+        )
         return (
             f"{text}\n{{\n\tconst unsigned long arguments[] = {{ {names or '0'} }};\n\n"
             f"{self._instead(one, number)}{self._before(one)}\t{body}\n}}"
@@ -189,7 +251,14 @@ class Writer:
     def _instead(self, one: Function, number: int) -> str:
         """What answers where the user half cannot be asked."""
         by = self.border.table.entries[number].called_by
-        name = next((self.border.wishes.instead[place] for place in by if place in self.border.wishes.instead), "")
+        name = next(
+            (
+                self.border.wishes.instead[place]
+                for place in by
+                if place in self.border.wishes.instead
+            ),
+            "",
+        )
         run = f"{name}({', '.join(p.name for p in one.parameters)})"
         return f"\tif (!split_asks(split_host))\n\t\treturn {run};\n" if name else ""
 
@@ -208,19 +277,33 @@ class Writer:
         recovery = wishes.recovery.get(first.type.removeprefix("struct ").removesuffix(" *"))
         if recovery is None or not any(by in graph.functions for by in entry.called_by):
             return ""
-        before, when = (re.sub(r"\bobject\b", first.name, text) for text in (recovery.first, recovery.when))
+        before, when = (
+            re.sub(r"\bobject\b", first.name, text) for text in (recovery.first, recovery.when)
+        )
         queued = f"if ({when}) schedule_work(&{first.name}->{recovery.work});"
         return f"({{ {before}; {queued} }})" if before else f"({{ {queued} }})"
 
     def _again(self, key: str) -> str:
         """What queues the work item of a function again."""
         found = self.border.shapes([key], "container", "param 0")
-        member = self.border.layouts.member(found.pop().removesuffix(".work")) if len(found) == 1 else None
-        return "split_again_delayed" if member is not None and member.struct == "delayed_work" else "split_again"
+        member = (
+            self.border.layouts.member(found.pop().removesuffix(".work"))
+            if len(found) == 1
+            else None
+        )
+        return (
+            "split_again_delayed"
+            if member is not None and member.struct == "delayed_work"
+            else "split_again"
+        )
 
     def _guard(self, one: Function, without: str) -> str:
         """The first statement of a function that must not begin without a user half."""
-        then = "return -EIO;" if without == "refuse" else f"return {self._again(one.id)}({one.parameters[0].name});"
+        then = (
+            "return -EIO;"
+            if without == "refuse"
+            else f"return {self._again(one.id)}({one.parameters[0].name});"
+        )
         return f"\tif (!split_asks(split_host))\n\t\t{then}"
 
     def _moved(self, one: Hoisted, lines: list[str], first: int, last: int) -> tuple[int, int, str]:
@@ -250,7 +333,9 @@ class Writer:
         for name, (declaration, expression, source) in self.border.table.conditions.items():
             if source == self.unit.source:
                 head = f"int {name}(const void *base, unsigned long given)"
-                out.append(f"{head};\n{head}\n{{\n\t{declaration}\n\n\t(void)object;\n\t(void)value;\n\treturn {expression};\n}}")
+                out.append(
+                    f"{head};\n{head}\n{{\n\t{declaration}\n\n\t(void)object;\n\t(void)value;\n\treturn {expression};\n}}"
+                )
         out += self._checks()
         return "\n".join(out) + "\n"
 
@@ -259,15 +344,25 @@ class Writer:
 
     def _down(self, call: Call) -> str:
         values = []
-        for number, (argument, parameter) in enumerate(zip(call.arguments, call.declared.parameters, strict=True)):
+        for number, (argument, parameter) in enumerate(
+            zip(call.arguments, call.declared.parameters, strict=True)
+        ):
             pointer = argument.way != "SCALAR"
-            values.append(f"(void *)arguments[{number}]" if pointer else f"({parameter.type})arguments[{number}]")
+            values.append(
+                f"(void *)arguments[{number}]"
+                if pointer
+                else f"({parameter.type})arguments[{number}]"
+            )
         if call.format >= 0:
             # The user half has made the text of all that the format is for.
             values.append(values[call.format])
             values[call.format] = '"%s"'
         run = f"{call.name}({', '.join(values)})" if not call.done else "(void)arguments"
-        body = f"\t{run};\n\treturn 0;" if call.declared.returns == "void" else f"\treturn (unsigned long){run};"
+        body = (
+            f"\t{run};\n\treturn 0;"
+            if call.declared.returns == "void"
+            else f"\treturn (unsigned long){run};"
+        )
         name = f"split_down_{call.name}(const unsigned long *arguments)"
         return f"unsigned long {name};\nunsigned long {name}\n{{\n{body}\n}}"
 
@@ -278,10 +373,15 @@ class Writer:
         declared = calls.declaration(self.border, undo.by)
         types = [parameter.type for parameter in declared.parameters] if declared else []
         places = ["result" if number < 0 else f"arguments[{number}]" for number in undo.arguments]
-        values = [f"({'void *' if '*' in kind else kind}){place}" for kind, place in zip(types, places, strict=True)]
+        values = [
+            f"({'void *' if '*' in kind else kind}){place}"
+            for kind, place in zip(types, places, strict=True)
+        ]
         run, before = f"\t{undo.by}({', '.join(values)});", f"void {name};\n"
         # What may not be called in this state is no remedy either: what was taken stays then.
-        condition = next((one.requires for one in self.border.table.calls if one.name == undo.by), "")
+        condition = next(
+            (one.requires for one in self.border.table.calls if one.name == undo.by), ""
+        )
         if condition and NEVER not in condition:
             before = f"int split_requires_{undo.by}(const unsigned long *arguments);\n{before}"
             given = f"\tconst unsigned long given[] = {{ {', '.join(places)} }};\n\n"
@@ -310,7 +410,10 @@ class Writer:
             tail = self.border.layouts.structs[outer].members[-1]
             if not tail.size and outer in self.unit.declared.structs:
                 seen[outer, tail.name] = offset
-        out = [f'static_assert(sizeof(struct {kind}) == {table.types[kind]}, "{kind}");' for kind in sorted(sizes)]
+        out = [
+            f'static_assert(sizeof(struct {kind}) == {table.types[kind]}, "{kind}");'
+            for kind in sorted(sizes)
+        ]
         return out + [
             f'static_assert(offsetof(struct {kind}, {path}) == {offset}, "{kind}.{path}");'
             for (kind, path), offset in sorted(seen.items())
@@ -351,7 +454,9 @@ class Writer:
         out = []
         for name in inlined(self.border):
             if name in self.unit.declared.functions:
-                out.append(f"extern __typeof__({name}) split_stub_{name};\n#define {name} split_stub_{name}")
+                out.append(
+                    f"extern __typeof__({name}) split_stub_{name};\n#define {name} split_stub_{name}"
+                )
         return out
 
     def _user_end(self) -> str:
@@ -371,15 +476,24 @@ class Writer:
 
 def _declared(kind: str, name: str) -> str:
     """A variable; the name of one that points to a function would stand in the middle of its type."""
-    return f"__typeof__({kind}) {name}" if "(*)" in kind else f"{kind}{'' if kind.endswith('*') else ' '}{name}"
+    return (
+        f"__typeof__({kind}) {name}"
+        if "(*)" in kind
+        else f"{kind}{'' if kind.endswith('*') else ' '}{name}"
+    )
 
 
 def _named(parameters: Iterable[Parameter | Declaration]) -> str:
     """Variables of a function that gets its arguments in an array."""
-    return "".join(f"\t{_declared(p.type, p.name)} = ({p.type})arguments[{n}];\n" for n, p in enumerate(parameters))
+    return "".join(
+        f"\t{_declared(p.type, p.name)} = ({p.type})arguments[{n}];\n"
+        for n, p in enumerate(parameters)
+    )
 
 
-def _condition(function: str, parameters: Collection[Parameter | Declaration], condition: str) -> str:
+def _condition(
+    function: str, parameters: Collection[Parameter | Declaration], condition: str
+) -> str:
     """A function of the kernel half that says whether a condition holds of arguments."""
     unused = "".join(f"\t(void){p.name};\n" for p in parameters)
     head = f"int {function}(const unsigned long *arguments)"
@@ -400,14 +514,18 @@ def memory(border: Border) -> dict[str, int]:
     for downcall in border.survey.border.downcalls:
         if downcall.way == "memory" and downcall.frees is None:
             array = "array" in downcall.function or "calloc" in downcall.function
-            found[downcall.function] = int(array or ("arg1" in downcall.result and "*" in downcall.result))
+            found[downcall.function] = int(
+                array or ("arg1" in downcall.result and "*" in downcall.result)
+            )
     return found
 
 
 def inlined(border: Border) -> list[str]:
     """Functions of headers that are stubs in the user half."""
     names = [call.name for call in border.table.calls if not call.own] + list(memory(border))
-    return [name for name in names if (d := calls.declaration(border, name)) is not None and d.inline]
+    return [
+        name for name in names if (d := calls.declaration(border, name)) is not None and d.inline
+    ]
 
 
 def _files_of_halves(result: Generated, module: Module) -> None:
@@ -415,7 +533,10 @@ def _files_of_halves(result: Generated, module: Module) -> None:
     border, folder = result.border, result.folder
     name = border.survey.border.driver.replace("-", "_")
     header = tables.HEAD.format(what=f"What every file of the kernel half of {name} begins with")
-    write(folder / f"kernel/{name}_split.h", f'{header}\n#include "kernel_half.h"\n{Combolocks(border).header}'.encode())
+    write(
+        folder / f"kernel/{name}_split.h",
+        f'{header}\n#include "kernel_half.h"\n{Combolocks(border).header}'.encode(),
+    )
     objects = " ".join(f"{unit.stem}.o" for unit in result.units)
     kbuild = f"""# SPDX-License-Identifier: GPL-2.0
 # Generated by `ring3 split generate`, not to be edited.
@@ -424,7 +545,9 @@ obj-m := {border.survey.border.driver}.o
 ccflags-y := -I$(src) -I$(src)/runtime -I$(src)/runtime/kernel -I$(srctree)/{module.directory} -Wno-unused-function
 """
     write(folder / "kernel/Kbuild", kbuild.encode())
-    runners = "".join(f"long split_run_{n}(const unsigned long *);\n" for n in range(len(border.table.entries)))
+    runners = "".join(
+        f"long split_run_{n}(const unsigned long *);\n" for n in range(len(border.table.entries))
+    )
     rows = "".join(f"\tsplit_run_{n},\n" for n in range(len(border.table.entries)))
     head = tables.HEAD.format(what=f"The functions that run the entries of {name}")
     write(

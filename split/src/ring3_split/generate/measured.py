@@ -58,7 +58,11 @@ def parse(line: str) -> Line | None:
         Refusal: it begins as one and is none.
     """
     word, _, rest = line.partition(" ")
-    readers: dict[str, Callable[[list[str]], Line]] = {"measured": _sample, "took": _took, "cost": _cost}
+    readers: dict[str, Callable[[list[str]], Line]] = {
+        "measured": _sample,
+        "took": _took,
+        "cost": _cost,
+    }
     if word not in readers:
         return None
     try:
@@ -69,7 +73,9 @@ def parse(line: str) -> Line | None:
 
 def _sample(words: list[str]) -> Sample:
     placement, load = words[:2]
-    size, seconds, idle, packets, crossings, idle_after, packets_after, crossings_after = map(float, words[2:])
+    size, seconds, idle, packets, crossings, idle_after, packets_after, crossings_after = map(
+        float, words[2:]
+    )
     count, idled = packets_after - packets, min((idle_after - idle) * TICK_S, seconds)
     return Sample(
         placement,

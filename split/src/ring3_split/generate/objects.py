@@ -12,7 +12,8 @@ import msgspec
 from ring3_split.generate.border import Border
 from ring3_split.generate.table import Call
 
-# What runs by itself must not lie in memory that is freed: a struct, and what is true of one that rests.
+# What runs by itself must not lie in memory that is freed: a struct, and what is true of one that
+# rests.
 RESTS = {"work_struct": "!work_busy({})", "timer_list": "!timer_pending({})"}
 ARGUMENT = re.compile(r"arg(\d+)")
 
@@ -33,7 +34,9 @@ class Ends(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def ends() -> Ends:
     """Functions of the kernel that free an object, and which argument that is."""
-    return msgspec.toml.decode(resources.files(__package__).joinpath("ends.toml").read_bytes(), type=Ends)
+    return msgspec.toml.decode(
+        resources.files(__package__).joinpath("ends.toml").read_bytes(), type=Ends
+    )
 
 
 def conditions(border: Border, call: Call) -> Iterator[str]:

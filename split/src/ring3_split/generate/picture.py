@@ -43,12 +43,17 @@ def draw(path: Path, report: Report) -> None:
 def _panel(axes: Axes, rows: list[Delay], of: Callable[[Delay], Spread], name: str) -> None:
     delays = sorted({row.delay_us for row in rows if row.delay_us is not None})
     for shift, load in enumerate(LOADS):
-        spreads = {row.delay_us: of(row) for row in rows if row.load == load and row.delay_us is not None}
+        spreads = {
+            row.delay_us: of(row) for row in rows if row.load == load and row.delay_us is not None
+        }
         values = [spreads[delay] for delay in delays]
         axes.errorbar(
             [place + 0.08 * (shift - 1) for place in range(len(delays))],
             [one.median for one in values],
-            yerr=[[one.median - one.min for one in values], [one.max - one.median for one in values]],
+            yerr=[
+                [one.median - one.min for one in values],
+                [one.max - one.median for one in values],
+            ],
             fmt="o-",
             ms=4,
             lw=1,

@@ -8,8 +8,9 @@ import msgspec
 
 from ring3_split.generate.measured import Sample, Spread, ratios, spread
 
-# original: the distribution's module. split: its user half lives; killed: it is killed every two seconds; dead: there is none.
-# native: ring3's own driver, hosted: Linux's, each a process whose card is an interface (TAP).
+# original: the distribution's module. split: its user half lives; killed: it is killed every two
+# seconds; dead: there is none. native: ring3's own driver, hosted: Linux's, each a process whose
+# card is an interface (TAP).
 PLACEMENTS = ("original", "split", "killed", "dead", "native", "hosted")
 PROCESSES = ("native", "hosted")
 EVERYWHERE = ("e1000", "e1000e", "igb")  # drivers whose cards ring3 has one for, too
@@ -21,7 +22,8 @@ LOADS_OF_TURN = 6  # at most
 class Row(msgspec.Struct, frozen=True):
     """One load under one placement, in all rounds; ratios are to the original's of the same round.
 
-    A process has no figures per packet: an interface counts what the card has not cut yet, and what was put together.
+    A process has no figures per packet: an interface counts what the card has not cut yet, and what
+    was put together.
     """
 
     placement: str
@@ -41,19 +43,28 @@ class Row(msgspec.Struct, frozen=True):
 def turns(rounds: int, everywhere: bool = False) -> list[str]:
     """Functions of guest/bench.sh in their order: every other round backwards."""
     once = ["original", "split", *(PROCESSES if everywhere else ())]
-    return [turn for number in range(rounds) for turn in (once if number % 2 == 0 else reversed(once))]
+    return [
+        turn for number in range(rounds) for turn in (once if number % 2 == 0 else reversed(once))
+    ]
 
 
 def rows(samples: Sequence[Sample], instruction_us: float | None) -> list[Row]:
-    """The samples of all rounds, in their order, as a table. An instruction takes so long; None: it is not known."""
+    """The samples of all rounds, in their order, as a table.
+
+    An instruction takes so long; None: it is not known.
+    """
 
     def of(placement: str, load: str) -> list[Sample]:
-        return [sample for sample in samples if (sample.placement, sample.load) == (placement, load)]
+        return [
+            sample for sample in samples if (sample.placement, sample.load) == (placement, load)
+        ]
 
     def row(placement: str, load: str) -> Row:
         mine, originals = of(placement, load), of("original", load)
         per_packet = None if placement in PROCESSES else [one.cpu_us_per_packet for one in mine]
-        cpu = ratios(per_packet, (one.cpu_us_per_packet for one in originals)) if per_packet else None
+        cpu = (
+            ratios(per_packet, (one.cpu_us_per_packet for one in originals)) if per_packet else None
+        )
         return Row(
             placement,
             load,
@@ -61,7 +72,9 @@ def rows(samples: Sequence[Sample], instruction_us: float | None) -> list[Row]:
             spread(one.mbit_s for one in mine),
             spread(one.packets_s for one in mine) if per_packet else None,
             spread(per_packet) if per_packet else None,
-            spread(value / instruction_us for value in per_packet) if per_packet and instruction_us else None,
+            spread(value / instruction_us for value in per_packet)
+            if per_packet and instruction_us
+            else None,
             spread(one.idle_percent for one in mine),
             spread(one.crossings_s for one in mine),
             ratios((one.mbit_s for one in mine), (one.mbit_s for one in originals)),
@@ -69,7 +82,9 @@ def rows(samples: Sequence[Sample], instruction_us: float | None) -> list[Row]:
             cpu if instruction_us else None,
         )
 
-    return [row(placement, load) for load in LOADS for placement in PLACEMENTS if of(placement, load)]
+    return [
+        row(placement, load) for load in LOADS for placement in PLACEMENTS if of(placement, load)
+    ]
 
 
 def table(rows: Iterable[Row]) -> list[str]:
@@ -77,7 +92,9 @@ def table(rows: Iterable[Row]) -> list[str]:
     head = f"  {'':10}{'':10}{'Mbit/s':>10}{'ratio':>24}{'us/packet':>11}{'ratio':>24}{'instr/packet':>14}{'idle %':>8}"
     lines = [head]
     for row in rows:
-        instructions = f"{row.instructions_per_packet.median:.0f}" if row.instructions_per_packet else "-"
+        instructions = (
+            f"{row.instructions_per_packet.median:.0f}" if row.instructions_per_packet else "-"
+        )
         us = f"{row.cpu_us_per_packet.median:.1f}" if row.cpu_us_per_packet else "-"
         lines.append(
             f"  {NAMES[row.load]:10}{row.placement:10}{row.mbit_s.median:10.1f}{told(row.mbit_s_ratio):>24}"

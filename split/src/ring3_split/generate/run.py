@@ -65,7 +65,8 @@ class Wanted:
     """What is done with it."""
 
     lies: int = 0  # messages of a user half that lies
-    # What this driver is put to, if not what its kind is: functions in place of those of guest/KIND-split.sh.
+    # What this driver is put to, if not what its kind is: functions in place of those of
+    # guest/KIND-split.sh.
     work: Path | None = None
     tools: Tools = USUAL  # what the user half is looked at with
     upcalls: int = 0  # of a user half that lies and knows types
@@ -93,7 +94,9 @@ def check(driver: str, work: Path | None = None) -> str:
     """
     kind = device(driver).kind
     if work is not None and not work.is_file():
-        raise Refusal(f"{work}: is not there: it is a shell script with the functions {', '.join(FUNCTIONS)}")
+        raise Refusal(
+            f"{work}: is not there: it is a shell script with the functions {', '.join(FUNCTIONS)}"
+        )
     if kind not in KINDS and work is None:
         raise Refusal(
             f"nothing is known to be done with a split driver of kind {kind}: there is {', '.join(KINDS)}; "
@@ -102,7 +105,9 @@ def check(driver: str, work: Path | None = None) -> str:
     return kind
 
 
-def run(kernel: Kernel, driver: str, built: Built, request: Request, show: Callable[[str, bool], None]) -> None:
+def run(
+    kernel: Kernel, driver: str, built: Built, request: Request, show: Callable[[str, bool], None]
+) -> None:
     """Runs it.
 
     Raises:
@@ -114,7 +119,9 @@ def run(kernel: Kernel, driver: str, built: Built, request: Request, show: Calla
         folder = Path(name)
         with (folder / IMAGE).open("wb") as image:
             image.truncate(IMAGE_SIZE)
-        (folder / "scenario.toml").write_text(text(one, kind, built.layout, request.wanted, folder / IMAGE))
+        (folder / "scenario.toml").write_text(
+            text(one, kind, built.layout, request.wanted, folder / IMAGE)
+        )
         lab.run(folder / "scenario.toml", request.cache, folder / "out", request.log, show)
 
 
@@ -127,15 +134,38 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
     kind, guest = device(driver).kind, kernel.folder.parent / "guest"
     fuzzers = (lab.compiled_file(GUEST / name, guest, RUNTIME, GUEST) for name in PROGRAMS)
     # It has the driver's own tables, of which `layout` is the number.
-    liar = lab.compiled_file(GUEST / "liar.c", built.driver.parent / f"liar-{built.layout}", RUNTIME, GUEST, built.driver.parent)
+    liar = lab.compiled_file(
+        GUEST / "liar.c",
+        built.driver.parent / f"liar-{built.layout}",
+        RUNTIME,
+        GUEST,
+        built.driver.parent,
+    )
     programs = (*lab.compiled(kinds()[kind].programs, guest), *fuzzers, liar, built.program)
     needs = tuple(need for need in Object(built.driver).needs() if plain(need) != "ring3_split")
-    revision = build_own(kernel, scenario.GUEST / "revision.c") if device(driver).revision is not None else None
-    return Run(driver, device(driver), "load", seconds, version(kernel), (built.runtime, built.driver), needs, programs, revision)
+    revision = (
+        build_own(kernel, scenario.GUEST / "revision.c")
+        if device(driver).revision is not None
+        else None
+    )
+    return Run(
+        driver,
+        device(driver),
+        "load",
+        seconds,
+        version(kernel),
+        (built.runtime, built.driver),
+        needs,
+        programs,
+        revision,
+    )
 
 
 def steps(kind: str, wanted: Wanted) -> list[tuple[str, str]]:
-    """(what it is, shell) of every step. One that is looked at is slow and dies seldom, under a debugger of itself alone."""
+    """(what it is, shell) of every step.
+
+    One that is looked at is slow and dies seldom, under a debugger of itself alone.
+    """
     tools = wanted.tools
     if tools.gdb:
         return [*STEPS[:2], *(CHECKED if tools.asan else ()), *END]
@@ -144,7 +174,13 @@ def steps(kind: str, wanted: Wanted) -> list[tuple[str, str]]:
     confined = () if tools.unconfined else CONFINED
     lies = LIES if wanted.lies else (LIES[0], *LIES[2:])
     lies = (*lies[:-2], *(KNOWS if wanted.upcalls else ()), *lies[-2:])
-    return [*STEPS, *confined, *MORE.get(kind, ()), *(lies if wanted.lies or wanted.upcalls else ()), *END]
+    return [
+        *STEPS,
+        *confined,
+        *MORE.get(kind, ()),
+        *(lies if wanted.lies or wanted.upcalls else ()),
+        *END,
+    ]
 
 
 def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = None) -> str:
@@ -176,7 +212,8 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = 
     }
     if tools.debugs:
         document["memory"] = "1G"
-        # With its line numbers, of which the lab strips programs; among those it is for its libraries.
+        # With its line numbers, of which the lab strips programs; among those it is for its
+        # libraries.
         document["files"][f"/usr/local/bin/{run.programs[-1].name}"] = str(run.programs[-1])
     if wanted.poisoned or wanted.upcalls:
         document["kernel_arguments"] = [*document.get("kernel_arguments", []), POISONS]

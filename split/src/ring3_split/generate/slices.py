@@ -1,7 +1,8 @@
 """The source of a driver without some of its functions.
 
-Nothing is moved or reformatted: what goes is wrapped in `#if 0`, and `#line` keeps the numbers of the original, so that a
-debugger and the compiler's messages speak of the file that people know. Macros that a function defines stay.
+Nothing is moved or reformatted: what goes is wrapped in `#if 0`, and `#line` keeps the numbers of
+the original, so that a debugger and the compiler's messages speak of the file that people know.
+Macros that a function defines stay.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ DEFINE = re.compile(r"\s*#\s*(define|undef)\b")
 
 def body(lines: list[str], first: int, last: int) -> int:
     """The line behind the brace that opens a function's body."""
-    return next(number for number in range(first, last + 1) if lines[number - 1].startswith("{")) + 1
+    return (
+        next(number for number in range(first, last + 1) if lines[number - 1].startswith("{")) + 1
+    )
 
 
 @dataclass
@@ -27,7 +30,9 @@ class Slice:
 
     path: str  # of the original, as it is named in messages
     lines: list[str]
-    replaced: dict[tuple[int, int], str] = field(default_factory=dict)  # first and last line -> what stands there
+    replaced: dict[tuple[int, int], str] = field(
+        default_factory=dict
+    )  # first and last line -> what stands there
     before: dict[int, str] = field(default_factory=dict)  # line -> what stands before it
     behind_includes: str = ""
     end: str = ""
@@ -36,7 +41,9 @@ class Slice:
         """Leaves out some lines."""
         for begin, end in self.replaced:
             if begin <= last and first <= end:
-                raise Refusal(f"{self.path}:{first}: two functions share lines, which cannot be taken apart")
+                raise Refusal(
+                    f"{self.path}:{first}: two functions share lines, which cannot be taken apart"
+                )
         self.replaced[first, last] = text
 
     def put_before(self, line: int, text: str) -> None:
@@ -99,8 +106,15 @@ def local_static(lines: list[str], first: int, last: int, name: str) -> tuple[in
     Raises:
         Refusal: it is not there in a form that can be moved.
     """
-    start = next((n for n in range(first, last + 1) if re.match(rf"\s*static\b.*\b{name}\b", lines[n - 1])), 0)
-    end = next((n for n in range(start, last + 1) if start and lines[n - 1].rstrip().endswith(";")), 0)
+    start = next(
+        (n for n in range(first, last + 1) if re.match(rf"\s*static\b.*\b{name}\b", lines[n - 1])),
+        0,
+    )
+    end = next(
+        (n for n in range(start, last + 1) if start and lines[n - 1].rstrip().endswith(";")), 0
+    )
     if not end:
-        raise Refusal(f"the static variable {name} in lines {first} to {last} cannot be moved out of its function")
+        raise Refusal(
+            f"the static variable {name} in lines {first} to {last} cannot be moved out of its function"
+        )
     return start, end, "\n".join(lines[start - 1 : end])

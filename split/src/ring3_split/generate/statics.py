@@ -17,11 +17,23 @@ def statics(survey: Survey, accesses: Mapping[str, Collection[Access]]) -> dict[
     for name, shared in survey.border.variables.items():
         struct = STRUCT.match(shared.type)
         code = survey.halves.user_code
-        if struct and shared.where and "." not in name and any("w" in one.way for one in through(name, code, accesses)):
+        if (
+            struct
+            and shared.where
+            and "." not in name
+            and any("w" in one.way for one in through(name, code, accesses))
+        ):
             found[name] = struct[1]
     return found
 
 
-def through(name: str, code: Iterable[str], accesses: Mapping[str, Collection[Access]]) -> list[Access]:
+def through(
+    name: str, code: Iterable[str], accesses: Mapping[str, Collection[Access]]
+) -> list[Access]:
     """What these functions touch of a variable's members."""
-    return [one for function in code for one in accesses.get(function, ()) if one.base == f"global {name}"]
+    return [
+        one
+        for function in code
+        for one in accesses.get(function, ())
+        if one.base == f"global {name}"
+    ]

@@ -65,5 +65,7 @@ def _believed(generated: Generated) -> set[str]:
         for views in generated.border.table.views.values()
         for kind, fields in views.items()
         for one in fields
-        if one.written and one.kind in ("DATA", "BITS") and not (one.bounds or one.requires or one.once)
+        if one.written
+        and one.kind in ("DATA", "BITS")
+        and not (one.bounds or one.requires or one.once)
     }

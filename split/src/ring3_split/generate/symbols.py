@@ -45,28 +45,51 @@ def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
     aliases: dict[str, list[str]] = {unit.source: [] for unit in border.units}
     for name in sorted(_functions(border)):
         key = next(
-            k for k, f in border.survey.halves.graph.functions.items() if f.name == name and border.survey.halves.graph.own(k)
+            k
+            for k, f in border.survey.halves.graph.functions.items()
+            if f.name == name and border.survey.halves.graph.own(k)
         )
         facts = border.survey.halves.graph.functions[key]
-        border.table.symbols.append(Symbol(name, alias(name), 0, border.signature(signature(facts))))
+        border.table.symbols.append(
+            Symbol(name, alias(name), 0, border.signature(signature(facts)))
+        )
         aliases[_unit(border, facts.file).source].append(name)
     for name, shared in sorted(border.survey.border.variables.items()):
         if not shared.where:
             if shared.way == "handle":
-                known = next((u.declared.variables[name] for u in border.units if name in u.declared.variables), "")
-                border.table.symbols.append(Symbol(name, name, 1, border.type_of(known) if known else ""))
+                known = next(
+                    (
+                        u.declared.variables[name]
+                        for u in border.units
+                        if name in u.declared.variables
+                    ),
+                    "",
+                )
+                border.table.symbols.append(
+                    Symbol(name, name, 1, border.type_of(known) if known else "")
+                )
             continue
         struct = STRUCT.search(shared.type)
         unit = _unit(border, shared.where.rpartition(":")[0])
         if "." in name:
             # What is handed to the kernel, which keeps it: tables of operations.
-            if struct and any(argument.type == struct[1] for call in border.table.calls for argument in call.arguments):
+            if struct and any(
+                argument.type == struct[1]
+                for call in border.table.calls
+                for argument in call.arguments
+            ):
                 function, _, local = name.partition(".")
-                key = next(k for k, f in border.survey.halves.graph.functions.items() if f.name == function)
+                key = next(
+                    k for k, f in border.survey.halves.graph.functions.items() if f.name == function
+                )
                 found = Hoisted(key, local)
                 hoisted.append(found)
                 asked.append(
-                    (unit, f"sizeof(struct {struct[1]})", Symbol(name, alias(found.symbol), 0, border.type_of(struct[1])))
+                    (
+                        unit,
+                        f"sizeof(struct {struct[1]})",
+                        Symbol(name, alias(found.symbol), 0, border.type_of(struct[1])),
+                    )
                 )
                 aliases[unit.source].append(found.symbol)
             continue
@@ -98,7 +121,9 @@ def _functions(border: Border) -> set[str]:
 def _measure(border: Border, asked: list[tuple[Unit, str, Symbol]]) -> None:
     for unit in border.units:
         own = [(question, symbol) for one, question, symbol in asked if one is unit]
-        for (_, symbol), size in zip(own, unit.numbers([question for question, _ in own]), strict=True):
+        for (_, symbol), size in zip(
+            own, unit.numbers([question for question, _ in own]), strict=True
+        ):
             symbol.size = size
             border.table.symbols.append(symbol)
             if symbol.type.startswith("variable "):
@@ -112,7 +137,9 @@ def variable_views(border: Border) -> None:
     for entry in border.table.entries:
         wanted = border.table.variables[entry.function]
         border.table.variables[entry.function] = [
-            name for name in wanted if name in sizes and (name in border.statics or sizes[name].type == f"variable {name}")
+            name
+            for name in wanted
+            if name in sizes and (name in border.statics or sizes[name].type == f"variable {name}")
         ]
         for name in border.table.variables[entry.function]:
             if name in border.statics:

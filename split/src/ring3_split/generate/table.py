@@ -84,7 +84,9 @@ class Undo:
     by: str
     arguments: tuple[int, ...]
     key: int  # of these arguments, the one by which the two belong together
-    statement: str = ""  # in place of all this, C in which the first function's parameters have their names
+    statement: str = (
+        ""  # in place of all this, C in which the first function's parameters have their names
+    )
 
 
 @dataclass
@@ -103,21 +105,35 @@ class Table:
 
     types: dict[str, int] = field(default_factory=dict)  # name -> size; a signature has none
     inside: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    outer: dict[str, tuple[str, int]] = field(default_factory=dict)  # what lies behind another in one allocation
-    own: set[str] = field(default_factory=set)  # of which the user half has some in memory of its own
+    outer: dict[str, tuple[str, int]] = field(
+        default_factory=dict
+    )  # what lies behind another in one allocation
+    own: set[str] = field(
+        default_factory=set
+    )  # of which the user half has some in memory of its own
     entries: list[Entry] = field(default_factory=list)
     parameters: dict[str, list[Parameter]] = field(default_factory=dict)  # by entry
     views: dict[str, dict[str, list[Field]]] = field(default_factory=dict)  # by entry and type
     variables: dict[str, list[str]] = field(default_factory=dict)  # by entry
-    reach: dict[str, set[str]] = field(default_factory=dict)  # by entry: names of all that its code calls
+    reach: dict[str, set[str]] = field(
+        default_factory=dict
+    )  # by entry: names of all that its code calls
     working: set[str] = field(default_factory=set)  # entries that say what a work item runs
     again: frozenset[str] = frozenset()  # functions that the next user half does anew
     ensures: dict[str, str] = field(
         default_factory=dict
     )  # by the name of an entry's function: in C, what is so when it has succeeded
-    freeing: set[str] = field(default_factory=set)  # entries that free what the user half has allocated
+    freeing: set[str] = field(
+        default_factory=set
+    )  # entries that free what the user half has allocated
     calls: list[Call] = field(default_factory=list)
     symbols: list[Symbol] = field(default_factory=list)
-    counts: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # name -> what it counts by, expression, unit
-    conditions: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # of members that come back, likewise
-    refused: dict[str, str] = field(default_factory=dict)  # function or field -> why it cannot be had in the user half
+    counts: dict[str, tuple[str, str, str]] = field(
+        default_factory=dict
+    )  # name -> what it counts by, expression, unit
+    conditions: dict[str, tuple[str, str, str]] = field(
+        default_factory=dict
+    )  # of members that come back, likewise
+    refused: dict[str, str] = field(
+        default_factory=dict
+    )  # function or field -> why it cannot be had in the user half

@@ -40,7 +40,12 @@ def layout(border: Border) -> str:
 
 def _body(table: Table) -> str:
     return "\n".join(
-        [_types(table), *(_entry(table, number) for number in range(len(table.entries))), _calls(table), _symbols(table)]
+        [
+            _types(table),
+            *(_entry(table, number) for number in range(len(table.entries))),
+            _calls(table),
+            _symbols(table),
+        ]
     )
 
 
@@ -81,7 +86,12 @@ const struct split_driver split_driver = {{
 
 def _types(table: Table) -> str:
     names = [name for name in sorted(table.types) if name not in SPECIAL]
-    out = ["/* Types */", "", *(f"static const struct split_type {type_name(name)[1:]};" for name in names), ""]
+    out = [
+        "/* Types */",
+        "",
+        *(f"static const struct split_type {type_name(name)[1:]};" for name in names),
+        "",
+    ]
     for name in names:
         inside = table.inside.get(name, [])
         plain = identifier(name)
@@ -93,16 +103,24 @@ def _types(table: Table) -> str:
             around, offset = table.outer[name]
             more += f", .outer = {type_name(around)}, .offset = {offset}"
         more += ", .own = 1" if name in table.own else ""
-        out.append(f'static const struct split_type type_{plain} = {{ "{name}", {table.types[name]}{more} }};')
+        out.append(
+            f'static const struct split_type type_{plain} = {{ "{name}", {table.types[name]}{more} }};'
+        )
     counts = [f"unsigned long {name}(const void *base);" for name in table.counts]
-    conditions = [f"int {name}(const void *base, unsigned long given);" for name in table.conditions]
+    conditions = [
+        f"int {name}(const void *base, unsigned long given);" for name in table.conditions
+    ]
     return "\n".join([*out, "", *counts, *conditions])
 
 
 def _entry(table: Table, number: int) -> str:
     entry = table.entries[number]
     name = entry.function.rpartition(":")[2]
-    ensures = [f"int split_ensures_{name}(const unsigned long *arguments);", ""] if name in table.ensures else []
+    ensures = (
+        [f"int split_ensures_{name}(const unsigned long *arguments);", ""]
+        if name in table.ensures
+        else []
+    )
     out = ["", *ensures, f"/* {name}, {entry.where}: called by {', '.join(entry.called_by)} */", ""]
     parameters = table.parameters[entry.function]
     if parameters:
@@ -111,9 +129,14 @@ def _entry(table: Table, number: int) -> str:
         out.append("};")
     if table.variables[entry.function]:
         order = {symbol.name: (index, symbol.type) for index, symbol in enumerate(table.symbols)}
-        rows = ", ".join(f"{{ {order[n][0]}, {type_name(order[n][1])}, 1 }}" for n in table.variables[entry.function])
+        rows = ", ".join(
+            f"{{ {order[n][0]}, {type_name(order[n][1])}, 1 }}"
+            for n in table.variables[entry.function]
+        )
         out.append(f"static const struct split_variable variables_{number}[] = {{ {rows} }};")
-    allowed = [str(n) for n, call in enumerate(table.calls) if call.name in table.reach[entry.function]]
+    allowed = [
+        str(n) for n, call in enumerate(table.calls) if call.name in table.reach[entry.function]
+    ]
     if allowed:
         out.append(f"static const unsigned short allowed_{number}[] = {{ {', '.join(allowed)} }};")
     views = table.views[entry.function]
@@ -123,7 +146,8 @@ def _entry(table: Table, number: int) -> str:
         out.append("};")
     if views:
         rows = "".join(
-            f"\t{{ {type_name(kind)}, fields_{number}_{identifier(kind)}, {len(fields)} }},\n" for kind, fields in views.items()
+            f"\t{{ {type_name(kind)}, fields_{number}_{identifier(kind)}, {len(fields)} }},\n"
+            for kind, fields in views.items()
         )
         out.append(f"static const struct split_view views_{number}[] = {{\n{rows}}};")
     return "\n".join(out)
@@ -135,10 +159,16 @@ def _count(name: str) -> str:
 
 def _field(one: Field) -> str:
     place = f'"{one.path}", {one.offset}, {one.size}, SPLIT_{one.kind}, {int(one.written)}'
-    more = f", {type_name(one.type)}, {_count(one.count)}" if one.kind in ("POINTER", "OPAQUE", "CODE") else ""
+    more = (
+        f", {type_name(one.type)}, {_count(one.count)}"
+        if one.kind in ("POINTER", "OPAQUE", "CODE")
+        else ""
+    )
     if one.bounds:
         rows = ", ".join(_bound(bound) for bound in one.bounds)
-        more += f", .bounds = (const struct split_bound[]){{ {rows} }}, .nbounds = {len(one.bounds)}"
+        more += (
+            f", .bounds = (const struct split_bound[]){{ {rows} }}, .nbounds = {len(one.bounds)}"
+        )
     more += f", .requires = KERNEL_HALF({one.requires})" if one.requires else ""
     more += ", .once = 1" if one.once else ""
     return f"\t{{ {place}{more} }},"
@@ -151,9 +181,8 @@ def _bound(one: Bound) -> str:
 
 
 def _parameter(one: Parameter) -> str:
-    return (
-        f'\t{{ "{one.name}", SPLIT_{one.kind}, {int(one.written)}, {one.inside}, {type_name(one.type)}, {_count(one.count)} }},'
-    )
+    kind = f"SPLIT_{one.kind}, {int(one.written)}, {one.inside}, {type_name(one.type)}"
+    return f'\t{{ "{one.name}", {kind}, {_count(one.count)} }},'
 
 
 def _entry_line(table: Table, number: int) -> str:
@@ -180,10 +209,20 @@ def _entry_line(table: Table, number: int) -> str:
 
 def _calls(table: Table) -> str:
     out = ["", "/* Functions that the user half calls */", ""]
-    out += [f"unsigned long split_down_{call.name}(const unsigned long *arguments);" for call in table.calls]
-    out += [f"int split_requires_{call.name}(const unsigned long *arguments);" for call in table.calls if call.requires]
+    out += [
+        f"unsigned long split_down_{call.name}(const unsigned long *arguments);"
+        for call in table.calls
+    ]
+    out += [
+        f"int split_requires_{call.name}(const unsigned long *arguments);"
+        for call in table.calls
+        if call.requires
+    ]
     undone = [call.name for call in table.calls if call.undo]
-    out += [f"void split_undo_{name}(const unsigned long *arguments, unsigned long result);" for name in undone]
+    out += [
+        f"void split_undo_{name}(const unsigned long *arguments, unsigned long result);"
+        for name in undone
+    ]
     if table.calls:
         out.append("static const struct split_downcall calls[] = {")
         for call in table.calls:
@@ -191,7 +230,9 @@ def _calls(table: Table) -> str:
             out.append(
                 f'\t{{ "{call.name}", KERNEL_HALF(split_down_{call.name}), {len(call.arguments)}, {{ {arguments or "{ 0 }"} }},'
             )
-            required = f", .requires = KERNEL_HALF(split_requires_{call.name})" if call.requires else ""
+            required = (
+                f", .requires = KERNEL_HALF(split_requires_{call.name})" if call.requires else ""
+            )
             ends = f", .ends = {call.ends + 1}" if call.ends is not None else ""
             ends += ", .alone = 1" if call.alone else ""
             ends += ", .along = 1" if call.name in objects.ends().along.names else ""
@@ -219,5 +260,7 @@ def _symbols(table: Table) -> str:
     out = ["", "/* Functions and variables that both halves have */", ""]
     out += [f"extern char {symbol.address}[];" for symbol in table.symbols]
     out.append("static const struct split_symbol symbols[] = {")
-    out += [f'\t{{ "{s.name}", {s.address}, {s.size}, {type_name(s.type)} }},' for s in table.symbols] or ["\t{ 0 },"]
+    out += [
+        f'\t{{ "{s.name}", {s.address}, {s.size}, {type_name(s.type)} }},' for s in table.symbols
+    ] or ["\t{ 0 },"]
     return "\n".join([*out, "};", ""])

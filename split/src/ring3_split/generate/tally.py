@@ -11,7 +11,17 @@ from ring3_split.errors import Refusal
 from ring3_split.generate.measured import Spread, spread
 from ring3_split.profile import lab
 
-KINDS = ("null", "jump", "illegal", "flip", "write", "loop", "stop", "kill", "call")  # as guest/inject.c has them
+KINDS = (
+    "null",
+    "jump",
+    "illegal",
+    "flip",
+    "write",
+    "loop",
+    "stop",
+    "kill",
+    "call",
+)  # as guest/inject.c has them
 Read = TypeVar("Read", bound=msgspec.Struct)
 
 
@@ -112,7 +122,12 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def well(self) -> bool:
         """Nothing was lost, and the kernel has not complained."""
-        return not (self.complaints or self.failed or self.atomic or any(row.lost or row.reloaded for row in self.rows))
+        return not (
+            self.complaints
+            or self.failed
+            or self.atomic
+            or any(row.lost or row.reloaded for row in self.rows)
+        )
 
 
 def take(guest: Guest, line: str) -> bool:
@@ -131,7 +146,9 @@ def take(guest: Guest, line: str) -> bool:
         case [count, "messages,", taken, "calls", "taken"]:
             guest.told = msgspec.structs.replace(guest.told, lies=int(count), lies_taken=int(taken))
         case [count, "messages,", taken, "taken,", _, "attached"]:
-            guest.told = msgspec.structs.replace(guest.told, ioctls=int(count), ioctls_taken=int(taken))
+            guest.told = msgspec.structs.replace(
+                guest.told, ioctls=int(count), ioctls_taken=int(taken)
+            )
         case ["endured", *fields]:
             guest.endured = _read(Endured, fields, line)
         case ["atomic", count]:
@@ -142,12 +159,20 @@ def take(guest: Guest, line: str) -> bool:
 
 
 def _forget(guest: Guest) -> None:
-    guest.faults, guest.told, guest.endured, guest.atomic, guest.complaints = [], Told(), None, 0, []
+    guest.faults, guest.told, guest.endured, guest.atomic, guest.complaints = (
+        [],
+        Told(),
+        None,
+        0,
+        [],
+    )
 
 
 def _read(kind: type[Read], words: list[str], line: str) -> Read:
     try:
-        return msgspec.convert(dict(zip(kind.__struct_fields__, words, strict=True)), kind, strict=False)
+        return msgspec.convert(
+            dict(zip(kind.__struct_fields__, words, strict=True)), kind, strict=False
+        )
     except ValueError:
         raise Refusal(f"the guest says {line!r}, which is none of its reports") from None
 
@@ -156,7 +181,9 @@ def report(kept: Kept) -> Report:
     """Counts."""
     faults = [fault for guest in kept.guests for fault in guest.faults]
     told = [guest.told for guest in kept.guests]
-    ran = Counter(kept.entries[fault.entry] for fault in faults if 0 <= fault.entry < len(kept.entries))
+    ran = Counter(
+        kept.entries[fault.entry] for fault in faults if 0 <= fault.entry < len(kept.entries)
+    )
     return Report(
         kept.driver,
         kept.kernel,
@@ -201,8 +228,21 @@ def show(report: Report) -> str:
         f"  {'':9}{''.join(f'{name:>11}' for name in columns)}{'back after ms':>24}",
     ]
     for row in report.rows if report.faults else []:
-        numbers = (row.injected, row.upcall, row.effect, row.died, row.failed, row.back, row.reloaded, row.lost)
-        time = f"{row.back_ms.median:.0f} ({row.back_ms.min:.0f}-{row.back_ms.max:.0f})" if row.back_ms else ""
+        numbers = (
+            row.injected,
+            row.upcall,
+            row.effect,
+            row.died,
+            row.failed,
+            row.back,
+            row.reloaded,
+            row.lost,
+        )
+        time = (
+            f"{row.back_ms.median:.0f} ({row.back_ms.min:.0f}-{row.back_ms.max:.0f})"
+            if row.back_ms
+            else ""
+        )
         lines.append(f"  {row.kind:9}{''.join(f'{number:11}' for number in numbers)}{time:>24}")
     lines += [
         f"  messages   {report.told.lies:,} of a user half that lies ({report.told.lies_taken:,} calls taken), "

@@ -26,9 +26,19 @@ GDB = (
 BATCH = ("-batch", "-ex", "run", "-ex", "bt")
 MARKER = "ring3-error"  # around what memcheck finds
 MEMCHECK = "memcheck-amd64-linux"
-VALGRIND = ("--tool=memcheck", "--error-exitcode=99", f"--error-markers={MARKER},{MARKER}-end", "--leak-check=no")
+VALGRIND = (
+    "--tool=memcheck",
+    "--error-exitcode=99",
+    f"--error-markers={MARKER},{MARKER}-end",
+    "--leak-check=no",
+)
 # Folders in which distributions have the parts of valgrind that its program starts.
-PARTS = ("/usr/libexec/valgrind", "/usr/lib/x86_64-linux-gnu/valgrind", "/usr/lib/valgrind", "/usr/local/libexec/valgrind")
+PARTS = (
+    "/usr/libexec/valgrind",
+    "/usr/lib/x86_64-linux-gnu/valgrind",
+    "/usr/lib/valgrind",
+    "/usr/local/libexec/valgrind",
+)
 HEADER = Path("/usr/include/valgrind/memcheck.h")
 MODULES = "import sys; print('\\n'.join({m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)}))"
 CONVERSIONS = Path("/usr/lib/x86_64-linux-gnu/gconv")
@@ -84,11 +94,22 @@ class Tools:
             return ""
         # Without its launcher, which distributions put a script around.
         folder = _parts()
-        return shlex.join(["env", f"VALGRIND_LIB={folder}", "VALGRIND_LAUNCHER=valgrind", f"{folder}/{MEMCHECK}", *VALGRIND])
+        return shlex.join(
+            [
+                "env",
+                f"VALGRIND_LIB={folder}",
+                "VALGRIND_LAUNCHER=valgrind",
+                f"{folder}/{MEMCHECK}",
+                *VALGRIND,
+            ]
+        )
 
     def options(self) -> str:
         """What stands behind it."""
-        wanted = (("--unconfined", self.unconfined or self.debugs), ("--unpinned", self.unpinned or self.debugs))
+        wanted = (
+            ("--unconfined", self.unconfined or self.debugs),
+            ("--unpinned", self.unpinned or self.debugs),
+        )
         return " ".join(option for option, given in wanted if given)
 
     def programs(self) -> list[Path]:
@@ -110,15 +131,23 @@ def _of_gdb() -> list[Path]:
     command = ["gdb", "-q", "-nx", "-batch", "-ex", f"python {MODULES}"]
     done = programs.run(command, Path("/"), LIMIT)
     modules = [Path(line) for line in done.stdout.splitlines() if line.startswith("/")]
-    return [file for file in (*modules, CONVERSIONS / "UTF-32.so", CONVERSIONS / "gconv-modules") if file.is_file()]
+    return [
+        file
+        for file in (*modules, CONVERSIONS / "UTF-32.so", CONVERSIONS / "gconv-modules")
+        if file.is_file()
+    ]
 
 
 def _parts() -> Path:
     if not HEADER.is_file():
-        raise Refusal(f"{HEADER} is missing, by which the run time talks to memcheck: as root, apt-get install valgrind")
+        raise Refusal(
+            f"{HEADER} is missing, by which the run time talks to memcheck: as root, apt-get install valgrind"
+        )
     folder = next((Path(one) for one in PARTS if (Path(one) / MEMCHECK).is_file()), None)
     if folder is None:
-        raise Refusal(f"valgrind's memcheck is in none of {', '.join(PARTS)}: as root, apt-get install valgrind")
+        raise Refusal(
+            f"valgrind's memcheck is in none of {', '.join(PARTS)}: as root, apt-get install valgrind"
+        )
     return folder
 
 
@@ -132,5 +161,10 @@ def _of_valgrind() -> list[Path]:
             f"valgrind needs the symbols of {LINKER}, which are not there ({symbols}): as root, apt-get install libc6-dbg"
         )
     folder = _parts()
-    names = (MEMCHECK, "default.supp", "vgpreload_core-amd64-linux.so", "vgpreload_memcheck-amd64-linux.so")
+    names = (
+        MEMCHECK,
+        "default.supp",
+        "vgpreload_core-amd64-linux.so",
+        "vgpreload_memcheck-amd64-linux.so",
+    )
     return [*(folder / name for name in names), symbols]

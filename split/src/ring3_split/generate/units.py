@@ -55,7 +55,9 @@ class Unit:
             return []
         text = f'#include "{self.source}"\nconst unsigned long split_numbers[] = {{ {", ".join(expressions)}, 1 }};\n'
         assembly = self._clang(["-O1", "-fno-pic", "-S", "-o", "-", "-iquote", ".", "-"], text)
-        found = re.search(r"^split_numbers:\n((?:\s+\.(?:quad|zero)\s.*\n)+)", assembly, re.MULTILINE)
+        found = re.search(
+            r"^split_numbers:\n((?:\s+\.(?:quad|zero)\s.*\n)+)", assembly, re.MULTILINE
+        )
         values: list[int] = []
         for kind, value in re.findall(r"\.(quad|zero)\s+(\d+)", found[1] if found else ""):
             values += [0] * (int(value) // 8) if kind == "zero" else [int(value)]
@@ -70,11 +72,20 @@ class Unit:
 
     def _clang(self, arguments: list[str], text: str = "") -> str:
         command = (str(self.kernel.compiler.program), "-x", "c", *self.flags(), *arguments)
-        return _said(self.kernel.root, self.kernel.key, stamp(self.kernel.root / self.source), self.source, command, text)
+        return _said(
+            self.kernel.root,
+            self.kernel.key,
+            stamp(self.kernel.root / self.source),
+            self.source,
+            command,
+            text,
+        )
 
 
 @lru_cache(ANSWERS)
-def _said(root: Path, _key: str, _stamp: tuple[int, int], source: str, command: tuple[str, ...], text: str) -> str:
+def _said(
+    root: Path, _key: str, _stamp: tuple[int, int], source: str, command: tuple[str, ...], text: str
+) -> str:
     """What clang says, once for each state of the kernel and the source: a driver's plan is often made anew."""
     done = subprocess.run(
         command,
@@ -88,7 +99,9 @@ def _said(root: Path, _key: str, _stamp: tuple[int, int], source: str, command: 
         check=False,
     )
     if done.returncode:
-        raise Refusal(f"{source}: {next((s for s in done.stderr.splitlines() if 'error' in s), done.stderr[-200:])}")
+        raise Refusal(
+            f"{source}: {next((s for s in done.stderr.splitlines() if 'error' in s), done.stderr[-200:])}"
+        )
     return done.stdout
 
 

@@ -29,7 +29,9 @@ def loaded_bits(load: Instruction, following: list[Instruction], width: int) -> 
     return shift, width - shift
 
 
-def stored_bits(store: Instruction, definitions: dict[str, Instruction], width: int) -> tuple[int, int]:
+def stored_bits(
+    store: Instruction, definitions: dict[str, Instruction], width: int
+) -> tuple[int, int]:
     """First bit and number of bits that a store of a storage unit of `width` bits changes."""
     kept = _kept(store, definitions)
     mask = _number(kept.operands[1]) if kept else None

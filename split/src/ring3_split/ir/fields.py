@@ -1,8 +1,9 @@
 """From IR struct types and indices to the fields of the source, by debug information.
 
-Clang numbers the elements of an IR struct anew (padding, storage of bit fields), emits unions as their largest member, and
-names unnamed types "anon.7". What survives is the byte offset; so a field is found by its offset in the struct of the debug
-information that has the IR struct's name, size, or place.
+Clang numbers the elements of an IR struct anew (padding, storage of bit fields), emits unions as
+their largest member, and names unnamed types "anon.7". What survives is the byte offset; so a field
+is found by its offset in the struct of the debug information that has the IR struct's name, size,
+or place.
 """
 
 from __future__ import annotations
@@ -65,10 +66,14 @@ class Fields:
                 return self._nearest(nodes, place)
         if not name.startswith("anon"):
             return 0
-        if place and (found := next((node for node, _ in self._inner(place) if self._fits(node, text)), 0)):
+        if place and (
+            found := next((node for node, _ in self._inner(place) if self._fits(node, text)), 0)
+        ):
             return found
         if text not in self._unnamed:
-            self._unnamed[text] = [node for node in self.metadata.composites.get("", ()) if self._fits(node, text)]
+            self._unnamed[text] = [
+                node for node in self.metadata.composites.get("", ()) if self._fits(node, text)
+            ]
         return self._unnamed[text][0] if len(self._unnamed[text]) == 1 else 0
 
     def _nearest(self, nodes: list[int], place: int) -> int:
@@ -86,17 +91,29 @@ class Fields:
             return False
         if self.metadata.tag(node) == "union":
             return True
-        elements = {self._types.offset(text, i) * 8: element for i, element in enumerate(self._types.elements(text))}
-        members = [member for member in self.metadata.members(node) if member.size and not member.bitfield]
-        return all(member.offset in elements and self._alike(member, elements[member.offset]) for member in members)
+        elements = {
+            self._types.offset(text, i) * 8: element
+            for i, element in enumerate(self._types.elements(text))
+        }
+        members = [
+            member for member in self.metadata.members(node) if member.size and not member.bitfield
+        ]
+        return all(
+            member.offset in elements and self._alike(member, elements[member.offset])
+            for member in members
+        )
 
     def _alike(self, member: Member, element: str) -> bool:
         """Whether a member can be an element: both a struct, a union, an array, a pointer, or none of these."""
         tag = self.metadata.tag(self.metadata.strip(member.type))
         if tag in ("structure", "union"):
-            return element.startswith(("{", "<{", f"%{tag.removesuffix('ure')}", f'%"{tag.removesuffix("ure")}'))
+            return element.startswith(
+                ("{", "<{", f"%{tag.removesuffix('ure')}", f'%"{tag.removesuffix("ure")}')
+            )
         kinds = {"array": ("[", "<"), "pointer": ("ptr",)}
-        return element.startswith(kinds.get(tag, ("i", "f", "d", "h", "x", "b", "<", "{", "[", "p")))
+        return element.startswith(
+            kinds.get(tag, ("i", "f", "d", "h", "x", "b", "<", "{", "[", "p"))
+        )
 
     def _inner(self, place: int, path: tuple[Step, ...] = ()) -> list[tuple[int, tuple[Step, ...]]]:
         """The structs that begin where a place begins, outermost first, with the way to each."""
@@ -140,31 +157,46 @@ class Fields:
         node = self.struct(text, place)
         if not node:
             return ()
-        before = next((path for inner, path in self._inner(place) if inner == node), ()) if place else ()
+        before = (
+            next((path for inner, path in self._inner(place) if inner == node), ()) if place else ()
+        )
         elements = self._types.elements(text)
         offset = self._types.offset(text, index) * 8
         size = self._types.size(elements[index]) * 8 if index < len(elements) else 0
-        members = [m for m in self.metadata.members(node) if m.offset == offset and not m.bitfield and bool(m.size) == bool(size)]
+        members = [
+            m
+            for m in self.metadata.members(node)
+            if m.offset == offset and not m.bitfield and bool(m.size) == bool(size)
+        ]
         if not size:  # the IR has arrays without a length, and leaves out structs without members
             members = [m for m in members if self._alike(m, elements[index])]
         if members:
-            order = index - next(i for i in range(index + 1) if self._same(text, i, index)) if not size else 0
+            order = (
+                index - next(i for i in range(index + 1) if self._same(text, i, index))
+                if not size
+                else 0
+            )
             return (*before, self.enter(node, members[min(order, len(members) - 1)]))
         return (*before, Step("", node, offset))
 
     def _same(self, text: str, first: int, second: int) -> bool:
         """Whether two elements without size stand at one offset."""
         sizes = [self._types.size(self._types.elements(text)[index]) for index in (first, second)]
-        return sizes == [0, 0] and self._types.offset(text, first) == self._types.offset(text, second)
+        return sizes == [0, 0] and self._types.offset(text, first) == self._types.offset(
+            text, second
+        )
 
     def bits(self, node: int, start: int, width: int) -> Step | None:
         """The bit field that begins at bit `start` of a struct, or else the first in `width` bits from there."""
-        fields = [member for member in self.metadata.members(node) if member.bitfield and member.name]
+        fields = [
+            member for member in self.metadata.members(node) if member.bitfield and member.name
+        ]
         exact = [member for member in fields if member.offset == start]
         inside = [
             member
             for member in fields
-            if start <= member.offset < start + width or member.offset <= start < member.offset + member.size
+            if start <= member.offset < start + width
+            or member.offset <= start < member.offset + member.size
         ]
         for member in (*exact, *inside):
             return self.enter(node, member)
@@ -195,7 +227,9 @@ class Fields:
             and members[-1].offset <= offset
             and self.metadata.element(members[-1].type) != members[-1].type
         ):
-            return members[-1]  # an array without a length at the end, which the initialiser gives elements
+            return members[
+                -1
+            ]  # an array without a length at the end, which the initialiser gives elements
         if len(covering) > 1:
             pointers = [m for m in covering if self._pointer_at(m, offset - m.offset)]
             return (pointers or covering)[0]

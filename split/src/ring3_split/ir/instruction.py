@@ -11,27 +11,44 @@ from ring3_split.ir.types import closing, split
 _CALLEE = re.compile(r'[@%](?:[\w.$-]+|"[^"]*")(?=\()')
 _ASM = re.compile(r'(?:^|.* )asm (?:[a-z]+ )*"(?P<code>[^"]*)", "(?P<constraints>[^"]*)"\(')
 _KCFI = re.compile(r'"kcfi"\(i32 (-?\d+)\)')
-_ORDER = re.compile(r' (?:syncscope\("[^"]*"\) )?(?:unordered|monotonic|acquire|release|acq_rel|seq_cst)\b')
+_ORDER = re.compile(
+    r' (?:syncscope\("[^"]*"\) )?(?:unordered|monotonic|acquire|release|acq_rel|seq_cst)\b'
+)
 _LABEL = re.compile(r'label %([\w.$-]+|"[^"]*")')
 
 
 class Instruction:
     """An instruction. What `type` and `operands` are depends on the opcode.
 
-    load: loaded type; the pointer. store: type of the value; value, pointer. getelementptr: source element type; base and
-    indices. call and callbr: type of the result; the arguments, as `arguments`. atomicrmw and cmpxchg: type of the value;
-    pointer, value(s). Casts: type of the result; the value. All else: type of the first operand; the values in order.
-    A value is "%n", "@name", a constant, or a constant expression.
+    load: loaded type; the pointer. store: type of the value; value, pointer. getelementptr: source
+    element type; base and indices. call and callbr: type of the result; the arguments, as
+    `arguments`. atomicrmw and cmpxchg: type of the value; pointer, value(s). Casts: type of the
+    result; the value. All else: type of the first operand; the values in order. A value is "%n",
+    "@name", a constant, or a constant expression.
     """
 
-    __slots__ = ("_metadata", "arguments", "callee", "dbg", "index", "kcfi", "opcode", "operands", "result", "text", "type")
+    __slots__ = (
+        "_metadata",
+        "arguments",
+        "callee",
+        "dbg",
+        "index",
+        "kcfi",
+        "opcode",
+        "operands",
+        "result",
+        "text",
+        "type",
+    )
 
     def __init__(self, index: int, text: str, metadata: Metadata) -> None:
         self.index = index  # position in the body
         self.text = text
         self._metadata = metadata
         self.callee = ""  # of a call: "@name", "%n", or "asm"
-        self.kcfi: int | None = None  # of a call through a pointer: hash of the pointer's type, 32 bits unsigned
+        self.kcfi: int | None = (
+            None  # of a call through a pointer: hash of the pointer's type, 32 bits unsigned
+        )
         self.type = ""
         self.operands: list[str] = []
         self.arguments: list[str] = []
@@ -87,7 +104,8 @@ def value(text: str) -> str:
     """The value of "type attributes value": its last word, or the constant expression it ends in."""
     if text.endswith((")", "}", "]", ">")):
         if match := re.search(
-            r"(?:^|[ )])((?:getelementptr|inttoptr|ptrtoint|addrspacecast|bitcast|add|sub|trunc|xor) [^@]*\(.*)", text
+            r"(?:^|[ )])((?:getelementptr|inttoptr|ptrtoint|addrspacecast|bitcast|add|sub|trunc|xor) [^@]*\(.*)",
+            text,
         ):
             return match[1]
         return text.partition(" ")[2] if text.startswith(("ptr ", "i")) else text
@@ -125,13 +143,19 @@ def _flags(rest: str) -> str:
 
 def _unordered(operand: str) -> str:
     """An operand without the memory ordering that may follow it."""
-    return _ORDER.split(operand, maxsplit=1)[0] if operand.endswith(("t", "e", "l", "c", "d")) else operand
+    return (
+        _ORDER.split(operand, maxsplit=1)[0]
+        if operand.endswith(("t", "e", "l", "c", "d"))
+        else operand
+    )
 
 
 def _atomic(instruction: Instruction, rest: str) -> None:
     at = rest.find("ptr")
     parts = split(rest[at:].partition(", !")[0])
-    instruction.operands = [value(_unordered(part)) for part in parts if not part.startswith("align")]
+    instruction.operands = [
+        value(_unordered(part)) for part in parts if not part.startswith("align")
+    ]
     instruction.type = parts[1].partition(" ")[0] if len(parts) > 1 else ""
 
 
@@ -143,9 +167,14 @@ def _return(instruction: Instruction, rest: str) -> None:
 def _getelementptr(instruction: Instruction, rest: str) -> None:
     while rest.startswith(("inbounds ", "nuw ", "nusw ", "inrange")):
         rest = rest.partition(" ")[2]
-    type_, base, *indices = split(rest) if "(" in rest or "{" in rest or "<" in rest else rest.split(", ")
+    type_, base, *indices = (
+        split(rest) if "(" in rest or "{" in rest or "<" in rest else rest.split(", ")
+    )
     instruction.type = type_
-    instruction.operands = [value(base), *[index.rpartition(" ")[2] for index in indices if index[0] != "!"]]
+    instruction.operands = [
+        value(base),
+        *[index.rpartition(" ")[2] for index in indices if index[0] != "!"],
+    ]
 
 
 def _call(instruction: Instruction, rest: str) -> None:
@@ -167,7 +196,9 @@ def _call(instruction: Instruction, rest: str) -> None:
         end = closing(rest, start)
     parts = split(rest[start + 1 : end])
     # A result that is returned through memory is no argument of the source.
-    instruction.arguments = instruction.operands = [value(part) for part in parts if " sret(" not in part]
+    instruction.arguments = instruction.operands = [
+        value(part) for part in parts if " sret(" not in part
+    ]
     if instruction.callee[0] != "@" and (kcfi := _KCFI.search(rest, end)):
         instruction.kcfi = int(kcfi[1]) & 0xFFFFFFFF
 
@@ -205,7 +236,9 @@ def _phi(instruction: Instruction, rest: str) -> None:
     at = rest.find("[ ")
     instruction.type = rest[:at].strip()
     incoming = split(rest[at:].partition(", !")[0])
-    instruction.operands = [split(part[1:-1])[0].strip() for part in incoming if part.startswith("[")]
+    instruction.operands = [
+        split(part[1:-1])[0].strip() for part in incoming if part.startswith("[")
+    ]
 
 
 def _alloca(instruction: Instruction, rest: str) -> None:
@@ -215,7 +248,9 @@ def _alloca(instruction: Instruction, rest: str) -> None:
         return
     parts = split(rest)
     instruction.type = parts[0]
-    instruction.operands = [value(part) for part in parts[1:] if not part.startswith(("align", "addrspace", "!"))]
+    instruction.operands = [
+        value(part) for part in parts[1:] if not part.startswith(("align", "addrspace", "!"))
+    ]
 
 
 _PARSERS: dict[str, Callable[[Instruction, str], None]] = {
@@ -232,5 +267,18 @@ _PARSERS: dict[str, Callable[[Instruction, str], None]] = {
     "icmp": _compare,
     "fcmp": _compare,
     **dict.fromkeys(("br", "switch", "indirectbr"), _branch),
-    **dict.fromkeys(("trunc", "zext", "sext", "ptrtoint", "inttoptr", "bitcast", "addrspacecast", "fptosi", "sitofp"), _cast),
+    **dict.fromkeys(
+        (
+            "trunc",
+            "zext",
+            "sext",
+            "ptrtoint",
+            "inttoptr",
+            "bitcast",
+            "addrspacecast",
+            "fptosi",
+            "sitofp",
+        ),
+        _cast,
+    ),
 }

@@ -71,7 +71,9 @@ class Metadata:
         if known is None:
             text = self.lines[node]
             found = _FIELD.findall(text)
-            known = self._nodes[node] = {key: reference or string or other for key, reference, string, other in found}
+            known = self._nodes[node] = {
+                key: reference or string or other for key, reference, string, other in found
+            }
             if "\\" in text:
                 self._nodes[node] = known = {key: unescape(value) for key, value in known.items()}
         return known
@@ -101,7 +103,13 @@ class Metadata:
         if known is None:
             text = self.lines[node] if node else ""
             match = _TAG.search(text)
-            other = "base" if "!DIBasicType" in text else "subroutine" if "!DISubroutineType" in text else ""
+            other = (
+                "base"
+                if "!DIBasicType" in text
+                else "subroutine"
+                if "!DISubroutineType" in text
+                else ""
+            )
             known = self._tags[node] = match[1] if match else other
         return known
 
@@ -169,7 +177,11 @@ class Metadata:
         """Defined structs and unions by name; the unnamed ones under ""."""
         found: dict[str, list[int]] = {}
         for index, text in enumerate(self.lines):
-            if "!DICompositeType(tag: DW_TAG_" in text and (match := _COMPOSITE.search(text)) and "DIFlagFwdDecl" not in text:
+            if (
+                "!DICompositeType(tag: DW_TAG_" in text
+                and (match := _COMPOSITE.search(text))
+                and "DIFlagFwdDecl" not in text
+            ):
                 found.setdefault(match[1] or "", []).append(index)
         return found
 
@@ -179,14 +191,18 @@ class Metadata:
         found: dict[int, str] = {}
         for index, text in enumerate(self.lines):
             if "tag: DW_TAG_typedef" in text:
-                found.setdefault(self.reference(index, "baseType"), self.node(index).get("name", ""))
+                found.setdefault(
+                    self.reference(index, "baseType"), self.node(index).get("name", "")
+                )
         return found
 
     def name(self, node: int) -> str:
         """The name of a struct or union as field names use it: its own, its typedef's, or that of the member that it types."""
         known = self._names.get(node)
         if known is None:
-            known = self._names[node] = self.node(node).get("name") or self.typedefs.get(node) or self._nested(node)
+            known = self._names[node] = (
+                self.node(node).get("name") or self.typedefs.get(node) or self._nested(node)
+            )
         return known
 
     def _nested(self, node: int) -> str:
@@ -198,7 +214,11 @@ class Metadata:
         around = self.name(outer)
         for member in self.members(outer):
             inner = member.type
-            while inner and inner != node and self.tag(inner) in ("array", "pointer", "const", "volatile"):
+            while (
+                inner
+                and inner != node
+                and self.tag(inner) in ("array", "pointer", "const", "volatile")
+            ):
                 inner = self.reference(inner, "baseType")
             if inner == node:
                 return f"{around}.{member.name}" if member.name else around

@@ -1,7 +1,8 @@
 """A module of text IR: functions, globals, aliases, struct types and debug information.
 
-`parse` only finds where things are. A function's instructions, a global's initialiser and a metadata node are taken apart
-when they are first asked for, because most of a translation unit is headers.
+`parse` only finds where things are. A function's instructions, a global's initialiser and a
+metadata node are taken apart when they are first asked for, because most of a translation unit is
+headers.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ class Body:
 
     @cached_property
     def parameters(self) -> list[str]:
-        """The IR's parameters: "%0" ... A struct may be several, or a pointer; `variables` has those of the source."""
+        """The IR's parameters: "%0" ...
+
+        A struct may be several, or a pointer; `variables` has those of the source.
+        """
         start = _DEFINE.match(self.header)
         at = start.end() - 1 if start else 0
         parts = split(self.header[at + 1 : closing(self.header, at)])
@@ -144,7 +148,9 @@ class Body:
             node = int(match[2])
             argument = self._metadata.number(node, "arg") - 1
             name = self._metadata.node(node).get("name", "")
-            self._variables[match[1]] = Variable(name, self._metadata.reference(node, "type"), argument)
+            self._variables[match[1]] = Variable(
+                name, self._metadata.reference(node, "type"), argument
+            )
 
 
 def _continued(line: str, lines: Iterator[str]) -> str:
@@ -179,7 +185,9 @@ class IrModule:
     source: str  # source_filename
     # The names in the source at an instruction; whoever has the source sets it.
     spelled: Callable[[Instruction], list[str]] = nothing_spelled
-    kept: dict[str, object] = field(default_factory=dict)  # what analyses found out and others need too
+    kept: dict[str, object] = field(
+        default_factory=dict
+    )  # what analyses found out and others need too
 
     def forget(self) -> None:
         """Lets go of all that refers back to the module, so that it is freed without a search for cycles."""

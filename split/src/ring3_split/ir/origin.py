@@ -1,7 +1,7 @@
 """Where a value came from: followed backwards through -O0 code, without regard to the order of statements.
 
-A local variable of -O0 code is memory: what was ever stored to it, it may hold. Casts, and indices into an array, do not
-change where a value came from.
+A local variable of -O0 code is memory: what was ever stored to it, it may hold. Casts, and indices
+into an array, do not change where a value came from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,19 @@ __all__ = ["UNKNOWN", "Origin", "Origins"]
 
 _MANY = 8  # a value that may be from more places than this is from nowhere in particular
 _DEEP = 120  # longest way that is followed, in steps; each is a few Python frames
-_CASTS = frozenset(("trunc", "zext", "sext", "ptrtoint", "inttoptr", "bitcast", "addrspacecast", "freeze", "extractvalue"))
+_CASTS = frozenset(
+    (
+        "trunc",
+        "zext",
+        "sext",
+        "ptrtoint",
+        "inttoptr",
+        "bitcast",
+        "addrspacecast",
+        "freeze",
+        "extractvalue",
+    )
+)
 _GLOBAL = re.compile(r'@(?:[\w.$-]+|"[^"]*")')
 _EXPRESSION = re.compile(r"(getelementptr|[a-z]+)[a-z ]*(?:inrange\([^)]*\) )?\(")
 
@@ -74,8 +86,16 @@ class Origins:
             for argument in instruction.arguments:
                 if argument in slots:
                     self._filled.setdefault(argument, instruction.callee)
-        arguments = {slot: variable for slot, variable in self._body.variables.items() if variable.argument >= 0}
-        self._parameters = {stored: one for slot, one in arguments.items() for stored in self._stores.get(slot, [slot])[:1]}
+        arguments = {
+            slot: variable
+            for slot, variable in self._body.variables.items()
+            if variable.argument >= 0
+        }
+        self._parameters = {
+            stored: one
+            for slot, one in arguments.items()
+            for stored in self._stores.get(slot, [slot])[:1]
+        }
 
     def of(self, text: str) -> Origin:
         """The one place that a value came from; kind "unknown" when it may be from several that differ.
@@ -89,7 +109,11 @@ class Origins:
         if len(telling) == 1:
             return telling[0]
         if telling and len({(o.kind, o.name, o.index, o.address) for o in telling}) == 1:
-            return telling[0] if len({o.base for o in telling}) == 1 else replace(telling[0], base=None)
+            return (
+                telling[0]
+                if len({o.base for o in telling}) == 1
+                else replace(telling[0], base=None)
+            )
         return next(iter(found), UNKNOWN) if not telling else UNKNOWN
 
     def every(self, text: str) -> tuple[Origin, ...]:
@@ -127,7 +151,8 @@ class Origins:
                 found = self._load(instruction)
             case "getelementptr":
                 found = tuple(
-                    self._offset(origin, instruction.type, operands[1:], instruction) for origin in self.every(operands[0])
+                    self._offset(origin, instruction.type, operands[1:], instruction)
+                    for origin in self.every(operands[0])
                 )
             case "call" | "callbr":
                 found = (self._call(instruction),)
@@ -135,7 +160,9 @@ class Origins:
                 values = operands[1:] if instruction.opcode == "select" else operands
                 found = tuple(origin for one in values for origin in self.every(one))
             case "add" | "sub" | "and" | "or" | "xor":
-                pointer = next((one for one in operands[:2] if one.startswith(("%", "@"))), operands[0])
+                pointer = next(
+                    (one for one in operands[:2] if one.startswith(("%", "@"))), operands[0]
+                )
                 found = tuple(replace(origin, type=0, at=0) for origin in self.every(pointer))
             case cast if cast in _CASTS:
                 found = self.every(operands[0])
@@ -144,18 +171,32 @@ class Origins:
     def _slot(self, text: str) -> Origin:
         variable = self._body.variables.get(text)
         if variable and variable.argument >= 0:
-            return Origin("param", variable.name, index=variable.argument, address=True, type=variable.type)
-        return Origin("local", variable.name if variable else text, address=True, type=variable.type if variable else 0)
+            return Origin(
+                "param", variable.name, index=variable.argument, address=True, type=variable.type
+            )
+        return Origin(
+            "local",
+            variable.name if variable else text,
+            address=True,
+            type=variable.type if variable else 0,
+        )
 
     def _parameter(self, text: str) -> Origin:
         variable = self._parameters.get(text)
         if variable:
-            return Origin("param", variable.name, index=variable.argument, type=self._metadata.pointee(variable.type))
+            return Origin(
+                "param",
+                variable.name,
+                index=variable.argument,
+                type=self._metadata.pointee(variable.type),
+            )
         names = self._body.parameters
         return Origin("param", text, index=names.index(text)) if text in names else UNKNOWN
 
     def _load(self, instruction: Instruction) -> tuple[Origin, ...]:
-        return tuple(self._loaded(origin, instruction) for origin in self.every(instruction.operands[0]))
+        return tuple(
+            self._loaded(origin, instruction) for origin in self.every(instruction.operands[0])
+        )
 
     def _contents(self, slot: str) -> tuple[Origin, ...]:
         """What a variable may hold, computed once."""
@@ -183,7 +224,10 @@ class Origins:
         pointee = self._metadata.pointee(variable.type) if variable else 0
         if not self._metadata.composite(pointee):
             return found
-        return tuple(one if self._inside(one.type, pointee) else replace(one, type=pointee, at=0) for one in found)
+        return tuple(
+            one if self._inside(one.type, pointee) else replace(one, type=pointee, at=0)
+            for one in found
+        )
 
     def _inside(self, type_: int, pointee: int) -> bool:
         """Whether a pointer still means the type that it is declared to."""
@@ -198,7 +242,12 @@ class Origins:
             origin = field
         elif (field := self.leaf(origin, instruction)) is not None:
             origin = field
-        return replace(origin, address=False, type=self._metadata.pointee(self._metadata.element(origin.type)), at=0)
+        return replace(
+            origin,
+            address=False,
+            type=self._metadata.pointee(self._metadata.element(origin.type)),
+            at=0,
+        )
 
     def _call(self, instruction: Instruction) -> Origin:
         callee = instruction.callee
@@ -220,14 +269,19 @@ class Origins:
         if match[1] != "getelementptr":
             return self.every(value(split(inner)[0].partition(" to ")[0]))
         type_, base, *indices = split(inner)
-        return tuple(self._offset(origin, type_, [value(index) for index in indices]) for origin in self.every(value(base)))
+        return tuple(
+            self._offset(origin, type_, [value(index) for index in indices])
+            for origin in self.every(value(base))
+        )
 
     def _global(self, name: str) -> Origin:
         variable = self._module.globals.get(name)
         type_ = self._metadata.variable_type(variable.dbg) if variable and variable.dbg >= 0 else 0
         return Origin("global", name, address=True, type=type_)
 
-    def _offset(self, origin: Origin, type_: str, indices: list[str], instruction: Instruction | None = None) -> Origin:
+    def _offset(
+        self, origin: Origin, type_: str, indices: list[str], instruction: Instruction | None = None
+    ) -> Origin:
         """A pointer that was moved by getelementptr."""
         if type_ == "i8" and len(indices) == 1:
             return self._bytes(origin, indices[0])
@@ -261,7 +315,9 @@ class Origins:
         """The address of a member, from the address of a struct."""
         for step in steps:
             if step.name:
-                origin = Origin("field", step.name, origin, address=True, type=step.type, at=step.at)
+                origin = Origin(
+                    "field", step.name, origin, address=True, type=step.type, at=step.at
+                )
             else:
                 origin = replace(origin, type=step.type, at=step.at)
         return origin
@@ -273,10 +329,16 @@ class Origins:
     def member(self, origin: Origin, address: str) -> Origin:
         """The member of a union whose address a value is, as far as it can be told."""
         node = self._metadata.composite(origin.type)
-        if not node or self._metadata.tag(node) != "union" or not (origin.address or self._metadata.unnamed_part(node)):
+        if (
+            not node
+            or self._metadata.tag(node) != "union"
+            or not (origin.address or self._metadata.unnamed_part(node))
+        ):
             return origin
         definition = self.definitions.get(address)
-        return self.walk(origin, self.fields.unions.addressed(node, lambda: self._spelled(definition)))
+        return self.walk(
+            origin, self.fields.unions.addressed(node, lambda: self._spelled(definition))
+        )
 
     def part_of_store(self, load: Instruction) -> bool:
         """Whether a load only fetches the neighbours of a bit field that is then stored."""
@@ -299,14 +361,18 @@ class Origins:
                 break
             if metadata.tag(node) == "union":
                 pointer = instruction.type.startswith("ptr")
-                steps = self.fields.unions.accessed(node, width, pointer, lambda: self._words(instruction))
+                steps = self.fields.unions.accessed(
+                    node, width, pointer, lambda: self._words(instruction)
+                )
             elif any(member.bitfield for member in metadata.members(node)):
                 start, count = self._bits(instruction, width)
                 if self._module.types.big_endian:  # the first bit of a unit is its highest
                     start = width - start - count
                 step = self.fields.bits(node, origin.at + start, count)
                 steps = (step,) if step else ()
-            elif origin.object.kind == "global":  # the address of the first member is that of the variable
+            elif (
+                origin.object.kind == "global"
+            ):  # the address of the first member is that of the variable
                 steps = self.fields.at(node, origin.at)
             else:
                 steps = ()
@@ -317,7 +383,9 @@ class Origins:
 
     def _words(self, instruction: Instruction) -> set[str]:
         """The names that stand in the source where a load or store, and the address it uses, are."""
-        address = self.definitions.get(instruction.operands[-1 if instruction.opcode == "store" else 0])
+        address = self.definitions.get(
+            instruction.operands[-1 if instruction.opcode == "store" else 0]
+        )
         places = (instruction, address) if address else (instruction,)
         return {word for place in places for word in self._spelled(place)}
 
@@ -328,4 +396,8 @@ class Origins:
         """First bit and number of bits of a storage unit that a load or store means."""
         if instruction.opcode == "store":
             return stored_bits(instruction, self.definitions, width)
-        return loaded_bits(instruction, self._body.instructions[instruction.index + 1 : instruction.index + 9], width)
+        return loaded_bits(
+            instruction,
+            self._body.instructions[instruction.index + 1 : instruction.index + 9],
+            width,
+        )

@@ -12,12 +12,15 @@ Kind = Literal["param", "call", "global", "field", "local", "constant", "unknown
 class Origin(msgspec.Struct, frozen=True):
     """Where a value came from.
 
-    It was loaded from the place that kind and name tell, or, with `address`, is the address of that place.
+    It was loaded from the place that kind and name tell, or, with `address`, is the address of that
+    place.
     """
 
     kind: Kind
     name: str = ""  # of the parameter, callee (symbol, or field that it was loaded from), global, field, local variable
-    base: Origin | None = None  # of a field: the pointer to its struct; of something loaded through a pointer: the pointer
+    base: Origin | None = (
+        None  # of a field: the pointer to its struct; of something loaded through a pointer: the pointer
+    )
     index: int = -1  # of a parameter, from 0
     address: bool = False
     type: int = 0  # what the value points to: metadata id of the type, 0 when not known

@@ -1,6 +1,7 @@
 """Sizes and offsets of IR types, as the unit's data layout has them. All in bytes.
 
-Only what clang writes for C is known: integers, floats, pointers (opaque), arrays, vectors, structs, packed structs.
+Only what clang writes for C is known: integers, floats, pointers (opaque), arrays, vectors,
+structs, packed structs.
 """
 
 from __future__ import annotations
@@ -8,8 +9,26 @@ from __future__ import annotations
 import re
 
 # Bits of alignment where the layout string says nothing [LangRef, Data Layout].
-_DEFAULTS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32, "i64": 32, "f16": 16, "f32": 32, "f64": 64, "f128": 128}
-_FLOATS = {"half": 16, "bfloat": 16, "float": 32, "double": 64, "x86_fp80": 80, "fp128": 128, "ppc_fp128": 128}
+_DEFAULTS = {
+    "i1": 8,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 32,
+    "f16": 16,
+    "f32": 32,
+    "f64": 64,
+    "f128": 128,
+}
+_FLOATS = {
+    "half": 16,
+    "bfloat": 16,
+    "float": 32,
+    "double": 64,
+    "x86_fp80": 80,
+    "fp128": 128,
+    "ppc_fp128": 128,
+}
 _BRACKETS = {"{": 1, "[": 1, "(": 1, "<": 1, "}": -1, "]": -1, ")": -1, ">": -1}
 _BRACKET = re.compile(r'[{\[(<"]')
 _SPECIAL = re.compile(r'[,{}\[\]()<>]|"[^"]*"')
@@ -78,7 +97,9 @@ class Types:
         if text not in self._elements:
             body = self.structs.get(text, text) if text.startswith("%") else text
             inner = body.strip().removeprefix("<").removesuffix(">").strip()
-            self._elements[text] = tuple(split(inner[1:-1].strip())) if inner.startswith("{") else ()
+            self._elements[text] = (
+                tuple(split(inner[1:-1].strip())) if inner.startswith("{") else ()
+            )
         return self._elements[text]
 
     def offset(self, text: str, index: int) -> int:
@@ -119,7 +140,9 @@ class Types:
         return self._float(text)
 
     def _integer(self, bits: int) -> tuple[int, int]:
-        wider = [int(name[1:]) for name in self._alignments if name[0] == "i" and int(name[1:]) >= bits]
+        wider = [
+            int(name[1:]) for name in self._alignments if name[0] == "i" and int(name[1:]) >= bits
+        ]
         widest = max(int(name[1:]) for name in self._alignments if name[0] == "i")
         alignment = self._alignments[f"i{min(wider, default=widest)}"] // 8
         return -(-((bits + 7) // 8) // alignment) * alignment, alignment

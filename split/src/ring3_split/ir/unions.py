@@ -1,7 +1,7 @@
 """Which member of a union is meant: all of them are one address in the IR.
 
-The size and the kind of what is done there decide. Where several members fit, the names that stand in the source decide (nothing
-stands there inside macros), and else the first one is taken.
+The size and the kind of what is done there decide. Where several members fit, the names that stand
+in the source decide (nothing stands there inside macros), and else the first one is taken.
 """
 
 from __future__ import annotations
@@ -54,15 +54,26 @@ class Unions:
     def array(self, node: int, text: str, words: Words) -> Way:
         """The way to the array that is indexed as the IR type `text`."""
         size, element = self._types.size(text) * 8, self._types.size(self._types.element(text)) * 8
-        ways = [way for way in self.ways(node) if self._tag(way) == "array" and self._metadata.size(way[-1].type) == size]
-        fitting = [way for way in ways if self._metadata.size(self._metadata.pointee(way[-1].type)) == element]
+        ways = [
+            way
+            for way in self.ways(node)
+            if self._tag(way) == "array" and self._metadata.size(way[-1].type) == size
+        ]
+        fitting = [
+            way
+            for way in ways
+            if self._metadata.size(self._metadata.pointee(way[-1].type)) == element
+        ]
         return self._named(fitting, words)
 
     def addressed(self, node: int, words: Words) -> Way:
         """The way to the member whose address is taken; of a union that has a name only if the source names the member."""
         ways = self.ways(node)
         return self._named(
-            ways if self._metadata.unnamed_part(node) else [way for way in ways if self._means(way, words())], words
+            ways
+            if self._metadata.unnamed_part(node)
+            else [way for way in ways if self._means(way, words())],
+            words,
         )
 
     def ways(self, node: int) -> list[Way]:
@@ -99,7 +110,9 @@ class Unions:
         if any(step.name.rpartition(".")[2] in words for step in way if step.name):
             return True
         node = self._metadata.composite(way[-1].type)
-        return bool(node) and any(member.bitfield and member.name in words for member in self._metadata.members(node))
+        return bool(node) and any(
+            member.bitfield and member.name in words for member in self._metadata.members(node)
+        )
 
     def _tag(self, way: Way) -> str:
         return self._metadata.tag(self._metadata.strip(way[-1].type))

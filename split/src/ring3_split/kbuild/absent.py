@@ -16,12 +16,18 @@ def reason(root: Path, config: dict[str, str], name: str) -> str:
     wanted = name.replace("_", "-")
     for file, text in _kbuild_files(root):
         for option, words in ENTRY.findall(text):
-            if any(w.removesuffix(".o").replace("_", "-") == wanted for w in words.split() if w.endswith(".o")):
+            if any(
+                w.removesuffix(".o").replace("_", "-") == wanted
+                for w in words.split()
+                if w.endswith(".o")
+            ):
                 return _reason(root, config, name, option, file.parent)
     return ""
 
 
-def _reason(root: Path, config: dict[str, str], name: str, option: str, directory: PurePosixPath) -> str:
+def _reason(
+    root: Path, config: dict[str, str], name: str, option: str, directory: PurePosixPath
+) -> str:
     missing = option if option not in config else _missing_above(root, config, directory)
     if missing:
         where = _kconfig(root, directory, missing)
@@ -34,7 +40,9 @@ def _missing_above(root: Path, config: dict[str, str], directory: PurePosixPath)
     for parent in directory.parents:
         below = directory.relative_to(parent).as_posix()
         for option, words in ENTRY.findall(_text(root / parent)):
-            if option not in config and any(w.endswith("/") and f"{below}/".startswith(w) for w in words.split()):
+            if option not in config and any(
+                w.endswith("/") and f"{below}/".startswith(w) for w in words.split()
+            ):
                 return str(option)
     return ""
 
@@ -52,7 +60,10 @@ def _kbuild_files(root: Path) -> Iterator[tuple[PurePosixPath, str]]:
     for top in TOPS:
         for name in ("Makefile", "Kbuild"):
             for file in sorted((root / top).rglob(name)):
-                yield PurePosixPath(file.relative_to(root).as_posix()), file.read_text(errors="replace").replace("\\\n", " ")
+                yield (
+                    PurePosixPath(file.relative_to(root).as_posix()),
+                    file.read_text(errors="replace").replace("\\\n", " "),
+                )
 
 
 def _kconfig(root: Path, directory: PurePosixPath, option: str) -> str:

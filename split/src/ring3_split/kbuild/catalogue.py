@@ -18,16 +18,19 @@ from ring3_split.kbuild.makefiles import EVALUATE, Directory, Evaluation, Settin
 from ring3_split.model import Module
 from ring3_split.stamps import digest, digest_of_files
 
-# Where drivers are, and what calls them. Core libraries of drivers (scsi_mod, snd, usbcore) are in there, too.
+# Where drivers are, and what calls them. Core libraries of drivers (scsi_mod, snd, usbcore) are in
+# there, too.
 TOPS = ("drivers", "sound", "net", "block")
 # What can stand for an object that has no C source, by the ending of its source.
 NOT_C = {".S": "assembly", ".rs": "Rust", ".asn1": "generated from ASN.1", ".dts": "device tree"}
-# Flags that change what the compiler reads. The rest of what kbuild files add are warnings, tuning and instrumentation.
+# Flags that change what the compiler reads. The rest of what kbuild files add are warnings, tuning
+# and instrumentation.
 READS = re.compile(
     r"-(D|U|I|std=|include|iquote|isystem|idirafter|m(no-)?(sse|mmx|avx|80387|hard-float|soft-float)|f(un)?signed|fshort|fms-)"
 )
 SEPARATE = ("-I", "-D", "-U", "-include", "-iquote", "-isystem", "-idirafter")
-# A rule by which objects come from sources of another folder: "$(obj)/shared/%.o: $(srctree)/drivers/other/%.c".
+# A rule by which objects come from sources of another folder: "$(obj)/shared/%.o:
+# $(srctree)/drivers/other/%.c".
 ELSEWHERE = re.compile(r"^\$\(obj\)/(\S*)%\.o\s*:\s*\$\((src|srctree)\)/(\S*)%\.c", re.MULTILINE)
 
 
@@ -63,13 +66,19 @@ def read(setting: Setting, folder: Path) -> Catalogue:
         for kind, objects in (("y", builtin), ("m", _objects(directory, "m"))):
             for name in objects:
                 if kind == "y" or (path, name) not in targets:
-                    targets[path, name] = _target(setting.root, directory, name, kind, inherited[path])
+                    targets[path, name] = _target(
+                        setting.root, directory, name, kind, inherited[path]
+                    )
     kbuild = {file: None for d in found.directories.values() for file in d.words("MAKEFILE_LIST")}
     return Catalogue(tuple(targets.values()), tuple(kbuild), found.broken)
 
 
 def _objects(directory: Directory, kind: str) -> list[str]:
-    return [w.removesuffix(".o") for w in dict.fromkeys(directory.words(f"obj-{kind}")) if w.endswith(".o")]
+    return [
+        w.removesuffix(".o")
+        for w in dict.fromkeys(directory.words(f"obj-{kind}"))
+        if w.endswith(".o")
+    ]
 
 
 def _inherited(found: Evaluation) -> dict[str, list[str]]:
@@ -97,11 +106,18 @@ def _target(root: Path, directory: Directory, name: str, kind: str, inherited: l
             extra = _own_flags(directory, part)
             if extra:
                 own[source] = extra
-    flags = [*inherited, *_flags(directory, ("cppflags-y", "ccflags-y", "EXTRA_CPPFLAGS", "EXTRA_CFLAGS"))]
+    flags = [
+        *inherited,
+        *_flags(directory, ("cppflags-y", "ccflags-y", "EXTRA_CPPFLAGS", "EXTRA_CFLAGS")),
+    ]
     removed = set(_split(directory.variables.get("ccflags-remove-y", "")))
     kept = tuple(f for f in clean(flags) if f not in removed)
     module = Module(
-        posixpath.basename(name), posixpath.dirname(posixpath.join(directory.path, name)), tuple(sources), skipped, kind == "y"
+        posixpath.basename(name),
+        posixpath.dirname(posixpath.join(directory.path, name)),
+        tuple(sources),
+        skipped,
+        kind == "y",
     )
     return Target(module, kept, own)
 
@@ -129,7 +145,12 @@ def _elsewhere(root: Path, directory: Directory, stem: str) -> str:
     for file in directory.words("MAKEFILE_LIST"):
         for prefix, top, folder in ELSEWHERE.findall((root / file).read_text(errors="replace")):
             start = f"{directory.path}/{prefix}"
-            source = ("" if top == "srctree" else f"{directory.path}/") + folder + stem.removeprefix(start) + ".c"
+            source = (
+                ("" if top == "srctree" else f"{directory.path}/")
+                + folder
+                + stem.removeprefix(start)
+                + ".c"
+            )
             if stem.startswith(start) and (root / source).is_file():
                 return str(posixpath.normpath(source))
     return ""
@@ -178,7 +199,9 @@ def load(setting: Setting, folder: Path, key: str) -> Catalogue:
     file = folder / f"modules-{version}.json"
     try:
         stored = msgspec.json.decode(file.read_bytes(), type=Stored)
-        if stored.key == key and stored.files == digest_of_files(setting.root, stored.catalogue.kbuild):
+        if stored.key == key and stored.files == digest_of_files(
+            setting.root, stored.catalogue.kbuild
+        ):
             return stored.catalogue
     except (OSError, msgspec.DecodeError):
         pass  # not there, or not whole

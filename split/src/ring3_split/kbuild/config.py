@@ -15,7 +15,9 @@ def read(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
-        raise Refusal(f"{path}: {error.strerror}; a kernel's configuration is to be there") from None
+        raise Refusal(
+            f"{path}: {error.strerror}; a kernel's configuration is to be there"
+        ) from None
     options = {name: value.strip().strip('"') for name, value in LINE.findall(text)}
     if not options:
         raise Refusal(f"{path} is not a kernel configuration: it sets no CONFIG_ option")

@@ -13,8 +13,8 @@ SHIPPED = "_shipped"
 def includes(setting: Setting, directory: str, folder: Path) -> tuple[str, ...]:
     """The flags by which the units of a directory find what is generated for them.
 
-    A file "x.h_shipped" is what the kernel's build copies to "x.h". Here it is copied to `folder`, because the tree is not
-    written to. [kbuild: the rule "%: %_shipped" of scripts/Makefile.lib]
+    A file "x.h_shipped" is what the kernel's build copies to "x.h". Here it is copied to `folder`,
+    because the tree is not written to. [kbuild: the rule "%: %_shipped" of scripts/Makefile.lib]
     """
     places: list[Path] = []
     for shipped in (setting.root / directory).glob(f"*.[!c]*{SHIPPED}"):

@@ -12,7 +12,8 @@ from pathlib import Path
 from ring3_split import programs
 from ring3_split.errors import Refusal
 
-# A level of the tree's folders takes make less than a second; a $(shell ...) that waits for something must not hang us.
+# A level of the tree's folders takes make less than a second; a $(shell ...) that waits for
+# something must not hang us.
 TIME_LIMIT = 120  # seconds
 EVALUATE = Path(__file__).with_name("evaluate.mk")
 
@@ -41,7 +42,9 @@ class Directory:
 
     def below(self, kind: str) -> list[str]:
         """Folders that it descends into for `kind`, which is "y" or "m"."""
-        listed = [w for w in self.words(f"obj-{kind}") if w.endswith("/")] + self.words(f"subdir-{kind}")
+        listed = [w for w in self.words(f"obj-{kind}") if w.endswith("/")] + self.words(
+            f"subdir-{kind}"
+        )
         return [posixpath.normpath(posixpath.join(self.path, d)) for d in listed]
 
 
@@ -58,7 +61,9 @@ class Evaluation:
 def evaluate(setting: Setting, tops: tuple[str, ...]) -> Evaluation:
     """Evaluates the kbuild files of `tops` and of all folders that they lead to, a level at a time."""
     if shutil.which("make") is None:
-        raise Refusal("GNU make is missing: it evaluates the kernel's build description; as root: apt-get install make")
+        raise Refusal(
+            "GNU make is missing: it evaluates the kernel's build description; as root: apt-get install make"
+        )
     found = Evaluation()
     level = [top for top in tops if _has_kbuild(setting.root / top)]
     found.builtin.update(level)
@@ -95,28 +100,51 @@ def _evaluate(setting: Setting, paths: list[str], broken: dict[str, str]) -> dic
         output, errors, message = _make(setting, paths)
         _collect(output, read)
         # A file that is included and is not there does not stop make until it has read all others.
-        for line, folder in re.findall(r"^((\S+)/[^/\s:]+:\d+: \S+: No such file or directory)$", errors, re.MULTILINE):
+        for line, folder in re.findall(
+            r"^((\S+)/[^/\s:]+:\d+: \S+: No such file or directory)$", errors, re.MULTILINE
+        ):
             broken.setdefault(folder, line)
         rest = [p for p in paths if p not in read]
         if message and rest:
             broken[rest.pop(0)] = message
         elif rest:
-            raise Refusal(f"make said nothing about {rest[0]} in {setting.root}; is it GNU make 4 or later?")
+            raise Refusal(
+                f"make said nothing about {rest[0]} in {setting.root}; is it GNU make 4 or later?"
+            )
         paths = rest
     return read
 
 
 def _make(setting: Setting, paths: list[str]) -> tuple[str, str, str]:
     """One run of make: its output, what it says of errors, and the one that stopped it, if one did."""
-    command = ["make", "--no-print-directory", "-s", "-f", str(EVALUATE), "nothing", f"CONFIG={setting.config}", "srctree=."]
-    command += [f"objtree={setting.objects}", f"ARCH={setting.architecture}", f"SRCARCH={setting.directory}"]
+    command = [
+        "make",
+        "--no-print-directory",
+        "-s",
+        "-f",
+        str(EVALUATE),
+        "nothing",
+        f"CONFIG={setting.config}",
+        "srctree=.",
+    ]
+    command += [
+        f"objtree={setting.objects}",
+        f"ARCH={setting.architecture}",
+        f"SRCARCH={setting.directory}",
+    ]
     command.append("DIRS=" + " ".join(paths))
     try:
         done = programs.run(command, setting.root, TIME_LIMIT)
     except subprocess.TimeoutExpired:
-        raise Refusal(f"make did not come to an end with the kbuild files of {setting.root} in {TIME_LIMIT} s") from None
+        raise Refusal(
+            f"make did not come to an end with the kbuild files of {setting.root} in {TIME_LIMIT} s"
+        ) from None
     stop = re.search(r"^(.*\*\*\*.*)$", done.stderr, re.MULTILINE)
-    return done.stdout, done.stderr, stop.group(1) if stop else done.stderr.strip() if done.returncode else ""
+    return (
+        done.stdout,
+        done.stderr,
+        stop.group(1) if stop else done.stderr.strip() if done.returncode else "",
+    )
 
 
 def _collect(output: str, read: dict[str, Directory]) -> None:

@@ -1,7 +1,7 @@
 """A bare tree of 2.6 made readable: its configuration, and the few headers that its build would generate.
 
-All is written to a folder of ours; the tree stays as it is. Later kernels generate too much to be imitated: of them a build
-folder is asked for, which their own `make modules_prepare` fills.
+All is written to a folder of ours; the tree stays as it is. Later kernels generate too much to be
+imitated: of them a build folder is asked for, which their own `make modules_prepare` fills.
 """
 
 from __future__ import annotations
@@ -26,18 +26,26 @@ TIME_LIMIT = 120  # seconds
 def configure(root: Path, directory: str, folder: Path, version: str, given: Path | None) -> Path:
     """Makes `folder` the build folder of a bare tree for arch/`directory`, and gives it back.
 
-    `given` is its configuration; without one, everything that can be a module is one (allmodconfig).
+    `given` is its configuration; without one, everything that can be a module is one
+    (allmodconfig).
 
     Raises:
         Refusal: the tree is too new for this, or its configuration tool does not work.
     """
-    if not (root / "scripts/kconfig/zconf.tab.c_shipped").is_file() or not version.startswith("2.6."):
+    if not (root / "scripts/kconfig/zconf.tab.c_shipped").is_file() or not version.startswith(
+        "2.6."
+    ):
         raise Refusal(
             f"{root} is not configured: make -C {root} O=BUILD allmodconfig modules_prepare, then --tree BUILD; with a"
             " configuration of your own: put it in BUILD/.config, and say olddefconfig instead of allmodconfig"
         )
-    tables = [stamp(root / name) for name in ("Makefile", "scripts/kconfig", f"arch/{directory}/Kconfig", "drivers/Kconfig")]
-    wanted = digest(version, directory, given and given.read_bytes(), *tables, Path(__file__).read_text())
+    tables = [
+        stamp(root / name)
+        for name in ("Makefile", "scripts/kconfig", f"arch/{directory}/Kconfig", "drivers/Kconfig")
+    ]
+    wanted = digest(
+        version, directory, given and given.read_bytes(), *tables, Path(__file__).read_text()
+    )
     done = folder / "prepared"
     if done.is_file() and done.read_text() == wanted:
         return folder
@@ -87,8 +95,14 @@ def _tool(root: Path, work: Path) -> Path:
         shipped.rename(shipped.with_name(shipped.name.removesuffix("_shipped")))
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        raise Refusal("gcc is missing: it compiles the tree's configuration tool; as root: apt-get install gcc libc6-dev")
-    _run([compiler, "-w", "-O1", "-std=gnu89", "-I.", "-o", "conf", "conf.c", "zconf.tab.c"], source, {})
+        raise Refusal(
+            "gcc is missing: it compiles the tree's configuration tool; as root: apt-get install gcc libc6-dev"
+        )
+    _run(
+        [compiler, "-w", "-O1", "-std=gnu89", "-I.", "-o", "conf", "conf.c", "zconf.tab.c"],
+        source,
+        {},
+    )
     return source / "conf"
 
 
@@ -96,10 +110,14 @@ def _run(command: list[str], folder: Path, names: dict[str, str]) -> None:
     try:
         done = programs.run(command, folder, TIME_LIMIT, names)
     except subprocess.TimeoutExpired:
-        raise Refusal(f"{Path(command[0]).name} did not come to an end in {TIME_LIMIT} s with the tree's configuration") from None
+        raise Refusal(
+            f"{Path(command[0]).name} did not come to an end in {TIME_LIMIT} s with the tree's configuration"
+        ) from None
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise Refusal(f"the tree's configuration tool failed: {said[-1] if said else f'code {done.returncode}'}")
+        raise Refusal(
+            f"the tree's configuration tool failed: {said[-1] if said else f'code {done.returncode}'}"
+        )
 
 
 def _headers(root: Path, directory: str, folder: Path, version: str) -> None:
@@ -127,5 +145,7 @@ def autoconf(options: dict[str, str]) -> str:
             lines.append(f"#define CONFIG_{name}{'_MODULE' if value == 'm' else ''} 1")
         else:
             number = re.fullmatch(r"-?\d+|0[xX][0-9a-fA-F]+", value)
-            lines.append(f"#define CONFIG_{name} {value}" if number else f'#define CONFIG_{name} "{value}"')
+            lines.append(
+                f"#define CONFIG_{name} {value}" if number else f'#define CONFIG_{name} "{value}"'
+            )
     return "\n".join([*lines, ""])

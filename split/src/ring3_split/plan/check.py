@@ -1,13 +1,15 @@
 """The judge of a plan: can a function of the user half be reached in atomic context, and can the halves work at all?
 
 # Method
-States are walked forward through the calls as they are, inlines included. A state is a function of one half and whether it is
-under a lock or otherwise atomic there. On the kernel's side a state that is atomic and calls into the user half is a fault; on
-the user's side so is one that holds a spinlock and calls into the kernel half, which would split the critical section. The way
-there is told. What starts at an entry of unknown context is an assumption and no proof.
+States are walked forward through the calls as they are, inlines included. A state is a function of
+one half and whether it is under a lock or otherwise atomic there. On the kernel's side a state that
+is atomic and calls into the user half is a fault; on the user's side so is one that holds a
+spinlock and calls into the kernel half, which would split the critical section. The way there is
+told. What starts at an entry of unknown context is an assumption and no proof.
 
 # Independence
-Nothing here is shared with the planner but the facts of the subject: no rules, no network, no closure.
+Nothing here is shared with the planner but the facts of the subject: no rules, no network, no
+closure.
 """
 
 from __future__ import annotations
@@ -43,9 +45,15 @@ def _source(subject: Subject, plan: Plan) -> Iterator[Finding]:
         return
     known = {*subject.placed, *subject.copied}
     for key in sorted(known - plan.functions.keys()):
-        yield Finding("source", key, "is in the driver but not in the plan: give it a table with a placement")
+        yield Finding(
+            "source", key, "is in the driver but not in the plan: give it a table with a placement"
+        )
     for key in sorted(plan.functions.keys() - known):
-        yield Finding("source", key, "is in the plan but not in the driver: remove its table, or make the plan anew")
+        yield Finding(
+            "source",
+            key,
+            "is in the plan but not in the driver: remove its table, or make the plan anew",
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,11 @@ class _Judge:
         for lock in sorted(self.subject.combolocks):
             facts = self.subject.locks.get(lock)
             if facts is None or facts.obstacle:
-                yield Finding("combolock", lock, f"can be no combolock: {facts.obstacle if facts else 'no function takes it'}")
+                yield Finding(
+                    "combolock",
+                    lock,
+                    f"can be no combolock: {facts.obstacle if facts else 'no function takes it'}",
+                )
 
     def assumptions(self) -> Iterator[Finding]:
         """What the plan rests on and nobody has proved."""
@@ -93,26 +105,45 @@ class _Judge:
         for key in sorted(subject.unknown):
             if self.sides[key] is Side.USER:
                 by = subject.unknown[key]
-                yield Finding("context", key, f"is called by {by}: that it may sleep there is not known", (self._entry(key, by),))
+                yield Finding(
+                    "context",
+                    key,
+                    f"is called by {by}: that it may sleep there is not known",
+                    (self._entry(key, by),),
+                )
         seeds = {
             _State(key, True): _Came(None, words=subject.unknown[key])
             for key in sorted(subject.unknown)
             if self.sides[key] is not Side.USER
         }
-        yield from self._crossings(seeds, Side.USER, "context", "is called where sleeping is not known to be allowed")
+        yield from self._crossings(
+            seeds, Side.USER, "context", "is called where sleeping is not known to be allowed"
+        )
         for key in subject.placed:
             for entry in subject.contexts.get(key, ()):
-                if entry.source == STATED and entry.context == "process" and self.sides[key] is Side.USER:
+                if (
+                    entry.source == STATED
+                    and entry.context == "process"
+                    and self.sides[key] is Side.USER
+                ):
                     yield Finding(
-                        "stated", key, f"is called by {entry.by}: that it may sleep there is what the plan says: {entry.why}"
+                        "stated",
+                        key,
+                        f"is called by {entry.by}: that it may sleep there is what the plan says: {entry.why}",
                     )
         for lock in sorted(subject.combolocks):
             if (facts := subject.locks.get(lock)) and facts.hold_off:
                 ways = ", ".join(f"{by} ({how})" for by, how in sorted(facts.hold_off.items()))
-                yield Finding("combolock", lock, f"while the user half holds it, these must not run: {ways}")
+                yield Finding(
+                    "combolock", lock, f"while the user half holds it, these must not run: {ways}"
+                )
         for key in subject.placed:
             if self.sides[key] is Side.BOTH:
-                yield Finding("copy", key, "runs in both halves: it must keep no state of its own, such as a static variable")
+                yield Finding(
+                    "copy",
+                    key,
+                    "runs in both halves: it must keep no state of its own, such as a static variable",
+                )
 
     def notes(self, plan: Plan) -> Iterator[str]:
         """What is worth knowing and not wrong."""
@@ -123,14 +154,21 @@ class _Judge:
                 yield f"{key}: {size} lines in this source, {placed.lines} in the plan"
         yield from self._mutexes()
         for step in subject.steps:
-            for life in [LIFE[p.field] for p in subject.graph.entries.get(step.caller, ()) if p.field in LIFE]:
+            for life in [
+                LIFE[p.field] for p in subject.graph.entries.get(step.caller, ()) if p.field in LIFE
+            ]:
                 if self.sides[step.callee] is Side.USER:
                     where = f"{subject.name(step.caller)}, {subject.at(step.caller, step.line)}"
                     yield f"{subject.name(step.callee)}: called by {where}, which {life}: the user half must be there then"
 
     def _mutexes(self) -> Iterator[str]:
-        """Mutexes and semaphores of both halves. One that is reached by a pointer may be any of its type."""
-        takers: dict[str, dict[str, set[Side]]] = defaultdict(lambda: defaultdict(set))  # lock -> its names -> halves
+        """Mutexes and semaphores of both halves.
+
+        One that is reached by a pointer may be any of its type.
+        """
+        takers: dict[str, dict[str, set[Side]]] = defaultdict(
+            lambda: defaultdict(set)
+        )  # lock -> its names -> halves
         for key in self.subject.placed:
             for region in self.subject.graph.functions[key].regions:
                 if region.kind is Kind.MUTEX and region.lock != "?":
@@ -154,8 +192,14 @@ class _Judge:
                 yield Finding("fixed", key, f"cannot run in a process: {subject.fixed[key]}")
             if self.sides[key] is Side.USER and key in subject.roots:
                 yield Finding("root", key, f"is a critical root: {subject.roots[key][0].template}")
-            if self.sides[key] is Side.USER and (by := self._atomic_by(key)) and key not in subject.roots:
-                yield Finding("entry", key, f"is called in atomic context by {by}", (self._entry(key, by),))
+            if (
+                self.sides[key] is Side.USER
+                and (by := self._atomic_by(key))
+                and key not in subject.roots
+            ):
+                yield Finding(
+                    "entry", key, f"is called in atomic context by {by}", (self._entry(key, by),)
+                )
 
     def _locks(self) -> Iterator[Finding]:
         """Spinlocks that both halves would take."""
@@ -166,9 +210,14 @@ class _Judge:
             outside = [key for key in takers if self.sides[key] is not Side.KERNEL]
             if inside and outside:
                 both = [
-                    f"{self.subject.name(keys[0])}, {self.subject.at(keys[0], takers[keys[0]])}" for keys in (inside, outside)
+                    f"{self.subject.name(keys[0])}, {self.subject.at(keys[0], takers[keys[0]])}"
+                    for keys in (inside, outside)
                 ]
-                yield Finding("lock", lock, f"a spinlock that both halves take: kernel {both[0]}; user {both[1]}")
+                yield Finding(
+                    "lock",
+                    lock,
+                    f"a spinlock that both halves take: kernel {both[0]}; user {both[1]}",
+                )
 
     def _copies(self) -> Iterator[Finding]:
         """Inlines of the driver that are not where they are used."""
@@ -178,7 +227,11 @@ class _Judge:
                 if self.sides[key] is not Side.BOTH and self.sides[user] is not self.sides[key]:
                     found.setdefault(key, user)
         for key, user in sorted(found.items()):
-            yield Finding("inline", key, f"is used by {self.subject.name(user)} of the other half: place it in both")
+            yield Finding(
+                "inline",
+                key,
+                f"is used by {self.subject.name(user)} of the other half: place it in both",
+            )
 
     def _atomic(self) -> Iterator[Finding]:
         """Functions of the user half that the kernel half calls in atomic context."""
@@ -187,13 +240,23 @@ class _Judge:
             for key in self.subject.placed
             if self.sides[key] is not Side.USER and (by := self._atomic_by(key))
         }
-        seeds |= {_State(key, False): _Came(None) for key, side in self.sides.items() if side is not Side.USER}
+        seeds |= {
+            _State(key, False): _Came(None)
+            for key, side in self.sides.items()
+            if side is not Side.USER
+        }
         yield from self._crossings(seeds, Side.USER, "atomic", "can be reached in atomic context")
 
     def _sections(self) -> Iterator[Finding]:
         """Functions of the kernel half that the user half calls while it holds a spinlock."""
-        seeds = {_State(key, False): _Came(None) for key, side in self.sides.items() if side is not Side.KERNEL}
-        yield from self._crossings(seeds, Side.KERNEL, "section", "is called from the user half inside a critical section")
+        seeds = {
+            _State(key, False): _Came(None)
+            for key, side in self.sides.items()
+            if side is not Side.KERNEL
+        }
+        yield from self._crossings(
+            seeds, Side.KERNEL, "section", "is called from the user half inside a critical section"
+        )
 
     def _observed(self) -> Iterator[Finding]:
         """Functions of the user half that a profile saw called by the kernel half in atomic context."""
@@ -202,7 +265,9 @@ class _Judge:
                 text = f"was called {count} times in atomic context by {self.subject.name(caller)}, as the profile saw"
                 yield Finding("seen", callee, text)
 
-    def _crossings(self, seeds: Mapping[_State, _Came], there: Side, rule: str, text: str) -> Iterator[Finding]:
+    def _crossings(
+        self, seeds: Mapping[_State, _Came], there: Side, rule: str, text: str
+    ) -> Iterator[Finding]:
         """The functions of the other half that a bound state calls, each once, by the shortest way from the earliest seed."""
         came = dict(seeds)
         found: set[str] = set()
@@ -212,7 +277,11 @@ class _Judge:
             for callee, edges in self.subject.graph.calls.get(state.function, {}).items():
                 for edge in edges:
                     free = self.subject.combolocks if there is Side.KERNEL else frozenset()
-                    after = _State(callee, state.bound or any(one.kind.atomic and one.lock not in free for one in edge.held))
+                    after = _State(
+                        callee,
+                        state.bound
+                        or any(one.kind.atomic and one.lock not in free for one in edge.held),
+                    )
                     if self._side(callee) is there:
                         if after.bound and callee not in found:
                             found.add(callee)
@@ -226,7 +295,10 @@ class _Judge:
         return Side.BOTH if key in self.subject.inlines else self.sides[key]
 
     def _atomic_by(self, key: str) -> str:
-        """Who calls a function in atomic context. A root counts as atomic unless it is known not to be."""
+        """Who calls a function in atomic context.
+
+        A root counts as atomic unless it is known not to be.
+        """
         subject = self.subject
         contexts = subject.contexts.get(key, ())
         by = [entry.by for entry in contexts if entry.context == "atomic"]
@@ -234,7 +306,9 @@ class _Judge:
             by = [subject.roots[key][0].template]
         return ", ".join(by)
 
-    def _path(self, came: Mapping[_State, _Came], state: _State, callee: str, edge: Edge) -> tuple[str, ...]:
+    def _path(
+        self, came: Mapping[_State, _Came], state: _State, callee: str, edge: Edge
+    ) -> tuple[str, ...]:
         """The chain of calls to a crossing, first function first."""
         hops = [self._hop(state.function, callee, edge)]
         way: _Came = came[state]

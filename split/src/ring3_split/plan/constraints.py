@@ -1,17 +1,22 @@
 """The rules of a cut: what is in the kernel half for certain, and what one function there drags along.
 
 # States
-Rules speak of a function in a state, so that each of them is one arc "if this, then that":
-`placed` it is in the kernel half; `atomic` it may run in atomic context there; `reaching` it calls, at any depth, a function of
-the kernel half; `critical` a critical root calls it at any depth. A lock is a node too.
+Rules speak of a function in a state, so that each of them is one arc "if this, then that": `placed`
+it is in the kernel half; `atomic` it may run in atomic context there; `reaching` it calls, at any
+depth, a function of the kernel half; `critical` a critical root calls it at any depth. A lock is a
+node too.
 
 # Rules
-- What an atomic function calls is atomic, and an atomic function is placed: "callees of atomic code" do not leave.
-- What a function of the kernel half calls while it holds a spinlock, with interrupts off or under RCU is atomic.
-- "A critical section must not be split" [Microdrivers 4]: if what is called under a spinlock reaches the kernel half, the
-  holder is there too. Mutexes and RTNL are no such sections: both halves may sleep while they hold one.
+- What an atomic function calls is atomic, and an atomic function is placed: "callees of atomic
+  code" do not leave.
+- What a function of the kernel half calls while it holds a spinlock, with interrupts off or under
+  RCU is atomic.
+- "A critical section must not be split" [Microdrivers 4]: if what is called under a spinlock
+  reaches the kernel half, the holder is there too. Mutexes and RTNL are no such sections: both
+  halves may sleep while they hold one.
 - A spinlock is taken on one side only.
-- An inline of the driver's headers is in the kernel half if a function there uses it; the user half may have another copy.
+- An inline of the driver's headers is in the kernel half if a function there uses it; the user half
+  may have another copy.
 """
 
 from __future__ import annotations
@@ -63,7 +68,9 @@ class Link:
 class Constraints:
     """Pins and arcs. All of them are infinite in the network: no cost buys them off."""
 
-    pins: dict[Node, Pin] = field(default_factory=dict)  # in the order in which reasons are preferred
+    pins: dict[Node, Pin] = field(
+        default_factory=dict
+    )  # in the order in which reasons are preferred
     arcs: dict[Node, dict[Node, Step | None]] = field(default_factory=lambda: defaultdict(dict))
 
     def arc(self, cause: Node, effect: Node, step: Step | None = None) -> None:
@@ -71,10 +78,13 @@ class Constraints:
         if cause != effect:
             self.arcs[cause].setdefault(effect, step)
 
-    def closure(self, pins: Mapping[Node, Pin] | None = None, known: Mapping[Node, Link] | None = None) -> dict[Node, Link]:
+    def closure(
+        self, pins: Mapping[Node, Pin] | None = None, known: Mapping[Node, Link] | None = None
+    ) -> dict[Node, Link]:
         """All that the pins bring to the kernel's side, each with its nearest cause.
 
-        Earlier pins come first, and the calls that lead away from pins before what follows from a function's place there.
+        Earlier pins come first, and the calls that lead away from pins before what follows from a
+        function's place there.
         """
         found: dict[Node, Link] = dict(known or {})
         places: deque[Node] = deque()
@@ -86,7 +96,9 @@ class Constraints:
             self._follow(deque([places.popleft()]), found, places, through=True)
         return found
 
-    def _follow(self, todo: deque[Node], found: dict[Node, Link], places: deque[Node], through: bool = False) -> None:
+    def _follow(
+        self, todo: deque[Node], found: dict[Node, Link], places: deque[Node], through: bool = False
+    ) -> None:
         """Follows the arcs from some nodes; functions' places, unless one starts there, are put off."""
         while todo:
             cause = todo.popleft()
@@ -115,7 +127,9 @@ def constraints(subject: Subject, critical: bool) -> Constraints:
         rules.arc(here, Node(key, State.REACHING))
     for user, inlines in subject.uses.items():
         for inline, line in inlines.items():
-            rules.arc(Node(user, State.PLACED), Node(inline, State.PLACED), Step(user, inline, line))
+            rules.arc(
+                Node(user, State.PLACED), Node(inline, State.PLACED), Step(user, inline, line)
+            )
     for lock, takers in subject.takers.items():
         for key in takers if lock not in subject.combolocks else ():
             rules.arc(Node(key, State.PLACED), Node(lock, State.LOCK))
@@ -127,14 +141,18 @@ def _pins(rules: Constraints, subject: Subject, critical: bool) -> None:
     """Roots, atomic entries, entries of unknown context, and what no process can run."""
     for key, roots in subject.roots.items():
         pin = Pin("critical", f"critical root, {roots[0].template}", roots[0].where)
-        atomic = key not in subject.contexts or any(entry.context == "atomic" for entry in subject.contexts[key])
+        atomic = key not in subject.contexts or any(
+            entry.context == "atomic" for entry in subject.contexts[key]
+        )
         if critical:
             rules.pins[Node(key, State.CRITICAL)] = pin
         rules.pins[Node(key, State.ATOMIC if atomic else State.PLACED)] = pin
     for key in subject.placed:
         for entry in subject.contexts.get(key, ()):
             if entry.context == "atomic":
-                rules.pins.setdefault(Node(key, State.ATOMIC), Pin("entry", f"called in atomic context by {entry.by}"))
+                rules.pins.setdefault(
+                    Node(key, State.ATOMIC), Pin("entry", f"called in atomic context by {entry.by}")
+                )
     for key, reason in subject.fixed.items():
         rules.pins.setdefault(Node(key, State.PLACED), Pin("fixed", reason))
     for key in sorted(subject.unknown):
@@ -143,7 +161,10 @@ def _pins(rules: Constraints, subject: Subject, critical: bool) -> None:
 
 
 def _call(rules: Constraints, step: Step, combolocks: frozenset[str]) -> None:
-    """The arcs of one call. Who holds nothing but combolocks may go to a process with what it calls: there one may sleep."""
+    """The arcs of one call.
+
+    Who holds nothing but combolocks may go to a process with what it calls: there one may sleep.
+    """
     caller, callee = step.caller, step.callee
     rules.arc(Node(caller, State.ATOMIC), Node(callee, State.ATOMIC), step)
     rules.arc(Node(callee, State.REACHING), Node(caller, State.REACHING), step)

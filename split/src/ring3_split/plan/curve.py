@@ -1,8 +1,9 @@
 """The Pareto curve of lines kept in the kernel against crossings.
 
-Every price of a crossing has its best cut; there are few different ones. Between two neighbours lies another only if, at the
-price at which the two cost the same, some cut costs less: so the prices at which the answer changes are found exactly, and no
-grid can miss one. These are the corners of the lower convex hull; a placement above the hull is never the best at any price.
+Every price of a crossing has its best cut; there are few different ones. Between two neighbours
+lies another only if, at the price at which the two cost the same, some cut costs less: so the
+prices at which the answer changes are found exactly, and no grid can miss one. These are the
+corners of the lower convex hull; a placement above the hull is never the best at any price.
 """
 
 from __future__ import annotations

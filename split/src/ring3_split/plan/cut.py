@@ -1,10 +1,11 @@
 """The minimum cut: the kernel half that costs least, in lines kept there and crossings.
 
-The network [Microdrivers 4]: a source, which is the kernel, and a sink, which is the process. A function on the source's side
-pays its lines; a call whose ends are on two sides pays the crossings, and so does a call of the kernel into the sink's side.
-Pins and rules are arcs of infinite capacity. Capacities are integers: the price of a crossing is a fraction, and both weights
-are multiplied by its parts. Of several minimum cuts the one with the smallest source side is taken, which keeps the fewest
-lines in the kernel.
+The network [Microdrivers 4]: a source, which is the kernel, and a sink, which is the process. A
+function on the source's side pays its lines; a call whose ends are on two sides pays the crossings,
+and so does a call of the kernel into the sink's side. Pins and rules are arcs of infinite capacity.
+Capacities are integers: the price of a crossing is a fraction, and both weights are multiplied by
+its parts. Of several minimum cuts the one with the smallest source side is taken, which keeps the
+fewest lines in the kernel.
 """
 
 from __future__ import annotations
@@ -34,8 +35,14 @@ def problem(subject: Subject, weights: Weights, critical: bool) -> Problem:
 
 def crossings(kernel: Set[str], weights: Weights) -> int:
     """Calls that change sides, with those of the kernel into the user half."""
-    between = sum(count for (one, other), count in weights.calls.items() if (one in kernel) != (other in kernel))
-    alone = weights.entries.keys() | (weights.downcalls.keys() | weights.registers.keys() if weights.whole else set())
+    between = sum(
+        count
+        for (one, other), count in weights.calls.items()
+        if (one in kernel) != (other in kernel)
+    )
+    alone = weights.entries.keys() | (
+        weights.downcalls.keys() | weights.registers.keys() if weights.whole else set()
+    )
     return between + sum(weights.alone(key) for key in alone if key not in kernel)
 
 
@@ -51,7 +58,9 @@ class Point:
     kernel: frozenset[str]
     lines: int
     crossings: int
-    side: frozenset[Node] = field(default=frozenset(), compare=False, repr=False)  # the source side of the network
+    side: frozenset[Node] = field(
+        default=frozenset(), compare=False, repr=False
+    )  # the source side of the network
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,9 @@ class Problem:
     def point(self, side: frozenset[Node]) -> Point:
         """The costs of a source side."""
         kernel = functions(side)
-        return Point(kernel, sum(self.sizes[key] for key in kernel), crossings(kernel, self.weights), side)
+        return Point(
+            kernel, sum(self.sizes[key] for key in kernel), crossings(kernel, self.weights), side
+        )
 
     @cached_property
     def forced(self) -> frozenset[Node]:
@@ -75,9 +86,10 @@ class Problem:
     def cut(self, cost: Fraction, least: Point | None = None, most: Point | None = None) -> Point:
         """The best placement when one crossing costs so many lines.
 
-        A dearer crossing never makes the kernel half smaller: dividing all capacities by the price leaves only those to the sink
-        to depend on it, and these fall as it rises [Gallo, Grigoriadis and Tarjan 1989]. So between `least`, the best placement
-        of a lower price, and `most`, that of a higher one, only the functions in which the two differ are to be weighed.
+        A dearer crossing never makes the kernel half smaller: dividing all capacities by the price
+        leaves only those to the sink to depend on it, and these fall as it rises [Gallo,
+        Grigoriadis and Tarjan 1989]. So between `least`, the best placement of a lower price, and
+        `most`, that of a higher one, only the functions in which the two differ are to be weighed.
         """
         inside = least.side if least else self.forced
         return self._weigh(cost.denominator, cost.numerator, inside, most.side if most else None)
@@ -85,14 +97,19 @@ class Problem:
     def fewest_lines(self) -> Point:
         """The placement with the fewest lines, and of those the one with the fewest crossings."""
         return self._weigh(
-            1 + self.weights.calls.total() + sum(self.weights.alone(key) for key in self.sizes), 1, self.forced, None
+            1 + self.weights.calls.total() + sum(self.weights.alone(key) for key in self.sizes),
+            1,
+            self.forced,
+            None,
         )
 
     def fewest_crossings(self) -> Point:
         """The placement with the fewest crossings, and of those the one with the fewest lines."""
         return self._weigh(1, 1 + sum(self.sizes.values()), self.forced, None)
 
-    def _weigh(self, line: int, crossing: int, inside: frozenset[Node], limit: Set[Node] | None) -> Point:
+    def _weigh(
+        self, line: int, crossing: int, inside: frozenset[Node], limit: Set[Node] | None
+    ) -> Point:
         """The best placement that has all of `inside`, and nothing that is not in `limit`."""
         network: nx.DiGraph[object] = nx.DiGraph()
         network.add_nodes_from((SOURCE, SINK))
@@ -106,12 +123,19 @@ class Problem:
                     network[cause][effect].pop("capacity", None)  # infinite
         return self.point(inside | _side(preflow_push(network, SOURCE, SINK)))
 
-    def _capacities(self, line: int, crossing: int, inside: Set[Node], limit: Set[Node] | None) -> Counter[tuple[object, object]]:
-        """The finite arcs. What is `inside` is one node with the source, what is beyond the limit one with the sink."""
+    def _capacities(
+        self, line: int, crossing: int, inside: Set[Node], limit: Set[Node] | None
+    ) -> Counter[tuple[object, object]]:
+        """The finite arcs.
+
+        What is `inside` is one node with the source, what is beyond the limit one with the sink.
+        """
         nodes: dict[str, object] = {}
         for key in self.sizes:
             node = placed(key)
-            nodes[key] = SOURCE if node in inside else node if limit is None or node in limit else SINK
+            nodes[key] = (
+                SOURCE if node in inside else node if limit is None or node in limit else SINK
+            )
         capacities: Counter[tuple[object, object]] = Counter()
         for (one, other), count in self.weights.calls.items():
             capacities[nodes[one], nodes[other]] += crossing * count

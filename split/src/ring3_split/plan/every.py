@@ -48,7 +48,9 @@ class Method:
     cost: Fraction | None
 
 
-def every(kernel: Kernel, families: Sequence[Family], method: Method, jobs: int | None = None) -> Iterator[Made]:
+def every(
+    kernel: Kernel, families: Sequence[Family], method: Method, jobs: int | None = None
+) -> Iterator[Made]:
     """The plans, in the order in which they are done.
 
     Raises:
@@ -60,7 +62,10 @@ def every(kernel: Kernel, families: Sequence[Family], method: Method, jobs: int 
     def one(place: int) -> Made:
         return _made(kernel.name, drivers, facts[place], store, method)
 
-    order = sorted(range(len(facts)), key=lambda place: -sum(len(unit.functions) for unit in facts[place].units))
+    order = sorted(
+        range(len(facts)),
+        key=lambda place: -sum(len(unit.functions) for unit in facts[place].units),
+    )
     results = workers.run(one, order, jobs, start="fork")
     with Progress("planning", len(order), "drivers") as progress:
         for place, result in results:
@@ -71,7 +76,12 @@ def every(kernel: Kernel, families: Sequence[Family], method: Method, jobs: int 
 
 
 def _broken(module: Module, error: Exception) -> Made:
-    return Made(module.name, module.directory, failure=f"the planner failed: {type(error).__name__}: {error}", broken=True)
+    return Made(
+        module.name,
+        module.directory,
+        failure=f"the planner failed: {type(error).__name__}: {error}",
+        broken=True,
+    )
 
 
 def _made(kernel: str, drivers: Drivers, own: ModuleFacts, store: Store, method: Method) -> Made:
@@ -84,13 +94,19 @@ def _made(kernel: str, drivers: Drivers, own: ModuleFacts, store: Store, method:
         return Made(name, directory, failure=f"{failure.source} cannot be read: {failure.reason}")
     whole = subject.of(kernel, _with_data(driver, store), method.precision)
     counted = weights.places(whole)
-    made = planner.propagate(whole, counted) if method.cost is None else planner.cut(whole, counted, method.cost)
+    made = (
+        planner.propagate(whole, counted)
+        if method.cost is None
+        else planner.cut(whole, counted, method.cost)
+    )
     verdict = check(whole, made)
     return Made(name, directory, made, len(verdict.faults), len(verdict.assumptions))
 
 
 def _with_data(driver: Driver, store: Store) -> Driver:
     """A driver with the data facts of all its units."""
-    units = chain.from_iterable(((part.module, source) for source in part.module.sources) for part in driver.modules)
+    units = chain.from_iterable(
+        ((part.module, source) for source in part.module.sources) for part in driver.modules
+    )
     read = (store.data(module, source) for module, source in units)
     return replace(driver, data=tuple(data for data in read if data is not None))

@@ -1,7 +1,8 @@
 """The file of a plan: TOML that a person reads, edits and keeps in version control.
 
-One table for each function, sorted by id, one fact a line: moving a function changes one line. Whoever moves one judges the
-file with `ring3 split plan --check`. Code generation reads `functions` only; all else tells how the plan came to be.
+One table for each function, sorted by id, one fact a line: moving a function changes one line.
+Whoever moves one judges the file with `ring3 split plan --check`. Code generation reads `functions`
+only; all else tells how the plan came to be.
 """
 
 from __future__ import annotations
@@ -40,29 +41,40 @@ class Placed(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
     placement: Side
     lines: int
-    # Why it stays in one word: "critical", "entry", "unknown", "fixed", "region", "section", "lock", "inline" or "cost".
+    # Why it stays in one word: "critical", "entry", "unknown", "fixed", "region", "section",
+    # "lock", "inline" or "cost".
     rule: str = ""
     reason: str = ""
-    called_by: list[str] = []  # user half only: how the kernel or the kernel half calls it; each function with one is an upcall
-    # Kernel half only, of what must not begin without a user half: "refuse" it fails then, "later" it is a work item and waits.
+    called_by: list[
+        str
+    ] = []  # user half only: how the kernel or the kernel half calls it; each function with one is an upcall
+    # Kernel half only, of what must not begin without a user half: "refuse" it fails then, "later"
+    # it is a work item and waits.
     without: Literal["", "refuse", "later"] = ""
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What a placement amounts to. Crossings are in calls of the profiled run, or in places of the code without a profile."""
+    """What a placement amounts to.
+
+    Crossings are in calls of the profiled run, or in places of the code without a profile.
+    """
 
     functions: int
     lines: int
     kernel_functions: int  # those of both sides count
     kernel_lines: int
     kernel_percent: float  # of the lines
-    upcalled: int  # functions of the user half that are called from the kernel or from the kernel half
+    upcalled: (
+        int  # functions of the user half that are called from the kernel or from the kernel half
+    )
     downcalled: int  # functions of the kernel half that the user half calls
     upcalls: int
     downcalls: int
     crossings: int  # upcalls and downcalls; with --whole, the two below as well
     kernel_downcalls: int = 0  # of the kernel's own functions, from the user half
-    register_accesses: int = 0  # from the user half: downcalls, unless the registers are mapped there
+    register_accesses: int = (
+        0  # from the user half: downcalls, unless the registers are mapped there
+    )
 
 
 class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,33 +100,42 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     precision: Precision  # of indirect calls
     method: str  # "propagation" or "cut"
     cost: str  # lines per crossing, a decimal number; "" for propagation, which does not weigh
-    profile: str  # the workload that was measured, and for how long; "" when crossings are estimated
+    profile: (
+        str  # the workload that was measured, and for how long; "" when crossings are estimated
+    )
     totals: Totals
     functions: dict[str, Placed]
-    # What a person says of the kernel: "my_ops.poll" or "request_foo:1" -> the context in which it calls, and why.
+    # What a person says of the kernel: "my_ops.poll" or "request_foo:1" -> the context in which it
+    # calls, and why.
     contexts: dict[str, Stated] = {}
-    # Member -> the least and the most that the user half may set it to, where the code does not tell.
+    # Member -> the least and the most that the user half may set it to, where the code does not
+    # tell.
     limits: dict[str, tuple[int, int]] = {}
-    # A function of the kernel half -> what ends what the user half has begun by calling it, when that dies before it has done so:
-    # another function, with the same arguments, or a statement.
+    # A function of the kernel half -> what ends what the user half has begun by calling it, when
+    # that dies before it has done so: another function, with the same arguments, or a statement.
     undo: dict[str, str] = {}
     # In C, of the parameters: a function that the user half calls -> what must be so before,
     # an entry -> what must be so when it has succeeded.
     requires: dict[str, str] = {}
     ensures: dict[str, str] = {}
-    # A function of the user half -> the statement that the kernel half begins with before it calls up.
+    # A function of the user half -> the statement that the kernel half begins with before it calls
+    # up.
     before: dict[str, str] = {}
-    # A function of the user half that returns nothing -> the statement with which the kernel half goes on when it has failed.
+    # A function of the user half that returns nothing -> the statement with which the kernel half
+    # goes on when it has failed.
     failed: dict[str, str] = {}
-    # Struct -> what puts the device right after any other such upcall that the kernel half's own code has made.
+    # Struct -> what puts the device right after any other such upcall that the kernel half's own
+    # code has made.
     recovery: dict[str, Recovery] = {}
     mmio: Mmio = Mmio()
     combolocks: list[str] = []  # spinlocks that both halves may take: a process sleeps for them
-    # Functions of the user half without a result that the next one does anew, from the start, when one has died in them.
+    # Functions of the user half without a result that the next one does anew, from the start, when
+    # one has died in them.
     again: list[str] = []
     # Members that the user half sets while they are zero, and never again.
     once: list[str] = []
-    # "function(parameter)": pointers that the user half may hand down as NULL though the source nowhere hands NULL there.
+    # "function(parameter)": pointers that the user half may hand down as NULL though the source
+    # nowhere hands NULL there.
     nullable: list[str] = []
     # Functions of the kernel half of which one runs at a time, whoever calls it.
     alone: list[str] = []
@@ -129,7 +150,9 @@ def load(path: Path) -> Plan:
     try:
         document = tomlkit.parse(path.read_text()).unwrap()
     except FileNotFoundError as error:
-        raise Refusal(f"{path}: {error.strerror}: write a plan first: ring3 split plan DRIVER --out {path}") from None
+        raise Refusal(
+            f"{path}: {error.strerror}: write a plan first: ring3 split plan DRIVER --out {path}"
+        ) from None
     except OSError as error:
         raise Refusal(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, TOMLKitError) as error:
@@ -141,7 +164,9 @@ def load(path: Path) -> Plan:
     if version is None:
         raise Refusal(f"{path}: not a plan, it has no version")
     if version != VERSION:
-        raise Refusal(f"{path}: version {version} of a plan, this program knows {VERSION}: make the plan anew")
+        raise Refusal(
+            f"{path}: version {version} of a plan, this program knows {VERSION}: make the plan anew"
+        )
     try:
         return msgspec.convert(document, Plan)
     except msgspec.ValidationError as error:
@@ -154,7 +179,9 @@ def save(plan: Plan, path: Path) -> None:
         with path.open("x") as file:
             file.write(text(plan))
     except FileExistsError:
-        raise Refusal(f"{path}: is there already, perhaps with somebody's edits: move it away, or name another file") from None
+        raise Refusal(
+            f"{path}: is there already, perhaps with somebody's edits: move it away, or name another file"
+        ) from None
     except OSError as error:
         raise Refusal(f"{path}: {error.strerror}") from None
 

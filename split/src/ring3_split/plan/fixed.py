@@ -40,11 +40,15 @@ ENDS = {
 
 def fixed(graph: Graph, structs: Mapping[str, str]) -> dict[str, str]:
     """Function id -> why it stays. `structs` says which file declares a struct."""
-    reasons = {key: next(_reasons(graph, key, function, structs), "") for key, function in graph.owned()}
+    reasons = {
+        key: next(_reasons(graph, key, function, structs), "") for key, function in graph.owned()
+    }
     return {key: reason for key, reason in reasons.items() if reason}
 
 
-def _reasons(graph: Graph, key: str, function: Function, structs: Mapping[str, str]) -> Iterator[str]:
+def _reasons(
+    graph: Graph, key: str, function: Function, structs: Mapping[str, str]
+) -> Iterator[str]:
     """Why a function stays, the plainest reason first."""
     file = function.file.rsplit("/", 1)[-1]
     for place in graph.entries.get(key, ()):

@@ -1,8 +1,9 @@
 """Facts of each spinlock: who takes it, how the kernel comes there, and whether it can be a combolock.
 
-A combolock is a spinlock as long as only the kernel half takes it; while the user half holds it, it is a lock that one sleeps for
-[ASPLOS 2008]. Code that must not sleep cannot wait for it then, so each entry that takes it in atomic context has to be held off
-for that time: an interrupt is disabled, a queue stopped, a timer run later. Where one cannot be, the lock stays a spinlock.
+A combolock is a spinlock as long as only the kernel half takes it; while the user half holds it, it
+is a lock that one sleeps for [ASPLOS 2008]. Code that must not sleep cannot wait for it then, so
+each entry that takes it in atomic context has to be held off for that time: an interrupt is
+disabled, a queue stopped, a timer run later. Where one cannot be, the lock stays a spinlock.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from ring3_split.graph import Edge, Graph
 from ring3_split.indirect import is_header
 from ring3_split.model import Kind, Region
 
-# Regions of a lock that one spins on; the other atomic regions have nothing that could move to a process.
+# Regions of a lock that one spins on; the other atomic regions have nothing that could move to a
+# process.
 SPINNING = frozenset({Kind.SPIN, Kind.SPIN_BH, Kind.SPIN_IRQ})
 
 
@@ -30,12 +32,16 @@ class Facts:
 
     kinds: set[str] = field(default_factory=set)
     takers: dict[str, int] = field(default_factory=dict)  # function -> line
-    contexts: dict[str, set[tuple[str, str]]] = field(default_factory=dict)  # function -> context and by what
+    contexts: dict[str, set[tuple[str, str]]] = field(
+        default_factory=dict
+    )  # function -> context and by what
     hold_off: dict[str, str] = field(default_factory=dict)  # entry -> how it is kept from running
     obstacle: str = ""  # why it can be no combolock; "" if it can
 
 
-def facts(graph: Graph, contexts: Mapping[str, tuple[Entry, ...]], unknown: Mapping[str, str]) -> dict[str, Facts]:
+def facts(
+    graph: Graph, contexts: Mapping[str, tuple[Entry, ...]], unknown: Mapping[str, str]
+) -> dict[str, Facts]:
     """The spinlocks that the driver's own functions take and that have a name."""
     found: dict[str, Facts] = defaultdict(Facts)
     for key, function in graph.owned():
@@ -46,7 +52,11 @@ def facts(graph: Graph, contexts: Mapping[str, tuple[Entry, ...]], unknown: Mapp
                 found[region.lock].takers.setdefault(key, region.line)
                 outer = [one.lock for one in function.regions if _around(one, region)]
                 if outer:
-                    found[region.lock].obstacle = f"{function.name} takes it while it holds {outer[0] or 'an atomic section'}"
+                    found[
+                        region.lock
+                    ].obstacle = (
+                        f"{function.name} takes it while it holds {outer[0] or 'an atomic section'}"
+                    )
     callers = graph.callers()
     for name, one in found.items():
         one.obstacle = one.obstacle or _kernels(graph, name)
@@ -61,12 +71,21 @@ def _kernels(graph: Graph, lock: str) -> str:
     """Why a lock is not the driver's to give to another half; "" if it is."""
     struct = lock.partition(".")[0]
     files = [data.layouts[struct].file for data in graph.driver.data if struct in data.layouts]
-    return f"struct {struct} is the kernel's, whose own code may take it" if any(map(is_header, files)) else ""
+    return (
+        f"struct {struct} is the kernel's, whose own code may take it"
+        if any(map(is_header, files))
+        else ""
+    )
 
 
 def _around(outer: Region, inner: Region) -> bool:
     """Whether a lock is taken inside of another atomic section of the function."""
-    return outer.kind.atomic and outer.lock != inner.lock and outer.line != inner.line and inner.line in outer.lines
+    return (
+        outer.kind.atomic
+        and outer.lock != inner.lock
+        and outer.line != inner.line
+        and inner.line in outer.lines
+    )
 
 
 def _nested(graph: Graph, taker: str, callers: Mapping[str, Mapping[str, tuple[Edge, ...]]]) -> str:
@@ -75,7 +94,9 @@ def _nested(graph: Graph, taker: str, callers: Mapping[str, Mapping[str, tuple[E
     while todo:
         key = todo.pop()
         for caller, edges in callers.get(key, {}).items():
-            held = next((region for edge in edges for region in edge.held if region.kind.atomic), None)
+            held = next(
+                (region for edge in edges for region in edge.held if region.kind.atomic), None
+            )
             if held is not None:
                 return f"{graph.functions[caller].name} calls {graph.functions[taker].name} under {held.lock or held.kind}"
             if caller not in seen:

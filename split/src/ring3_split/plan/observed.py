@@ -1,7 +1,8 @@
 """What a run has shown beyond the source: calls that the graph lacks, and entries that were called where sleeping is forbidden.
 
-The source is the proof, and a run only one witness; but a witness against the tables of contexts or against the graph is
-believed. What it saw goes into the subject, so that planner and judge both know it.
+The source is the proof, and a run only one witness; but a witness against the tables of contexts or
+against the graph is believed. What it saw goes into the subject, so that planner and judge both
+know it.
 """
 
 from __future__ import annotations
@@ -26,15 +27,22 @@ def graph_of(graph: Graph, profile: Profile) -> Graph:
             continue
         function = graph.functions[pair.callee]
         if pair.caller in graph.functions:
-            edge = Edge(graph.functions[pair.caller].line, "field", field="a call that the profile saw")
+            edge = Edge(
+                graph.functions[pair.caller].line, "field", field="a call that the profile saw"
+            )
             known = calls.setdefault(pair.caller, {}).get(pair.callee, ())
             calls[pair.caller][pair.callee] = (*known, edge)
         elif not pair.caller:
-            entries[pair.callee] = (*entries.get(pair.callee, ()), Stored(function.name, function.line, field=BY))
+            entries[pair.callee] = (
+                *entries.get(pair.callee, ()),
+                Stored(function.name, function.line, field=BY),
+            )
     return replace(graph, calls=calls, entries=entries)
 
 
-def contexts_of(contexts: Mapping[str, tuple[Entry, ...]], profile: Profile) -> dict[str, tuple[Entry, ...]]:
+def contexts_of(
+    contexts: Mapping[str, tuple[Entry, ...]], profile: Profile
+) -> dict[str, tuple[Entry, ...]]:
     """The contexts, with the entries that the profile saw called in atomic context."""
     found = dict(contexts)
     for pair in profile.pairs:
@@ -46,4 +54,8 @@ def contexts_of(contexts: Mapping[str, tuple[Entry, ...]], profile: Profile) -> 
 
 def atomic_calls(profile: Profile) -> dict[tuple[str, str], int]:
     """Calls between functions of the driver that were made where sleeping is forbidden."""
-    return {(pair.caller, pair.callee): pair.atomic for pair in profile.pairs if pair.caller and pair.atomic}
+    return {
+        (pair.caller, pair.callee): pair.atomic
+        for pair in profile.pairs
+        if pair.caller and pair.atomic
+    }

@@ -1,7 +1,8 @@
 """Calls of the kernel's own functions that a function would make from a process: downcalls and accesses to registers.
 
-Each place of the code counts once, an inline of a header for each function of the kernel that it leads to. With a profile a place
-counts as often as its function ran: the tracer sees the driver's functions only, and not how often a loop in one of them turned.
+Each place of the code counts once, an inline of a header for each function of the kernel that it
+leads to. With a profile a place counts as often as its function ran: the tracer sees the driver's
+functions only, and not how often a loop in one of them turned.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from ring3_split.annotate.api import known
 from ring3_split.annotate.halves import halves
 from ring3_split.graph import Graph
 
-DOWN = ("downcall", "lock", "atomic", "memory")  # ways that enter the kernel; what nobody knows is taken for one
+DOWN = (
+    "downcall",
+    "lock",
+    "atomic",
+    "memory",
+)  # ways that enter the kernel; what nobody knows is taken for one
 MMIO = "mmio"
 
 

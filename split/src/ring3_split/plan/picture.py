@@ -15,7 +15,9 @@ from ring3_split.plan.curve import Corner
 from ring3_split.plan.cut import Point
 
 
-def draw(path: Path, corners: Sequence[Corner], chosen: Point, propagation: Point, words: tuple[str, str]) -> None:
+def draw(
+    path: Path, corners: Sequence[Corner], chosen: Point, propagation: Point, words: tuple[str, str]
+) -> None:
     """Draws lines in the kernel against crossings; the file's ending says the format. The same curve is the same file.
 
     `words` are the title and what a crossing is.
@@ -26,10 +28,25 @@ def draw(path: Path, corners: Sequence[Corner], chosen: Point, propagation: Poin
         axes = figure.add_subplot()
         points = [corner.point for corner in corners]
         axes.plot(
-            [p.crossings for p in points], [p.lines for p in points], "o-", color="#1f5f8b", ms=4, lw=1, label="minimum cuts"
+            [p.crossings for p in points],
+            [p.lines for p in points],
+            "o-",
+            color="#1f5f8b",
+            ms=4,
+            lw=1,
+            label="minimum cuts",
         )
-        axes.plot(propagation.crossings, propagation.lines, "s", color="#b5532a", ms=6, label="propagation")
-        axes.plot(chosen.crossings, chosen.lines, "o", mfc="none", color="black", ms=11, label="this plan")
+        axes.plot(
+            propagation.crossings,
+            propagation.lines,
+            "s",
+            color="#b5532a",
+            ms=6,
+            label="propagation",
+        )
+        axes.plot(
+            chosen.crossings, chosen.lines, "o", mfc="none", color="black", ms=11, label="this plan"
+        )
         axes.set_xscale("symlog", linthresh=1)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

@@ -27,9 +27,13 @@ def cut(subject: Subject, weights: Weights, cost: Fraction) -> Plan:
 def sides(subject: Subject, kernel: frozenset[str]) -> dict[str, Side]:
     """The side of each function of the driver, sorted by id."""
     found = {key: Side.KERNEL if key in kernel else Side.USER for key in subject.placed}
-    used = {inline for user, inlines in subject.uses.items() if user not in kernel for inline in inlines}
+    used = {
+        inline for user, inlines in subject.uses.items() if user not in kernel for inline in inlines
+    }
     for inline in subject.copied:
-        found[inline] = Side.USER if inline not in kernel else Side.BOTH if inline in used else Side.KERNEL
+        found[inline] = (
+            Side.USER if inline not in kernel else Side.BOTH if inline in used else Side.KERNEL
+        )
     return dict(sorted(found.items()))
 
 
@@ -40,7 +44,9 @@ def _plan(subject: Subject, network: Problem, point: Point, cost: str) -> Plan:
     upcalls = upcalled(subject, placement)
     functions: dict[str, Placed] = {}
     for key, side in placement.items():
-        rule, words = staying[key] if key in staying else ("", reasons.user(network, point.kernel, key))
+        rule, words = (
+            staying[key] if key in staying else ("", reasons.user(network, point.kernel, key))
+        )
         functions[key] = Placed(side, network.sizes[key], rule, words, upcalls.get(key, []))
     return Plan(
         version=VERSION,

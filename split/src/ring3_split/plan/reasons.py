@@ -24,11 +24,17 @@ def kernel(subject: Subject, problem: Problem, chosen: frozenset[str]) -> dict[s
     """Reasons for the functions of a kernel half: the rules' first, then what it saves."""
     rules = problem.rules
     forced = rules.closure()
-    bought = {placed(key): Pin("cost", words) for key in sorted(chosen) if (words := _saving(subject, problem, chosen, key))}
+    bought = {
+        placed(key): Pin("cost", words)
+        for key in sorted(chosen)
+        if (words := _saving(subject, problem, chosen, key))
+    }
     return explain(subject, rules.closure(bought, known=forced), chosen)
 
 
-def explain(subject: Subject, links: Mapping[Node, Link], functions: Iterable[str]) -> dict[str, Reason]:
+def explain(
+    subject: Subject, links: Mapping[Node, Link], functions: Iterable[str]
+) -> dict[str, Reason]:
     """Reasons for some functions by the links of a closure."""
     found = _Words(subject, links)
     return {key: found.of(placed(key)) for key in functions}
@@ -36,7 +42,9 @@ def explain(subject: Subject, links: Mapping[Node, Link], functions: Iterable[st
 
 def user(problem: Problem, chosen: frozenset[str], key: str) -> str:
     """Reason for a function of the user half."""
-    crossing = problem.weights.entries[key] + sum(problem.weights.between(key, other) for other in chosen)
+    crossing = problem.weights.entries[key] + sum(
+        problem.weights.between(key, other) for other in chosen
+    )
     cost = (
         f"{crossing:,} {_crossing(problem, crossing)} for its {problem.sizes[key]} lines"
         if crossing
@@ -55,10 +63,13 @@ def _crossing(problem: Problem, count: int) -> str:
 def _saving(subject: Subject, problem: Problem, chosen: frozenset[str], key: str) -> str:
     """What a function that is free to leave would cost on the other side."""
     weights = problem.weights
-    near = {other: count for other in chosen if other != key and (count := weights.between(key, other))}
+    near = {
+        other: count for other in chosen if other != key and (count := weights.between(key, other))
+    }
     parts = [f"{weights.entries[key]:,} from the kernel"] if weights.entries[key] else []
     parts += [
-        f"{count:,} with {subject.name(other)}" for other, count in sorted(near.items(), key=lambda pair: (-pair[1], pair[0]))[:3]
+        f"{count:,} with {subject.name(other)}"
+        for other, count in sorted(near.items(), key=lambda pair: (-pair[1], pair[0]))[:3]
     ]
     if not parts:
         return ""
@@ -77,7 +88,9 @@ class _Words:
         """The reason for a function of the kernel half."""
         link = self.found.get(node)
         if link is None:
-            return Reason("cost", "costs more in the user half, with all that would go there with it")
+            return Reason(
+                "cost", "costs more in the user half, with all that would go there with it"
+            )
         cause = link.cause
         if isinstance(cause, Pin):
             return _pinned(cause)
@@ -87,7 +100,10 @@ class _Words:
             case State.REACHING:
                 return Reason("section", self._section(cause, link))
             case State.PLACED:
-                return Reason("inline", f"an inline that {self.subject.name(cause.name)} uses, {self._place(link)}")
+                return Reason(
+                    "inline",
+                    f"an inline that {self.subject.name(cause.name)} uses, {self._place(link)}",
+                )
         return self._called(cause)
 
     def _called(self, node: Node) -> Reason:
@@ -102,9 +118,15 @@ class _Words:
             if len(chain) == 1:
                 return _pinned(cause)
             way = f"{self._arrows(chain)}, {self._place(last)}"
-            return Reason(cause.rule, f"reached from {self.subject.name(chain[-1])} ({cause.words}): {way}")
+            return Reason(
+                cause.rule, f"reached from {self.subject.name(chain[-1])} ({cause.words}): {way}"
+            )
         held = link.step.held[0] if link.step else None
-        region = f"{_name(held.region)}, taken at {self.subject.at(held.holder, held.region.line)}" if held else "a lock"
+        region = (
+            f"{_name(held.region)}, taken at {self.subject.at(held.holder, held.region.line)}"
+            if held
+            else "a lock"
+        )
         way = f"{self._arrows([*chain, cause.name])}, {self._place(last)}"
         return Reason("region", f"called in {self.subject.name(cause.name)} under {region}: {way}")
 

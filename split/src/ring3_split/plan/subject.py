@@ -1,9 +1,10 @@
 """What planner and judge look at: a driver's graph, and what is known of its functions without a plan.
 
 # Inlines
-An inline of a header is compiled into both halves, so that a call of it never crosses. The planner sees through such
-functions: `steps` leads from one placed function to the next, over the inlines between them. Those of the kernel's headers are
-the kernel's interface, and have no place in a plan; those of the driver's headers get theirs from their callers.
+An inline of a header is compiled into both halves, so that a call of it never crosses. The planner
+sees through such functions: `steps` leads from one placed function to the next, over the inlines
+between them. Those of the kernel's headers are the kernel's interface, and have no place in a plan;
+those of the driver's headers get theirs from their callers.
 """
 
 from __future__ import annotations
@@ -58,9 +59,13 @@ class Subject:
     graph: Graph
     roots: Mapping[str, tuple[Root, ...]]
     contexts: Mapping[str, tuple[Entry, ...]]  # of entries, as far as they are known
-    unknown: Mapping[str, str]  # entries that the kernel also calls in a context that nobody knows, and how it does
+    unknown: Mapping[
+        str, str
+    ]  # entries that the kernel also calls in a context that nobody knows, and how it does
     fixed: Mapping[str, str]  # functions that no process can run, and why
-    observed: Mapping[tuple[str, str], int] = field(default_factory=dict)  # calls that a profile saw in atomic context
+    observed: Mapping[tuple[str, str], int] = field(
+        default_factory=dict
+    )  # calls that a profile saw in atomic context
     stated: Mapping[str, Stated] = field(default_factory=dict)  # contexts that a person has stated
     combolocks: frozenset[str] = frozenset()  # spinlocks that a process may take, too
 
@@ -72,7 +77,9 @@ class Subject:
     @cached_property
     def inlines(self) -> frozenset[str]:
         """Functions that are compiled into each half that calls them."""
-        return frozenset(key for key, function in self.graph.functions.items() if self._replicable(key, function))
+        return frozenset(
+            key for key, function in self.graph.functions.items() if self._replicable(key, function)
+        )
 
     @cached_property
     def placed(self) -> tuple[str, ...]:
@@ -120,7 +127,11 @@ class Subject:
         """An inline of a header whose address is nowhere, and that a process can run as well as the kernel."""
         if not self.graph.own(key):
             return True
-        if not function.file.endswith(".h") or key in self.graph.entries or key in self.graph.stored:
+        if (
+            not function.file.endswith(".h")
+            or key in self.graph.entries
+            or key in self.graph.stored
+        ):
             return False
         return key not in self.fixed and not any(region.kind.atomic for region in function.regions)
 
@@ -161,7 +172,13 @@ class Subject:
                     held = tuple(Held(key, region) for region in edge.held if region.kind.atomic)
                     step = Step(caller, callee, edge.line, held)
                     if before is not None:
-                        step = Step(caller, callee, before.line, tuple(dict.fromkeys(before.held + held)), (*before.via, key))
+                        step = Step(
+                            caller,
+                            callee,
+                            before.line,
+                            tuple(dict.fromkeys(before.held + held)),
+                            (*before.via, key),
+                        )
                     if callee not in self.inlines:
                         yield step
                     elif (callee, step.line, step.held) not in visited:
@@ -177,7 +194,13 @@ class Known:
     stated: Mapping[str, Stated] = field(default_factory=dict)
 
 
-def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = None, known: Known | None = None) -> Subject:
+def load(
+    kernel: Kernel,
+    name: str,
+    precision: Precision,
+    jobs: int | None = None,
+    known: Known | None = None,
+) -> Subject:
     """The subject of a driver of a kernel, with what a profile has shown and a person has stated of it.
 
     Raises:
@@ -186,7 +209,9 @@ def load(kernel: Kernel, name: str, precision: Precision, jobs: int | None = Non
     """
     loaded = driver.load(kernel, name, data=True, jobs=jobs)
     for failure in loaded.failures:
-        raise Refusal(f"{name} cannot be planned, because {failure.source} cannot be read: {failure.reason}")
+        raise Refusal(
+            f"{name} cannot be planned, because {failure.source} cannot be read: {failure.reason}"
+        )
     return of(kernel.name, loaded, precision, known)
 
 
@@ -204,7 +229,10 @@ def of(kernel: str, loaded: Driver, precision: Precision, known: Known | None = 
         graph=graph,
         roots=roots.of(graph, loaded, ROOTS),
         contexts=contexts,
-        unknown={key: ", ".join(dict.fromkeys(map(_by, places))) for key, places in context.unknown(graph, stated).items()},
+        unknown={
+            key: ", ".join(dict.fromkeys(map(_by, places)))
+            for key, places in context.unknown(graph, stated).items()
+        },
         fixed=fixed(graph, structs),
         observed=observed.atomic_calls(profile) if profile else {},
         stated=stated,
@@ -218,9 +246,13 @@ def _check_stated(graph: Graph, stated: Mapping[str, Stated]) -> None:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)
             instead = f"; near names: {', '.join(near)}" if near else ""
-            raise Refusal(f"contexts: the kernel does not call {graph.driver.name} by {name!r}{instead}")
+            raise Refusal(
+                f"contexts: the kernel does not call {graph.driver.name} by {name!r}{instead}"
+            )
         if not row.why.strip():
-            raise Refusal(f"contexts: {name} has no `why`: say where in the kernel it is to be seen, or why it cannot happen")
+            raise Refusal(
+                f"contexts: {name} has no `why`: say where in the kernel it is to be seen, or why it cannot happen"
+            )
 
 
 def _by(place: Stored) -> str:

@@ -12,7 +12,10 @@ from ring3_split.plan.weights import Weights
 
 
 def goes_up(caller: Side, callee: Side) -> bool:
-    """Whether a call is an upcall. The kernel half's copy of a function calls as the kernel half does."""
+    """Whether a call is an upcall.
+
+    The kernel half's copy of a function calls as the kernel half does.
+    """
     return caller is not Side.USER and callee is Side.USER
 
 
@@ -29,18 +32,29 @@ def upcalled(subject: Subject, sides: Mapping[str, Side]) -> dict[str, list[str]
             found[key] |= dict.fromkeys(by)
     for step in subject.steps:
         if goes_up(sides[step.caller], sides[step.callee]):
-            found[step.callee][f"{subject.name(step.caller)}, {subject.at(step.caller, step.line)}"] = None
+            found[step.callee][
+                f"{subject.name(step.caller)}, {subject.at(step.caller, step.line)}"
+            ] = None
     return {key: list(by) for key, by in found.items()}
 
 
 def totals(subject: Subject, weights: Weights, sides: Mapping[str, Side]) -> Totals:
-    """The totals of a placement. A function that a person put on both sides counts its calls as if each copy made all of them."""
+    """The totals of a placement.
+
+    A function that a person put on both sides counts its calls as if each copy made all of them.
+    """
     sizes = {key: lines(subject.graph.functions[key]) for key in sides}
     kernel = [key for key, side in sides.items() if side is not Side.USER]
     kept, whole = sum(sizes[key] for key in kernel), sum(sizes.values())
     ups = sum(count for key, count in weights.entries.items() if sides[key] is Side.USER)
-    ups += sum(count for (one, other), count in weights.calls.items() if goes_up(sides[one], sides[other]))
-    downs = sum(count for (one, other), count in weights.calls.items() if goes_down(sides[one], sides[other]))
+    ups += sum(
+        count for (one, other), count in weights.calls.items() if goes_up(sides[one], sides[other])
+    )
+    downs = sum(
+        count
+        for (one, other), count in weights.calls.items()
+        if goes_down(sides[one], sides[other])
+    )
     inside, registers = (
         sum(count for key, count in counts.items() if sides.get(key) is Side.USER)
         for counts in (weights.downcalls, weights.registers)
@@ -52,7 +66,13 @@ def totals(subject: Subject, weights: Weights, sides: Mapping[str, Side]) -> Tot
         kernel_lines=kept,
         kernel_percent=round(100 * kept / whole, 1) if whole else 0.0,
         upcalled=len(upcalled(subject, sides)),
-        downcalled=len({step.callee for step in subject.steps if goes_down(sides[step.caller], sides[step.callee])}),
+        downcalled=len(
+            {
+                step.callee
+                for step in subject.steps
+                if goes_down(sides[step.caller], sides[step.callee])
+            }
+        ),
         upcalls=ups,
         downcalls=downs,
         crossings=ups + downs + (inside + registers if weights.whole else 0),

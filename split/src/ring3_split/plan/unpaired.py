@@ -1,6 +1,7 @@
 """The judge's part about sections that one function begins and another ends.
 
-Seen from the facts of single functions and from the objects that hold them: nothing here knows why the planner keeps a function.
+Seen from the facts of single functions and from the objects that hold them: nothing here knows why
+the planner keeps a function.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def alone(subject: Subject, sides: Mapping[str, Side]) -> Iterator[Finding]:
         if sides[key] is Side.KERNEL:
             continue
         for region in _kept(subject, key):
-            text = f"returns inside an atomic section: {_lock(region)}, {subject.at(key, region.line)}"
+            text = (
+                f"returns inside an atomic section: {_lock(region)}, {subject.at(key, region.line)}"
+            )
             yield Finding("unpaired", key, text)
         for given in subject.graph.functions[key].given:
             if given.kind.atomic:
@@ -41,7 +44,9 @@ def between(subject: Subject, sides: Mapping[str, Side]) -> Iterator[Finding]:
                     f"{subject.name(begin)}, {subject.at(begin, kept[0].line)}: returns with {_lock(kept[0])}",
                     f"-> {subject.name(key)}, called by {struct}.{member} of {name}",
                 )
-                yield Finding("bracket", key, f"runs in the atomic section that {struct}.{first} began", path)
+                yield Finding(
+                    "bracket", key, f"runs in the atomic section that {struct}.{first} began", path
+                )
 
 
 def _objects(subject: Subject) -> dict[tuple[str, str], dict[str, str]]:
@@ -56,7 +61,11 @@ def _objects(subject: Subject) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def _kept(subject: Subject, key: str) -> list[Region]:
-    return [region for region in subject.graph.functions[key].regions if region.kept and region.kind.atomic]
+    return [
+        region
+        for region in subject.graph.functions[key].regions
+        if region.kept and region.kind.atomic
+    ]
 
 
 def _lock(lock: Region | Given) -> str:

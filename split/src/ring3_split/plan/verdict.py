@@ -8,8 +8,9 @@ import msgspec
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that a plan breaks or rests on."""
 
-    # Of faults: "atomic", "section", "entry", "root", "fixed", "unpaired", "bracket", "lock", "combolock", "inline", "seen" or
-    # "source"; of assumptions: "context", "stated", "combolock" or "copy".
+    # Of faults: "atomic", "section", "entry", "root", "fixed", "unpaired", "bracket", "lock",
+    # "combolock", "inline", "seen" or "source"; of assumptions: "context", "stated", "combolock" or
+    # "copy".
     rule: str
     function: str  # its id, or the lock
     text: str

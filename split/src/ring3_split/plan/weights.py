@@ -1,12 +1,13 @@
 """How often each call is made: what a cut there would cost.
 
 # Without a profile
-Every place of the code that calls counts once, and so does every entry. A cut then has few places that cross, which is few
-stubs to generate; whether they cross often is not known.
+Every place of the code that calls counts once, and so does every entry. A cut then has few places
+that cross, which is few stubs to generate; whether they cross often is not known.
 
 # With a profile
-Counts are calls in the measured run. The tracer does not see inlines, nor what the compiler inlined: a count between functions
-that do not call each other lies on the shortest way between them over functions that it cannot see.
+Counts are calls in the measured run. The tracer does not see inlines, nor what the compiler
+inlined: a count between functions that do not call each other lies on the shortest way between them
+over functions that it cannot see.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Weights:
     entries: Counter[str] = field(default_factory=Counter)
     source: str = ""  # the profile in words; empty when these are places of the code
     missing: tuple[tuple[str, str], ...] = ()  # measured, but not in the graph
-    downcalls: Counter[str] = field(default_factory=Counter)  # of the kernel's functions, if the function is in the user half
+    downcalls: Counter[str] = field(
+        default_factory=Counter
+    )  # of the kernel's functions, if the function is in the user half
     registers: Counter[str] = field(default_factory=Counter)  # accesses, if it is
     whole: bool = False  # these two are weighed in a cut, too
 
@@ -45,7 +48,11 @@ class Weights:
 
 def places(subject: Subject) -> Weights:
     """What is known without a profile."""
-    sites = {(step.caller, step.callee, step.line) for step in subject.steps if step.caller != step.callee}
+    sites = {
+        (step.caller, step.callee, step.line)
+        for step in subject.steps
+        if step.caller != step.callee
+    }
     calls = Counter((caller, callee) for caller, callee, _ in sites)
     downcalls, registers = outside(subject.graph)
     entries = Counter(key for key in subject.placed if subject.entered(key))
@@ -63,7 +70,9 @@ def measured(subject: Subject, profile: Profile) -> Weights:
         raise Refusal(f"the profile is one of {profile.driver}, and {driver} is to be planned")
     for key in {key for pair in profile.pairs for key in (pair.caller, pair.callee) if key}:
         if key not in subject.graph.functions:
-            raise Refusal(f"the profile has a function that {driver} has not, {key}: profile this kernel's driver anew")
+            raise Refusal(
+                f"the profile has a function that {driver} has not, {key}: profile this kernel's driver anew"
+            )
     return _Measured(subject, profile).weights()
 
 
@@ -103,7 +112,8 @@ class _Measured:
         for (caller, callee), count in calls.items():
             ran[callee] += count if caller != callee else 0
         downcalls, registers = (
-            Counter({key: count * ran[key] for key, count in one.items()}) for one in outside(self.subject.graph)
+            Counter({key: count * ran[key] for key, count in one.items()})
+            for one in outside(self.subject.graph)
         )
         return Weights(calls, entries, source, tuple(missing), downcalls, registers)
 

@@ -1,8 +1,9 @@
 """The unmodified driver, compiled so that the function tracer sees its functions.
 
-An optimising compiler makes one function of several, and what it has inlined is not called any more. So the driver is built
-once more from the distribution's source, by the kernel's own build system and against its headers, with those
-optimisations off. Nothing of the source is changed and nothing is written beside it: the build runs in a folder of links.
+An optimising compiler makes one function of several, and what it has inlined is not called any
+more. So the driver is built once more from the distribution's source, by the kernel's own build
+system and against its headers, with those optimisations off. Nothing of the source is changed and
+nothing is written beside it: the build runs in a folder of links.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ring3_split.model import Module
 from ring3_split.profile.headers import headers
 from ring3_split.stamps import digest
 
-# What would hide a function or its caller from the tracer. Functions that the source itself calls inline stay so.
+# What would hide a function or its caller from the tracer. Functions that the source itself calls
+# inline stay so.
 VISIBLE = (
     "-fno-inline-functions",
     "-fno-inline-small-functions",
@@ -42,7 +44,11 @@ def build(kernel: Kernel, module: Module) -> Path:
     Raises:
         Refusal: no compiler or make; the module does not compile.
     """
-    folder = kernel.folder / "modules" / f"{module.name}-{digest(kernel.name, module, compiler(), *VISIBLE)}"
+    folder = (
+        kernel.folder
+        / "modules"
+        / f"{module.name}-{digest(kernel.name, module, compiler(), *VISIBLE)}"
+    )
     with alone(folder):
         file = folder / module.directory / f"{module.name}.ko"
         if not file.exists():
@@ -74,8 +80,12 @@ def compiler() -> str:
     """
     program = shutil.which("gcc")
     if not program:
-        raise Refusal("gcc is missing, which builds the driver: apt-get install gcc libc6-dev, or profile with --stock")
-    done = subprocess.run([program, "-dumpfullversion"], capture_output=True, text=True, check=False, timeout=60)
+        raise Refusal(
+            "gcc is missing, which builds the driver: apt-get install gcc libc6-dev, or profile with --stock"
+        )
+    done = subprocess.run(
+        [program, "-dumpfullversion"], capture_output=True, text=True, check=False, timeout=60
+    )
     return f"{program} {done.stdout.strip()}"
 
 
@@ -94,7 +104,8 @@ def alone(folder: Path) -> Iterator[None]:
 def mirror(root: Path, module: Module, folder: Path) -> None:
     """Makes a tree in which only the module's folders are real; all else is a link to the kernel's source.
 
-    So the compiler finds what the sources include by relative paths, and what it makes lies in our folder.
+    So the compiler finds what the sources include by relative paths, and what it makes lies in our
+    folder.
     """
     real = {""}
     for place in (module.directory, *(os.path.dirname(source) for source in module.sources)):  # noqa: PTH120 - no file's path
@@ -110,19 +121,46 @@ def mirror(root: Path, module: Module, folder: Path) -> None:
 
 
 def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
-    """Makes a module in its folder. Its name is the one target, so that its neighbours are not built."""
+    """Makes a module in its folder.
+
+    Its name is the one target, so that its neighbours are not built.
+    """
     if not shutil.which("make"):
-        raise Refusal("make is missing, which builds the driver: apt-get install make, or profile with --stock")
-    command = ["make", "-s", "-C", str(kernel.root), f"O={headers(kernel)}", f"M={file.parent}", "CC=gcc"]
-    # No type information of the kernel's image is at hand to make the module's from, and loading needs none.
+        raise Refusal(
+            "make is missing, which builds the driver: apt-get install make, or profile with --stock"
+        )
+    command = [
+        "make",
+        "-s",
+        "-C",
+        str(kernel.root),
+        f"O={headers(kernel)}",
+        f"M={file.parent}",
+        "CC=gcc",
+    ]
+    # No type information of the kernel's image is at hand to make the module's from, and loading
+    # needs none.
     command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", *settings, file.name]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "KBUILD_", "KCFLAGS"))}
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("MAKE", "KBUILD_", "KCFLAGS"))
+    }
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=LIMIT, env=environment
+        )
     except subprocess.TimeoutExpired:
-        raise Refusal(f"building {file.stem} took longer than {LIMIT} s; profile the distribution's own with --stock") from None
+        raise Refusal(
+            f"building {file.stem} took longer than {LIMIT} s; profile the distribution's own with --stock"
+        ) from None
     if done.returncode or not file.exists():
         lines = (done.stderr or done.stdout).strip().splitlines()
-        first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "make said nothing")
+        first = next(
+            (line for line in lines if "error" in line.lower()),
+            lines[-1] if lines else "make said nothing",
+        )
         hint = f" (this is {compiler()})" if "unrecognized" in first else ""
-        raise Refusal(f"{file.stem} does not build: {first.strip()}{hint}; profile the distribution's own with --stock")
+        raise Refusal(
+            f"{file.stem} does not build: {first.strip()}{hint}; profile the distribution's own with --stock"
+        )

@@ -11,12 +11,17 @@ from ring3_split.profile.record import Pair
 def missing(graph: Graph, pairs: Iterable[Pair], *, optimised: bool = False) -> tuple[Pair, ...]:
     """The pairs that the graph does not have.
 
-    A call by the kernel must be to an entry, or to a callback that it calls at once for a function that passes it. A call of
-    the driver's may pass through inline functions of headers, which are functions of their own in the graph and code of their
-    caller at run time. In an `optimised` binary it may pass through any function: some are inlined into others, and one that
-    ends with a call jumps, so that its caller seems to call.
+    A call by the kernel must be to an entry, or to a callback that it calls at once for a function
+    that passes it. A call of the driver's may pass through inline functions of headers, which are
+    functions of their own in the graph and code of their caller at run time. In an `optimised`
+    binary it may pass through any function: some are inlined into others, and one that ends with a
+    call jumps, so that its caller seems to call.
     """
-    silent = set(graph.functions) if optimised else {key for key in graph.functions if not graph.own(key)}
+    silent = (
+        set(graph.functions)
+        if optimised
+        else {key for key in graph.functions if not graph.own(key)}
+    )
     entries = frozenset(graph.entries) | _passed(graph)
     if optimised:
         entries = entries.union(*(_called(graph, entry, silent) for entry in entries))
@@ -32,7 +37,12 @@ def missing(graph: Graph, pairs: Iterable[Pair], *, optimised: bool = False) -> 
 
 def _passed(graph: Graph) -> frozenset[str]:
     """The callbacks that the kernel calls before it returns: edges by an argument of its API, "sort:3"."""
-    found = (key for callees in graph.calls.values() for key, edges in callees.items() if any(":" in e.field for e in edges))
+    found = (
+        key
+        for callees in graph.calls.values()
+        for key, edges in callees.items()
+        if any(":" in e.field for e in edges)
+    )
     return frozenset(found)
 
 

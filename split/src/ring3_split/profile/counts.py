@@ -37,7 +37,9 @@ def read(folder: Path) -> Counts:
         Refusal: one is missing or makes no sense.
     """
     try:
-        text = {name: (folder / name).read_text() for name in ("calls", "sections", "stats", "times")}
+        text = {
+            name: (folder / name).read_text() for name in ("calls", "sections", "stats", "times")
+        }
         notes = _notes(text["calls"])
         begin, end = (float(line) for line in text["times"].split())
         return Counts(
@@ -48,9 +50,13 @@ def read(folder: Path) -> Counts:
             end - begin,
         )
     except OSError as error:
-        raise Refusal(f"the guest did not leave {Path(error.filename).name}: run again with --verbose") from None
+        raise Refusal(
+            f"the guest did not leave {Path(error.filename).name}: run again with --verbose"
+        ) from None
     except (ValueError, KeyError) as error:
-        raise Refusal(f"what the guest left in {folder} makes no sense ({error}): run again with --verbose") from None
+        raise Refusal(
+            f"what the guest left in {folder} makes no sense ({error}): run again with --verbose"
+        ) from None
 
 
 def _sample(line: str) -> Sample:
@@ -59,7 +65,9 @@ def _sample(line: str) -> Sample:
 
 
 def _notes(text: str) -> dict[str, int]:
-    return {words[1]: int(words[2]) for words in map(str.split, text.splitlines()) if words[:1] == ["#"]}
+    return {
+        words[1]: int(words[2]) for words in map(str.split, text.splitlines()) if words[:1] == ["#"]
+    }
 
 
 def _places(text: str) -> dict[str, dict[str, int]]:
@@ -78,4 +86,10 @@ def _lost(stats: str, notes: dict[str, int]) -> int:
         if value.isdigit():
             numbers[name] = numbers.get(name, 0) + int(value)
     unread = max(numbers["read events"] - notes["events"], 0)
-    return numbers["overrun"] + numbers["commit overrun"] + numbers["dropped events"] + numbers["entries"] + unread
+    return (
+        numbers["overrun"]
+        + numbers["commit overrun"]
+        + numbers["dropped events"]
+        + numbers["entries"]
+        + unread
+    )

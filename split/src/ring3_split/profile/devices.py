@@ -54,7 +54,9 @@ def device(driver: str) -> Device:
     if found is None:
         near = difflib.get_close_matches(driver, known, n=1, cutoff=0.8)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise Refusal(f"no device of QEMU's is known for {driver}; {hint}there are devices for {', '.join(sorted(known))}")
+        raise Refusal(
+            f"no device of QEMU's is known for {driver}; {hint}there are devices for {', '.join(sorted(known))}"
+        )
     return found
 
 
@@ -66,5 +68,7 @@ def steps(kind: str, workload: str) -> tuple[str, ...]:
     """
     workloads = kinds()[kind].workloads
     if workload not in workloads:
-        raise Refusal(f"there is no workload {workload} for a {kind} driver; there are {', '.join(workloads)}")
+        raise Refusal(
+            f"there is no workload {workload} for a {kind} driver; there are {', '.join(workloads)}"
+        )
     return workloads[workload]

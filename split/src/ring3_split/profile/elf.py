@@ -56,10 +56,21 @@ class Object:
             struct.unpack_from("<Q", self.content, 0x28)[0],
             *struct.unpack_from("<HH", self.content, 0x3C),
         )
-        rows = [struct.unpack_from("<IIQQQQIIQQ", self.content, table + 64 * index) for index in range(count)]
+        rows = [
+            struct.unpack_from("<IIQQQQIIQQ", self.content, table + 64 * index)
+            for index in range(count)
+        ]
         strings = rows[names][4]
         return [
-            Section(self._text(strings + row[0]), row[1], row[4], row[5], row[6], row[7], bool(row[2] & EXECUTABLE))
+            Section(
+                self._text(strings + row[0]),
+                row[1],
+                row[4],
+                row[5],
+                row[6],
+                row[7],
+                bool(row[2] & EXECUTABLE),
+            )
             for row in rows
         ]
 
@@ -84,13 +95,21 @@ class Object:
             local, kind = info >> 4 == 0, info & 15
             if kind == FILE:
                 file = name
-            elif kind == FUNCTION and 0 < section < len(self.sections) and not name.startswith(PADDING):
+            elif (
+                kind == FUNCTION
+                and 0 < section < len(self.sections)
+                and not name.startswith(PADDING)
+            ):
                 found.append(Symbol(name, section, value, size, file if local else ""))
         return found
 
     def function(self, section: int, offset: int) -> list[Symbol]:
         """The functions whose code is at an offset of a section: one, with all its names."""
-        return [f for f in self.functions if f.section == section and f.value <= offset < f.value + max(f.size, 1)]
+        return [
+            f
+            for f in self.functions
+            if f.section == section and f.value <= offset < f.value + max(f.size, 1)
+        ]
 
     def hooks(self) -> list[tuple[int, int]]:
         """(section, offset) of every hook of the tracer."""
@@ -98,7 +117,9 @@ class Object:
         for section in self.sections:
             if section.kind != RELA or self.sections[section.info].name != HOOKS:
                 continue
-            for _, info, addend in struct.iter_unpack("<QQq", self.content[section.offset : section.offset + section.size]):
+            for _, info, addend in struct.iter_unpack(
+                "<QQq", self.content[section.offset : section.offset + section.size]
+            ):
                 _, _, home, value, _ = self._rows[info >> 32]
                 found.append((home, value + addend))
         return found
@@ -109,7 +130,9 @@ class Object:
         found = {}
         for section in self.sections:
             if section.kind == RELA and self.sections[section.info].code:
-                for at, info, _ in struct.iter_unpack("<QQq", self.content[section.offset : section.offset + section.size]):
+                for at, info, _ in struct.iter_unpack(
+                    "<QQq", self.content[section.offset : section.offset + section.size]
+                ):
                     name, _, home, _, _ = self._rows[info >> 32]
                     if home == 0:
                         found[section.info, at] = name
@@ -117,7 +140,9 @@ class Object:
 
     def number(self, name: str) -> int | None:
         """A section's number."""
-        return next((index for index, section in enumerate(self.sections) if section.name == name), None)
+        return next(
+            (index for index, section in enumerate(self.sections) if section.name == name), None
+        )
 
     def needs(self) -> list[str]:
         """The modules that must be loaded before it."""

@@ -15,7 +15,10 @@ from ring3_split.profile.elf import Object
 
 @dataclass(frozen=True)
 class Frame:
-    """A function that an instruction belongs to. `file` is a path relative to the tree, or a base name when no more is known."""
+    """A function that an instruction belongs to.
+
+    `file` is a path relative to the tree, or a base name when no more is known.
+    """
 
     name: str
     file: str
@@ -28,7 +31,9 @@ class Image:
     module: str
     object: Object
     places: dict[str, int]
-    roots: tuple[Path, ...] = ()  # folders that its line information has paths below; none: it has no such information
+    roots: tuple[
+        Path, ...
+    ] = ()  # folders that its line information has paths below; none: it has no such information
     loaded: int = 0  # the epoch in which it was loaded
     _ranges: list[tuple[int, int, int]] = field(default_factory=list)  # (begin, end, section)
     _hooks: frozenset[tuple[int, int]] = frozenset()
@@ -41,7 +46,10 @@ class Image:
         self._hooks = frozenset(self.object.hooks())
 
     def locate(self, address: int, epoch: int) -> tuple[int, int] | None:
-        """(section, offset) of an address, if it is in this module. Memory of init code is somebody else's afterwards."""
+        """(section, offset) of an address, if it is in this module.
+
+        Memory of init code is somebody else's afterwards.
+        """
         for begin, end, number in self._ranges:
             if begin <= address < end:
                 initial = self.object.sections[number].name.startswith(".init")
@@ -81,10 +89,23 @@ class Image:
     def _lines(self, section: int, offsets: Sequence[int]) -> list[tuple[Frame, ...]]:
         program = shutil.which("addr2line")
         if not program:
-            raise Refusal("addr2line is missing, which reads line information: apt-get install binutils")
-        command = [program, "-a", "-i", "-f", "-e", str(self.object.path), "-j", self.object.sections[section].name]
+            raise Refusal(
+                "addr2line is missing, which reads line information: apt-get install binutils"
+            )
+        command = [
+            program,
+            "-a",
+            "-i",
+            "-f",
+            "-e",
+            str(self.object.path),
+            "-j",
+            self.object.sections[section].name,
+        ]
         text = "".join(f"{offset:#x}\n" for offset in offsets)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, check=False, timeout=300
+        )
         if done.returncode:
             raise Refusal(f"addr2line does not read {self.object.path}: {done.stderr.strip()}")
         return parse_lines(done.stdout, self.roots)

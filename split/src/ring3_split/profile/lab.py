@@ -58,7 +58,9 @@ def compiled_file(source: Path, folder: Path, *headers: Path) -> Path:
         return file
     gcc = shutil.which("gcc")
     if not gcc:
-        raise Refusal("gcc is missing, which builds what runs in the guest: apt-get install gcc libc6-dev")
+        raise Refusal(
+            "gcc is missing, which builds what runs in the guest: apt-get install gcc libc6-dev"
+        )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_suffix(f".{os.getpid()}")
@@ -70,14 +72,18 @@ def compiled_file(source: Path, folder: Path, *headers: Path) -> Path:
             timeout=120,
         )
         if done.returncode:
-            raise Refusal(f"{source.name} does not build (apt-get install gcc libc6-dev): {done.stderr.strip().splitlines()[-1]}")
+            raise Refusal(
+                f"{source.name} does not build (apt-get install gcc libc6-dev): {done.stderr.strip().splitlines()[-1]}"
+            )
         new.rename(file)
     except OSError as error:
         raise refused(error, file) from None
     return file
 
 
-def run(scenario: Path, cache: Path, out: Path, log: Path, show: Callable[[str, bool], None]) -> None:
+def run(
+    scenario: Path, cache: Path, out: Path, log: Path, show: Callable[[str, bool], None]
+) -> None:
     """Boots the guest with what is in `cache`, runs the steps and leaves their files in `out`.
 
     `show` gets every line, and whether it names a step.
@@ -92,7 +98,13 @@ def run(scenario: Path, cache: Path, out: Path, log: Path, show: Callable[[str, 
         log.parent.mkdir(parents=True, exist_ok=True)
         with (
             log.open("w") as copy,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as lab,
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+            ) as lab,
         ):
             try:
                 for line in lab.stdout or ():
@@ -108,8 +120,12 @@ def run(scenario: Path, cache: Path, out: Path, log: Path, show: Callable[[str, 
                 raise
     except OSError as error:
         raise (
-            refused(error, log) if error.filename == str(log) else Refusal(f"{command[0]} does not start: {error.strerror}")
+            refused(error, log)
+            if error.filename == str(log)
+            else Refusal(f"{command[0]} does not start: {error.strerror}")
         ) from None
     if code:
         said = "; ".join(line for line in last if line and not line.startswith(("FAILED", "--")))
-        raise Refusal(f"the guest failed at '{step}' (exit code {code}): {said or 'nothing was said'}; all output is in {log}")
+        raise Refusal(
+            f"the guest failed at '{step}' (exit code {code}): {said or 'nothing was said'}; all output is in {log}"
+        )

@@ -35,10 +35,14 @@ class Profile(Fact, frozen=True):
     events: int  # calls recorded, those of `pairs` and others
     lost: int  # calls that the kernel's buffers had no room for
     pairs: tuple[Pair, ...]
-    missing: tuple[Pair, ...] = ()  # pairs that the static graph does not have, at precision "signature"
+    missing: tuple[
+        Pair, ...
+    ] = ()  # pairs that the static graph does not have, at precision "signature"
     missing_field: tuple[Pair, ...] = ()  # and at precision "field"
     invisible: tuple[str, ...] = ()  # functions of the driver that the tracer cannot see
-    unknown: dict[str, int] = msgspec.field(default_factory=dict)  # symbols without facts -> calls that they made or took
+    unknown: dict[str, int] = msgspec.field(
+        default_factory=dict
+    )  # symbols without facts -> calls that they made or took
 
     def calls(self) -> dict[tuple[str, str], int]:
         """Calls by caller and callee."""
@@ -60,7 +64,9 @@ def load(file: Path) -> Profile:
     except OSError as error:
         raise Refusal(f"the profile {file} cannot be read: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        raise Refusal(f"{file} is no profile ({error}): make one with the command profile") from None
+        raise Refusal(
+            f"{file} is no profile ({error}): make one with the command profile"
+        ) from None
     if profile.version != VERSION:
         raise Refusal(
             f"{file} is a profile of version {profile.version}, and {VERSION} is read: make it anew with the command profile"
@@ -70,4 +76,8 @@ def load(file: Path) -> Profile:
 
 def place(folder: Path, driver: str, workload: str, *, stock: bool = False) -> Path:
     """Where a kernel's cache folder keeps the profile of a driver."""
-    return folder / "profiles" / f"{driver.replace('_', '-')}-{workload}{'-stock' if stock else ''}.json"
+    return (
+        folder
+        / "profiles"
+        / f"{driver.replace('_', '-')}-{workload}{'-stock' if stock else ''}.json"
+    )

@@ -42,11 +42,15 @@ def check(kernel: Kernel, driver: str, request: Request) -> None:
     version(kernel)
     steps(device(driver).kind, request.workload)
     if kernel.module(driver).builtin:
-        raise Refusal(f"{driver} is linked into the kernel {kernel.name}; only a module can be loaded under the tracer")
+        raise Refusal(
+            f"{driver} is linked into the kernel {kernel.name}; only a module can be loaded under the tracer"
+        )
     lab.program()
 
 
-def profile(kernel: Kernel, driver: Driver, request: Request, show: Callable[[str, bool], None]) -> Profile:
+def profile(
+    kernel: Kernel, driver: Driver, request: Request, show: Callable[[str, bool], None]
+) -> Profile:
     """Runs a driver in the lab and counts its calls.
 
     Raises:
@@ -54,7 +58,9 @@ def profile(kernel: Kernel, driver: Driver, request: Request, show: Callable[[st
     """
     parts = gather(kernel, [kernel.module(part) for part in device(driver.name).parts])
     driver = replace(driver, modules=(*driver.modules, *parts))
-    log = record.place(kernel.folder, driver.name, request.workload, stock=request.stock).with_suffix(".log")
+    log = record.place(
+        kernel.folder, driver.name, request.workload, stock=request.stock
+    ).with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="ring3-profile-") as name:
         folder = Path(name)
         objects = _objects(kernel, driver, request, folder)
@@ -65,12 +71,16 @@ def profile(kernel: Kernel, driver: Driver, request: Request, show: Callable[[st
     return _profile(kernel, driver, request, objects, counted)
 
 
-def _run(kernel: Kernel, driver: Driver, request: Request, objects: Sequence[Object]) -> scenario.Run:
+def _run(
+    kernel: Kernel, driver: Driver, request: Request, objects: Sequence[Object]
+) -> scenario.Run:
     """What goes into the guest, beside the driver's modules."""
     found = device(driver.name)
     own = {plain(item.path.stem) for item in objects}
     ordered = in_order(objects)
-    needs = dict.fromkeys(need for item in ordered for need in item.needs() if plain(need) not in own)
+    needs = dict.fromkeys(
+        need for item in ordered for need in item.needs() if plain(need) not in own
+    )
     return scenario.Run(
         driver=driver.name,
         device=found,
@@ -79,8 +89,12 @@ def _run(kernel: Kernel, driver: Driver, request: Request, objects: Sequence[Obj
         kernel=version(kernel),
         modules=tuple(item.path for item in ordered),
         needs=tuple(needs),
-        programs=lab.compiled(("calls", *kinds()[found.kind].programs), kernel.folder.parent / "guest"),
-        revision=build.build_own(kernel, scenario.GUEST / "revision.c") if found.revision is not None else None,
+        programs=lab.compiled(
+            ("calls", *kinds()[found.kind].programs), kernel.folder.parent / "guest"
+        ),
+        revision=build.build_own(kernel, scenario.GUEST / "revision.c")
+        if found.revision is not None
+        else None,
     )
 
 
@@ -110,17 +124,34 @@ def _objects(kernel: Kernel, driver: Driver, request: Request, folder: Path) -> 
     """The driver's modules, its own first."""
     if request.stock:
         modules = shipped_modules(kernel, request.cache)
-        return [Object(shipped.unpack(modules, facts.module.name, folder)) for facts in driver.modules]
+        return [
+            Object(shipped.unpack(modules, facts.module.name, folder)) for facts in driver.modules
+        ]
     return [Object(build.build(kernel, facts.module)) for facts in driver.modules]
 
 
-def _profile(kernel: Kernel, driver: Driver, request: Request, objects: Sequence[Object], counted: counts.Counts) -> Profile:
+def _profile(
+    kernel: Kernel,
+    driver: Driver,
+    request: Request,
+    objects: Sequence[Object],
+    counted: counts.Counts,
+) -> Profile:
     images, order = [], list(counted.places)
     for item, facts in zip(objects, driver.modules, strict=True):
-        # The folders that the paths in the line information begin with: that of the build, and those of the kernel.
+        # The folders that the paths in the line information begin with: that of the build, and
+        # those of the kernel.
         depth = facts.module.directory.count("/") + 1
         roots = () if request.stock else (item.path.parents[depth], kernel.root, headers(kernel))
-        images.append(Image(facts.module.name, item, counted.places.get(item.path.stem, {}), roots, order.index(item.path.stem)))
+        images.append(
+            Image(
+                facts.module.name,
+                item,
+                counted.places.get(item.path.stem, {}),
+                roots,
+                order.index(item.path.stem),
+            )
+        )
     mapped = map_calls(counted.samples, images, driver.modules)
     return Profile(
         version=record.VERSION,

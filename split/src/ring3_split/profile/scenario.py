@@ -35,13 +35,20 @@ class Run:
 def steps_of(run: Run) -> list[tuple[str, str]]:
     """(what it is, shell) of every step."""
     work = [(name, name) for name in steps(run.device.kind, run.workload)]
-    before = [("tracing begins", f"{prepare(run)} && trace_begin"), (f"{run.driver} is loaded", "load")]
+    before = [
+        ("tracing begins", f"{prepare(run)} && trace_begin"),
+        (f"{run.driver} is loaded", "load"),
+    ]
     return [*before, *work, (f"{run.driver} is unloaded", "unload && trace_end")]
 
 
 def prepare(run: Run) -> str:
     """What goes before the driver: its device is shown with the revision that it wants."""
-    revision = f"insmod /lib/ring3/revision.ko device=$CARD revision={run.device.revision} && " if run.revision else ""
+    revision = (
+        f"insmod /lib/ring3/revision.ko device=$CARD revision={run.device.revision} && "
+        if run.revision
+        else ""
+    )
     return f"{revision}prepare"
 
 
@@ -70,7 +77,8 @@ def text(run: Run) -> str:
     if run.device.kind == "network":
         scenario["modules"].append(_peer(run)[1])
     if run.device.disk:
-        # In JSON: QEMU makes the devices of the other form first, and the controller is one in JSON.
+        # In JSON: QEMU makes the devices of the other form first, and the controller is one in
+        # JSON.
         disk = {"driver": run.device.disk, "bus": "card.0", "drive": "disk"}
         scenario["qemu_arguments"] = [*DISK, json.dumps(disk)]
     return tomlkit.dumps(scenario)
@@ -95,7 +103,8 @@ def _devices(run: Run) -> list[dict[str, Any]]:
 def _peer(run: Run) -> tuple[str, str]:
     """Model and module of the card at the other end of the wire: another one, so that its calls are not counted.
 
-    Short frames are not padded on QEMU's wire, and some cards take them for damaged: e1000's driver pads them itself. QEMU's
-    virtio-net would wait for a receiver that is full, and some models forget to say when they are not any more.
+    Short frames are not padded on QEMU's wire, and some cards take them for damaged: e1000's driver
+    pads them itself. QEMU's virtio-net would wait for a receiver that is full, and some models
+    forget to say when they are not any more.
     """
     return ("e1000e", "e1000e") if run.device.model == "e1000" else ("e1000", "e1000")

@@ -22,8 +22,12 @@ def unpack(modules: Path, name: str, folder: Path) -> Path:
         if file.suffix == ".xz":
             content = lzma.decompress(content)
         elif file.suffix != ".ko":
-            raise Refusal(f"{file} is packed as {file.suffix}, which is not read; profile without --stock")
+            raise Refusal(
+                f"{file} is packed as {file.suffix}, which is not read; profile without --stock"
+            )
         target = folder / f"{name}.ko"
         target.write_bytes(content)
         return target
-    raise Refusal(f"{modules} has no module {name}: fetch the kernel with lab/setup.sh kernel VERSION")
+    raise Refusal(
+        f"{modules} has no module {name}: fetch the kernel with lab/setup.sh kernel VERSION"
+    )

@@ -12,7 +12,19 @@ import msgspec
 from ring3_split.errors import Refusal
 from ring3_split.ir.module import IrModule, parse
 from ring3_split.ir.origin import Origins
-from ring3_split.model import VERSION, Access, Allocation, Assigned, Data, Function, Handed, Shape, Stored, Unit, Used
+from ring3_split.model import (
+    VERSION,
+    Access,
+    Allocation,
+    Assigned,
+    Data,
+    Function,
+    Handed,
+    Shape,
+    Stored,
+    Unit,
+    Used,
+)
 from ring3_split.reader.accesses import Accesses
 from ring3_split.reader.allocations import allocations as allocated
 from ring3_split.reader.functions import Functions
@@ -77,11 +89,15 @@ def _facts(module: IrModule, source: str, root: Path) -> tuple[Unit, Data]:
     return unit, data
 
 
-def _structs(context: Context, functions: tuple[Function, ...], stored: tuple[Stored, ...]) -> dict[str, str]:
+def _structs(
+    context: Context, functions: tuple[Function, ...], stored: tuple[Stored, ...]
+) -> dict[str, str]:
     """The files of the structs by whose fields functions are known: a field of the kernel's is called by the kernel."""
     fields = {place.field for place in stored}
     for function in functions:
-        fields |= {place.field for place in function.stored} | {call.field for call in function.indirect}
+        fields |= {place.field for place in function.stored} | {
+            call.field for call in function.indirect
+        }
     owners = context.fields.owners
     names = {field.rpartition(".")[0] for field in fields if field}
     return {name: context.file(owners[name]) for name in sorted(names) if name in owners}
@@ -105,13 +121,18 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
             continue  # made by the compiler: it is in no source
         function = reader.read(body, held.get(body.name, Held()))
         touched = Accesses(context, body)
-        functions.append(msgspec.structs.replace(function, regions=placed(function.regions, touched.fields)))
+        functions.append(
+            msgspec.structs.replace(function, regions=placed(function.regions, touched.fields))
+        )
         accesses[function.id] = touched.fields
         variables[function.id] = touched.globals
         handed[function.id], through[function.id] = touched.handed, touched.through
         origins, uses = Origins.within(context.module, body), Uses(body)
         allocations[function.id] = allocated(context.module, body, origins, uses)
-        shapes[function.id] = (*shaped(context.module, body, origins, uses), *flows(body, origins, uses))
+        shapes[function.id] = (
+            *shaped(context.module, body, origins, uses),
+            *flows(body, origins, uses),
+        )
         used[function.id] = Values(body, origins, uses, context.module.types).used()
         assigned[function.id] = Ranges(body, origins, uses, context.module.types).assigned()
     fields = {access.field for all_of_one in accesses.values() for access in all_of_one}
@@ -122,8 +143,15 @@ def _functions(context: Context, source: str) -> tuple[tuple[Function, ...], Dat
         allocations={name: found for name, found in allocations.items() if found},
         shapes={name: found for name, found in shapes.items() if found},
         globals={name: found for name, found in variables.items() if found},
-        # Sorted, because two readings of one unit are to be equal byte for byte, and sets have no order.
-        variables=dict(sorted(known_variables(context, {name for ones in variables.values() for name in ones}).items())),
+        # Sorted, because two readings of one unit are to be equal byte for byte, and sets have no
+        # order.
+        variables=dict(
+            sorted(
+                known_variables(
+                    context, {name for ones in variables.values() for name in ones}
+                ).items()
+            )
+        ),
         layouts=dict(sorted(Layouts(context).of(fields).items())),
         handed={name: found for name, found in handed.items() if found},
         used={name: found for name, found in used.items() if found},

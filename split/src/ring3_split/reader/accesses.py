@@ -1,11 +1,13 @@
 """Fields and global variables that a function touches.
 
 # What counts
-A load of a field is a read, a store a write. An element of an array member counts as the array. Copying a struct reads and
-writes the member that it is, or else each of its members. The address of a field is taken where it leaves the function's local
-variables: passed, returned, or stored. A pointer that only stays in local variables is followed instead. Finding a bit field's
-neighbours before it is stored is no read. Where an address goes is told with it: whoever gets it may only read, and what a
-function does to what its own parameters point to is told, too (`through`), so that this can be found out.
+A load of a field is a read, a store a write. An element of an array member counts as the array.
+Copying a struct reads and writes the member that it is, or else each of its members. The address of
+a field is taken where it leaves the function's local variables: passed, returned, or stored. A
+pointer that only stays in local variables is followed instead. Finding a bit field's neighbours
+before it is stored is no read. Where an address goes is told with it: whoever gets it may only
+read, and what a function does to what its own parameters point to is told, too (`through`), so that
+this can be found out.
 """
 
 from __future__ import annotations
@@ -54,12 +56,17 @@ class Accesses:
     @property
     def through(self) -> dict[str, str]:
         """What is done here to what each parameter points to: "r", "w", "rw"."""
-        return {str(number): "".join(sorted(ways)) for number, ways in sorted(self._through.items())}
+        return {
+            str(number): "".join(sorted(ways)) for number, ways in sorted(self._through.items())
+        }
 
     @property
     def globals(self) -> dict[str, str]:
         """How each global variable is touched: "r", "w", "rw", or "a" when its address is taken too."""
-        return {name: "a" if "a" in ways else "".join(sorted(ways)) for name, ways in self._globals.items()}
+        return {
+            name: "a" if "a" in ways else "".join(sorted(ways))
+            for name, ways in self._globals.items()
+        }
 
     def _instruction(self, instruction: Instruction) -> None:
         opcode = instruction.opcode
@@ -85,7 +92,9 @@ class Accesses:
             self._store(instruction, pointer)
         if self._origins.is_slot(pointer):
             return
-        ways: tuple[Way, ...] = ("w",) if store else ("r",) if instruction.opcode == "load" else ("r", "w")
+        ways: tuple[Way, ...] = (
+            ("w",) if store else ("r",) if instruction.opcode == "load" else ("r", "w")
+        )
         if instruction.opcode == "load" and self._origins.part_of_store(instruction):
             return
         for origin in self._origins.every(pointer):
@@ -104,7 +113,9 @@ class Accesses:
     def _store(self, instruction: Instruction, pointer: str) -> None:
         """Storing an address takes it, unless a local variable keeps it."""
         if instruction.operands[0][:1] in "%@g" and not self._origins.is_slot(pointer):
-            self._address(instruction.operands[0], instruction, self._destination(instruction, pointer))
+            self._address(
+                instruction.operands[0], instruction, self._destination(instruction, pointer)
+            )
 
     def _destination(self, instruction: Instruction, pointer: str) -> str:
         """The field or variable that a store sets; "" if it is neither."""
@@ -128,7 +139,11 @@ class Accesses:
     def _assembly(self, instruction: Instruction) -> None:
         """Memory operands of assembly are read or written as their constraints say; other addresses are taken."""
         code = instruction.assembly
-        constraints = [c for c in (code[1] if code else "").split(",") if not c.startswith("~") and (c[:1] != "=" or "*" in c)]
+        constraints = [
+            c
+            for c in (code[1] if code else "").split(",")
+            if not c.startswith("~") and (c[:1] != "=" or "*" in c)
+        ]
         for position, argument in enumerate(instruction.arguments):
             constraint = constraints[position] if position < len(constraints) else ""
             way: Way = "a" if "*" not in constraint else "w" if constraint.startswith("=") else "r"
@@ -149,7 +164,9 @@ class Accesses:
         for place, way in places:
             if not self._origins.is_slot(place):
                 for origin in self._origins.every(place):
-                    self._whole(origin, way, instruction, int(length) * 8 if length.isdigit() else 0)
+                    self._whole(
+                        origin, way, instruction, int(length) * 8 if length.isdigit() else 0
+                    )
 
     def _whole(self, origin: Origin, way: Way, instruction: Instruction, bits: int) -> None:
         self._global(origin, way)
@@ -161,9 +178,13 @@ class Accesses:
         if node and self._metadata.size(node) == bits and origin.object.kind != "local":
             for member in self._metadata.members(node):
                 step = self._context.fields.enter(node, member)
-                self._field(self._origins.walk(origin, (step,)) if step.name else None, way, instruction)
+                self._field(
+                    self._origins.walk(origin, (step,)) if step.name else None, way, instruction
+                )
 
-    def _field(self, field: Origin | None, way: Way, instruction: Instruction, to: str = "") -> None:
+    def _field(
+        self, field: Origin | None, way: Way, instruction: Instruction, to: str = ""
+    ) -> None:
         if field is None or not field.within:
             return
         base = field.base

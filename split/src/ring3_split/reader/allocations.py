@@ -1,7 +1,8 @@
 """Memory that a function asks for: how much, of what, and where it is kept.
 
-The length of an array that a driver allocates is what a copy of the array needs to know, and the code that allocates it is the
-best place to read it: `kcalloc(adapter->num_queues, sizeof(struct ring))` says both length and element.
+The length of an array that a driver allocates is what a copy of the array needs to know, and the
+code that allocates it is the best place to read it:
+`kcalloc(adapter->num_queues, sizeof(struct ring))` says both length and element.
 """
 
 from __future__ import annotations
@@ -44,7 +45,14 @@ class Table:
         for prefix in ("", *self.prefixes):
             name = symbol.removeprefix(prefix)
             while name not in self.allocators:
-                shorter = next((name.removesuffix(suffix) for suffix in self.suffixes if name.endswith(suffix)), name)
+                shorter = next(
+                    (
+                        name.removesuffix(suffix)
+                        for suffix in self.suffixes
+                        if name.endswith(suffix)
+                    ),
+                    name,
+                )
                 if shorter == name:
                     break
                 name = shorter
@@ -56,7 +64,9 @@ class Table:
 @cache
 def table() -> Table:
     """The table, read once."""
-    data = tomllib.loads(resources.files(__package__).joinpath("allocations.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads(
+        resources.files(__package__).joinpath("allocations.toml").read_text(encoding="utf-8")
+    )
     allocators = {
         name: Allocator(name, tuple(row["size"]), row.get("private", ""), row.get("unit", ""))
         for name, row in data["allocators"].items()
@@ -64,10 +74,15 @@ def table() -> Table:
     return Table(allocators, data["arithmetic"], tuple(data["prefixes"]), tuple(data["suffixes"]))
 
 
-def allocations(module: IrModule, body: Body, origins: Origins, uses: Uses) -> tuple[Allocation, ...]:
+def allocations(
+    module: IrModule, body: Body, origins: Origins, uses: Uses
+) -> tuple[Allocation, ...]:
     """The memory that a function asks for, in the order of its code."""
     known = {
-        callee: allocator for callee in body.callees if "alloc" in callee or "_" in callee if (allocator := table().find(callee))
+        callee: allocator
+        for callee in body.callees
+        if "alloc" in callee or "_" in callee
+        if (allocator := table().find(callee))
     }
     if not known:
         return ()
@@ -99,10 +114,16 @@ class _Reading:
         struct, into = self._kept(call)
         counted = self._private(allocator.private) if allocator.private else struct
         size = self._size(call, allocator, counted)
-        return Allocation(allocator.api, call.line, size, self._metadata.name(struct) if struct else "", into)
+        return Allocation(
+            allocator.api, call.line, size, self._metadata.name(struct) if struct else "", into
+        )
 
     def _size(self, call: Instruction, allocator: Allocator, struct: int) -> str:
-        factors = [self._expressions.of(call.arguments[place]) for place in allocator.size if place < len(call.arguments)]
+        factors = [
+            self._expressions.of(call.arguments[place])
+            for place in allocator.size
+            if place < len(call.arguments)
+        ]
         if not factors:
             return ""
         sizes = self._sizes(struct)
@@ -116,8 +137,14 @@ class _Reading:
             return {}
         sizes = {self._metadata.size(struct) // 8: f"sizeof(struct {self._metadata.name(struct)})"}
         members = self._metadata.members(struct)
-        if members and not members[-1].size and (inner := self._metadata.composite(self._metadata.element(members[-1].type))):
-            sizes.setdefault(self._metadata.size(inner) // 8, f"sizeof(struct {self._metadata.name(inner)})")
+        if (
+            members
+            and not members[-1].size
+            and (inner := self._metadata.composite(self._metadata.element(members[-1].type)))
+        ):
+            sizes.setdefault(
+                self._metadata.size(inner) // 8, f"sizeof(struct {self._metadata.name(inner)})"
+            )
         return sizes
 
     def _kept(self, call: Instruction) -> tuple[int, str]:

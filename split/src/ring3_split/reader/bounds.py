@@ -17,22 +17,32 @@ _SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 _SHOWN = {"lt": "<", "ge": "<", "le": "<=", "gt": "<=", "eq": "<", "ne": "<"}
 
 
-def bound(move: Instruction, expressions: Expressions, origins: Origins, uses: Uses, index: str = "") -> str:
+def bound(
+    move: Instruction, expressions: Expressions, origins: Origins, uses: Uses, index: str = ""
+) -> str:
     """What an index is less than, as "< X", when it is a variable that the function compares with X; else the index itself.
 
     The index is the first that the instruction has, or the one that is named.
 
-    A variable that counts in one loop after the other is compared in each: the comparison that counts is the first behind the
-    place where the variable was last set anew. A limit that is a local variable tells less than one that is a field, and being
-    equal to something less than being below it, unless it was just stepped: `++i == n` is how a ring turns round.
+    A variable that counts in one loop after the other is compared in each: the comparison that
+    counts is the first behind the place where the variable was last set anew. A limit that is a
+    local variable tells less than one that is a field, and being equal to something less than being
+    below it, unless it was just stepped: `++i == n` is how a ring turns round.
     """
     index = value = index or move.operands[1]
     while (definition := origins.definitions.get(value)) and definition.opcode in _CASTS:
         value = definition.operands[0]
-    if definition is None or definition.opcode != "load" or definition.operands[0] not in uses.slots:
+    if (
+        definition is None
+        or definition.opcode != "load"
+        or definition.operands[0] not in uses.slots
+    ):
         return expressions.of(index).text()
     slot = definition.operands[0]
-    begin = max((store.index for store in _fresh(slot, origins, uses) if store.index < move.index), default=0)
+    begin = max(
+        (store.index for store in _fresh(slot, origins, uses) if store.index < move.index),
+        default=0,
+    )
     stepped = {store.operands[0] for store in uses.stores(slot)}
     found: list[tuple[bool, bool, bool, int, str]] = []
     for comparison, name in _comparisons(slot, uses):
@@ -42,8 +52,12 @@ def bound(move: Instruction, expressions: Expressions, origins: Origins, uses: U
         if (limit.number is None or limit.number > 0) and "?" not in limit.text():
             shown = f"{_SHOWN[kind if left == name else _SWAPPED.get(kind, kind)]} {limit.text()}"
             weak = kind in ("eq", "ne") and name not in stepped
-            found.append(("local " in limit.text(), weak, comparison.index < begin, comparison.index, shown))
-    return min(found)[-1] if found else _start(slot, expressions, uses) or expressions.of(index).text()
+            found.append(
+                ("local " in limit.text(), weak, comparison.index < begin, comparison.index, shown)
+            )
+    return (
+        min(found)[-1] if found else _start(slot, expressions, uses) or expressions.of(index).text()
+    )
 
 
 def _fresh(slot: str, origins: Origins, uses: Uses) -> Iterator[Instruction]:

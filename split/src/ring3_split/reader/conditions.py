@@ -1,12 +1,13 @@
 """Which way a branch can go, given the way that was come by.
 
-`if (lock) spin_lock(lock); ...; if (lock) spin_unlock(lock);` takes a lock on one path and gives it back on the same path, but a
-dataflow that forgets conditions sees it held at the end. So each path carries facts about the few values that decide branches:
-local variables whose address is not taken, results of calls, phi nodes. A fact is an exact number or the signs that a value may
-have, which is all that tests for errors, flags and null need.
+`if (lock) spin_lock(lock); ...; if (lock) spin_unlock(lock);` takes a lock on one path and gives it
+back on the same path, but a dataflow that forgets conditions sees it held at the end. So each path
+carries facts about the few values that decide branches: local variables whose address is not taken,
+results of calls, phi nodes. A fact is an exact number or the signs that a value may have, which is
+all that tests for errors, flags and null need.
 
-Fields and globals have names that begin with a star. What was seen of one may be different the next time; flow.py says when it
-is believed.
+Fields and globals have names that begin with a star. What was seen of one may be different the next
+time; flow.py says when it is believed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ _ICMP = re.compile(r"icmp (?:samesign )?(\w+) \S+ ([^,]+), ([^,\s]+)")
 _LITERALS = {"true": 1, "false": 0, "null": 0, "zeroinitializer": 0}
 _OPPOSITE = {"eq": "ne", "ne": "eq", "slt": "sge", "sge": "slt", "sgt": "sle", "sle": "sgt"}
 _OPPOSITE |= {"ult": "uge", "uge": "ult", "ugt": "ule", "ule": "ugt"}
-_SWAPPED = {"slt": "sgt", "sgt": "slt", "sle": "sge", "sge": "sle", "ult": "ugt", "ugt": "ult", "ule": "uge", "uge": "ule"}
+_SWAPPED = {
+    "slt": "sgt",
+    "sgt": "slt",
+    "sle": "sge",
+    "sge": "sle",
+    "ult": "ugt",
+    "ugt": "ult",
+    "ule": "uge",
+    "uge": "ule",
+}
 _DEPTH = 20  # of nested expressions; more is not what a test for an error looks like
 _KEYS = ("@arch_static_branch", "@static_key_")
 _COPIES = ("zext", "sext", "trunc", "freeze", "bitcast")
@@ -45,7 +55,9 @@ class Test:
 
 
 Facts = dict[str | Test, Fact]
-Value = int | str | Test | None  # a constant, a tracked value by name, a comparison of one; None is not known
+Value = (
+    int | str | Test | None
+)  # a constant, a tracked value by name, a comparison of one; None is not known
 
 
 def signs(fact: Fact) -> frozenset[int]:
@@ -157,13 +169,23 @@ class Conditions:
             value = self._comparison(instruction, label, place, depth)
         elif instruction.opcode in _COPIES or instruction.callee.startswith("@llvm.expect"):
             value = self.value(inner, label, place, depth + 1)
-        elif instruction.opcode == "xor" and instruction.type == "i1" and instruction.operands[1] == "true":
+        elif (
+            instruction.opcode == "xor"
+            and instruction.type == "i1"
+            and instruction.operands[1] == "true"
+        ):
             value = _negated(self.value(inner, label, place, depth + 1))
         elif instruction.opcode == "load" and self._current(operand, label, place):
             value = self._key(inner, depth) or inner
-        elif instruction.callee.startswith(_KEYS):  # a branch that is patched into the code: read like a global
+        elif instruction.callee.startswith(
+            _KEYS
+        ):  # a branch that is patched into the code: read like a global
             value = f"*{instruction.callee} {' '.join(instruction.arguments)}"
-        elif instruction.opcode == "load" and inner not in self._slots and "load volatile" not in instruction.text:
+        elif (
+            instruction.opcode == "load"
+            and inner not in self._slots
+            and "load volatile" not in instruction.text
+        ):
             value = self.field(inner) or operand
         else:
             value = operand
@@ -212,7 +234,9 @@ class Conditions:
         if slot not in self._slots:
             return False
         stores = self._stores.get(slot, [])
-        return len(stores) <= 1 or (home == label and not any(where == label and at < nth < place for where, nth in stores))
+        return len(stores) <= 1 or (
+            home == label and not any(where == label and at < nth < place for where, nth in stores)
+        )
 
 
 def _literal(text: str) -> int | None:

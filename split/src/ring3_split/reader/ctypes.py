@@ -23,7 +23,9 @@ class CTypes:
 
     def signature(self, node: int) -> tuple[str, tuple[str, ...], bool]:
         """Result, parameters, and whether more may follow, of a DISubroutineType."""
-        result, *parameters = self._metadata.elements(self._metadata.reference(node, "types")) or [0]
+        result, *parameters = self._metadata.elements(self._metadata.reference(node, "types")) or [
+            0
+        ]
         variadic = bool(parameters) and parameters[-1] == 0
         return self.name(result), tuple(self.name(one) for one in parameters if one), variadic
 
@@ -33,11 +35,15 @@ class CTypes:
         base = self._metadata.reference(node, "baseType")
         if tag == "pointer":
             target = self._metadata.tag(base)
-            return self._declare(base, f"(*{inner})" if target in ("array", "subroutine") else f"*{inner}")
+            return self._declare(
+                base, f"(*{inner})" if target in ("array", "subroutine") else f"*{inner}"
+            )
         if tag == "array":
             ranges = self._metadata.elements(self._metadata.reference(node, "elements"))
             counts = [self._metadata.number(one, "count") for one in ranges]
-            return self._declare(base, inner + "".join(f"[{count if count > 0 else ''}]" for count in counts))
+            return self._declare(
+                base, inner + "".join(f"[{count if count > 0 else ''}]" for count in counts)
+            )
         if tag == "subroutine":
             result, parameters, variadic = self.signature(node)
             listed = ", ".join((*parameters, *(("...",) if variadic else ()))) or "void"
@@ -46,7 +52,11 @@ class CTypes:
             if self._metadata.tag(base) == "pointer":
                 return self._declare(base, f"{tag} {inner}" if inner else tag)
             return f"{tag} {self._declare(base, inner)}"
-        return f"{self._plain(node, tag)} {inner}" if inner and not inner.startswith("[") else f"{self._plain(node, tag)}{inner}"
+        return (
+            f"{self._plain(node, tag)} {inner}"
+            if inner and not inner.startswith("[")
+            else f"{self._plain(node, tag)}{inner}"
+        )
 
     def _plain(self, node: int, tag: str) -> str:
         if not node:

@@ -10,7 +10,16 @@ from ring3_split.ir.origin import Origins
 from ring3_split.reader.uses import Uses
 
 _CASTS = ("zext", "sext", "trunc", "bitcast", "ptrtoint", "inttoptr", "freeze")
-_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "shl": "<<", "lshr": ">>", "ashr": ">>", "and": "&", "or": "|"}
+_OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "shl": "<<",
+    "lshr": ">>",
+    "ashr": ">>",
+    "and": "&",
+    "or": "|",
+}
 _OPERATORS |= {"udiv": "/", "sdiv": "/", "urem": "%", "srem": "%", "xor": "^"}
 _BINDING = {"*": 5, "/": 5, "%": 5, "+": 4, "-": 4, "<<": 3, ">>": 3, "&": 2, "^": 1, "|": 0}
 _DEEP = 24
@@ -27,9 +36,16 @@ class Expression:
     number: int | None = None
 
     def text(self, sizes: dict[int, str] | None = None, place: str = "") -> str:
-        """The expression as C. A number that is one of `sizes` is shown so in place of a size: alone, in sums, products."""
+        """The expression as C.
+
+        A number that is one of `sizes` is shown so in place of a size: alone, in sums, products.
+        """
         if self.number is not None:
-            return (sizes or {}).get(self.number, str(self.number)) if place in ("", "+", "*") else str(self.number)
+            return (
+                (sizes or {}).get(self.number, str(self.number))
+                if place in ("", "+", "*")
+                else str(self.number)
+            )
         if self.left is None or self.right is None:
             return self.name or "?"
         parts = []
@@ -52,7 +68,14 @@ def combined(operator: str, left: Expression, right: Expression) -> Expression:
     """An operation on two expressions, done at once where both are known."""
     if right.number is not None and left.number is not None and operator in ("+", "-", "*", "<<"):
         one, other = left.number, right.number
-        return number({"+": one + other, "-": one - other, "*": one * other, "<<": one << max(0, min(other, 63))}[operator])
+        return number(
+            {
+                "+": one + other,
+                "-": one - other,
+                "*": one * other,
+                "<<": one << max(0, min(other, 63)),
+            }[operator]
+        )
     if operator == "*" and 1 in (left.number, right.number):
         return right if left.number == 1 else left
     if operator in ("+", "-", "<<") and right.number == 0:
@@ -65,12 +88,16 @@ def combined(operator: str, left: Expression, right: Expression) -> Expression:
 class Expressions:
     """The expressions of one function."""
 
-    def __init__(self, body: Body, origins: Origins, uses: Uses, arithmetic: dict[str, str]) -> None:
+    def __init__(
+        self, body: Body, origins: Origins, uses: Uses, arithmetic: dict[str, str]
+    ) -> None:
         self._body = body
         self._origins = origins
         self._uses = uses
         self._arithmetic = arithmetic  # inline functions that are operators
-        self._block = {each.index: block.label for block in body.blocks.values() for each in block.instructions}
+        self._block = {
+            each.index: block.label for block in body.blocks.values() for each in block.instructions
+        }
 
     def of(self, value: str, depth: int = 0) -> Expression:
         """What a value is computed from."""
@@ -114,7 +141,11 @@ class Expressions:
         variable = self._body.variables.get(slot)
         if variable is None:
             return UNKNOWN
-        return Expression(name=f"param {variable.argument}" if variable.argument >= 0 else f"local {variable.name}")
+        return Expression(
+            name=f"param {variable.argument}"
+            if variable.argument >= 0
+            else f"local {variable.name}"
+        )
 
     def _leaf(self, value: str) -> Expression:
         origin = self._origins.of(value)

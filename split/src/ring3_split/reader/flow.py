@@ -1,11 +1,12 @@
 """The dataflow of one function: what is held before each instruction, and at its ends.
 
-Drivers lock under conditions that no dataflow can prove to agree. Two rules sort out the ways that cannot be, because they would
-be errors of the driver:
+Drivers lock under conditions that no dataflow can prove to agree. Two rules sort out the ways that
+cannot be, because they would be errors of the driver:
 
-- Where a lock is given back that some of the ways hold, the ways that do not hold it did not come there.
-- A test of a field that decides whether a lock is given back came out as it did when it decided whether the lock was taken: if
-  some of the ways hold the lock, and some do not.
+- Where a lock is given back that some of the ways hold, the ways that do not hold it did not come
+  there.
+- A test of a field that decides whether a lock is given back came out as it did when it decided
+  whether the lock was taken: if some of the ways hold the lock, and some do not.
 """
 
 from __future__ import annotations
@@ -26,9 +27,15 @@ _END = 10**9  # a place behind every instruction of a block
 
 
 class Flow:
-    """Runs on construction. `effects` says what calls do to locks, by instruction index; `place` names what pointers point to."""
+    """Runs on construction.
 
-    def __init__(self, body: Body, effects: dict[int, tuple[Outcome, ...]], place: Callable[[str], str]) -> None:
+    `effects` says what calls do to locks, by instruction index; `place` names what pointers point
+    to.
+    """
+
+    def __init__(
+        self, body: Body, effects: dict[int, tuple[Outcome, ...]], place: Callable[[str], str]
+    ) -> None:
         self._blocks = body.blocks
         self._order = {label: place for place, label in enumerate(self._blocks)}
         self._effects = effects
@@ -40,10 +47,16 @@ class Flow:
         self._phis: dict[str, list[Instruction]] = {}
         for label, block in self._blocks.items():
             if block.instructions[0].opcode == "phi":
-                self._phis[label] = [each for each in block.instructions if each.opcode == "phi" and each.result in self._roots]
+                self._phis[label] = [
+                    each
+                    for each in block.instructions
+                    if each.opcode == "phi" and each.result in self._roots
+                ]
         self._crowded: set[str] = set()
         self._before: dict[str, Paths] = {}
-        self.held: dict[int, frozenset[Hold]] = {}  # by instruction index, before it; nothing held is left out
+        self.held: dict[
+            int, frozenset[Hold]
+        ] = {}  # by instruction index, before it; nothing held is left out
         self.released: dict[Hold, set[int]] = {}  # lines
         self.exits: list[tuple[Path, Fact | None]] = []  # path and result, for each return
         self._solve()
@@ -62,11 +75,16 @@ class Flow:
         sources: dict[str, set[str]] = {}
         for block in self._blocks.values():
             for place, instruction in enumerate(block.instructions):
-                if instruction.opcode == "store" and self._conditions.tracked(instruction.operands[1]):
+                if instruction.opcode == "store" and self._conditions.tracked(
+                    instruction.operands[1]
+                ):
                     value = self._conditions.value(instruction.operands[0], block.label, place)
                     sources.setdefault(instruction.operands[1], set()).add(_root(value))
                 elif instruction.opcode == "phi":
-                    incoming = (self._conditions.value(operand, label, _END) for operand, label in _incoming(instruction))
+                    incoming = (
+                        self._conditions.value(operand, label, _END)
+                        for operand, label in _incoming(instruction)
+                    )
                     sources.setdefault(instruction.result, set()).update(map(_root, incoming))
         roots: set[str] = set()
         waiting = {_root(value) for value in self._tests.values()}
@@ -85,7 +103,13 @@ class Flow:
             for instruction in block.instructions:
                 if instruction.opcode == "store":
                     pointer = instruction.operands[1]
-                    name = pointer if self._conditions.tracked(pointer) else self._conditions.field(pointer) if memory else ""
+                    name = (
+                        pointer
+                        if self._conditions.tracked(pointer)
+                        else self._conditions.field(pointer)
+                        if memory
+                        else ""
+                    )
                     if name in self._roots:
                         written[instruction.index] = name
         return written
@@ -110,7 +134,10 @@ class Flow:
             for place, instruction in self._events[label]:
                 paths = self._step(label, place, instruction, paths)
             for successor, going in self._edges(label, paths):
-                if self._merge(successor, going) and (item := (self._order[successor], successor)) not in queue:
+                if (
+                    self._merge(successor, going)
+                    and (item := (self._order[successor], successor)) not in queue
+                ):
                     heapq.heappush(queue, item)
 
     def _merge(self, label: str, paths: Paths) -> bool:
@@ -143,7 +170,9 @@ class Flow:
         after: Paths = {}
         for path, outcome in chosen:
             facts = paths[path]
-            known = _set(facts, call.result, outcome.result) if call.result in self._roots else facts
+            known = (
+                _set(facts, call.result, outcome.result) if call.result in self._roots else facts
+            )
             add(after, outcome.on(path), known)
         return after if len(after) <= LIMIT else collapsed(after)
 
@@ -151,8 +180,16 @@ class Flow:
         """What a call may do on each path: nobody gives back what he does not hold, where others do who hold it."""
         every = [(path, outcome) for path in paths for outcome in self._effects[call.index]]
         giving = [(path, outcome) for path, outcome in every if outcome.dropped]
-        proper = [(path, outcome) for path, outcome in giving if all(path.find(hold) is not None for hold in outcome.dropped)]
-        wrong = {(path, outcome) for path, outcome in giving if (path, outcome) not in proper} if proper else set()
+        proper = [
+            (path, outcome)
+            for path, outcome in giving
+            if all(path.find(hold) is not None for hold in outcome.dropped)
+        ]
+        wrong = (
+            {(path, outcome) for path, outcome in giving if (path, outcome) not in proper}
+            if proper
+            else set()
+        )
         return [one for one in every if one not in wrong]
 
     def _edges(self, label: str, paths: Paths) -> Iterator[tuple[str, Paths]]:
@@ -171,7 +208,12 @@ class Flow:
                 if (path, successor) in wrong:
                     known = None
                 elif len(block.successors) > 1:
-                    known = _taken(block, test, successor, _set(facts, _root(test), None) if remembered else facts)
+                    known = _taken(
+                        block,
+                        test,
+                        successor,
+                        _set(facts, _root(test), None) if remembered else facts,
+                    )
                 if known is not None:
                     add(going, path, self._entered(phis, label, known) if phis else known)
             yield successor, going
@@ -191,7 +233,9 @@ class Flow:
                     if truth is not None:
                         there = block.successors[0 if truth else 1]
                         if (path in holding) == (there == successor):
-                            wrong.add((path, next(other for other in block.successors if other != there)))
+                            wrong.add(
+                                (path, next(other for other in block.successors if other != there))
+                            )
         return wrong
 
     def _given(self, label: str) -> tuple[Hold, ...]:
@@ -207,11 +251,16 @@ class Flow:
         return ()
 
     def _entered(self, phis: list[Instruction], label: str, facts: Facts) -> Facts:
-        """The facts behind the phi nodes of a block that is come to from `label`. They all read what was before."""
+        """The facts behind the phi nodes of a block that is come to from `label`.
+
+        They all read what was before.
+        """
         result = facts
         for phi in phis:
             operand = next((value for value, source in _incoming(phi) if source == label), "")
-            result = _set(result, phi.result, _fact(self._conditions.value(operand, label, _END), facts))
+            result = _set(
+                result, phi.result, _fact(self._conditions.value(operand, label, _END), facts)
+            )
         return result
 
     def _record(self, label: str, paths: Paths) -> None:
@@ -223,13 +272,17 @@ class Flow:
             if held:
                 self.held[instruction.index] = held
             if place in events:
-                for path, outcome in self._possible(instruction, paths) if instruction.index in self._effects else ():
+                for path, outcome in (
+                    self._possible(instruction, paths) if instruction.index in self._effects else ()
+                ):
                     for hold in set(path.held) - set(outcome.on(path).held):
                         self.released.setdefault(hold, set()).add(instruction.line)
                 paths = self._step(label, place, instruction, paths)
                 held = _holds(paths)
         if block.instructions[-1].opcode == "ret":
-            self.exits.extend((path, _fact(self._tests[label], facts)) for path, facts in paths.items())
+            self.exits.extend(
+                (path, _fact(self._tests[label], facts)) for path, facts in paths.items()
+            )
 
 
 def _holds(paths: Paths) -> frozenset[Hold]:
@@ -257,7 +310,9 @@ def _fact(value: Value, facts: Facts) -> Fact | None:
 
 def _set(facts: Facts, name: str, fact: Fact | None) -> Facts:
     """The facts after a value became another."""
-    result = {key: known for key, known in facts.items() if name not in (key, getattr(key, "root", None))}
+    result = {
+        key: known for key, known in facts.items() if name not in (key, getattr(key, "root", None))
+    }
     if fact is not None:
         result[name] = fact
     return result

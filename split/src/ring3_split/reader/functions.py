@@ -29,7 +29,9 @@ class Functions:
         self._metadata = context.metadata
         self._macros: dict[str, set[str]] = {}
         self._percpu = {
-            name for name, variable in self._module.globals.items() if "percpu" in variable.section or name in _PERCPU_SYMBOLS
+            name
+            for name, variable in self._module.globals.items()
+            if "percpu" in variable.section or name in _PERCPU_SYMBOLS
         }
 
     def read(self, body: Body, held: Held) -> Function:
@@ -37,7 +39,9 @@ class Functions:
         node = body.attached("dbg")
         path = self._context.path(node)
         line = self._metadata.number(node, "line")
-        returns, types, variadic = self._context.ctypes.signature(self._metadata.reference(node, "type"))
+        returns, types, variadic = self._context.ctypes.signature(
+            self._metadata.reference(node, "type")
+        )
         names = {variable.argument: variable.name for variable in body.variables.values()}
         calls, indirect = self._calls(body, held.at)
         return Function(
@@ -51,7 +55,9 @@ class Functions:
             section=body.section,
             signature=body.kcfi,
             returns=returns,
-            parameters=tuple(Parameter(names.get(index, ""), type_) for index, type_ in enumerate(types)),
+            parameters=tuple(
+                Parameter(names.get(index, ""), type_) for index, type_ in enumerate(types)
+            ),
             variadic=variadic,
             calls=calls,
             indirect=indirect,
@@ -65,7 +71,9 @@ class Functions:
     def _end(self, body: Body, line: int, path: str) -> int:
         """The line of the brace that closes the body, or else the last line that has code."""
         node = body.attached("dbg")
-        brace = self._context.sources.text(path).closing_brace(self._metadata.number(node, "scopeLine") or line)
+        brace = self._context.sources.text(path).closing_brace(
+            self._metadata.number(node, "scopeLine") or line
+        )
         if brace:
             return max(brace, line)
         return max((one.line for one in body.instructions), default=line) or line
@@ -78,9 +86,13 @@ class Functions:
     def _inline(self, body: Body, line: int, path: str) -> bool:
         group = re.search(r" (#\d+)(?: |$)", body.header)
         attributes = self._module.attributes.get(group[1], "") if group else ""
-        return "alwaysinline" in attributes or self._context.sources.text(path).inline(line, body.name)
+        return "alwaysinline" in attributes or self._context.sources.text(path).inline(
+            line, body.name
+        )
 
-    def _calls(self, body: Body, held: dict[int, tuple[int, ...]]) -> tuple[tuple[Call, ...], tuple[Indirect, ...]]:
+    def _calls(
+        self, body: Body, held: dict[int, tuple[int, ...]]
+    ) -> tuple[tuple[Call, ...], tuple[Indirect, ...]]:
         direct, indirect = [], []
         for instruction in body.instructions:
             callee = instruction.callee
@@ -97,7 +109,10 @@ class Functions:
         """The functions that a local pointer may be, when it can be nothing else."""
         origins = Origins.within(self._module, body).every(call.callee)
         values = [one for one in origins if one.kind != "constant"]  # null, which is not called
-        known = all(one.kind == "global" and one.address and self._context.is_function(one.name) for one in values)
+        known = all(
+            one.kind == "global" and one.address and self._context.is_function(one.name)
+            for one in values
+        )
         return [one.name for one in values] if known else []
 
     def _indirect(self, body: Body, call: Instruction, held: tuple[int, ...]) -> Indirect:
@@ -114,7 +129,11 @@ class Functions:
 
     def _stored(self, body: Body) -> tuple[Stored, ...]:
         """Where the addresses of functions go in this body."""
-        takers = [one for one in body.instructions if one.opcode in _SINKS and any(map(self._is_function, one.operands))]
+        takers = [
+            one
+            for one in body.instructions
+            if one.opcode in _SINKS and any(map(self._is_function, one.operands))
+        ]
         if not takers:
             return ()
         origins = Origins.within(self._module, body)
@@ -123,10 +142,20 @@ class Functions:
         for instruction in body.instructions if flows else takers:
             found += self._sunk(origins, instruction)
         told = {one.function for one in found if one.field or one.api or one.object}
-        return tuple(dict.fromkeys(one for one in found if one.field or one.api or one.object or one.function not in told))
+        return tuple(
+            dict.fromkeys(
+                one
+                for one in found
+                if one.field or one.api or one.object or one.function not in told
+            )
+        )
 
     def _is_function(self, operand: str) -> bool:
-        return operand.startswith("@") and self._context.is_function(plain(operand[1:])) and not operand.startswith(_TRAMPOLINE)
+        return (
+            operand.startswith("@")
+            and self._context.is_function(plain(operand[1:]))
+            and not operand.startswith(_TRAMPOLINE)
+        )
 
     def _local(self, origins: Origins, store: Instruction) -> bool:
         return store.opcode == "store" and origins.of(store.operands[1]).kind in ("local", "param")
@@ -139,9 +168,15 @@ class Functions:
         if instruction.opcode not in _SINKS - {"phi", "select"}:
             return []
         api = self._api(origins, instruction)
-        owner = self._owner(origins.every(instruction.operands[0])) if api and instruction.operands else ""
+        owner = (
+            self._owner(origins.every(instruction.operands[0]))
+            if api and instruction.operands
+            else ""
+        )
         return [
-            Stored(function, instruction.line, api=api, argument=position if api else -1, owner=owner)
+            Stored(
+                function, instruction.line, api=api, argument=position if api else -1, owner=owner
+            )
             for position, operand in enumerate(instruction.operands)
             for function in self._functions(origins, operand)
         ]
@@ -150,15 +185,27 @@ class Functions:
         """The functions whose address a value may be."""
         if operand[:1] not in "%@":
             return []
-        return [o.name for o in origins.every(operand) if o.kind == "global" and o.address and self._context.is_function(o.name)]
+        return [
+            o.name
+            for o in origins.every(operand)
+            if o.kind == "global" and o.address and self._context.is_function(o.name)
+        ]
 
     def _store(self, origins: Origins, store: Instruction, function: str) -> Stored:
         place = origins.of(store.operands[1])
         field = origins.leaf(place, store)
         if field:
-            places = [leaf.base for one in origins.every(store.operands[1]) if (leaf := origins.leaf(one, store))]
+            places = [
+                leaf.base
+                for one in origins.every(store.operands[1])
+                if (leaf := origins.leaf(one, store))
+            ]
             return Stored(function, store.line, field=field.name, owner=self._owner(places))
-        return Stored(function, store.line, object=place.name if place.kind == "global" and place.address else "")
+        return Stored(
+            function,
+            store.line,
+            object=place.name if place.kind == "global" and place.address else "",
+        )
 
     def _owner(self, places: Iterable[Origin | None]) -> str:
         """The outermost member that an address lies in: of the driver's struct, where a work or a timer is embedded there.
@@ -185,7 +232,11 @@ class Functions:
     def _assembly(self, body: Body, path: str) -> tuple[int, ...]:
         """Lines with assembly that the function's own file wrote: in its text, or by a macro that this file defines."""
         written = (one for one in body.instructions if one.callee == "asm" and self._code(one))
-        own = (one.line for one in written if not self._from_macro(one) or self._own_macro(one.line, path))
+        own = (
+            one.line
+            for one in written
+            if not self._from_macro(one) or self._own_macro(one.line, path)
+        )
         return tuple(sorted(set(own)))
 
     def _code(self, instruction: Instruction) -> bool:
@@ -200,13 +251,23 @@ class Functions:
         if path not in self._macros:
             self._macros[path] = self._context.sources.text(path).assembly_macros()
         macros = self._macros[path]
-        return bool(macros) and not macros.isdisjoint(re.findall(r"\w+", self._context.sources.text(path).line(line)))
+        return bool(macros) and not macros.isdisjoint(
+            re.findall(r"\w+", self._context.sources.text(path).line(line))
+        )
 
     def _percpu_lines(self, body: Body) -> tuple[int, ...]:
         """Lines that use per-CPU data: through the segment of this CPU, or the table of all CPUs' areas."""
-        return tuple(sorted({one.line for one in body.instructions if one.dbg and self._uses_percpu(one.text)}))
+        return tuple(
+            sorted(
+                {one.line for one in body.instructions if one.dbg and self._uses_percpu(one.text)}
+            )
+        )
 
     def _uses_percpu(self, text: str) -> bool:
         if ("addrspace(25" in text or "s:" in text) and _SEGMENT.search(text):
             return True
-        return bool(self._percpu) and "@" in text and any(plain(name) in self._percpu for name in _GLOBALS.findall(text))
+        return (
+            bool(self._percpu)
+            and "@" in text
+            and any(plain(name) in self._percpu for name in _GLOBALS.findall(text))
+        )

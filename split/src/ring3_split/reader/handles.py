@@ -25,7 +25,11 @@ class Handles:
             self._look(instruction.operands[0])
         elif instruction.opcode == "store":
             self._look(instruction.operands[1])
-        elif instruction.opcode == "call" and instruction.callee.startswith("@") and not instruction.callee.startswith("@llvm."):
+        elif (
+            instruction.opcode == "call"
+            and instruction.callee.startswith("@")
+            and not instruction.callee.startswith("@llvm.")
+        ):
             for argument in instruction.arguments:
                 self._pass(argument, instruction)
 
@@ -44,13 +48,19 @@ class Handles:
             return
         callee = plain(call.callee[1:])
         if self._own(callee):
-            self._looked.add(str(origin))  # by a function of the driver, perhaps: that one shows what it does
+            self._looked.add(
+                str(origin)
+            )  # by a function of the driver, perhaps: that one shows what it does
         else:
             self._passed.setdefault(str(origin), Shape("handle", str(origin), call.line, callee))
 
     def _pointer(self, origin: Origin) -> bool:
         """Whether a value is a parameter or a field that points to a struct."""
-        return origin.kind in ("param", "field") and not origin.address and bool(self._module.metadata.composite(origin.type))
+        return (
+            origin.kind in ("param", "field")
+            and not origin.address
+            and bool(self._module.metadata.composite(origin.type))
+        )
 
     def _own(self, callee: str) -> bool:
         """Whether a function is the driver's, not the kernel's or one of its headers'."""

@@ -55,8 +55,13 @@ class Layouts:
                 found += [inner] if member.name else self._embedded(inner)
         return found
 
-    def _members(self, node: int, offset: int, union: int, unions: list[int], out: list[Member]) -> None:
-        """Appends the members; those of unnamed structs and unions stand among them. `unions` counts unnamed unions."""
+    def _members(
+        self, node: int, offset: int, union: int, unions: list[int], out: list[Member]
+    ) -> None:
+        """Appends the members; those of unnamed structs and unions stand among them.
+
+        `unions` counts unnamed unions.
+        """
         for member in self._metadata.members(node):
             inner = self._metadata.composite(member.type)
             if member.name:

@@ -50,7 +50,10 @@ class Table:
         """The entry of a symbol, under its own name or without what kernels put around it."""
         if "_" not in symbol and symbol not in self.entries:
             return None
-        names = [symbol, *(symbol.removeprefix(prefix) for prefix in self.prefixes if symbol.startswith(prefix))]
+        names = [
+            symbol,
+            *(symbol.removeprefix(prefix) for prefix in self.prefixes if symbol.startswith(prefix)),
+        ]
         for name in names:
             if name in self.entries:
                 return self.entries[name]
@@ -66,10 +69,22 @@ def table() -> Table:
     """The table, read once."""
     text = resources.files(__package__).joinpath("locks.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
-    entries = {name: _entry(row) for part in data.values() if isinstance(part, dict) for name, row in part.items()}
+    entries = {
+        name: _entry(row)
+        for part in data.values()
+        if isinstance(part, dict)
+        for name, row in part.items()
+    }
     return Table(entries, tuple(data["prefixes"]), tuple(data["suffixes"]))
 
 
 def _entry(row: dict[str, Any]) -> Entry:
     kind = Kind(row.get("takes") or row["gives"])
-    return Entry(kind, "takes" in row, row.get("lock"), row.get("name", ""), row.get("when", ""), row.get("inlined", False))
+    return Entry(
+        kind,
+        "takes" in row,
+        row.get("lock"),
+        row.get("name", ""),
+        row.get("when", ""),
+        row.get("inlined", False),
+    )

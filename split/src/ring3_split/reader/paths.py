@@ -1,9 +1,10 @@
 """The ways through one function that differ in the locks held, and what is known on each.
 
-A path is a stack of what is held and what of the caller's was given back. Where two ways meet with the same path their facts are
-joined, with different paths they go on side by side; so `if (x) lock` keeps two paths and a later `if (x)` sends each its way
-(the idea of ESP, Das, Lerner and Seigle, PLDI 2002). Past `LIMIT` paths in one block they are made one that holds everything,
-which is still what may be held.
+A path is a stack of what is held and what of the caller's was given back. Where two ways meet with
+the same path their facts are joined, with different paths they go on side by side; so `if (x) lock`
+keeps two paths and a later `if (x)` sends each its way (the idea of ESP, Das, Lerner and Seigle,
+PLDI 2002). Past `LIMIT` paths in one block they are made one that holds everything, which is still
+what may be held.
 """
 
 from __future__ import annotations
@@ -62,8 +63,14 @@ class Path:
 
     def find(self, given: Hold) -> int | None:
         """Where in the stack a lock is: the same lock of the same object, else the same lock, else one of unknown name."""
-        same = [place for place, hold in enumerate(self.held) if family(hold.kind) == family(given.kind)]
-        exact = [place for place in same if (self.held[place].lock, self.held[place].base) == (given.lock, given.base)]
+        same = [
+            place for place, hold in enumerate(self.held) if family(hold.kind) == family(given.kind)
+        ]
+        exact = [
+            place
+            for place in same
+            if (self.held[place].lock, self.held[place].base) == (given.lock, given.base)
+        ]
         named = [place for place in same if self.held[place].lock == given.lock]
         vague = [place for place in same if "?" in (self.held[place].lock, given.lock)]
         for places in (exact, named, vague):
@@ -113,4 +120,6 @@ def collapsed(paths: Paths) -> Paths:
 
 
 def _ordered(holds: set[Hold]) -> tuple[Hold, ...]:
-    return tuple(sorted(holds, key=lambda hold: (hold.line, hold.kind, hold.lock, hold.base, hold.guard)))
+    return tuple(
+        sorted(holds, key=lambda hold: (hold.line, hold.kind, hold.lock, hold.base, hold.guard))
+    )

@@ -1,4 +1,7 @@
-"""Where pointers are handed on: as arguments, into fields and as results. Annotations follow them from field to use."""
+"""Where pointers are handed on: as arguments, into fields and as results.
+
+Annotations follow them from field to use.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from ring3_split.reader.uses import Uses
 
 # clang has names of its own for what C calls memcpy.
 _MEMORY = re.compile(r"^@llvm\.(memcpy|memmove|memset)\b.*")
-# A pointer has a place when it was loaded or passed; the address of a variable or member is not one that somebody keeps.
+# A pointer has a place when it was loaded or passed; the address of a variable or member is not one
+# that somebody keeps.
 PLACES = ("param", "call", "global", "field")
 
 
@@ -25,9 +29,15 @@ def flows(body: Body, origins: Origins, uses: Uses) -> tuple[Shape, ...]:
     found: dict[tuple[str, str, int], Shape] = {}
     for instruction in body.instructions:
         if instruction.opcode == "store" and instruction.type == "ptr":
-            found |= {(shape.pointer, shape.detail, -2): shape for shape in _interior(instruction, origins, expressions)}
+            found |= {
+                (shape.pointer, shape.detail, -2): shape
+                for shape in _interior(instruction, origins, expressions)
+            }
         if instruction.opcode == "getelementptr":
-            found |= {(shape.pointer, shape.detail, -1): shape for shape in _uncertain(instruction, origins)}
+            found |= {
+                (shape.pointer, shape.detail, -1): shape
+                for shape in _uncertain(instruction, origins)
+            }
         for value, target in _moved(instruction, origins):
             if not _pointer(value, origins, body):
                 continue
@@ -35,9 +45,14 @@ def flows(body: Body, origins: Origins, uses: Uses) -> tuple[Shape, ...]:
                 place = str(origin)
                 if origin.kind in PLACES and not origin.address and place != target:
                     shape = Shape("flow", place, instruction.line, target)
-                    # The first of its way is enough; calls through pointers are told apart by their lines.
-                    found.setdefault((place, target, shape.line if target.startswith(":") else 0), shape)
-    return tuple(sorted(found.values(), key=lambda shape: (shape.line, shape.pointer, shape.detail)))
+                    # The first of its way is enough; calls through pointers are told apart by their
+                    # lines.
+                    found.setdefault(
+                        (place, target, shape.line if target.startswith(":") else 0), shape
+                    )
+    return tuple(
+        sorted(found.values(), key=lambda shape: (shape.line, shape.pointer, shape.detail))
+    )
 
 
 def _uncertain(move: Instruction, origins: Origins) -> Iterator[Shape]:
@@ -65,7 +80,9 @@ def _interior(store: Instruction, origins: Origins, expressions: Expressions) ->
         yield Shape("interior", f"field {field.name}", store.line, f"member {origin.name}")
     elif origin.kind == "field" and not origin.address and definition.operands[1:] != ["0"]:
         offset = expressions.of(definition.operands[-1]).text()
-        yield Shape("interior", f"field {field.name}", store.line, f"field {origin.name} + {offset}")
+        yield Shape(
+            "interior", f"field {field.name}", store.line, f"field {origin.name} + {offset}"
+        )
 
 
 def _moved(instruction: Instruction, origins: Origins) -> Iterator[tuple[str, str]]:
@@ -74,7 +91,9 @@ def _moved(instruction: Instruction, origins: Origins) -> Iterator[tuple[str, st
         callee = _MEMORY.sub(r"@\1", instruction.callee)
         if callee != "asm" and not callee.startswith("@llvm."):
             name = plain(callee[1:]) if callee.startswith("@") else ""
-            yield from ((value, f"{name}:{index}") for index, value in enumerate(instruction.arguments))
+            yield from (
+                (value, f"{name}:{index}") for index, value in enumerate(instruction.arguments)
+            )
     elif instruction.opcode == "store":
         value, pointer = instruction.operands
         field = _field(origins, instruction, pointer)
@@ -97,4 +116,7 @@ def _pointer(value: str, origins: Origins, body: Body) -> bool:
         return value in body.parameters and f"ptr {value}" in body.header.replace("noundef ", "")
     if definition.opcode == "getelementptr":
         return True
-    return definition.opcode in ("load", "call", "phi", "select", "inttoptr", "bitcast") and definition.type == "ptr"
+    return (
+        definition.opcode in ("load", "call", "phi", "select", "inttoptr", "bitcast")
+        and definition.type == "ptr"
+    )

@@ -40,18 +40,32 @@ class Ranges:
         """What fields are set to."""
         found: dict[tuple[str, int | None, int | None, str], Assigned] = {}
         for store in self._body.instructions:
-            if store.opcode != "store" or store.operands[1] in self._uses.slots or not store.type.startswith("i"):
+            if (
+                store.opcode != "store"
+                or store.operands[1] in self._uses.slots
+                or not store.type.startswith("i")
+            ):
                 continue
             low, high = self.of(store.operands[0]) or (None, None)
-            text = str(low) if low is not None and low == high else str(self._origins.of(store.operands[0]))
+            text = (
+                str(low)
+                if low is not None and low == high
+                else str(self._origins.of(store.operands[0]))
+            )
             for origin in self._origins.every(store.operands[1]):
                 field = self._origins.leaf(origin, store)
                 if field is not None:
-                    found.setdefault((field.name, low, high, text), Assigned(field.name, store.line, low, high, text))
+                    found.setdefault(
+                        (field.name, low, high, text),
+                        Assigned(field.name, store.line, low, high, text),
+                    )
         return tuple(sorted(found.values(), key=lambda one: (one.field, one.line, one.text)))
 
     def of(self, value: str, way: tuple[str, ...] = ()) -> Range | None:
-        """The least and the greatest that a value can be; None when nothing is known. `way` are the values on the way here."""
+        """The least and the greatest that a value can be; None when nothing is known.
+
+        `way` are the values on the way here.
+        """
         constant = number(value)
         if constant is not None:
             return constant, constant
@@ -70,7 +84,9 @@ class Ranges:
             case "add" | "mul" | "or" | "shl":
                 found = self._computed(definition, way)
             case "phi" | "select":
-                found = self._union(definition.operands[1 if definition.opcode == "select" else 0 :], way)
+                found = self._union(
+                    definition.operands[1 if definition.opcode == "select" else 0 :], way
+                )
             case "load" if definition.operands[0] in self._uses.slots:
                 found = self._variable(definition.operands[0], way)
         return found
@@ -91,7 +107,11 @@ class Ranges:
             return None
         if definition.opcode == "lshr":
             inner = self.of(definition.operands[0], way)
-            most = inner[1] if inner and inner[0] >= 0 else 2 ** (self._types.size(definition.type) * 8) - 1
+            most = (
+                inner[1]
+                if inner and inner[0] >= 0
+                else 2 ** (self._types.size(definition.type) * 8) - 1
+            )
             return 0, most >> constant
         if definition.opcode == "and":
             return 0, constant
@@ -105,7 +125,10 @@ class Ranges:
         combine = _COMBINED[definition.opcode]
         low, high = combine(left[0], right[0]), combine(left[1], right[1])
         if definition.opcode == "or" and (left[0], right[0]) != (left[1], right[1]):
-            low, high = max(left[0], right[0]), (1 << max(left[1].bit_length(), right[1].bit_length())) - 1
+            low, high = (
+                max(left[0], right[0]),
+                (1 << max(left[1].bit_length(), right[1].bit_length())) - 1,
+            )
         return (low, high) if high < 2 ** (self._types.size(definition.type) * 8) else None
 
     def _variable(self, slot: str, way: tuple[str, ...]) -> Range | None:
@@ -120,7 +143,11 @@ class Ranges:
         if variable is None or variable.argument >= 0:
             return None
         users = self._uses.of(slot)
-        if any(user.opcode not in ("load", "store") or (user.opcode == "store" and user.operands[0] == slot) for user in users):
+        if any(
+            user.opcode not in ("load", "store")
+            or (user.opcode == "store" and user.operands[0] == slot)
+            for user in users
+        ):
             return None
         return self._union([store.operands[0] for store in self._uses.stores(slot)], (*way, slot))
 

@@ -1,16 +1,18 @@
 """Which code may run while a lock is held.
 
-A forward dataflow (flow.py) over each function that touches a lock, by itself or through a function of the unit that returns with
-one held. What a call does is a list of outcomes, from locks.toml or from the summary of the function called. Summaries are made
-from the bottom up until nothing changes, so a driver's `foo_lock()`, the inline functions of the kernel's headers and the
+A forward dataflow (flow.py) over each function that touches a lock, by itself or through a function
+of the unit that returns with one held. What a call does is a list of outcomes, from locks.toml or
+from the summary of the function called. Summaries are made from the bottom up until nothing
+changes, so a driver's `foo_lock()`, the inline functions of the kernel's headers and the
 constructors behind `guard()` need no entry in a table.
 
 # What it promises
-May-hold: a region has every line that can run while the lock is held, by some way through the function. It may have more: two
-tests of one field are not known to agree.
+May-hold: a region has every line that can run while the lock is held, by some way through the
+function. It may have more: two tests of one field are not known to agree.
 
 # What it does not see
-Locks taken by a call through a pointer, or by a function of another unit; those are for the linked graph.
+Locks taken by a call through a pointer, or by a function of another unit; those are for the linked
+graph.
 """
 
 from __future__ import annotations
@@ -68,7 +70,11 @@ class _Unit:
             for callee in body.callees:
                 self._callers.setdefault(callee, []).append(name)
         listed = {name: entry for name in self._callers if (entry := table().find(name))}
-        self._entries = {name: entry for name, entry in listed.items() if not (entry.inlined and name in module.functions)}
+        self._entries = {
+            name: entry
+            for name, entry in listed.items()
+            if not (entry.inlined and name in module.functions)
+        }
         self._summaries: dict[str, tuple[Outcome, ...]] = {}
 
     def settle(self) -> None:
@@ -117,7 +123,8 @@ class _Unit:
                 elif self._summaries.get(callee, (Outcome(),)) != (Outcome(),):
                     guard = match[1] if match else ""
                     found[instruction.index] = tuple(
-                        _called(outcome, instruction, names, guard) for outcome in self._summaries[callee]
+                        _called(outcome, instruction, names, guard)
+                        for outcome in self._summaries[callee]
                     )
         return found
 
@@ -144,12 +151,15 @@ def _bottom_up(callees: Mapping[str, Iterable[str]]) -> dict[str, int]:
 class _Names:
     """How the locks of one function are called.
 
-    A lock that is a parameter, and the object of a lock when that is one, is "param N" until it is shown: callers put theirs in.
+    A lock that is a parameter, and the object of a lock when that is one, is "param N" until it is
+    shown: callers put theirs in.
     """
 
     def __init__(self, module: IrModule, body: Body) -> None:
         self._origins = Origins.within(module, body)
-        self._calls = {call.result: call for call in body.instructions if call.callee[1:] in _TRANSPARENT}
+        self._calls = {
+            call.result: call for call in body.instructions if call.callee[1:] in _TRANSPARENT
+        }
 
     def of(self, value: str) -> tuple[str, str]:
         """Name and base of a value that is a lock, or leads to one."""
@@ -161,11 +171,19 @@ class _Names:
     def place(self, pointer: str) -> str:
         """A name for what a pointer points to, if it is a field or global: the same for all pointers to it."""
         origin = self._origins.of(pointer)
-        return f"{origin.name} of {origin.base or ''}" if origin.address and origin.kind in ("field", "global") else ""
+        return (
+            f"{origin.name} of {origin.base or ''}"
+            if origin.address and origin.kind in ("field", "global")
+            else ""
+        )
 
     def argument(self, call: Instruction, number: int | None) -> tuple[str, str]:
         """Name and base of an argument."""
-        return self.of(call.arguments[number]) if number is not None and number < len(call.arguments) else ("?", "")
+        return (
+            self.of(call.arguments[number])
+            if number is not None and number < len(call.arguments)
+            else ("?", "")
+        )
 
     def translated(self, hold: Hold, call: Instruction) -> Hold:
         """A lock of the called function as the caller knows it."""
@@ -185,7 +203,9 @@ def _named(origin: Origin) -> str:
 
 def _listed(entry: Entry, call: Instruction, names: _Names) -> tuple[Outcome, ...]:
     """What a function of the table does at a call."""
-    lock, base = (entry.name, "") if entry.argument is None else names.argument(call, entry.argument)
+    lock, base = (
+        (entry.name, "") if entry.argument is None else names.argument(call, entry.argument)
+    )
     hold = Hold(entry.kind, lock, base, call.line)
     if not entry.takes:
         return (Outcome(dropped=(hold,)),)
@@ -196,12 +216,19 @@ def _listed(entry: Entry, call: Instruction, names: _Names) -> tuple[Outcome, ..
 
 
 def _called(outcome: Outcome, call: Instruction, names: _Names, guard: str) -> Outcome:
-    """What a function with a summary does at a call. The constructor of a guard takes the lock that it is given."""
+    """What a function with a summary does at a call.
+
+    The constructor of a guard takes the lock that it is given.
+    """
     taken = tuple(names.translated(hold, call) for hold in outcome.taken)
     if guard:
         lock, base = names.argument(call, 0) if call.arguments else ("", "")
-        taken = tuple(replace(hold, lock=lock or hold.lock, base=base, guard=guard) for hold in taken)
-    return Outcome(taken, tuple(names.translated(hold, call) for hold in outcome.dropped), outcome.result)
+        taken = tuple(
+            replace(hold, lock=lock or hold.lock, base=base, guard=guard) for hold in taken
+        )
+    return Outcome(
+        taken, tuple(names.translated(hold, call) for hold in outcome.dropped), outcome.result
+    )
 
 
 def _summary(flow: Flow) -> tuple[Outcome, ...]:
@@ -212,7 +239,9 @@ def _summary(flow: Flow) -> tuple[Outcome, ...]:
     if len(results) > _OUTCOMES:
         taken = dict.fromkeys(hold for held, _ in results for hold in held)
         return (Outcome(tuple(taken)),)
-    return tuple(Outcome(held, dropped, _union(facts)) for (held, dropped), facts in results.items()) or (Outcome(),)
+    return tuple(
+        Outcome(held, dropped, _union(facts)) for (held, dropped), facts in results.items()
+    ) or (Outcome(),)
 
 
 def _net(path: Path) -> tuple[tuple[Hold, ...], tuple[Hold, ...]]:
@@ -220,7 +249,11 @@ def _net(path: Path) -> tuple[tuple[Hold, ...], tuple[Hold, ...]]:
     held = [replace(hold, line=0, guard="") for hold in path.held]
     dropped = [replace(hold, line=0, guard="") for hold in path.dropped]
     for hold in tuple(dropped):
-        same = [one for one in held if (family(one.kind), one.lock, one.base) == (family(hold.kind), hold.lock, hold.base)]
+        same = [
+            one
+            for one in held
+            if (family(one.kind), one.lock, one.base) == (family(hold.kind), hold.lock, hold.base)
+        ]
         if same:
             held.remove(same[-1])
             dropped.remove(hold)
@@ -240,7 +273,9 @@ def _union(facts: list[Fact | None]) -> Fact | None:
 
 def _held(body: Body, flow: Flow) -> Held:
     """The regions of a function, in the order of their lines, and what it gives back of its caller's."""
-    holds = sorted(flow.released.keys() | {hold for held in flow.held.values() for hold in held}, key=_order)
+    holds = sorted(
+        flow.released.keys() | {hold for held in flow.held.values() for hold in held}, key=_order
+    )
     lines: dict[Hold, set[int]] = {hold: set() for hold in holds}
     at: dict[int, tuple[int, ...]] = {}
     places = {hold: place for place, hold in enumerate(holds)}
@@ -263,7 +298,12 @@ def _held(body: Body, flow: Flow) -> Held:
             )
             for hold in holds
         ),
-        tuple(dict.fromkeys(Given(hold.kind, _shown(hold.lock, body), hold.line) for hold in sorted(given, key=_order))),
+        tuple(
+            dict.fromkeys(
+                Given(hold.kind, _shown(hold.lock, body), hold.line)
+                for hold in sorted(given, key=_order)
+            )
+        ),
         at,
     )
 
@@ -277,4 +317,6 @@ def _shown(lock: str, body: Body) -> str:
     if not lock.startswith("param "):
         return lock
     number = int(lock[6:])
-    return next((variable.name for variable in body.variables.values() if variable.argument == number), "?")
+    return next(
+        (variable.name for variable in body.variables.values() if variable.argument == number), "?"
+    )

@@ -1,8 +1,9 @@
 """How a function uses its pointers: what a copy of the data that they point to would have to know.
 
-A pointer that is indexed is an array, and the comparison of its index tells how long it is. One that moves backwards to the
-struct around is the address of a member. One of type void* that is put in a variable of a struct's type points to that struct.
-One that is only passed on is a handle. All of it is evidence for a person to judge: each shape has its line.
+A pointer that is indexed is an array, and the comparison of its index tells how long it is. One
+that moves backwards to the struct around is the address of a member. One of type void* that is put
+in a variable of a struct's type points to that struct. One that is only passed on is a handle. All
+of it is evidence for a person to judge: each shape has its line.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from ring3_split.reader.expressions import Expressions
 from ring3_split.reader.handles import Handles
 from ring3_split.reader.uses import Uses
 
-_LINKS = ("list_head.next", "list_head.prev", "hlist_node.next", "hlist_head.first", "llist_node.next", "llist_head.first")
+_LINKS = (
+    "list_head.next",
+    "list_head.prev",
+    "hlist_node.next",
+    "hlist_head.first",
+    "llist_node.next",
+    "llist_head.first",
+)
 _TEXT = re.compile(r'c"((?:[^"\\]|\\[0-9A-Fa-f]{2})*)"')
 _CONVERSION = re.compile(r"%(?:%|[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?(?:hh?|ll?|[zjtL])?([a-zA-Z]))")
 _OUTSIDE = ("param", "field", "global", "call")
@@ -32,7 +40,9 @@ _OUTSIDE = ("param", "field", "global", "call")
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath("shapes.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        resources.files(__package__).joinpath("shapes.toml").read_text(encoding="utf-8")
+    )
 
 
 def shapes(module: IrModule, body: Body, origins: Origins, uses: Uses) -> tuple[Shape, ...]:
@@ -44,9 +54,17 @@ def shapes(module: IrModule, body: Body, origins: Origins, uses: Uses) -> tuple[
     unique: dict[tuple[str, str, str], Shape] = {}
     for shape in every:
         known_as = unique.setdefault(_identity(shape), shape)
-        if shape.detail.isdigit() and known_as.detail.isdigit() and int(shape.detail) > int(known_as.detail):
+        if (
+            shape.detail.isdigit()
+            and known_as.detail.isdigit()
+            and int(shape.detail) > int(known_as.detail)
+        ):
             unique[_identity(shape)] = shape
-    return tuple(sorted(unique.values(), key=lambda shape: (shape.line, shape.what, shape.pointer, shape.detail)))
+    return tuple(
+        sorted(
+            unique.values(), key=lambda shape: (shape.line, shape.what, shape.pointer, shape.detail)
+        )
+    )
 
 
 def _identity(shape: Shape) -> tuple[str, str, str]:
@@ -80,17 +98,33 @@ class _Shapes:
         base, index, *further = move.operands
         origin = self._origins.of(base)
         constant = int(index) if index.lstrip("-").isdigit() else None
-        if move.type.startswith("%struct.") and self._untyped(origin) and (struct := self._origins.fields.struct(move.type)):
+        if (
+            move.type.startswith("%struct.")
+            and self._untyped(origin)
+            and (struct := self._origins.fields.struct(move.type))
+        ):
             yield Shape("cast", str(origin), move.line, self._metadata.name(struct))
         if further:
             return
-        if move.type == "i8" and constant is not None and constant <= 0 and (member := self._around(move, -constant)):
+        if (
+            move.type == "i8"
+            and constant is not None
+            and constant <= 0
+            and (member := self._around(move, -constant))
+        ):
             yield from self._contained(move, origin, member)
         elif origin.kind in _OUTSIDE and not origin.address and constant != 0:
             if self._element(move, origin, constant):
-                yield Shape("index", str(origin), move.line, bound(move, self._expressions, self._origins, self._uses))
+                yield Shape(
+                    "index",
+                    str(origin),
+                    move.line,
+                    bound(move, self._expressions, self._origins, self._uses),
+                )
             else:
-                yield Shape("arithmetic", str(origin), move.line, self._expressions.of(index).text())
+                yield Shape(
+                    "arithmetic", str(origin), move.line, self._expressions.of(index).text()
+                )
 
     def _element(self, move: Instruction, origin: Origin, constant: int | None) -> bool:
         """Whether a moved pointer is an element of an array, rather than the pointer itself moving on."""
@@ -98,17 +132,30 @@ class _Shapes:
             return False
         users = self._uses.of(move.result)
         if move.type == "i8":  # readl(base + register) is no array of bytes
-            return any(user.opcode == "load" or (user.opcode == "store" and user.operands[1] == move.result) for user in users)
+            return any(
+                user.opcode == "load"
+                or (user.opcode == "store" and user.operands[1] == move.result)
+                for user in users
+            )
         source = self._origins.definitions.get(move.operands[0])
-        return not any(user.opcode == "store" and source and user.operands[1] == source.operands[0] for user in users)
+        return not any(
+            user.opcode == "store" and source and user.operands[1] == source.operands[0]
+            for user in users
+        )
 
     def _around(self, move: Instruction, offset: int) -> str:
         """The member, at an offset in bytes of the struct around, that a pointer is the address of; "" without a struct."""
         for user, name in self._uses.final(move.result):
             struct = 0
             if user.opcode == "store" and user.operands[0] == name:
-                struct = self._metadata.composite(self._metadata.pointee(self._origins.of(user.operands[1]).type))
-            elif user.opcode == "getelementptr" and user.operands[0] == name and user.type.startswith("%struct."):
+                struct = self._metadata.composite(
+                    self._metadata.pointee(self._origins.of(user.operands[1]).type)
+                )
+            elif (
+                user.opcode == "getelementptr"
+                and user.operands[0] == name
+                and user.type.startswith("%struct.")
+            ):
                 struct = self._origins.fields.struct(user.type)
             if struct:
                 steps = self._origins.fields.at(struct, offset * 8)
@@ -134,7 +181,11 @@ class _Shapes:
         ):
             return
         struct = self._metadata.composite(self._metadata.pointee(variable.type))
-        if struct and self._untyped(origin := self._origins.of(stored)) and not self._computed(stored):
+        if (
+            struct
+            and self._untyped(origin := self._origins.of(stored))
+            and not self._computed(stored)
+        ):
             yield Shape("cast", str(origin), store.line, self._metadata.name(struct))
 
     def _computed(self, value: str, depth: int = 0) -> bool:
@@ -145,7 +196,9 @@ class _Shapes:
         if definition.opcode in ("phi", "select"):
             return any(self._computed(operand, depth + 1) for operand in definition.operands)
         stores = self._uses.stores(definition.operands[0]) if definition.opcode == "load" else []
-        return definition.opcode == "getelementptr" or (len(stores) == 1 and self._computed(stores[0].operands[0], depth + 1))
+        return definition.opcode == "getelementptr" or (
+            len(stores) == 1 and self._computed(stores[0].operands[0], depth + 1)
+        )
 
     def _untyped(self, origin: Origin) -> bool:
         """Whether a value is a pointer to void, or a number."""
@@ -154,13 +207,22 @@ class _Shapes:
         return origin.kind != "call" or self._void(origin.name)
 
     def _void(self, callee: str) -> bool:
-        """Whether a function is known to return void*. Of one that is only declared, nothing is known."""
+        """Whether a function is known to return void*.
+
+        Of one that is only declared, nothing is known.
+        """
         body = self._module.functions.get(callee)
         if body is None:
             return False
-        types = self._metadata.elements(self._metadata.reference(self._metadata.reference(body.attached("dbg"), "type"), "types"))
+        types = self._metadata.elements(
+            self._metadata.reference(
+                self._metadata.reference(body.attached("dbg"), "type"), "types"
+            )
+        )
         result = self._metadata.strip(types[0]) if types else 0
-        return self._metadata.tag(result) == "pointer" and not self._metadata.reference(result, "baseType")
+        return self._metadata.tag(result) == "pointer" and not self._metadata.reference(
+            result, "baseType"
+        )
 
     def _passed(self, call: Instruction) -> Iterator[Shape]:
         """A pointer that is passed to a function that tells what it is."""
@@ -173,7 +235,9 @@ class _Shapes:
             for place in self._texts(call, table["formats"][callee]):
                 yield from self._shown("string", call, place)
 
-    def _shown(self, what: Literal["string", "user"], call: Instruction, place: int) -> Iterator[Shape]:
+    def _shown(
+        self, what: Literal["string", "user"], call: Instruction, place: int
+    ) -> Iterator[Shape]:
         if place < len(call.arguments):
             origin = self._origins.of(call.arguments[place])
             if origin.kind in _OUTSIDE and not origin.address:

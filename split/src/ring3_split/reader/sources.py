@@ -1,14 +1,14 @@
 """What the IR does not keep and the source text has: where a body ends, `inline`, and the word at a place.
 
 # Paths
-Facts name files relative to the tree. A distribution keeps its headers in folders of their own, and generated files may be
-anywhere: such a path is cut to the part that the tree has too, or, for generated headers, from `include/` or `arch/` on, or else
-to what would be in a folder of the tree.
+Facts name files relative to the tree. A distribution keeps its headers in folders of their own, and
+generated files may be anywhere: such a path is cut to the part that the tree has too, or, for
+generated headers, from `include/` or `arch/` on, or else to what would be in a folder of the tree.
 
 # Ends
-Debug information has the first line of a function and of its body, not the last. The end is the brace that closes the body;
-comments, strings and all but one branch of `#if` are skipped. A body that a macro wrote has no brace of its own in the file: it
-ends where its last instruction is.
+Debug information has the first line of a function and of its body, not the last. The end is the
+brace that closes the body; comments, strings and all but one branch of `#if` are skipped. A body
+that a macro wrote has no brace of its own in the file: it ends where its last instruction is.
 """
 
 from __future__ import annotations
@@ -69,8 +69,12 @@ class Text:
     def inline(self, number: int, name: str) -> bool:
         """Whether the function that is named in line `number` is declared inline there."""
         line = self.line(number)
-        head = line[: next((word.start() for word in _WORD.finditer(line) if word[0] == name), len(line))]
-        above = "".join(f"{self.line(before).rstrip()} " for before in range(self.first(number), number))
+        head = line[
+            : next((word.start() for word in _WORD.finditer(line) if word[0] == name), len(line))
+        ]
+        above = "".join(
+            f"{self.line(before).rstrip()} " for before in range(self.first(number), number)
+        )
         return bool(_INLINE.search(above + head))
 
     def first(self, number: int) -> int:
@@ -88,7 +92,11 @@ class Text:
 
     def assembly_macros(self) -> set[str]:
         """The macros of this file that have inline assembly in them."""
-        return {match[1] for match in _DEFINE.finditer(self.text) if _ASM.search(match[2])} if "asm" in self.text else set()
+        return (
+            {match[1] for match in _DEFINE.finditer(self.text) if _ASM.search(match[2])}
+            if "asm" in self.text
+            else set()
+        )
 
 
 def _branch(directive: str, depth: int, branches: list[int]) -> int:
@@ -112,7 +120,9 @@ class Sources:
     def text(self, path: str) -> Text:
         """A file, by its absolute path, or else by that of the tree's own copy."""
         if path not in self._texts:
-            self._texts[path] = Text(path if Path(path).is_file() else str(self._root / self.relative(path)))
+            self._texts[path] = Text(
+                path if Path(path).is_file() else str(self._root / self.relative(path))
+            )
         return self._texts[path]
 
     def relative(self, path: str) -> str:

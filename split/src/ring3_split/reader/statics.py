@@ -1,10 +1,11 @@
 """File scope: addresses of functions in initialisers, exports, aliases, module parameters, hashes of declared functions.
 
 # Not taken for a taken address
-What only keeps a symbol alive or describes it to the linker is no way to call it: `__addressable` marks, symbol tables
-(`__ksymtab`, `.export_symbol`), `.modinfo`, init and exit calls (a module's are its aliases `init_module` and
-`cleanup_module`), static call keys and sites, tracepoints and their tables, dynamic debug, jump labels, bug tables, and
-`llvm.used`. `docs/split-facts.md` has the reasons.
+What only keeps a symbol alive or describes it to the linker is no way to call it: `__addressable`
+marks, symbol tables (`__ksymtab`, `.export_symbol`), `.modinfo`, init and exit calls (a module's
+are its aliases `init_module` and `cleanup_module`), static call keys and sites, tracepoints and
+their tables, dynamic debug, jump labels, bug tables, and `llvm.used`. `docs/split-facts.md` has the
+reasons.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _SECTIONS = re.compile(
 _NAMES = re.compile(
     r"__UNIQUE_ID_|__addressable_|__ksymtab_|__kstrtab|__kcrctab_|__export_symbol_|__initcall_|__exitcall_|llvm\."
 )
-_TYPES = re.compile(r"%struct\.(?:tracepoint|trace_event_(?:call|class|functions)|bpf_raw_event_map|static_call_key)\b")
+_TYPES = re.compile(
+    r"%struct\.(?:tracepoint|trace_event_(?:call|class|functions)|bpf_raw_event_map|static_call_key)\b"
+)
 _EXPORT = re.compile(r"\b__(?:ksymtab|export_symbol)_(\w+):")
 _LOCAL = re.compile(r"__const\.([^.]+)\.(.+?)(?:\.\d+)?$")
 _HASH = re.compile(r"\.set __kcfi_typeid_(\S+), (\d+)")
@@ -41,7 +44,11 @@ class Statics:
 
     def exports(self) -> tuple[str, ...]:
         """Symbols that EXPORT_SYMBOL and its kin give to other modules, in the forms of all kernels since 2.6."""
-        found = [name.removeprefix("__ksymtab_") for name in self._module.globals if name.startswith("__ksymtab_")]
+        found = [
+            name.removeprefix("__ksymtab_")
+            for name in self._module.globals
+            if name.startswith("__ksymtab_")
+        ]
         found += [match[1] for line in self._module.assembly if (match := _EXPORT.search(line))]
         return tuple(dict.fromkeys(found))
 
@@ -53,7 +60,9 @@ class Statics:
     def parameters(self) -> tuple[str, ...]:
         """Names of the module parameters."""
         described = [
-            name for name, one in self._module.globals.items() if name.startswith(_PARAMETER) and one.section == "__param"
+            name
+            for name, one in self._module.globals.items()
+            if name.startswith(_PARAMETER) and one.section == "__param"
         ]
         return tuple(name.removeprefix(_PARAMETER) for name in described)
 
@@ -87,7 +96,9 @@ class Statics:
         """Type and line of a variable, or of the local variable whose initial value it holds; (0, 0) when not known."""
         metadata = self._context.metadata
         if variable.dbg >= 0:
-            return metadata.variable_type(variable.dbg), metadata.number(int(metadata.node(variable.dbg).get("var", 0)), "line")
+            return metadata.variable_type(variable.dbg), metadata.number(
+                int(metadata.node(variable.dbg).get("var", 0)), "line"
+            )
         local = _LOCAL.match(variable.name)
         body = self._module.functions.get(local[1]) if local else None
         if local and body:

@@ -35,7 +35,9 @@ class Context:
         scope = self.metadata.reference(instruction.scope, "file")
         if not scope:
             return []
-        return self.sources.text(self.metadata.file(scope)).words(instruction.line, instruction.column)
+        return self.sources.text(self.metadata.file(scope)).words(
+            instruction.line, instruction.column
+        )
 
     def is_function(self, symbol: str) -> bool:
         """Whether a symbol is a function, or stands for one."""

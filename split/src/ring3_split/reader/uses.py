@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from ring3_split.ir.instruction import Instruction
 from ring3_split.ir.module import Body
 
-_SAME = ("bitcast", "ptrtoint", "inttoptr", "zext", "sext", "trunc", "freeze", "addrspacecast", "phi", "select")
+_SAME = (
+    "bitcast",
+    "ptrtoint",
+    "inttoptr",
+    "zext",
+    "sext",
+    "trunc",
+    "freeze",
+    "addrspacecast",
+    "phi",
+    "select",
+)
 
 
 class Uses:
@@ -29,13 +40,19 @@ class Uses:
 
     def stores(self, slot: str) -> list[Instruction]:
         """What a local variable is set by."""
-        return [user for user in self.of(slot) if user.opcode == "store" and user.operands[1] == slot]
+        return [
+            user for user in self.of(slot) if user.opcode == "store" and user.operands[1] == slot
+        ]
 
     def loads(self, store: Instruction) -> list[Instruction]:
         """The loads of a local variable that may see a store: those behind it in the text, up to the next store if any."""
         slot = store.operands[1]
-        behind = [user for user in self.of(slot) if user.opcode == "load" and user.index > store.index]
-        end = min((other.index for other in self.stores(slot) if other.index > store.index), default=None)
+        behind = [
+            user for user in self.of(slot) if user.opcode == "load" and user.index > store.index
+        ]
+        end = min(
+            (other.index for other in self.stores(slot) if other.index > store.index), default=None
+        )
         return [load for load in behind if end is None or load.index < end] or behind
 
     def final(self, value: str) -> Iterator[tuple[Instruction, str]]:
@@ -53,7 +70,11 @@ class Uses:
                     following = [user.result]
                 else:
                     yield user, name
-                    if user.opcode == "store" and user.operands[0] == name and user.operands[1] in self.slots:
+                    if (
+                        user.opcode == "store"
+                        and user.operands[0] == name
+                        and user.operands[1] in self.slots
+                    ):
                         following = [load.result for load in self.loads(user)]
                 waiting += [each for each in following if each not in seen]
                 seen.update(following)

@@ -1,7 +1,8 @@
 """What becomes of the numbers and pointers that a function reads.
 
-A member that one half writes and the other reads is a way for a wrong number to do harm: as an index, a length, a divisor, the
-end of a loop, a pointer. Values are followed forwards through casts, arithmetic and local variables to all such uses.
+A member that one half writes and the other reads is a way for a wrong number to do harm: as an
+index, a length, a divisor, the end of a loop, a pointer. Values are followed forwards through
+casts, arithmetic and local variables to all such uses.
 """
 
 from __future__ import annotations
@@ -22,8 +23,23 @@ from ring3_split.reader.expressions import Expressions
 from ring3_split.reader.ranges import number
 from ring3_split.reader.uses import Uses
 
-_SAME = frozenset(("bitcast", "ptrtoint", "inttoptr", "zext", "sext", "trunc", "freeze", "addrspacecast", "phi", "select"))
-_ARITHMETIC = frozenset(("add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr", "udiv", "sdiv", "urem", "srem"))
+_SAME = frozenset(
+    (
+        "bitcast",
+        "ptrtoint",
+        "inttoptr",
+        "zext",
+        "sext",
+        "trunc",
+        "freeze",
+        "addrspacecast",
+        "phi",
+        "select",
+    )
+)
+_ARITHMETIC = frozenset(
+    ("add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr", "udiv", "sdiv", "urem", "srem")
+)
 _DIVISIONS = frozenset(("udiv", "sdiv", "urem", "srem"))
 _SHIFTS = frozenset(("shl", "lshr", "ashr"))
 _MEMORY = re.compile(r"^@llvm\.(memcpy|memmove|memset)\b")
@@ -64,16 +80,25 @@ class Values:
                 known = found.setdefault((use.value, use.what, use.detail, use.mask), use)
                 if use.line < known.line:
                     found[use.value, use.what, use.detail, use.mask] = use
-        return tuple(sorted(found.values(), key=lambda one: (one.line, one.value, one.what, one.detail)))
+        return tuple(
+            sorted(found.values(), key=lambda one: (one.line, one.value, one.what, one.detail))
+        )
 
     def _starts(self) -> dict[str, list[str]]:
         """Place that a value is read from -> its names in the IR."""
         found: dict[str, list[str]] = {}
         for instruction in self._body.instructions:
-            if instruction.opcode == "call" and instruction.callee.startswith("@") and instruction.result:
-                found.setdefault(f"call {plain(instruction.callee[1:])}", []).append(instruction.result)
+            if (
+                instruction.opcode == "call"
+                and instruction.callee.startswith("@")
+                and instruction.result
+            ):
+                found.setdefault(f"call {plain(instruction.callee[1:])}", []).append(
+                    instruction.result
+                )
             elif instruction.opcode == "load" and not self._origins.part_of_store(instruction):
-                # A load of a local variable is a copy of what was stored there, and is met from its own source.
+                # A load of a local variable is a copy of what was stored there, and is met from its
+                # own source.
                 if instruction.operands[0] in self._uses.slots:
                     variable = self._body.variables.get(instruction.operands[0])
                     if variable is None or variable.argument < 0:
@@ -111,7 +136,11 @@ class Values:
             elif user.opcode not in ("and", "lshr", "udiv", "urem"):
                 mask = -1
             yield value._replace(name=user.result, mask=mask, derived=derived)
-        elif user.opcode == "store" and user.operands[0] == value.name and user.operands[1] in self._uses.slots:
+        elif (
+            user.opcode == "store"
+            and user.operands[0] == value.name
+            and user.operands[1] in self._uses.slots
+        ):
             yield from (value._replace(name=load.result) for load in self._seen_by(user))
         elif user.opcode == "call" and user.callee.startswith("@llvm.expect"):
             yield value._replace(name=user.result)
@@ -161,7 +190,9 @@ class Values:
             if argument != value.name:
                 continue
             if memory:
-                yield value.used("length" if place == 2 else "pointer", call.line, f"{memory[1]}:{place}")
+                yield value.used(
+                    "length" if place == 2 else "pointer", call.line, f"{memory[1]}:{place}"
+                )
             elif not callee.startswith("llvm.") and call.callee != "asm":
                 yield value.used("argument", call.line, f"{callee}:{place}")
 
@@ -172,18 +203,28 @@ class Values:
         definition = self._origins.definitions.get(other)
         while definition is not None and definition.opcode in _SAME - {"phi", "select"}:
             definition = self._origins.definitions.get(definition.operands[0])
-        slot = definition.operands[0] if definition is not None and definition.opcode == "load" else ""
+        slot = (
+            definition.operands[0] if definition is not None and definition.opcode == "load" else ""
+        )
         ordered = " eq " not in comparison.text and " ne " not in comparison.text
         ends = ordered and slot in self._uses.slots and self._stepped(slot)
-        return value.used("loop" if ends else "compared", comparison.line, self._expressions.of(other).text())
+        return value.used(
+            "loop" if ends else "compared", comparison.line, self._expressions.of(other).text()
+        )
 
     def _stepped(self, slot: str) -> bool:
         """Whether a variable is set to itself and something."""
         if slot not in self._steps:
             own = {user.result for user in self._uses.of(slot) if user.opcode == "load"}
-            made = (self._origins.definitions.get(store.operands[0]) for store in self._uses.stores(slot))
+            made = (
+                self._origins.definitions.get(store.operands[0])
+                for store in self._uses.stores(slot)
+            )
             self._steps[slot] = any(
-                one is not None and one.opcode in ("add", "sub") and not own.isdisjoint(one.operands) for one in made
+                one is not None
+                and one.opcode in ("add", "sub")
+                and not own.isdisjoint(one.operands)
+                for one in made
             )
         return self._steps[slot]
 
@@ -193,7 +234,9 @@ class Values:
         if slot not in self._order:
             users = self._uses.of(slot)
             loads = [user for user in users if user.opcode == "load"]
-            stores = [user.index for user in users if user.opcode == "store" and user.operands[1] == slot]
+            stores = [
+                user.index for user in users if user.opcode == "store" and user.operands[1] == slot
+            ]
             self._order[slot] = (loads, [load.index for load in loads], stores)
         loads, places, stores = self._order[slot]
         first, after = bisect_right(places, store.index), bisect_right(stores, store.index)

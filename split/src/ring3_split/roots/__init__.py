@@ -1,4 +1,7 @@
-"""Critical root functions: where the kernel enters a driver to move data or to handle an interrupt. [Microdrivers 2]."""
+"""Critical root functions: where the kernel enters a driver to move data or to handle an interrupt.
+
+[Microdrivers 2].
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,20 @@ from ring3_split.roots.templates import OTHER, Kind, Template, families, family_
 if TYPE_CHECKING:
     from ring3_split.driver import Driver
 
-__all__ = ["ALWAYS", "OTHER", "Finder", "Kind", "Root", "Rule", "Template", "families", "family_of", "of", "select", "templates"]
+__all__ = [
+    "ALWAYS",
+    "OTHER",
+    "Finder",
+    "Kind",
+    "Root",
+    "Rule",
+    "Template",
+    "families",
+    "family_of",
+    "of",
+    "select",
+    "templates",
+]
 
 Finder = Literal["signature", "binding"]
 ALWAYS: frozenset[Kind] = frozenset({"interrupt", "poll", "data"})
@@ -53,7 +69,9 @@ class Rule:
         wrong = [word for word in words if word not in ("signature", "binding", *OPTIONS)]
         if wrong or not finders:
             known = ", ".join(f"+{option}" for option in OPTIONS)
-            raise Refusal(f"no rule {text!r}: a rule is signature, binding or signature+binding, and then any of {known}")
+            raise Refusal(
+                f"no rule {text!r}: a rule is signature, binding or signature+binding, and then any of {known}"
+            )
         return cls(finders, ALWAYS | {OPTIONS[word] for word in words if word in OPTIONS})
 
     def has(self, root: Root) -> bool:
@@ -67,7 +85,9 @@ def of(graph: Graph, driver: Driver, rule: Rule | str | None = None) -> dict[str
     known = templates(driver.family)
     fields = {name: template for template in reversed(known) for name in template.fields}
     arguments = {name: template for template in reversed(known) for name in template.arguments}
-    types: dict[int, dict[Template, str]] = defaultdict(dict)  # the first field of a template stands for all of its type
+    types: dict[int, dict[Template, str]] = defaultdict(
+        dict
+    )  # the first field of a template stands for all of its type
     for template in known:
         for name in template.fields:
             if name in driver.signatures:
@@ -78,10 +98,22 @@ def of(graph: Graph, driver: Driver, rule: Rule | str | None = None) -> dict[str
         for place in places:
             bound = fields.get(place.field) or arguments.get(f"{place.api}:{place.argument}")
             if bound:
-                found[function][Root("binding", bound.name, bound.kind, where(place), bound.why)] = None
+                found[function][
+                    Root("binding", bound.name, bound.kind, where(place), bound.why)
+                ] = None
         signature = graph.functions[function].signature
-        for template, name in types.get(signature & U32, {}).items() if signature is not None else ():
-            found[function][Root("signature", template.name, template.kind, f"has the type of {name}", template.why)] = None
+        for template, name in (
+            types.get(signature & U32, {}).items() if signature is not None else ()
+        ):
+            found[function][
+                Root(
+                    "signature",
+                    template.name,
+                    template.kind,
+                    f"has the type of {name}",
+                    template.why,
+                )
+            ] = None
     return (
         select({function: tuple(roots) for function, roots in found.items()}, rule)
         if rule
@@ -92,7 +124,10 @@ def of(graph: Graph, driver: Driver, rule: Rule | str | None = None) -> dict[str
 def select(found: Mapping[str, tuple[Root, ...]], rule: Rule | str) -> dict[str, tuple[Root, ...]]:
     """The roots that count by a rule."""
     chosen = Rule.parse(rule) if isinstance(rule, str) else rule
-    kept = {function: tuple(root for root in roots if chosen.has(root)) for function, roots in found.items()}
+    kept = {
+        function: tuple(root for root in roots if chosen.has(root))
+        for function, roots in found.items()
+    }
     return {function: roots for function, roots in kept.items() if roots}
 
 
@@ -102,5 +137,9 @@ def where(place: Stored) -> str:
     if place.field:
         return f"stored to {place.field}, {line}"
     if place.api:
-        return f"passed to {place.api}, argument {place.argument + 1}, {line}" if place.argument >= 0 else f"{place.api}, {line}"
+        return (
+            f"passed to {place.api}, argument {place.argument + 1}, {line}"
+            if place.argument >= 0
+            else f"{place.api}, {line}"
+        )
     return f"its address is taken, {line}"

@@ -1,7 +1,7 @@
 """The types of the templates' fields in a kernel: a small C file, compiled with the kernel's own headers.
 
-Each field is one line of C. A kernel may lack a header, a struct or a member: clang names the line, the line is dropped, and
-said in `absent`.
+Each field is one line of C. A kernel may lack a header, a struct or a member: clang names the line,
+the line is dropped, and said in `absent`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Signatures(msgspec.Struct, frozen=True):
     """kCFI hashes of fields."""
 
     hashes: dict[str, int]
-    shared: dict[str, str] = {}  # fields whose type tells nothing -> an entry point that has it and is not critical
+    shared: dict[
+        str, str
+    ] = {}  # fields whose type tells nothing -> an entry point that has it and is not critical
     absent: tuple[str, ...] = ()  # fields that this kernel does not have
     broken: tuple[str, ...] = ()  # headers that it does not have, or that do not compile
 
@@ -40,7 +42,9 @@ def signatures(kernel: Kernel, family: str) -> Signatures:
         Refusal: the kernel's headers cannot be compiled at all.
     """
     lines = _source(family)
-    digest = hashlib.sha256("\n".join((str(VERSION), kernel.key, kernel.compiler.version, *lines)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(
+        "\n".join((str(VERSION), kernel.key, kernel.compiler.version, *lines)).encode()
+    ).hexdigest()[:16]
     file = kernel.folder / "templates" / f"{family}-{digest}.json"
     try:
         return msgspec.json.decode(file.read_bytes(), type=Signatures)
@@ -54,7 +58,9 @@ def signatures(kernel: Kernel, family: str) -> Signatures:
 def _source(family: str) -> list[str]:
     """The C file: a line for each header, then a line for each field that declares a function of its type."""
     own = families()[family].headers if family in families() else ()
-    lines = [f"#include <{header}>" for header in dict.fromkeys((*families()["common"].headers, *own))]
+    lines = [
+        f"#include <{header}>" for header in dict.fromkeys((*families()["common"].headers, *own))
+    ]
     fields = dict.fromkeys((*_fields(family), *_others(family)))
     return lines + [_declaration(name, number) for number, name in enumerate(fields)]
 
@@ -79,8 +85,12 @@ def _told_apart(found: Signatures, family: str) -> Signatures:
     """Without the types that entry points have which are not critical."""
     fields = dict.fromkeys(_fields(family))
     others = {found.hashes[name]: name for name in _others(family) if name in found.hashes}
-    shared = {name: others[found.hashes[name]] for name in fields if found.hashes.get(name) in others}
-    hashes = {name: found.hashes[name] for name in fields if name in found.hashes and name not in shared}
+    shared = {
+        name: others[found.hashes[name]] for name in fields if found.hashes.get(name) in others
+    }
+    hashes = {
+        name: found.hashes[name] for name in fields if name in found.hashes and name not in shared
+    }
     absent = tuple(name for name in found.absent if name in fields)
     return Signatures(hashes, shared, absent, found.broken)
 
@@ -97,7 +107,9 @@ def _compiled(kernel: Kernel, lines: list[str]) -> Signatures:
                 return _hashes(text, lines, left)
             bad = {int(number) for number in re.findall(r"templates\.c:(\d+)", errors)}
             if not bad:
-                raise Refusal(f"the headers of {kernel.name} cannot be compiled: {first_error(errors, 1)}")
+                raise Refusal(
+                    f"the headers of {kernel.name} cannot be compiled: {first_error(errors, 1)}"
+                )
             # Fields are not judged while a header is broken: they may be fine without it.
             headers = {number for number in bad if left[number - 1].startswith("#include")}
             left = [line for number, line in enumerate(left, 1) if number not in (headers or bad)]
@@ -106,13 +118,30 @@ def _compiled(kernel: Kernel, lines: list[str]) -> Signatures:
 def _clang(kernel: Kernel, source: Path) -> tuple[str, str]:
     """The IR of a file, or clang's errors, all of them."""
     output = source.with_suffix(".ll")
-    names = ("-DMODULE", '-DKBUILD_BASENAME="templates"', '-DKBUILD_MODNAME="templates"', "-D__KBUILD_MODNAME=kmod_templates")
+    names = (
+        "-DMODULE",
+        '-DKBUILD_BASENAME="templates"',
+        '-DKBUILD_MODNAME="templates"',
+        "-D__KBUILD_MODNAME=kmod_templates",
+    )
     options = ("-ferror-limit=0", "-w", *names, '-DKBUILD_MODFILE="templates"')
-    command = [str(kernel.compiler.program), "-x", "c", *kernel.base, *options, *READABLE, str(source), "-o", str(output)]
+    command = [
+        str(kernel.compiler.program),
+        "-x",
+        "c",
+        *kernel.base,
+        *options,
+        *READABLE,
+        str(source),
+        "-o",
+        str(output),
+    ]
     try:
         done = programs.run(command, kernel.root, TIME_LIMIT)
     except subprocess.TimeoutExpired:
-        raise Refusal(f"clang took more than {TIME_LIMIT} s for the headers of {kernel.name}") from None
+        raise Refusal(
+            f"clang took more than {TIME_LIMIT} s for the headers of {kernel.name}"
+        ) from None
     return ("", done.stderr or "clang failed") if done.returncode else (output.read_text(), "")
 
 
@@ -121,5 +150,11 @@ def _hashes(text: str, lines: list[str], left: list[str]) -> Signatures:
     found = dict(re.findall(r"__kcfi_typeid_(root_\d+), (\d+)", text))
     named = dict(re.findall(r"\b(root_\d+);.*/\* (\S+) \*/", "\n".join(lines)))
     hashes = {name: int(found[symbol]) for symbol, name in named.items() if symbol in found}
-    broken = tuple(line.removeprefix("#include ") for line in lines if line.startswith("#") and line not in left)
-    return Signatures(hashes, absent=tuple(name for name in named.values() if name not in hashes), broken=broken)
+    broken = tuple(
+        line.removeprefix("#include ")
+        for line in lines
+        if line.startswith("#") and line not in left
+    )
+    return Signatures(
+        hashes, absent=tuple(name for name in named.values() if name not in hashes), broken=broken
+    )

@@ -1,8 +1,9 @@
 """Templates of root functions: what the kernel calls on a driver's data path, one TOML file a family.
 
-A template names fields and API arguments. Functions that are stored or passed there are found by *binding*. By *signature* a
-root is any function of the type that such a field has in the headers of this kernel: no prototype is written down, so none
-can be out of date, and a field that a kernel does not have drops out.
+A template names fields and API arguments. Functions that are stored or passed there are found by
+*binding*. By *signature* a root is any function of the type that such a field has in the headers of
+this kernel: no prototype is written down, so none can be out of date, and a field that a kernel
+does not have drops out.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Family:
 
     name: str
     directories: tuple[str, ...]
-    calls: frozenset[str]  # fields by which the kernel hands work to its drivers: who calls one is the class itself
+    calls: frozenset[
+        str
+    ]  # fields by which the kernel hands work to its drivers: who calls one is the class itself
     apart: frozenset[str]  # modules that are no library of those who use them
     others: tuple[str, ...]  # entry points that are not critical: a type of theirs tells nothing
     headers: tuple[str, ...]  # that declare the structs of its templates, in some kernel
@@ -75,18 +78,40 @@ class Family:
 @cache
 def families() -> dict[str, Family]:
     """All families by name; "common" has the templates of all."""
-    files = {file.name.removesuffix(".toml"): file for file in resources.files(__package__).iterdir()}
-    tables = {name: msgspec.toml.decode(file.read_text()) for name, file in sorted(files.items()) if file.name.endswith(".toml")}
+    files = {
+        file.name.removesuffix(".toml"): file for file in resources.files(__package__).iterdir()
+    }
+    tables = {
+        name: msgspec.toml.decode(file.read_text())
+        for name, file in sorted(files.items())
+        if file.name.endswith(".toml")
+    }
     heads = {name: msgspec.convert(table, Head) for name, table in tables.items()}
     own = {name: _family(name, heads[name], table) for name, table in tables.items()}
-    return {name: reduce(Family.taking, (own[other] for other in heads[name].within), family) for name, family in own.items()}
+    return {
+        name: reduce(Family.taking, (own[other] for other in heads[name].within), family)
+        for name, family in own.items()
+    }
 
 
 def _family(name: str, head: Head, table: dict[str, object]) -> Family:
     fields = {field.encode_name for field in msgspec.structs.fields(Head)}
-    entries = msgspec.convert({key: value for key, value in table.items() if key not in fields}, dict[str, Entry])
-    templates = tuple(Template(f"{name}/{key}", e.kind, e.why, e.fields, e.arguments) for key, e in entries.items())
-    return Family(name, head.directories, head.calls, frozenset(head.apart), head.others, head.headers, templates)
+    entries = msgspec.convert(
+        {key: value for key, value in table.items() if key not in fields}, dict[str, Entry]
+    )
+    templates = tuple(
+        Template(f"{name}/{key}", e.kind, e.why, e.fields, e.arguments)
+        for key, e in entries.items()
+    )
+    return Family(
+        name,
+        head.directories,
+        head.calls,
+        frozenset(head.apart),
+        head.others,
+        head.headers,
+        templates,
+    )
 
 
 def family_of(directory: str) -> str:

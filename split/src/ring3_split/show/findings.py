@@ -1,6 +1,7 @@
 """All that `show` says of a driver, as it is printed with --json. The fields are described in docs/split.md.
 
-What stays in the kernel besides the critical functions is what the planner's rules bring there before anything is weighed.
+What stays in the kernel besides the critical functions is what the planner's rules bring there
+before anything is weighed.
 """
 
 from __future__ import annotations
@@ -120,13 +121,17 @@ def find(kernel: str, driver: Driver, rule: str, precision: Precision) -> tuple[
     )
     parts = _parts(driver, {one.id: one.lines for one in shown})
     counts = (_count(shown), _count(shown, "critical"), _count(shown, "stays"))
-    return Findings(driver.name, kernel, driver.family, rule, precision, parts, *counts, shown), graph
+    return Findings(
+        driver.name, kernel, driver.family, rule, precision, parts, *counts, shown
+    ), graph
 
 
 def steps(chain: Chain) -> tuple[Step, ...]:
     """A chain as its calls."""
     pairs = zip(chain.functions, chain.functions[1:], chain.edges, strict=False)
-    return tuple(Step(caller, callee, edge.line, edge.how, edge.field) for caller, callee, edge in pairs)
+    return tuple(
+        Step(caller, callee, edge.line, edge.how, edge.field) for caller, callee, edge in pairs
+    )
 
 
 def stays(planned: subject.Subject, is_critical: Collection[str]) -> dict[str, Reason]:
@@ -146,5 +151,7 @@ def _parts(driver: Driver, length: Mapping[str, int]) -> tuple[Part, ...]:
         own = {function.id for unit in facts.units for function in unit.functions} & length.keys()
         module = facts.module
         sizes = (len(facts.units), len(own), sum(length[key] for key in own))
-        found.append(Part(module.name, module.directory, number > 0, *sizes, module.skipped, facts.failures))
+        found.append(
+            Part(module.name, module.directory, number > 0, *sizes, module.skipped, facts.failures)
+        )
     return tuple(found)

@@ -30,7 +30,10 @@ def driver(found: Findings, graph: Graph, console: Console) -> None:
     """Prints a driver."""
     by = "field" if found.precision == "field" else "signature"
     _head(found, console)
-    console.print(f"Critical functions (roots by {escape(found.rule)}, calls through pointers by {by})", style="bold")
+    console.print(
+        f"Critical functions (roots by {escape(found.rule)}, calls through pointers by {by})",
+        style="bold",
+    )
     critical = [one for one in found.functions if one.side == "critical"]
     for one in sorted(critical, key=lambda one: (not one.roots, len(one.chain), one.id)):
         _line(one, console)
@@ -58,24 +61,38 @@ def _head(found: Findings, console: Console) -> None:
         size = f"{_some(part.units, 'unit')}, {_some(part.functions, 'function')}, {part.lines:,} lines"
         console.print(f"  {what}{part.name}  {part.directory}: {size}", soft_wrap=True)
         for failure in part.failures:
-            console.print(f"{INDENT}not read: {escape(failure.source)}: {escape(failure.reason)}", style="red", soft_wrap=True)
+            console.print(
+                f"{INDENT}not read: {escape(failure.source)}: {escape(failure.reason)}",
+                style="red",
+                soft_wrap=True,
+            )
         for name, reason in part.skipped.items():
-            console.print(f"{INDENT}not C: {escape(name)}: {escape(reason)}", style="dim", soft_wrap=True)
+            console.print(
+                f"{INDENT}not C: {escape(name)}: {escape(reason)}", style="dim", soft_wrap=True
+            )
     free = Count(
         found.all.functions - found.critical.functions - found.stays.functions,
         found.all.lines - found.critical.lines - found.stays.lines,
     )
-    for name, count in (("critical", found.critical), ("stays for another reason", found.stays), ("may move", free)):
-        share = (
-            f"{_percent(count.functions, found.all.functions)} of functions, {_percent(count.lines, found.all.lines)} of lines"
+    for name, count in (
+        ("critical", found.critical),
+        ("stays for another reason", found.stays),
+        ("may move", free),
+    ):
+        functions = _percent(count.functions, found.all.functions)
+        share = f"{functions} of functions, {_percent(count.lines, found.all.lines)} of lines"
+        console.print(
+            f"  {name:24} {count.functions:5} functions {count.lines:7,} lines   {share}",
+            soft_wrap=True,
         )
-        console.print(f"  {name:24} {count.functions:5} functions {count.lines:7,} lines   {share}", soft_wrap=True)
     console.print()
 
 
 def _line(one: Shown, console: Console) -> None:
     place_ = f"{one.file.rpartition('/')[2]}:{one.line}"
-    console.print(f"  [bold]{one.name}[/bold]  {place_}, {_some(one.lines, 'line')}", soft_wrap=True)
+    console.print(
+        f"  [bold]{one.name}[/bold]  {place_}, {_some(one.lines, 'line')}", soft_wrap=True
+    )
 
 
 def _because(one: Shown, graph: Graph) -> Iterator[str]:
@@ -91,7 +108,13 @@ def _chain(chain: Iterable[Step], graph: Graph) -> str:
     text = ""
     for step in chain:
         text = text or graph.functions[step.caller].name
-        by = "" if step.how == "direct" else f", by {step.field or 'its type'}" if step.how == "field" else ", by its type"
+        by = (
+            ""
+            if step.how == "direct"
+            else f", by {step.field or 'its type'}"
+            if step.how == "field"
+            else ", by its type"
+        )
         text += f" > {graph.functions[step.callee].name} (line {step.line}{by})"
     return text
 
@@ -99,11 +122,18 @@ def _chain(chain: Iterable[Step], graph: Graph) -> str:
 def function(one: Shown | None, key: str, graph: Graph, console: Console) -> None:
     """Prints one function, which is the driver's own (`one`) or an inline of a header."""
     facts = graph.functions[key]
-    side = {"critical": "critical", "stays": "stays in the kernel", "free": "may move"}[one.side] if one else "inline of a header"
-    console.print(
-        f"[bold]{facts.name}[/bold]  {facts.file}:{facts.line}-{facts.end}, {lines(facts)} lines, {side}", soft_wrap=True
+    side = (
+        {"critical": "critical", "stays": "stays in the kernel", "free": "may move"}[one.side]
+        if one
+        else "inline of a header"
     )
-    parameters = ", ".join(f"{parameter.type} {parameter.name}" for parameter in facts.parameters) or "void"
+    console.print(
+        f"[bold]{facts.name}[/bold]  {facts.file}:{facts.line}-{facts.end}, {lines(facts)} lines, {side}",
+        soft_wrap=True,
+    )
+    parameters = (
+        ", ".join(f"{parameter.type} {parameter.name}" for parameter in facts.parameters) or "void"
+    )
     console.print(f"  {escape(f'{facts.returns} {facts.name}({parameters})')}", soft_wrap=True)
     if one:
         for text in (*_because(one, graph), *(why.text for why in one.reasons)):
@@ -111,15 +141,27 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
         for entry in one.entries:
             lock = ", with rtnl held" if entry.rtnl else ""
             console.print(
-                f"  entered by {entry.by}, {entry.context} context{lock} [dim]{escape(entry.source)}[/dim]", soft_wrap=True
+                f"  entered by {entry.by}, {entry.context} context{lock} [dim]{escape(entry.source)}[/dim]",
+                soft_wrap=True,
             )
     for region in facts.regions:
-        console.print(f"  from line {region.line} it {escape(_holds(region).rpartition(' (')[0])}", soft_wrap=True)
+        console.print(
+            f"  from line {region.line} it {escape(_holds(region).rpartition(' (')[0])}",
+            soft_wrap=True,
+        )
     _callers(graph.callers().get(key, {}), graph, console)
     callees = graph.calls.get(key, {})
-    _callees("calls", {other: edges for other, edges in callees.items() if graph.own(other)}, graph, console)
     _callees(
-        "calls inlines of the kernel's headers", {o: edges for o, edges in callees.items() if not graph.own(o)}, graph, console
+        "calls",
+        {other: edges for other, edges in callees.items() if graph.own(other)},
+        graph,
+        console,
+    )
+    _callees(
+        "calls inlines of the kernel's headers",
+        {o: edges for o, edges in callees.items() if not graph.own(o)},
+        graph,
+        console,
     )
     outside = graph.external.get(key, {})
     if outside:
@@ -127,7 +169,10 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
         for name, calls in sorted(outside.items()):
             console.print(f"  {name}  {_lines(call.line for call in calls)}", soft_wrap=True)
     for call in graph.leaving.get(key, ()):
-        console.print(f"  line {call.line}: a call through {call.field or 'a pointer'}, which leaves the driver", soft_wrap=True)
+        console.print(
+            f"  line {call.line}: a call through {call.field or 'a pointer'}, which leaves the driver",
+            soft_wrap=True,
+        )
 
 
 def _callers(callers: dict[str, tuple[Edge, ...]], graph: Graph, console: Console) -> None:
@@ -136,15 +181,22 @@ def _callers(callers: dict[str, tuple[Edge, ...]], graph: Graph, console: Consol
     for key, edges in sorted(callers.items()):
         caller = graph.functions[key]
         for how, line in _alike(edges).items():
-            console.print(f"  {caller.name}  {caller.file.rpartition('/')[2]}, {_lines(line)}{escape(how)}", soft_wrap=True)
+            console.print(
+                f"  {caller.name}  {caller.file.rpartition('/')[2]}, {_lines(line)}{escape(how)}",
+                soft_wrap=True,
+            )
 
 
-def _callees(title: str, callees: dict[str, tuple[Edge, ...]], graph: Graph, console: Console) -> None:
+def _callees(
+    title: str, callees: dict[str, tuple[Edge, ...]], graph: Graph, console: Console
+) -> None:
     if callees:
         console.print(title, style="bold")
     for key, edges in sorted(callees.items()):
         for how, line in _alike(edges).items():
-            console.print(f"  {graph.functions[key].name}  {_lines(line)}{escape(how)}", soft_wrap=True)
+            console.print(
+                f"  {graph.functions[key].name}  {_lines(line)}{escape(how)}", soft_wrap=True
+            )
 
 
 def _alike(edges: Iterable[Edge]) -> dict[str, list[int]]:

@@ -23,13 +23,21 @@ class Looked:
 
 
 def study(
-    kernel: str, families: Sequence[Family], modules: Sequence[Looked], broken: Mapping[str, str], *, quick: bool = False
+    kernel: str,
+    families: Sequence[Family],
+    modules: Sequence[Looked],
+    broken: Mapping[str, str],
+    *,
+    quick: bool = False,
 ) -> Study:
     """All sums over these modules."""
     results = tuple(
-        _family(family, [looked for looked in modules if family.has(looked.facts.module.directory)]) for family in families
+        _family(family, [looked for looked in modules if family.has(looked.facts.module.directory)])
+        for family in families
     )
-    rows = sorted((_row(looked, families) for looked in modules), key=lambda row: (row.directory, row.name))
+    rows = sorted(
+        (_row(looked, families) for looked in modules), key=lambda row: (row.directory, row.name)
+    )
     return Study(
         VERSION,
         kernel,
@@ -43,7 +51,9 @@ def study(
 
 def _family(family: Family, modules: Sequence[Looked]) -> FamilyResult:
     alone = [looked.found.alone for looked in modules]
-    together = [looked.found.together or looked.found.alone for looked in modules if not looked.library]
+    together = [
+        looked.found.together or looked.found.alone for looked in modules if not looked.library
+    ]
     troubled = [looked for looked in modules if _failures(looked)]
     unread = sum(not looked.found.alone for looked in troubled)
     return FamilyResult(
@@ -63,7 +73,9 @@ def _family(family: Family, modules: Sequence[Looked]) -> FamilyResult:
 
 def _failures(looked: Looked) -> tuple[Failure, ...]:
     module, error = looked.facts.module, looked.found.error
-    return looked.facts.failures + ((Failure(f"{module.directory}/{module.name}", error),) if error else ())
+    return looked.facts.failures + (
+        (Failure(f"{module.directory}/{module.name}", error),) if error else ()
+    )
 
 
 def _row(looked: Looked, families: Sequence[Family]) -> Row:

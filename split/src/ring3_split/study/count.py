@@ -1,8 +1,9 @@
 """Sums over marked functions: how much of a family is critical, by each way of counting.
 
-Two ways: *pooled*, a share of all functions of all drivers, in which a function that several drivers contain counts once and
-is critical if it is so in any; and the *mean* of the drivers' own shares, in which a small driver weighs as much as a large one.
-Each over all drivers, and over those with at least one root.
+Two ways: *pooled*, a share of all functions of all drivers, in which a function that several
+drivers contain counts once and is critical if it is so in any; and the *mean* of the drivers' own
+shares, in which a small driver weighs as much as a large one. Each over all drivers, and over those
+with at least one root.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Sums:
         self.functions = self.lines = 0
         self.critical = [0] * len(RULES)
         self.critical_lines = [0] * len(RULES)
-        # Few of the possible combinations of bits occur: each is taken apart once, not for each function.
+        # Few of the possible combinations of bits occur: each is taken apart once, not for each
+        # function.
         numbers: Counter[int] = Counter()
         lines: Counter[int] = Counter()
         for length, bits in marks:
@@ -51,12 +53,17 @@ def pooled(drivers: Sequence[Marks]) -> dict[str, tuple[int, int]]:
     for marks in drivers:
         for function, (lines, bits) in marks.items():
             before = pool.get(function)
-            pool[function] = (lines, bits) if before is None else (max(lines, before[0]), bits | before[1])
+            pool[function] = (
+                (lines, bits) if before is None else (max(lines, before[0]), bits | before[1])
+            )
     return pool
 
 
 def by_file(drivers: Iterable[Marks]) -> list[Marks]:
-    """The same functions with each C file as a driver of its own. Functions of headers have no place here."""
+    """The same functions with each C file as a driver of its own.
+
+    Functions of headers have no place here.
+    """
     files: dict[str, dict[str, tuple[int, int]]] = {}
     for marks in drivers:
         for function, mark in marks.items():
@@ -71,18 +78,23 @@ def scope(drivers: Iterable[Marks]) -> Scope:
     some = [marks for marks in drivers if marks]
     each = [Sums(marks.values()) for marks in some]
     whole = Sums(pooled(some).values())
-    # Whether a driver has roots does not depend on the calls, so that few different selections of drivers occur.
+    # Whether a driver has roots does not depend on the calls, so that few different selections of
+    # drivers occur.
     selections: dict[tuple[int, ...], Sums] = {}
     tallies = {}
     for index, rule in enumerate(RULES):
         rooted = tuple(number for number, sums in enumerate(each) if sums.critical[index])
         if rooted not in selections:
             selections[rooted] = Sums(pooled([some[number] for number in rooted]).values())
-        tallies[rule.name] = _tally(index, each, whole, [each[number] for number in rooted], selections[rooted])
+        tallies[rule.name] = _tally(
+            index, each, whole, [each[number] for number in rooted], selections[rooted]
+        )
     return Scope(drivers=len(some), functions=whole.functions, lines=whole.lines, rules=tallies)
 
 
-def _tally(index: int, each: Sequence[Sums], whole: Sums, rooted: Sequence[Sums], among: Sums) -> Tally:
+def _tally(
+    index: int, each: Sequence[Sums], whole: Sums, rooted: Sequence[Sums], among: Sums
+) -> Tally:
     shares = [percent(sums.critical[index], sums.functions) for sums in each]
     rooted_shares = [percent(sums.critical[index], sums.functions) for sums in rooted]
     return Tally(

@@ -42,7 +42,10 @@ class CallListed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """A driver, opened. A library module's functions are here only if they are critical under some rule."""
+    """A driver, opened.
+
+    A library module's functions are here only if they are critical under some rule.
+    """
 
     modules: tuple[str, ...]
     files: tuple[str, ...]

@@ -50,4 +50,6 @@ def asked(names: tuple[str, ...]) -> tuple[Family, ...]:
             raise Refusal(f"no driver family is called {name!r}: there are {', '.join(families)}")
     folders = [folder for name in names for folder in families[name].under]
     whole = Family(title="", under=tuple(folders))
-    return tuple(family for family in families.values() if all(whole.has(folder) for folder in family.under))
+    return tuple(
+        family for family in families.values() if all(whole.has(folder) for folder in family.under)
+    )

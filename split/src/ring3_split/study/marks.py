@@ -42,7 +42,9 @@ def spread(graph: Graph, start: Mapping[str, int]) -> dict[str, int]:
     return bits
 
 
-def marks(lines: Mapping[str, int], graphs: Mapping[Calls, Graph], start: Start) -> dict[str, tuple[int, int]]:
+def marks(
+    lines: Mapping[str, int], graphs: Mapping[Calls, Graph], start: Start
+) -> dict[str, tuple[int, int]]:
     """Lines of each function with its bit for every rule.
 
     Args:

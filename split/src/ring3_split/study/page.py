@@ -43,7 +43,9 @@ def write(study: Study, details: Mapping[str, str], picture: Path | None, path: 
         said=[family for family in study.families if family.paper and family.module.drivers],
         units=paper.UNITS,
         ways=paper.WAYS,
-        troubled=[row for row in study.drivers if row.failures or row.skipped or not row.alone.functions],
+        troubled=[
+            row for row in study.drivers if row.failures or row.skipped or not row.alone.functions
+        ],
         style=Markup(_part("page.css")),  # noqa: S704 - our own
         script=Markup(_part("page.js")),  # noqa: S704 - our own
         picture=Markup(svg[svg.find("<svg") :]) if svg else "",  # noqa: S704 - our own

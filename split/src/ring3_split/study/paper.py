@@ -1,7 +1,7 @@
 """Which ways of counting come near the numbers of [Microdrivers, Figure 2].
 
-The paper names neither the drivers that it took nor how it counted, so that no rule here is *the* rule: all are compared with it,
-and none is made to fit.
+The paper names neither the drivers that it took nor how it counted, so that no rule here is *the*
+rule: all are compared with it, and none is made to fit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ def count(tally: Tally, scope: Scope, way: Way) -> int:
 
 
 def countings(study: Study) -> list[Counting]:
-    """Every way of counting, nearest to the paper first. Empty when none of its families was studied."""
+    """Every way of counting, nearest to the paper first.
+
+    Empty when none of its families was studied.
+    """
     families = [family for family in study.families if family.paper and family.module.drivers]
     return sorted(_each(study, families), key=lambda counting: counting.away) if families else []
 
@@ -65,6 +68,10 @@ def _each(study: Study, families: list[FamilyResult]) -> Iterator[Counting]:
         scopes = {family.name: getattr(family, unit) for family in families}
         tallies = {name: scope.rules[rule.name] for name, scope in scopes.items()}
         percents = {name: value(tally, way) for name, tally in tallies.items()}
-        away = [abs(percents[family.name] - family.paper.critical) for family in families if family.paper]
+        away = [
+            abs(percents[family.name] - family.paper.critical)
+            for family in families
+            if family.paper
+        ]
         drivers = {name: count(tally, scopes[name], way) for name, tally in tallies.items()}
         yield Counting(unit, way, rule.name, percents, drivers, round(sum(away) / len(away), 2))

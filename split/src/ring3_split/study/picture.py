@@ -12,7 +12,11 @@ from ring3_split.study.result import FamilyResult, Study
 from ring3_split.study.rules import BASE, RULES, Rule
 
 COLOURS = {"signature": "#4269d0", "field": "#6cc5b0", "direct": "#efb118"}
-TITLES = {"signature": "calls through pointers by signature (paper)", "field": "by signature and field", "direct": "not followed"}
+TITLES = {
+    "signature": "calls through pointers by signature (paper)",
+    "field": "by signature and field",
+    "direct": "not followed",
+}
 
 
 def draw(study: Study, folder: Path) -> None:
@@ -20,13 +24,16 @@ def draw(study: Study, folder: Path) -> None:
     families = [family for family in study.families if family.module.drivers]
     if not families:
         return
-    # Letters as paths, no date and no random ids: the file is small, looks the same everywhere, and can be compared.
+    # Letters as paths, no date and no random ids: the file is small, looks the same everywhere, and
+    # can be compared.
     with rc_context({"svg.hashsalt": "ring3", "font.size": 9}):
         figure = Figure(figsize=(11, 1.6 + 0.42 * len(families)), layout="constrained")
         shares, spread = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
         _shares(shares, families)
         _spread(spread, families, study)
-        figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+        figure.legend(
+            *shares.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+        )
         figure.suptitle(f"Critical functions, {study.kernel}")
         figure.savefig(folder / "study.svg", metadata={"Date": None})
         figure.savefig(folder / "study.png", dpi=130)
@@ -44,8 +51,16 @@ def _shares(axes: Axes, families: list[FamilyResult]) -> None:
         said = families[number].paper
         label = "the paper, Linux 2.6.18" if number == marked[0] else ""
         if said:
-            axes.plot([said.critical] * 2, [number - 0.45, number + 0.45], color="black", linewidth=2, label=label)
-    axes.set_yticks(range(len(families)), [f"{family.title} ({family.module.drivers})" for family in families])
+            axes.plot(
+                [said.critical] * 2,
+                [number - 0.45, number + 0.45],
+                color="black",
+                linewidth=2,
+                label=label,
+            )
+    axes.set_yticks(
+        range(len(families)), [f"{family.title} ({family.module.drivers})" for family in families]
+    )
     axes.invert_yaxis()
     axes.set_xlabel("percent of all functions; a driver is a module")
     axes.grid(axis="x", alpha=0.3)

@@ -94,4 +94,6 @@ class Study(msgspec.Struct, frozen=True):
     families: tuple[FamilyResult, ...]
     drivers: tuple[Row, ...]
     quick: bool = False  # a sample of each family, not the family
-    broken: dict[str, str] = {}  # folders that make could not evaluate -> its message: modules may be missing
+    broken: dict[
+        str, str
+    ] = {}  # folders that make could not evaluate -> its message: modules may be missing

@@ -1,7 +1,8 @@
 """By which rules a function counts as critical.
 
-A rule is a choice of three things: which calls are followed, how root functions are found, and which of them count. Every choice
-is made for every driver, so that no single one has to be believed.
+A rule is a choice of three things: which calls are followed, how root functions are found, and
+which of them count. Every choice is made for every driver, so that no single one has to be
+believed.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 RULES: tuple[Rule, ...] = tuple(
-    Rule(calls, roots, reach) for calls, roots, reach in product(get_args(Calls), get_args(Finder), get_args(Reach))
+    Rule(calls, roots, reach)
+    for calls, roots, reach in product(get_args(Calls), get_args(Finder), get_args(Reach))
 )
-# What tables and pictures are about: pointers and roots as in the paper, and of its roots those that all drivers have, interrupts
-# and the data path. With the paper's e1000 its numbers.
+# What tables and pictures are about: pointers and roots as in the paper, and of its roots those
+# that all drivers have, interrupts and the data path. With the paper's e1000 its numbers.
 BASE = Rule("signature", "signature", "data")
-# The paper's words, which name tasklets and bottom halves, too. With its e1000 103 functions and not 25: on 2.6.18 a tasklet and
-# a timer have one type.
+# The paper's words, which name tasklets and bottom halves, too. With its e1000 103 functions and
+# not 25: on 2.6.18 a tasklet and a timer have one type.
 LITERAL = Rule("signature", "signature", "deferred")
 
 

@@ -30,7 +30,13 @@ def header(study: Study) -> list[str]:
 
 
 def _row(row: Row) -> list[str | int]:
-    start: list[str | int] = [row.name, row.directory, " ".join(row.families), int(row.library), " ".join(row.libraries)]
+    start: list[str | int] = [
+        row.name,
+        row.directory,
+        " ".join(row.families),
+        int(row.library),
+        " ".join(row.libraries),
+    ]
     together = _counts(row.together) if row.together else []
     return [*start, row.sources, len(row.failures), *_counts(row.alone), *together]
 

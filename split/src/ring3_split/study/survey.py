@@ -40,7 +40,9 @@ class Drivers:
         exporters: dict[str, dict[str, str]] = {}
         for module in facts:
             known = exporters.setdefault(family_of(module.module.directory), {})
-            known |= {symbol: module.module.name for unit in module.units for symbol in unit.exports}
+            known |= {
+                symbol: module.module.name for unit in module.units for symbol in unit.exports
+            }
         hashes = {family: signatures(kernel, family).hashes for family in exporters}
         return cls({module.module.name: module for module in facts}, exporters, hashes)
 
@@ -74,9 +76,18 @@ def survey(
     finally:
         gc.enable()
     used = {(part.directory, part.name) for one in found for part in one.libraries}
-    looked = [Looked(own, one, (own.module.directory, own.module.name) in used) for own, one in zip(facts, found, strict=True)]
-    details = {f"{one.facts.module.directory}/{one.facts.module.name}": one.found.detail for one in looked if one.found.detail}
-    return assemble.study(kernel.name, families, looked, kernel.catalogue.broken, quick=quick), details
+    looked = [
+        Looked(own, one, (own.module.directory, own.module.name) in used)
+        for own, one in zip(facts, found, strict=True)
+    ]
+    details = {
+        f"{one.facts.module.directory}/{one.facts.module.name}": one.found.detail
+        for one in looked
+        if one.found.detail
+    }
+    return assemble.study(
+        kernel.name, families, looked, kernel.catalogue.broken, quick=quick
+    ), details
 
 
 def chosen(kernel: Kernel, families: Sequence[Family], *, quick: bool = False) -> list[Module]:
@@ -89,9 +100,13 @@ def chosen(kernel: Kernel, families: Sequence[Family], *, quick: bool = False) -
     some: dict[tuple[str, str], Module] = {}
     for family in _outermost(families) if quick else families:
         own = [module for module in modules if family.has(module.directory)]
-        some |= {(module.directory, module.name): module for module in (_sample(own) if quick else own)}
+        some |= {
+            (module.directory, module.name): module for module in (_sample(own) if quick else own)
+        }
     if not some:
-        raise Refusal(f"{kernel.name} builds no module of {', '.join(family.name for family in families)}")
+        raise Refusal(
+            f"{kernel.name} builds no module of {', '.join(family.name for family in families)}"
+        )
     return list(some.values())
 
 
@@ -106,11 +121,20 @@ def _outermost(families: Sequence[Family]) -> list[Family]:
 
 def _sample(modules: Sequence[Module]) -> list[Module]:
     """A few small ones, from all over the list, the same each time."""
-    small = sorted((m for m in modules if len(m.sources) <= QUICK_SOURCES), key=lambda module: (module.directory, module.name))
-    return [small[(2 * place + 1) * len(small) // (2 * QUICK)] for place in range(QUICK)] if small else []
+    small = sorted(
+        (m for m in modules if len(m.sources) <= QUICK_SOURCES),
+        key=lambda module: (module.directory, module.name),
+    )
+    return (
+        [small[(2 * place + 1) * len(small) // (2 * QUICK)] for place in range(QUICK)]
+        if small
+        else []
+    )
 
 
-def _with_libraries(kernel: Kernel, facts: Sequence[ModuleFacts], jobs: int | None) -> list[ModuleFacts]:
+def _with_libraries(
+    kernel: Kernel, facts: Sequence[ModuleFacts], jobs: int | None
+) -> list[ModuleFacts]:
     """These modules and those that hold a part of them, which are looked for one driver at a time."""
     found = {facts.module.name: facts for facts in facts}
     for own in facts:
@@ -122,7 +146,10 @@ def _with_libraries(kernel: Kernel, facts: Sequence[ModuleFacts], jobs: int | No
 
 def _evaluate(drivers: Drivers, facts: Sequence[ModuleFacts], jobs: int | None) -> list[Evaluated]:
     """Looks at each module, the largest first so that no processor is left with it at the end."""
-    order = sorted(range(len(facts)), key=lambda place: -sum(len(unit.functions) for unit in facts[place].units))
+    order = sorted(
+        range(len(facts)),
+        key=lambda place: -sum(len(unit.functions) for unit in facts[place].units),
+    )
     found: dict[int, Evaluated] = {}
 
     def one(place: int) -> Evaluated:

@@ -57,7 +57,9 @@ def families(study: Study) -> Table:
 def _family(family: FamilyResult) -> tuple[str, ...]:
     scope = family.module
     tally = scope.rules[BASE.name]
-    field, direct = (scope.rules[Rule(calls, BASE.roots, BASE.reach).name] for calls in ("field", "direct"))
+    field, direct = (
+        scope.rules[Rule(calls, BASE.roots, BASE.reach).name] for calls in ("field", "direct")
+    )
     said = family.paper
     return (
         family.name,
@@ -78,11 +80,23 @@ def _family(family: FamilyResult) -> tuple[str, ...]:
 def units(family: FamilyResult, study: Study) -> list[Table]:
     """One family by every rule and every idea of what a driver is."""
     scopes = {"module": family.module, "driver": family.driver, "file": family.file}
-    return [_rules(f"{family.name}, by {paper.UNITS[unit]}", scopes[unit], study) for unit in paper.UNITS]
+    return [
+        _rules(f"{family.name}, by {paper.UNITS[unit]}", scopes[unit], study)
+        for unit in paper.UNITS
+    ]
 
 
 def _rules(title: str, scope: Scope, study: Study) -> Table:
-    columns = ("drivers", "with roots", "critical", "with roots", "mean", "mean, with roots", "lines", "lines, with roots")
+    columns = (
+        "drivers",
+        "with roots",
+        "critical",
+        "with roots",
+        "mean",
+        "mean, with roots",
+        "lines",
+        "lines, with roots",
+    )
     table = _table((title,), columns)
     for rule in study.rules:
         tally = scope.rules[rule.name]
@@ -100,13 +114,28 @@ def _rules(title: str, scope: Scope, study: Study) -> Table:
 
 def nearest(study: Study, number: int) -> Table:
     """The ways of counting that come nearest to the paper."""
-    said = {family.name: family.paper for family in study.families if family.paper and family.module.drivers}
-    heads = [f"{name} (paper {family.drivers}: {_percent(family.critical)})" for name, family in said.items()]
+    said = {
+        family.name: family.paper
+        for family in study.families
+        if family.paper and family.module.drivers
+    }
+    heads = [
+        f"{name} (paper {family.drivers}: {_percent(family.critical)})"
+        for name, family in said.items()
+    ]
     table = _table(("a driver is a", "counted", "rule"), (*heads, "points away"))
     countings = paper.countings(study)
     for counting in countings[:number]:
         cells = [f"{counting.drivers[name]}: {_percent(counting.percent[name])}" for name in said]
-        table.add_row(paper.UNITS[counting.unit], paper.WAYS[counting.way], counting.rule, *cells, f"{counting.away:.1f}")
-    spread = (f"{least:.1f} to {_percent(most)}" for least, most in paper.ranges(countings).values())
+        table.add_row(
+            paper.UNITS[counting.unit],
+            paper.WAYS[counting.way],
+            counting.rule,
+            *cells,
+            f"{counting.away:.1f}",
+        )
+    spread = (
+        f"{least:.1f} to {_percent(most)}" for least, most in paper.ranges(countings).values()
+    )
     table.add_row(f"all {len(countings)}", "", "", *spread, "")
     return table
