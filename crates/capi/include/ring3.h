@@ -88,7 +88,8 @@
 struct ring3_bar;
 
 /*
- Bytes of the device's arena, which it reaches: mapped when the device was opened, so that no call maps anything later.
+ Bytes of the device's arena, which it reaches: mapped when the device was opened, so that no
+ call maps anything later.
  */
 struct ring3_buffer;
 
@@ -113,7 +114,8 @@ struct ring3_disk;
 struct ring3_irq;
 
 /*
- Memory in which O_DIRECT requests to the block devices of an export need no copy (`ring3 run --share SOCKET`).
+ Memory in which O_DIRECT requests to the block devices of an export need no copy
+ (`ring3 run --share SOCKET`).
  */
 struct ring3_share;
 
@@ -138,11 +140,13 @@ struct ring3_card_info {
    */
   uint32_t mtu_max;
   /*
-   It makes checksums of TCP and UDP for what is sent, and says which it has found right of what it receives.
+   It makes checksums of TCP and UDP for what is sent, and says which it has found right of
+   what it receives.
    */
   bool checksums;
   /*
-   Most bytes of a packet of TCP that it cuts into frames, headers included; 0 if it cuts none. Only with checksums.
+   Most bytes of a packet of TCP that it cuts into frames, headers included; 0 if it cuts none.
+   Only with checksums.
    */
   uint32_t segmented_max;
 };
@@ -160,7 +164,8 @@ struct ring3_card_frame {
    */
   uint16_t checksum_start;
   /*
-   Where that belongs, from its first byte on. The sum of what is not in the frame stands there.
+   Where that belongs, from its first byte on. The sum of what is not in the frame stands
+   there.
    */
   uint16_t checksum_offset;
   /*
@@ -212,11 +217,13 @@ struct ring3_card_filter {
  */
 struct ring3_options {
   /*
-   Bytes of memory that the device can reach, of which buffers are allocated; 0 for 64 MiB. The URI's `arena=` counts more.
+   Bytes of memory that the device can reach, of which buffers are allocated; 0 for 64 MiB. The
+   URI's `arena=` counts more.
    */
   uint64_t arena;
   /*
-   All of it lies below this device address: 1 << n for a device that drives n address lines; 0 for no limit.
+   All of it lies below this device address: 1 << n for a device that drives n address lines; 0
+   for no limit.
    */
   uint64_t below;
   /*
@@ -318,7 +325,8 @@ struct ring3_disk_request {
    */
   uint64_t lba;
   /*
-   Where its bytes lie, in the memory that the disk was made with, in one piece; NULL if there are none.
+   Where its bytes lie, in the memory that the disk was made with, in one piece; NULL if there
+   are none.
    */
   void *data;
   /*
@@ -361,29 +369,26 @@ void ring3_bar_close(struct ring3_bar *bar);
 uint64_t ring3_bar_len(const struct ring3_bar *bar);
 
 /*
- Reads `width` (1, 2, 4 or 8) bytes at byte `offset`; all ones outside of the range and of a device that is gone.
+ Reads `width` (1, 2, 4 or 8) bytes at byte `offset`; all ones outside of the range and of a
+ device that is gone.
  */
-uint64_t ring3_bar_read(const struct ring3_bar *bar,
-                        uint64_t offset,
-                        uint32_t width);
+uint64_t ring3_bar_read(const struct ring3_bar *bar, uint64_t offset, uint32_t width);
 
 /*
- Writes the low `width` (1, 2, 4 or 8) bytes of `value` at byte `offset`; nothing outside of the range. A write may be posted: a read from the same function pushes it out.
+ Writes the low `width` (1, 2, 4 or 8) bytes of `value` at byte `offset`; nothing outside of the
+ range. A write may be posted: a read from the same function pushes it out.
  */
-void ring3_bar_write(const struct ring3_bar *bar,
-                     uint64_t offset,
-                     uint32_t width,
-                     uint64_t value);
+void ring3_bar_write(const struct ring3_bar *bar, uint64_t offset, uint32_t width, uint64_t value);
 
 /*
- Where its first bytes lie in this process, as many as `len` says then; NULL where the backend maps nothing, so that only
- ring3_bar_read and ring3_bar_write reach it. Valid until it is closed. Accesses are volatile and aligned.
+ Where its first bytes lie in this process, as many as `len` says then; NULL where the backend
+ maps nothing, so that only ring3_bar_read and ring3_bar_write reach it. Valid until it is
+ closed. Accesses are volatile and aligned.
 
  # Safety
  `len` points to a number, or is NULL.
  */
-void *ring3_bar_map(const struct ring3_bar *bar,
-                    uint64_t *len);
+void *ring3_bar_map(const struct ring3_bar *bar, uint64_t *len);
 
 /*
  Makes a card that nobody uses yet, whose link is down.
@@ -394,21 +399,22 @@ void *ring3_bar_map(const struct ring3_bar *bar,
 int ring3_card_new(const struct ring3_card_info *info, struct ring3_card **card);
 
 /*
- Serves the card to other programs at the socket `access`: a path, and behind it terms, `PATH,mac=52:54:00:12:34:56,memory=32M`, as `ring3 serve net` takes them. From now on
- the program calls ring3_card_turn: when ring3_card_fd is readable, when it has received or sent frames, and after it has said anything of the card.
+ Serves the card to other programs at the socket `access`: a path, and behind it terms,
+ `PATH,mac=52:54:00:12:34:56,memory=32M`, as `ring3 serve net` takes them. From now on the
+ program calls ring3_card_turn: when ring3_card_fd is readable, when it has received or sent
+ frames, and after it has said anything of the card.
 
  # Safety
  `access` is a text.
  */
-int ring3_card_serve(struct ring3_card *card,
-                     const char *access);
+int ring3_card_serve(struct ring3_card *card, const char *access);
 
 /*
- Gives the card to ring3d, which has leased `device` to this program, the card's, and makes an interface of it. When ring3d wants the driver to end, ring3_card_take says -ESHUTDOWN: the
+ Gives the card to ring3d, which has leased `device` to this program, the card's, and makes an
+ interface of it. When ring3d wants the driver to end, ring3_card_take says -ESHUTDOWN: the
  program closes the card, then the device, and ends.
  */
-int ring3_card_lend(const struct ring3_card *card,
-                    const struct ring3_device *device);
+int ring3_card_lend(const struct ring3_card *card, const struct ring3_device *device);
 
 /*
  Takes the card from whoever uses it, and ends the handle.
@@ -424,48 +430,51 @@ void ring3_card_close(struct ring3_card *card);
 void ring3_card_set_link(const struct ring3_card *card, bool up, uint32_t mbits, bool full_duplex);
 
 /*
- Says how many frames the device has lost since it was opened for want of room: they are counted with those for which the card's users had none.
+ Says how many frames the device has lost since it was opened for want of room: they are counted
+ with those for which the card's users had none.
  */
-void ring3_card_set_missed(const struct ring3_card *card,
-                           uint64_t frames);
+void ring3_card_set_missed(const struct ring3_card *card, uint64_t frames);
 
 /*
- A frame has come from the wire, without its check sequence: copies it to whoever uses the card. `checked` says that the card has found its checksum right. 0, or -ENOBUFS if it was lost, for want of
- a buffer or because nobody wants it; that is counted.
+ A frame has come from the wire, without its check sequence: copies it to whoever uses the card.
+ `checked` says that the card has found its checksum right. 0, or -ENOBUFS if it was lost, for
+ want of a buffer or because nobody wants it; that is counted.
 
  # Safety
  `frame` points to `len` bytes.
  */
-int ring3_card_receive(const struct ring3_card *card,
-                       const void *frame,
-                       size_t len,
-                       bool checked);
+int ring3_card_receive(const struct ring3_card *card, const void *frame, size_t len, bool checked);
 
 /*
- What is readable, for poll and epoll, when there are frames to send or another filter to set: of a card that is served or lent. A sleep on it may also end with EINTR then. Reading it is
+ What is readable, for poll and epoll, when there are frames to send or another filter to set: of
+ a card that is served or lent. A sleep on it may also end with EINTR then. Reading it is
  ring3_card_heard's, or ring3_card_turn's.
  */
 int ring3_card_fd(const struct ring3_card *card);
 
 /*
- Of a card that is served: hears its users, gives them what was received, and takes what they send. Then look, by ring3_card_take and ring3_card_filter, until there is nothing. 1 if there is more to do at once,
- 0 if the program may sleep until the descriptor is readable or it has something for the card's users; or what has ended the server, which ring3_error() says. Of a card that is lent it does nothing.
+ Of a card that is served: hears its users, gives them what was received, and takes what they
+ send. Then look, by ring3_card_take and ring3_card_filter, until there is nothing. 1 if there is
+ more to do at once, 0 if the program may sleep until the descriptor is readable or it has
+ something for the card's users; or what has ended the server, which ring3_error() says. Of a
+ card that is lent it does nothing.
  */
 int ring3_card_turn(struct ring3_card *card);
 
 /*
- Of a card that is lent: ends the readability of the descriptor. Then look, by ring3_card_take and ring3_card_filter, until there is nothing.
+ Of a card that is lent: ends the readability of the descriptor. Then look, by ring3_card_take
+ and ring3_card_filter, until there is nothing.
  */
 void ring3_card_heard(const struct ring3_card *card);
 
 /*
- What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or -ESHUTDOWN as ring3_card_take.
+ What is to be sent next, which stays where it is: 1 and `frame`, 0 if there is nothing, or
+ -ESHUTDOWN as ring3_card_take.
 
  # Safety
  `frame` points to a place for it.
  */
-int ring3_card_next(const struct ring3_card *card,
-                    struct ring3_card_frame *frame);
+int ring3_card_next(const struct ring3_card *card, struct ring3_card_frame *frame);
 
 /*
  The next frame is not sent, for want of a link for example: it is counted as lost.
@@ -473,24 +482,23 @@ int ring3_card_next(const struct ring3_card *card,
 void ring3_card_lose(const struct ring3_card *card);
 
 /*
- Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0 if there is none, -EMSGSIZE if it is longer than `room`: it is lost then;
- or -ESHUTDOWN if the program is to end.
+ Copies the next frame to be sent to `room` bytes at `frame`, and counts it as sent. Its bytes, 0
+ if there is none, -EMSGSIZE if it is longer than `room`: it is lost then; or -ESHUTDOWN if the
+ program is to end.
 
  # Safety
  `frame` points to `room` bytes.
  */
-int ring3_card_take(const struct ring3_card *card,
-                    void *frame,
-                    size_t room);
+int ring3_card_take(const struct ring3_card *card, void *frame, size_t room);
 
 /*
- What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if not. Who uses the card waits until ring3_card_filtered says that it is set.
+ What the card shall let through: 1 and `filter` if that has changed since the last call, 0 if
+ not. Who uses the card waits until ring3_card_filtered says that it is set.
 
  # Safety
  `filter` points to a place for it.
  */
-int ring3_card_filter(struct ring3_card *card,
-                      struct ring3_card_filter *filter);
+int ring3_card_filter(struct ring3_card *card, struct ring3_card_filter *filter);
 
 /*
  The filter that was taken last is set.
@@ -498,20 +506,21 @@ int ring3_card_filter(struct ring3_card *card,
 void ring3_card_filtered(const struct ring3_card *card);
 
 /*
- Opens the device that `uri` names: `vfio:0000:01:00.0`, `uio:0000:01:00.0`, `qtest:edu`, `vfio-user:PATH`, `sim:edu`, `replay:FILE`. `options` may be NULL.
+ Opens the device that `uri` names: `vfio:0000:01:00.0`, `uio:0000:01:00.0`, `qtest:edu`,
+ `vfio-user:PATH`, `sim:edu`, `replay:FILE`. `options` may be NULL.
 
- `lease:3` is the device for which ring3d has started this program: the call waits until there is one, closes all descriptors but 0 to 3 and confines the process, which has one thread. The
+ `lease:3` is the device for which ring3d has started this program: the call waits until there is
+ one, closes all descriptors but 0 to 3 and confines the process, which has one thread. The
  device's memory is what ring3d has given it.
 
  # Safety
  `uri` is a text, and `device` points to a place for the handle.
  */
-int ring3_open(const char *uri,
-               const struct ring3_options *options,
-               struct ring3_device **device);
+int ring3_open(const char *uri, const struct ring3_options *options, struct ring3_device **device);
 
 /*
- Gives the device up when nothing that was opened of it is open any more: bus mastering off, reset, and the claim.
+ Gives the device up when nothing that was opened of it is open any more: bus mastering off,
+ reset, and the claim.
 
  # Safety
  `device` was opened and not closed, or is NULL.
@@ -529,12 +538,10 @@ const char *ring3_name(const struct ring3_device *device);
 uint32_t ring3_config_read(const struct ring3_device *device, uint64_t offset, uint32_t width);
 
 /*
- Writes `width` (1, 2 or 4) bytes of configuration space. Base address registers, MSI, MSI-X and the bits of COMMAND that decode and master the bus are not the caller's: -EINVAL.
+ Writes `width` (1, 2 or 4) bytes of configuration space. Base address registers, MSI, MSI-X and
+ the bits of COMMAND that decode and master the bus are not the caller's: -EINVAL.
  */
-int ring3_config_write(const struct ring3_device *device,
-                       uint64_t offset,
-                       uint32_t width,
-                       uint32_t value);
+int ring3_config_write(const struct ring3_device *device, uint64_t offset, uint32_t width, uint32_t value);
 
 /*
  What BAR `index` (0 to 5) is, without opening it; -ENOENT if it is absent.
@@ -550,19 +557,22 @@ int ring3_bar_describe(const struct ring3_device *device, uint8_t index, struct 
 int ring3_set_bus_master(const struct ring3_device *device, bool on);
 
 /*
- Resets the function: afterwards nothing that was started before writes to memory, and what was enabled of interrupts and bus mastering is enabled again. -EOPNOTSUPP if it
- cannot be reset; its transfers are stopped then.
+ Resets the function: afterwards nothing that was started before writes to memory, and what was
+ enabled of interrupts and bus mastering is enabled again. -EOPNOTSUPP if it cannot be reset; its
+ transfers are stopped then.
  */
 int ring3_reset(const struct ring3_device *device);
 
 /*
- A descriptor that is readable when the platform wants the device back; -ENOENT where nobody can know. It is the device's: do not close it.
+ A descriptor that is readable when the platform wants the device back; -ENOENT where nobody can
+ know. It is the device's: do not close it.
  */
 int ring3_removal_fd(const struct ring3_device *device);
 
 /*
- Makes a disk that nobody uses yet. The `len` bytes at `offset` of `memory`, at multiples of 4096, are where its requests' bytes lie: depth + 1 times max_transfer bytes at least. They are the disk's until
- it is closed; `memory` stays the caller's, and outlives the disk.
+ Makes a disk that nobody uses yet. The `len` bytes at `offset` of `memory`, at multiples of
+ 4096, are where its requests' bytes lie: depth + 1 times max_transfer bytes at least. They are
+ the disk's until it is closed; `memory` stays the caller's, and outlives the disk.
 
  # Safety
  `info` and its texts are valid, and `disk` points to a place for the handle.
@@ -574,24 +584,26 @@ int ring3_disk_new(const struct ring3_disk_info *info,
                    struct ring3_disk **disk);
 
 /*
- Serves the disk to other programs at the socket `access`: a path, and behind it terms, `PATH,clients=1,access=ro`, as `ring3 serve disk` takes them. From now on the program calls
+ Serves the disk to other programs at the socket `access`: a path, and behind it terms,
+ `PATH,clients=1,access=ro`, as `ring3 serve disk` takes them. From now on the program calls
  ring3_disk_turn.
 
  # Safety
  `access` is a text.
  */
-int ring3_disk_serve(struct ring3_disk *disk,
-                     const char *access);
+int ring3_disk_serve(struct ring3_disk *disk, const char *access);
 
 /*
- Gives the disk to ring3d, which has leased `device` to this program, the disk's, and makes a block device of it. From now on the program calls ring3_disk_turn; when ring3d wants the
- driver to end, that says -ESHUTDOWN: the program closes the disk, then the device, and ends. A program that has lost the disk calls ring3_disk_stop.
+ Gives the disk to ring3d, which has leased `device` to this program, the disk's, and makes a
+ block device of it. From now on the program calls ring3_disk_turn; when ring3d wants the driver
+ to end, that says -ESHUTDOWN: the program closes the disk, then the device, and ends. A program
+ that has lost the disk calls ring3_disk_stop.
  */
-int ring3_disk_lend(const struct ring3_disk *disk,
-                    const struct ring3_device *device);
+int ring3_disk_lend(const struct ring3_disk *disk, const struct ring3_device *device);
 
 /*
- Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost to their clients.
+ Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost
+ to their clients.
 
  # Safety
  `disk` was made and not closed, or is NULL.
@@ -599,13 +611,16 @@ int ring3_disk_lend(const struct ring3_disk *disk,
 void ring3_disk_close(struct ring3_disk *disk);
 
 /*
- What is readable, for poll and epoll, when ring3_disk_turn has something to do: a sleep on it may also end with EINTR then. -ENOTCONN if the disk is not served.
+ What is readable, for poll and epoll, when ring3_disk_turn has something to do: a sleep on it
+ may also end with EINTR then. -ENOTCONN if the disk is not served.
  */
 int ring3_disk_fd(const struct ring3_disk *disk);
 
 /*
- Hears the disk's users, and tells them what has ended. Then ring3_disk_take until there is nothing. 1 if there is more to do at once, 0 if the program may sleep until the descriptor is readable or
- it has ended a request; -ESHUTDOWN after ring3_disk_stop, once the last has ended; or what has ended the server, which ring3_error() says.
+ Hears the disk's users, and tells them what has ended. Then ring3_disk_take until there is
+ nothing. 1 if there is more to do at once, 0 if the program may sleep until the descriptor is
+ readable or it has ended a request; -ESHUTDOWN after ring3_disk_stop, once the last has ended;
+ or what has ended the server, which ring3_error() says.
  */
 int ring3_disk_turn(struct ring3_disk *disk);
 
@@ -618,11 +633,10 @@ int ring3_disk_turn(struct ring3_disk *disk);
 int ring3_disk_take(const struct ring3_disk *disk, struct ring3_disk_request *request);
 
 /*
- The request with `tag` has ended: well if `error` is 0, or with that errno. Its bytes are the disk's again. Its user hears of it at the next ring3_disk_turn.
+ The request with `tag` has ended: well if `error` is 0, or with that errno. Its bytes are the
+ disk's again. Its user hears of it at the next ring3_disk_turn.
  */
-void ring3_disk_end(const struct ring3_disk *disk,
-                    uint64_t tag,
-                    int error);
+void ring3_disk_end(const struct ring3_disk *disk, uint64_t tag, int error);
 
 /*
  Takes no further requests; those that were taken end first: see ring3_disk_turn.
@@ -630,7 +644,8 @@ void ring3_disk_end(const struct ring3_disk *disk,
 void ring3_disk_stop(struct ring3_disk *disk);
 
 /*
- Takes `len` bytes of the arena, in one piece for the device, zeroed, at a multiple of `align` (a power of two). -ENOMEM says how large the arena is.
+ Takes `len` bytes of the arena, in one piece for the device, zeroed, at a multiple of `align` (a
+ power of two). -ENOMEM says how large the arena is.
 
  # Safety
  `buffer` points to a place for the handle.
@@ -654,7 +669,8 @@ size_t ring3_dma_free_bytes(const struct ring3_device *device);
 void ring3_dma_release(struct ring3_buffer *buffer);
 
 /*
- Ends the handle without giving the bytes back, ever: for a device that nobody could stop, and that may still write there.
+ Ends the handle without giving the bytes back, ever: for a device that nobody could stop, and
+ that may still write there.
 
  # Safety
  `buffer` was allocated and not given back, or is NULL.
@@ -677,7 +693,8 @@ uint64_t ring3_dma_iova(const struct ring3_buffer *buffer);
 size_t ring3_dma_len(const struct ring3_buffer *buffer);
 
 /*
- What the last function that failed on this thread has to say: what happened, and what to do next. Never NULL; valid until the next failure on this thread.
+ What the last function that failed on this thread has to say: what happened, and what to do
+ next. Never NULL; valid until the next failure on this thread.
  */
 const char *ring3_error(void);
 
@@ -687,15 +704,13 @@ const char *ring3_error(void);
 uint16_t ring3_irq_count(const struct ring3_device *device, uint32_t how);
 
 /*
- Enables vectors 0 to `count - 1` of `how` and disables what was enabled before; puts their handles into `irqs`. A count of 0 only disables.
+ Enables vectors 0 to `count - 1` of `how` and disables what was enabled before; puts their
+ handles into `irqs`. A count of 0 only disables.
 
  # Safety
  `irqs` points to `count` places for handles.
  */
-int ring3_irq_open(const struct ring3_device *device,
-                   uint32_t how,
-                   uint16_t count,
-                   struct ring3_irq **irqs);
+int ring3_irq_open(const struct ring3_device *device, uint32_t how, uint16_t count, struct ring3_irq **irqs);
 
 /*
  Ends the handle.
@@ -706,12 +721,14 @@ int ring3_irq_open(const struct ring3_device *device,
 void ring3_irq_close(struct ring3_irq *irq);
 
 /*
- What is readable, for poll and epoll, when it has been raised and not taken. It is the interrupt's: do not close or read it.
+ What is readable, for poll and epoll, when it has been raised and not taken. It is the
+ interrupt's: do not close or read it.
  */
 int ring3_irq_fd(const struct ring3_irq *irq);
 
 /*
- Takes what has come: puts into `count` how often it was raised since it was last taken. Never blocks.
+ Takes what has come: puts into `count` how often it was raised since it was last taken. Never
+ blocks.
 
  # Safety
  `count` points to a number.
@@ -719,7 +736,8 @@ int ring3_irq_fd(const struct ring3_irq *irq);
 int ring3_irq_take(const struct ring3_irq *irq, uint64_t *count);
 
 /*
- Waits until it is raised, `timeout_ms` at most, and takes it: a `count` of 0 says that it was not.
+ Waits until it is raised, `timeout_ms` at most, and takes it: a `count` of 0 says that it was
+ not.
 
  # Safety
  `count` points to a number.
@@ -732,12 +750,14 @@ int ring3_irq_wait(const struct ring3_irq *irq, uint32_t timeout_ms, uint64_t *c
 int ring3_irq_mask(const struct ring3_irq *irq);
 
 /*
- Lets it through: the pin must be unmasked after each time it was served. Look at the device once more before sleeping.
+ Lets it through: the pin must be unmasked after each time it was served. Look at the device once
+ more before sleeping.
  */
 int ring3_irq_unmask(const struct ring3_irq *irq);
 
 /*
- Milliseconds for which it is still held back because it came too often; -1 if it is not. A program that sleeps on the descriptor calls ring3_irq_rearm when they are over.
+ Milliseconds for which it is still held back because it came too often; -1 if it is not. A
+ program that sleeps on the descriptor calls ring3_irq_rearm when they are over.
  */
 int64_t ring3_irq_held_ms(const struct ring3_irq *irq);
 
@@ -747,8 +767,11 @@ int64_t ring3_irq_held_ms(const struct ring3_irq *irq);
 int ring3_irq_rearm(const struct ring3_irq *irq);
 
 /*
- Begins, before anything else is done with the device: 0 if it is neither recorded nor replayed, RING3_RECORDED or RING3_REPLAYED. With one of these, what the device has written to memory, and its
- interrupts, come with the answer of a register, behind ring3_journal_sync and with ring3_journal_wait, and at no other time, and memory is the device's only where ring3_journal_share has said so.
+ Begins, before anything else is done with the device: 0 if it is neither recorded nor replayed,
+ RING3_RECORDED or RING3_REPLAYED. With one of these, what the device has written to memory, and
+ its interrupts, come with the answer of a register, behind ring3_journal_sync and with
+ ring3_journal_wait, and at no other time, and memory is the device's only where
+ ring3_journal_share has said so.
  */
 int ring3_journal_begin(const struct ring3_device *device);
 
@@ -763,21 +786,21 @@ int ring3_journal_share(const struct ring3_device *device, uint64_t iova, size_t
 int ring3_journal_unshare(const struct ring3_device *device, uint64_t iova);
 
 /*
- A full barrier between the driver's memory and the device's: each has what the other one has written. -ENODEV as of ring3_journal_wait.
+ A full barrier between the driver's memory and the device's: each has what the other one has
+ written. -ENODEV as of ring3_journal_wait.
  */
 int ring3_journal_sync(const struct ring3_device *device);
 
 /*
- Sleeps until an interrupt comes, whose number `vector` gets and which can be taken, or `fd` is readable, `ns` at most (UINT64_MAX: without an end); RING3_ELAPSED, RING3_INTERRUPT or RING3_WOKEN. Of a
- recording it says the same at once. -ENODEV where the recording ends, or the driver has left it.
+ Sleeps until an interrupt comes, whose number `vector` gets and which can be taken, or `fd` is
+ readable, `ns` at most (UINT64_MAX: without an end); RING3_ELAPSED, RING3_INTERRUPT or
+ RING3_WOKEN. Of a recording it says the same at once. -ENODEV where the recording ends, or the
+ driver has left it.
 
  # Safety
  `vector` points to a number, and `fd` is open.
  */
-int ring3_journal_wait(const struct ring3_device *device,
-                       int fd,
-                       uint64_t ns,
-                       uint16_t *vector);
+int ring3_journal_wait(const struct ring3_device *device, int fd, uint64_t ns, uint16_t *vector);
 
 /*
  Writes down `len` bytes that the world outside has given the driver.
@@ -788,30 +811,31 @@ int ring3_journal_wait(const struct ring3_device *device,
 int ring3_journal_note(const struct ring3_device *device, const uint8_t *bytes, size_t len);
 
 /*
- Puts what was written down next into `bytes`: as many as it was then, which is `len`. -EPROTO if it was not, -ENODEV as of ring3_journal_wait.
+ Puts what was written down next into `bytes`: as many as it was then, which is `len`. -EPROTO if
+ it was not, -ENODEV as of ring3_journal_wait.
 
  # Safety
  `bytes` points to room for them.
  */
-int ring3_journal_answer(const struct ring3_device *device,
-                         uint8_t *bytes,
-                         size_t len);
+int ring3_journal_answer(const struct ring3_device *device, uint8_t *bytes, size_t len);
 
 /*
- What a recording or a replay has found when its device was closed: that it is not whole, or where the driver has left it; NULL if nothing. Valid until the next call.
+ What a recording or a replay has found when its device was closed: that it is not whole, or
+ where the driver has left it; NULL if nothing. Valid until the next call.
  */
 const char *ring3_journal_verdict(void);
 
 /*
- Makes `len` zeroed bytes, or some more, of huge pages if the system has that many free, and shares them with the export that listens at `socket`. From then on, plain reads and writes, or io_uring, with O_DIRECT on
- its block devices and on files there move no byte twice if they lie in that memory in one piece. The process of the export, and its device, can see and change the bytes at any time.
+ Makes `len` zeroed bytes, or some more, of huge pages if the system has that many free, and
+ shares them with the export that listens at `socket`. From then on, plain reads and writes, or
+ io_uring, with O_DIRECT on its block devices and on files there move no byte twice if they lie
+ in that memory in one piece. The process of the export, and its device, can see and change the
+ bytes at any time.
 
  # Safety
  `socket` is a text, and `share` points to a place for the handle.
  */
-int ring3_share_alloc(const char *socket,
-                      size_t len,
-                      struct ring3_share **share);
+int ring3_share_alloc(const char *socket, size_t len, struct ring3_share **share);
 
 /*
  Its first byte, on a page.
@@ -829,12 +853,14 @@ size_t ring3_share_len(const struct ring3_share *share);
 int ring3_share_fd(const struct ring3_share *share);
 
 /*
- Whether the export has ended, or parted, or the memory was revoked. Requests that still succeed are copied then.
+ Whether the export has ended, or parted, or the memory was revoked. Requests that still succeed
+ are copied then.
  */
 bool ring3_share_is_lost(const struct ring3_share *share);
 
 /*
- Takes the memory back: when this returns well, no request lies there any more and no device reaches it. The bytes stay until the handle is closed.
+ Takes the memory back: when this returns well, no request lies there any more and no device
+ reaches it. The bytes stay until the handle is closed.
  */
 int ring3_share_revoke(struct ring3_share *share);
 

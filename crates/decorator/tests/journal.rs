@@ -171,6 +171,25 @@ fn a_recording_that_ends_in_the_midst_says_so_to_who_waits() {
     assert!(matches!(wake, Error::Gone));
 }
 
+#[test]
+fn what_follows_the_end_of_a_recording_whose_process_was_killed_is_no_difference() {
+    let (paper, ()) = recorded(|life| life.raise(1));
+    let whole = paper.text();
+    // The last block says that the recording is whole.
+    let ends = |&at: &usize| {
+        ring3_decorator::recording::Recording::read(std::io::Cursor::new(whole[..at].to_vec()))
+            .is_ok_and(|recording| recording.events().is_none())
+    };
+    let last = (0..whole.len()).rev().find(ends).unwrap();
+    let replay = Arc::new(Replay::new(recording(&whole[..last])).unwrap());
+    let life = Life::begin(replay.clone());
+    life.raise(1);
+    assert_eq!(life.bar.read32(edu::FACTORIAL.offset()), u32::MAX);
+    life.raise(2);
+    assert!(matches!(life.wait(SHORT), Err(Error::Gone)));
+    assert_eq!((replay.divergence(), replay.check_end()), (None, Ok(())));
+}
+
 /// Four bytes go to the device and come back to another page, of which the driver has said that it
 /// shares it.
 fn there_and_back(life: Life) -> Vec<u8> {

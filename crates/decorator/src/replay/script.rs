@@ -126,13 +126,28 @@ impl Script {
         if let Some(&value) = self.last.get(&register) {
             return value;
         }
+        if self.is_cut_off() {
+            return u64::MAX;
+        }
         let (at, expected) = (self.next_call(), self.call.clone());
         self.diverge(at, expected, Some(Event::Read(register, u64::MAX)));
         u64::MAX
     }
 
+    /// Whether the recording ends here because its process was killed. That process may have done
+    /// more than it could record, so whatever the driver does now is no difference.
+    fn is_cut_off(&self) -> bool {
+        self.divergence.is_none()
+            && self.recording.events().is_none()
+            && self.call.is_none()
+            && self.next_outside().is_none()
+    }
+
     /// Does what the driver chose, if it is what comes next.
     pub(super) fn call(&mut self, event: Event) -> Result<(), Error> {
+        if self.is_cut_off() {
+            return Err(Error::Gone);
+        }
         let (at, expected) = self.due();
         self.deliver_until(self.window.len());
         if self.divergence.is_none() {
