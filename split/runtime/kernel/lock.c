@@ -229,9 +229,9 @@ EXPORT_SYMBOL_GPL(split_take_rtnl);
 bool split_give_rtnl(struct split_host *host)
 {
 	struct split_frame *frame = answered(host);
-	bool had = !frame || frame->rtnl;
+	bool undoes = !frame || READ_ONCE(frame->undoes), had = undoes || frame->rtnl;
 
-	if (frame)
+	if (!undoes)
 		frame->rtnl = false;
 	return had;
 }

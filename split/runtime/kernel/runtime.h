@@ -126,6 +126,7 @@ struct split_frame {
 	struct task_struct *caller; /* who waits for the answer; only compared */
 	struct task_struct *answerer; /* in a call of this frame; NULL: none is; only compared */
 	bool rtnl; /* which it has taken */
+	bool undoes; /* its answerer gives back what a frame of its own upcalls had taken */
 	const struct work_struct *work; /* in which, or in whose answer, it was called up; only compared */
 	struct completion done;
 	long result;

@@ -67,8 +67,18 @@ void split_note(struct split_frame *frame, u32 function, const unsigned long *ar
 /* After a frame that has failed: gives back what it took, the last first. No call of it is running any more. */
 void split_undo(struct split_frame *frame)
 {
+	struct split_frame *answered;
+
+	/* The caller of this upcall may be in a call of another one. */
+	mutex_lock(&frame->host->lock);
+	answered = split_frame_of(frame->host, current);
+	mutex_unlock(&frame->host->lock);
+	if (answered)
+		WRITE_ONCE(answered->undoes, true);
 	/* Where too much has ended it has forgotten all that it took. */
 	split_hear_of(frame, NULL);
 	while (frame->ntaken)
 		split_give_up(frame, &frame->taken[frame->ntaken - 1]);
+	if (answered)
+		WRITE_ONCE(answered->undoes, false);
 }
