@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Functions of a driver that run alone: no other of them begins meanwhile, whoever calls it, and what must be so before a call stays
- * so until it runs. A plan names them (`alone`).
+ * Functions of a driver that run alone: no other of them begins meanwhile, whoever calls it, and
+ * what must be so before a call stays so until it runs. A plan names them (`alone`).
  *
  * # Nesting
- * What runs alone may call up, and the user half's answer may call such a function again: that one is part of the first. So the
- * section has a task, and a frame remembers the task that waits for its answer.
+ * What runs alone may call up, and the user half's answer may call such a function again: that one
+ * is part of the first. So the section has a task, and a frame remembers the task that waits for
+ * its answer.
  *
  * # Waiting
- * Which is bounded: an upcall is, and what runs alone waits for nothing else of the user half's. A call of a frame that was
- * cancelled waits no longer, for its caller waits for the end of the call.
+ * Which is bounded: an upcall is, and what runs alone waits for nothing else of the user half's. A
+ * call of a frame that was cancelled waits no longer, for its caller waits for the end of the call.
  */
 #include "runtime.h"
 

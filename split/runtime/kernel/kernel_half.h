@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What stands behind the includes of every file of a kernel half: the driver is known to the run time before its module's init
- * function runs, and what its user half may touch is said where the driver asks for it.
+ * What stands behind the includes of every file of a kernel half: the driver is known to the run
+ * time before its module's init function runs, and what its user half may touch is said where the
+ * driver asks for it.
  */
 #ifndef KERNEL_HALF_H
 #define KERNEL_HALF_H
@@ -69,8 +70,9 @@ static inline void split_init_delayed_work(struct delayed_work *work, work_func_
 }
 
 /*
- * A user half that answers for a work item may have what waits for that item called, which no driver does: its upcall would wait for
- * the call, and the call for the upcall. With rtnl held that would be the end of all interfaces. The item ends without being waited for.
+ * A user half that answers for a work item may have what waits for that item called, which no
+ * driver does: its upcall would wait for the call, and the call for the upcall. With rtnl held that
+ * would be the end of all interfaces. Such a call returns without a wait.
  */
 #define cancel_work_sync(work) (!split_answers_for(split_host, work) && cancel_work_sync(work))
 #define flush_work(work) (!split_answers_for(split_host, work) && flush_work(work))
@@ -78,8 +80,9 @@ static inline void split_init_delayed_work(struct delayed_work *work, work_func_
 #define flush_delayed_work(dwork) (!split_answers_for(split_host, &(dwork)->work) && flush_delayed_work(dwork))
 
 /*
- * What must be so before a call (generate/requires.toml) is asked of the kernel half's own code, too, where the kernel would stop: its
- * functions run in the order in which the user half has them called. A right driver is never refused.
+ * What must be so before a call (generate/requires.toml) is asked of the kernel half's own code,
+ * too, where the kernel would stop: its functions run in the order in which the user half has them
+ * called. A right driver is never refused.
  */
 static inline bool split_holds(bool holds, const char *call)
 {
