@@ -356,13 +356,17 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Where `libring3.so` is: beside this program, in the folder `lib` beside that, or where cargo has
-/// put it for tests.
+/// put it for tests, which does not renew the one beside this program. So the newest is taken.
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe().context("finding this program")?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     let places = [folder.to_owned(), folder.join("../lib"), folder.join("deps")];
-    let found = places.into_iter().find(|place| place.join(LIBRARY).is_file());
-    found.with_context(|| {
+    let written = |place: &PathBuf| fs::metadata(place.join(LIBRARY))?.modified();
+    let found = places
+        .into_iter()
+        .filter_map(|place| Some((written(&place).ok()?, place)))
+        .max_by_key(|(written, _)| *written);
+    found.map(|(_, place)| place).with_context(|| {
         format!(
             "libring3.so, which a hosted driver stands on, is not beside {}: cargo build --release \
             -p ring3-capi",

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 
 use ring3_lab::Guest;
 
@@ -12,26 +13,27 @@ pub fn with_programs(guest: Guest) -> Guest {
     guest.program(Path::new(env!("CARGO_BIN_EXE_ring3"))).program(&ring3d).program(&driver)
 }
 
-/// Where `ring3d` and `ring3-driver` are, which are of other packages: they are built as this test
-/// was.
+/// Where `ring3d` and `ring3-driver` are, which are of other packages.
+#[allow(dead_code, reason = "who wants an example alone has no use for it")]
 pub fn programs() -> [PathBuf; 2] {
+    let folder = built();
+    ["ring3d", "ring3-driver"].map(|name| folder.join(name))
+}
+
+/// The folder of the programs of all packages and of `examples/`, which are built as this test was.
+/// It asks for the whole workspace, as `tests/run` does: of a part of it Cargo would make other
+/// programs, and put them in the place of those that other tests run.
+pub fn built() -> &'static Path {
+    static BUILT: Once = Once::new();
     let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
-    let mut build = Command::new(env!("CARGO"));
-    build.args([
-        "build",
-        "--quiet",
-        "--offline",
-        "-p",
-        "ring3-supervisor",
-        "-p",
-        "ring3-host",
-        "-p",
-        "ring3-capi",
-    ]);
-    build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    // So that nothing is built twice.
-    let release = ring3.components().any(|part| part.as_os_str() == "release");
-    build.args(["--profile", if release { "release" } else { "test" }]);
-    assert!(build.status().unwrap().success());
-    ["ring3d", "ring3-driver"].map(|name| ring3.with_file_name(name))
+    BUILT.call_once(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["test", "--quiet", "--offline", "--workspace", "--no-run"]);
+        build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+        if ring3.components().any(|part| part.as_os_str() == "release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success());
+    });
+    ring3.parent().unwrap()
 }
