@@ -174,13 +174,7 @@ static SUPERVISED_GUEST: Booted = Booted::on(
     "7.2",
     supervised_guest,
     SUPERVISED,
-    &[
-        ("lent", LENT),
-        ("taken", TAKEN),
-        ("confined", CONFINED),
-        ("churn", CHURN),
-        ("lulls", LULLS),
-    ],
+    &[("lent", LENT), ("taken", TAKEN), ("confined", CONFINED), ("churn", CHURN), ("lulls", LULLS)],
 );
 static DATABASE_GUEST: Booted = Booted::on("7.2", database_guest, "", &[("database", DATABASE)]);
 

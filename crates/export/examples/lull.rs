@@ -11,10 +11,8 @@ use std::time::Duration;
 use ring3_export::ublk::Lull;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let words = std::env::args()
-        .skip(1)
-        .map(|word| word.parse::<u32>())
-        .collect::<Result<Vec<_>, _>>()?;
+    let words =
+        std::env::args().skip(1).map(|word| word.parse::<u32>()).collect::<Result<Vec<_>, _>>()?;
     let &[id, count, milliseconds] = &words[..] else {
         return Err("usage: lull ID COUNT MILLISECONDS".into());
     };
@@ -36,7 +34,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Reads and writes that have ended. [Linux, Documentation/block/stat.rst]
 fn ended(id: u32) -> Result<u64, Box<dyn Error>> {
     let text = fs::read_to_string(format!("/sys/block/ublkb{id}/stat"))?;
-    let fields =
-        text.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()?;
-    Ok(fields.first().zip(fields.get(4)).map(|(reads, writes)| reads + writes).ok_or("no figures")?)
+    let fields = text.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+    Ok(fields
+        .first()
+        .zip(fields.get(4))
+        .map(|(reads, writes)| reads + writes)
+        .ok_or("no figures")?)
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use namespace::Namespace;
 use ring3_backend::OpenOptions;
-use ring3_class::net::{Cable, Link, Nic};
+use ring3_class::net::{Cable, Link, Nic, Packet, QueueSettings};
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
 use ring3_export::tap::{
     Engine, Error, Export, Interface, Limits, Options, Shape, Stats, arena_bytes,
@@ -554,6 +554,37 @@ fn an_interface_goes_with_its_export_and_stays_without_a_carrier_if_that_is_wish
     namespace.ip("link delete card");
     namespace.ip("tuntap add dev card mode tun");
     assert!(matches!(start(&one, false), Err(Error::Taken { name, .. }) if name == "card"));
+}
+
+#[test]
+fn packets_for_which_a_card_has_no_buffer_are_in_the_statistics_of_its_export() {
+    let (_cable, [one, other]) = ends();
+    let to = one.info().mac.0;
+    let Ok(side) = Side::new(one, 1).inspect_err(|why| println!("skipped: {why}")) else { return };
+    side.wait_for("LOWER_UP");
+    let mut queue = other.open_queues(1, &QueueSettings::default()).unwrap().remove(0);
+    let mut frame = [0; 60];
+    frame[..6].copy_from_slice(&to);
+    frame[6..12].copy_from_slice(&other.info().mac.0);
+    // For experiments [IEEE 802], so nobody answers.
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    let mut packet = Packet::new(other.dma().arena().alloc(128, 64).unwrap(), 0);
+    let mut sent = 0;
+    eventually("a loss", || {
+        for _ in 0..10_000 {
+            packet.fill(&frame).unwrap();
+            let mut batch = [std::mem::take(&mut packet)];
+            assert_eq!(queue.tx_provide(&mut batch).count, 1);
+            assert_eq!(queue.tx_return(&mut batch).unwrap(), 1);
+            [packet] = batch;
+            sent += 1;
+        }
+        side.stats().rx_missed > 0
+    });
+    eventually("each packet is counted once", || {
+        let Stats { rx_packets, rx_dropped, rx_missed, .. } = side.stats();
+        rx_packets + rx_dropped + rx_missed == sent
+    });
 }
 
 #[test]
