@@ -78,6 +78,22 @@ pub enum Error {
         /// Where the whole console log is.
         log: Option<PathBuf>,
     },
+    /// The guest's processors did nothing for a long time, and the guest said nothing.
+    #[error(
+        "the guest has stood still for {time:?} {when}: its processors are halted and no timer wakes \
+        them; the console's end:\n{console}{}",
+        kept(log)
+    )]
+    StoodStill {
+        /// For how long.
+        time: Duration,
+        /// What the guest was doing.
+        when: String,
+        /// The console's last lines.
+        console: String,
+        /// Where the whole console log is.
+        log: Option<PathBuf>,
+    },
     /// The time limit of the run passed.
     #[error(
         "time limit of {limit:?} passed {when}; the console's end:\n{console}{}\nnext: raise the \

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const LOST_MAP: &str = "iotlb_to_section";
 /// What the guest's kernel says when a processor's timer does not come any more.
 const LOST_TIMER: &str = "Possible timer handling issue";
+/// What that comes to.
+const STOOD_STILL: &str = "QEMU lost a processor's timer and the guest stood still";
 /// How often a guest is run again whose emulator has failed.
 const RETRIES: u32 = 3;
 
@@ -231,7 +233,8 @@ impl Guest {
     /// QEMU 10.0 sometimes aborts (`iotlb_to_section: Assertion`), when one processor changes the
     /// memory map while another walks it, and with several processors it sometimes loses the timer
     /// of one, so that the guest stands still. Neither says anything about the job, and a guest
-    /// keeps nothing: it is run again, three times at most, from its first step, with fresh disks.
+    /// keeps nothing: it is run again, three times at most (once, if it stood still), from its first
+    /// step, with fresh disks.
     /// `watch` and [`Outcome::retried`] are told. Not if one of its disks is an image, in which a
     /// job that began may have written.
     pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
@@ -241,7 +244,9 @@ impl Guest {
                 began |= event == Event::Started;
                 watch(event);
             });
-            let may_retry = left > 0 && !(began && self.writes_images());
+            // What stands still twice does so by itself.
+            let again = retried.is_some() && matches!(outcome, Err(Error::StoodStill { .. }));
+            let may_retry = left > 0 && !again && !(began && self.writes_images());
             let Some(fault) = outcome.as_ref().err().and_then(emulator_fault).filter(|_| may_retry)
             else {
                 break outcome;
@@ -343,8 +348,9 @@ fn emulator_fault(error: &Error) -> Option<String> {
             let when = how.split(", QEMU's").next().unwrap_or_default();
             Some(format!("QEMU aborted {when} ({LOST_MAP})"))
         }
+        Error::StoodStill { when, .. } => Some(format!("{STOOD_STILL} {when}")),
         Error::TimeLimit { console, .. } if console.contains(LOST_TIMER) => {
-            Some("QEMU lost a processor's timer and the guest stood still".into())
+            Some(STOOD_STILL.into())
         }
         _ => None,
     }

@@ -20,6 +20,15 @@ use std::time::{Duration, Instant};
 /// How long QEMU may take to end once the guest is done or its channels are closed.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
+/// Between two looks whether a guest does anything.
+const LOOK: Duration = Duration::from_secs(5);
+/// Looks that may see nothing, one after the other: half a minute. Looks are counted, because who
+/// was stopped himself has not looked.
+const STILL: u32 = 6;
+/// Less than this, of all its processors, is nothing between two looks. One that waits has timers:
+/// it took 20 ms of the host's processors in 10 s, and one that had lost them less than 1 ms.
+const NOTHING: Duration = Duration::from_millis(1);
+
 /// Pieces of output that may wait for whoever watches; then the guest waits.
 const BACKLOG: usize = 64;
 /// File in the run's folder with what QEMU complained about.
@@ -158,19 +167,54 @@ impl Session {
         enough: impl Fn(&Reader) -> bool,
         watch: &mut dyn FnMut(Event),
     ) -> Result<bool, Error> {
+        let (mut still, mut worked) = (0, self.worked());
         while !enough(reader) {
             let left = run.left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(self.too_late(run, &reader.position()));
             }
-            match self.incoming.recv_timeout(left.unwrap_or(END_LIMIT)) {
-                Ok(bytes) => reader.take(&bytes, watch)?,
+            match self.incoming.recv_timeout(left.unwrap_or(LOOK).min(LOOK)) {
+                Ok(bytes) => {
+                    still = 0;
+                    reader.take(&bytes, watch)?;
+                }
                 // Whether that was the run's limit is seen above.
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let before = std::mem::replace(&mut worked, self.worked());
+                    still = if worked.saturating_sub(before) < NOTHING { still + 1 } else { 0 };
+                    if still == STILL {
+                        return Err(self.stood_still(run, &reader.position()));
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),
             }
         }
         Ok(true)
+    }
+
+    /// What QEMU's threads but the first, among them the guest's processors, have taken of the
+    /// host's. Nothing can be said of one that has ended. [Linux, Documentation/scheduler/sched-stats]
+    fn worked(&self) -> Duration {
+        let first = self.child.id().to_string();
+        let tasks =
+            std::fs::read_dir(format!("/proc/{first}/task")).into_iter().flatten().flatten();
+        tasks
+            .filter(|task| task.file_name() != *first)
+            .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok())
+            .filter_map(|text| text.split_whitespace().next()?.parse().ok())
+            .map(Duration::from_nanos)
+            .sum()
+    }
+
+    fn stood_still(&mut self, run: &Run, when: &str) -> Error {
+        let _ = self.child.kill();
+        let log = self.console.keep(run.cache, &self.log_name());
+        Error::StoodStill {
+            time: LOOK * STILL,
+            when: when.into(),
+            console: self.console.tail(),
+            log,
+        }
     }
 
     /// Waits for QEMU's end, which must come by itself now.

@@ -58,6 +58,24 @@ fn a_guest_that_hangs_ends_at_its_time_limit() {
 
 #[test]
 #[ignore = "boots a guest"]
+fn a_guest_whose_processors_are_halted_is_run_again_once_and_ends_long_before_its_time_limit() {
+    let guest = Guest {
+        time_limit: Duration::from_secs(600),
+        ..guest("halted").step("halt", "echo once; halt -f; sleep 1000")
+    };
+    let mut told = 0;
+    let error = guest.run(&Cache::open().unwrap(), &mut |event| {
+        told += u32::from(matches!(event, Event::Progress(line) if line.contains("stood still")));
+    });
+    assert!(
+        matches!(&error, Err(Error::StoodStill { when, .. }) if when.contains("halt")),
+        "{error:?}"
+    );
+    assert_eq!(told, 1);
+}
+
+#[test]
+#[ignore = "boots a guest"]
 fn a_guest_that_never_stops_printing_ends_at_its_time_limit() {
     let guest = Guest { time_limit: Duration::from_secs(15), ..guest("yes").step("yes", "yes") };
     assert!(matches!(run(&guest).unwrap_err(), Error::TimeLimit { .. }));
