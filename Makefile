@@ -19,14 +19,14 @@ build: ## build ring3, ring3d and ring3-driver
 PREFIX ?= /usr/local
 BIN ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-# The name by which programs find the library at run time: crates/capi/build.rs links it under that name.
+# The name by which programs find the library at run time: crates/tools/capi/build.rs links it under that name.
 SONAME = libring3.so.$(basename $(VERSION))
 install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules below PREFIX (/usr/local) in DESTDIR, and systemd's sleep hook below /usr; starts nothing; `make build` comes first
 	@for name in ring3 ring3d ring3-driver libring3.so; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
 	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d $(BIN)/ring3-driver
 	@install -D -m 644 $(BIN)/libring3.so $(DESTDIR)$(PREFIX)/lib/$(SONAME)
 	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libring3.so
-	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/capi/include/ring3.h
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/tools/capi/include/ring3.h
 	@find dde -type f | while read -r file; do install -D -m 644 "$$file" "$(DESTDIR)$(PREFIX)/share/ring3/$$file" || exit; done
 	@install -d $(DESTDIR)$(PREFIX)/lib/ring3 $(DESTDIR)$(PREFIX)/lib/systemd/system
 	@for unit in ring3d.service ring3d.socket; do \
@@ -42,7 +42,7 @@ install-c: ## put libring3, ring3.h and its pkg-config file below PREFIX (/usr/l
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.a
 	@install -D -m 644 $(BIN)/libring3.so $(DESTDIR)$(PREFIX)/lib/$(SONAME)
 	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libring3.so
-	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/capi/include/ring3.h
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/tools/capi/include/ring3.h
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' etc/ring3.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc && chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig

@@ -3,7 +3,7 @@
  * What a user half gives up before any code of the driver runs: all but the device that it has open.
  *
  * # Order
- * As in ring3's sandbox of drivers (crates/sandbox): descriptors, limits, files, user, capabilities, system calls. Nothing is undone on
+ * As in ring3's sandbox of drivers (crates/processes/sandbox): descriptors, limits, files, user, capabilities, system calls. Nothing is undone on
  * the way: a process of which a step has failed ends. One that is not root's has nothing to give up but files and system calls.
  */
 #include <errno.h>
