@@ -205,7 +205,7 @@ fn vlans(subject: &Subject<'_>) -> Step {
 }
 
 /// Waits until the link is as it should be: what has changed must be heard of.
-fn link(subject: &Subject<'_>, up: bool) -> Step {
+pub(super) fn link(subject: &Subject<'_>, up: bool) -> Step {
     let mut watch = subject.nic.link_watch()?;
     let deadline = subject.deadline();
     loop {

@@ -82,6 +82,9 @@ pub fn run_with(
     mut show: impl FnMut(&Finding),
 ) -> Report {
     let subject = Subject::new(nic, wire, options);
+    // A card loses what comes before its link is up, which may take it seconds. One whose link does
+    // not come up says so in the checks.
+    let _ = filters::link(&subject, true);
     let findings = checks().map(|check| {
         let finding = Finding::of(check.name, || {
             subject.prepare()?;
