@@ -1,8 +1,8 @@
 //! The supervisor: it holds devices, keeps a driver process alive on each, and answers for them.
 //!
 //! # Shape
-//! A [`manifest`] says which devices, and on what terms. Each has a [`keeper`], a thread that holds
-//! its claim and its disks' identities, and does what the [`policy`] decides: a state machine
+//! A [`manifest`] says which devices, and its restart policy. Each has a [`keeper`], a thread that
+//! holds its claim and its disks' identities, and does what the [`policy`] decides: a state machine
 //! without I/O. What the disks become is behind [`export::Export`], so that the keeper runs on
 //! models, too. [`supervisor`] is all of them together, and [`admin`] the users' way to it. A
 //! [`half`] is the user half of a split driver, which has no device of its own and is kept alive

@@ -1,19 +1,18 @@
-//! A controller whose driver's process was killed, and which goes on: what the process had begun is
-//! brought to an end, without a reset.
+//! Adoption: takes a running controller over from a driver process that was killed, without a reset.
 //!
-//! # The proof
-//! Until a queue's deletion has ended, the device may read and write what the dead process had told
-//! it. Of that memory nobody uses anything meanwhile: only the admin queue is claimed, and it is
-//! where it was. A submission queue whose deletion has succeeded has no command any more, done or
-//! not. [NVMe 5.2.4] So afterwards all memory but the admin queue's is free, and what users have
-//! asked for is asked again.
+//! # Why it is safe
+//! Until an I/O queue is deleted, the device may still read and write the dead process's DMA memory.
+//! So nobody uses that memory meanwhile: only the admin queue is claimed, at the address where it
+//! was. After a successful Delete I/O Submission Queue the controller holds no command of that queue
+//! [NVMe 5.2.4]. Then all memory except the admin queue's is free, and the kernel re-issues the
+//! requests.
 //!
 //! # Trust
-//! The state and the [checkpoint](super::checkpoint) are what a dead process has said. Registers
-//! that cannot lie are compared first, and written only if all are as they must be. The first
-//! command identifies the controller, which settles how far the queue is: its end must come, be the
-//! only one, and say that all before it was taken. Whatever else happens, or takes too long, stops
-//! the controller: then it is one to be opened.
+//! The saved state and the [checkpoint](super::checkpoint) come from the dead process and are not
+//! trusted. First CC, AQA, ASQ, ACQ and CSTS are compared with what they must be. Then Identify
+//! Controller is sent, which shows how far the queue is: its completion must arrive, must be the
+//! only one, and its SQHD must cover all earlier commands. After any error, or when it takes too
+//! long, the controller is stopped, and the caller has to `open` it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,22 +1,22 @@
-//! How far the admin queue is, for whoever [adopts](super::adopt) the controller of a process that
-//! was killed.
+//! Checkpoint of the admin queue: how far it is, for the driver that [adopts](super::adopt) the
+//! controller of a process that was killed.
 //!
-//! # Shape
-//! One word of DMA memory, which the holder keeps, and one store: whenever the process is killed,
-//! the word is one state of the queue or another, and never half of each. It says nothing (zero)
-//! from before an admin command until its end was taken, and for good once the controller was reset
-//! or told to shut down: only a queue that waits for nothing but events can be gone on with.
+//! # Format
+//! One 64-bit word in DMA memory, which the holder keeps. It is written by one store, so a kill never
+//! leaves it half written. Zero means "do not adopt". It is zero while an admin command is in
+//! progress, and for good after a reset or a shutdown. A word that is not zero means that only
+//! asynchronous event requests are outstanding.
 //!
 //! # Order
-//! The word is written after the entry and before the doorbell, so that a command that was rung is
-//! always in it. One that is in it and was not rung is an event request, which the next doorbell
-//! rings. Entries that were taken are in it before the device is told, so that an event whose end
-//! is taken twice is an event that was reported twice, and not one that was lost.
+//! The word is written after the entry and before the doorbell, so it covers every command that was
+//! rung. A command that it covers and that was not rung is an event request, which the next doorbell
+//! rings. Completions that were taken are in the word before the device is told: an event that is
+//! taken twice is reported twice, and none is lost.
 //!
 //! # Trust
-//! The device and whatever ran wild in the dead process could have written there, so that half of
-//! the word vouches for the other one. Nothing else leans on it: what it says is
-//! [tried](super::adopt) before anything is built on it.
+//! The device, or a stray write of the dead process, may have changed the word. So its upper half is
+//! a checksum of its lower half, and adoption [verifies](super::adopt) what it says before it relies
+//! on it.
 
 use ring3_device::Error;
 use ring3_device::dma::{Arena, DmaBuffer, Span};

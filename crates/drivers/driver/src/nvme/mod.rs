@@ -20,16 +20,27 @@
 //! Every wait ends: initialisation by CAP.TO, admin commands and requests by [`Options::timeout`].
 //!
 //! # Recovery
-//! A request that takes too long is aborted; if that does not end it, the controller is reset.
-//! While CSTS.RDY is zero the device owns no memory, and that is the proof on which every queue
-//! takes its requests back and repeats them, a bounded number of times. Who finds the failure
-//! resets; each queue's own thread then builds its queue anew when it sees the generation changed.
-//! A reset that the driver did not ask for is seen by CSTS.RDY or CC.EN at the next look, within 50
-//! ms of ticks. It may have been a loss of power: `write_cache/` makes the next flush of each queue
-//! fail where writes may be lost. What comes back is identified before anything is repeated
-//! (`revalidate.rs`). If the controller cannot be stopped by its registers, the function is reset;
-//! if that fails, too, requests end with an error and their memory is never given back, because the
-//! device may still write to it.
+//! A request that times out is handled in steps (`recovery.rs`):
+//! 1. The driver sends one Abort command for it.
+//! 2. If the Abort fails, or the request does not complete within a grace period, the driver resets
+//!    the controller (`reset.rs`).
+//! 3. If the reset fails, or a queue cannot be re-created three times in a row, the controller is
+//!    failed: all requests complete with an error.
+//!
+//! The thread that detects the failure resets the controller and increments its generation. Each
+//! queue's thread compares the generation at its next `reap` or `tick`. It consumes the old
+//! completions, re-creates its own queue, and resubmits its requests in flight. A request that
+//! times out, or that a reset interrupts, is submitted at most `status::ATTEMPTS` (3) times.
+//!
+//! Resubmission is safe: a controller with CSTS.RDY = 0 does no DMA [NVMe 3.7.2]. Before any queue
+//! resubmits, `revalidate.rs` checks that the controller and its namespaces are still the same.
+//!
+//! While requests are in flight, `tick` reads CSTS and CC every 50 ms. This detects resets by
+//! others. Such a reset may be a loss of power: `write_cache/` fails the next flush of each queue
+//! if unflushed writes may be lost.
+//!
+//! If clearing CC.EN does not stop the controller, the function is reset. If that fails too, all
+//! requests fail, and their memory is not given back, because the device may still write to it.
 
 mod admin;
 mod adopt;

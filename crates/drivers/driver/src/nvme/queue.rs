@@ -7,9 +7,9 @@
 //! id.
 //!
 //! # Trust
-//! A completion counts only if its id names a request in flight, generation included. All else is
-//! [`Error::Protocol`], the queue stays usable, and the request that should have been meant ends by
-//! its time-out.
+//! A completion is accepted only if its command id is that of a request in flight, the id's lap bits
+//! included (`slots.rs`). Any other is reported as [`Error::Protocol`], and the queue stays usable.
+//! The request whose completion was lost this way is handled by its time-out.
 //!
 //! # Waiting
 //! See [`Waiter`]. Completions are acknowledged many at a time, and always before a sleep, so that

@@ -31,8 +31,9 @@ pub(super) struct Delayed {
 }
 
 impl QueuePair {
-    /// Looks whether the controller and the requests in flight are well, and mends what is not. An
-    /// error is the last: there is no controller any more.
+    /// Checks the controller and the requests in flight, and recovers: sends retries that are due,
+    /// aborts requests that are late, re-creates the queue after a reset. An error means that the
+    /// controller has failed for good.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
         let watched = self.recover(now);
         self.told |= watched.is_err();
@@ -198,7 +199,8 @@ impl QueuePair {
         self.slots.vacate(slot).map(|slot| slot.complete(Err(error)))
     }
 
-    /// The next request that ended, while the queue is not in step with the controller.
+    /// The next completed request, on the slow path: the controller was reset since the queue was
+    /// created, or requests have failed without an entry in the completion ring.
     #[cold]
     pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
         if self.ended.is_empty() && !self.in_step() {
@@ -219,7 +221,7 @@ impl QueuePair {
                 return Ok(Some(completion));
             }
         }
-        // Who reaps only, because nothing is in flight any more, must hear of the end, too.
+        // A caller that only reaps, because nothing is in flight any more, gets the error once, too.
         if self.shared.generation() == OVER && !std::mem::replace(&mut self.told, true) {
             self.shared.lifetime.check()?;
         }

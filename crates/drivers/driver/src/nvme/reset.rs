@@ -129,8 +129,11 @@ impl Shared {
         self.cache_lost.load(Ordering::SeqCst) > generation
     }
 
-    /// Counts what was lost before `generation` as lost, if the controller says that its power has
-    /// failed, or if nobody knows.
+    /// Decides after a reset whether the volatile write cache may have been lost. If so, marks what
+    /// was written and not flushed before `generation` as lost.
+    ///
+    /// It counts as lost if the controller's count of its losses of power has changed. If there is
+    /// no such count, it counts as lost unless the controller was running until this reset.
     fn look_for_loss(
         &self,
         admin: &mut Admin,

@@ -1,10 +1,9 @@
 //! The requests of a queue that are in flight, each in a slot, and the command ids by which the
 //! device names them.
 //!
-//! Ids are given in turn, and so are slots: the lower bits of an id are its slot's number, those
-//! above count the laps. So an id comes again only after all others, and a completion that comes
-//! twice, late, or for nothing at all is recognised. A slot whose turn comes while its request is
-//! still in flight is passed over.
+//! Command ids and slots are assigned in turn. The low bits of an id are the slot's number, the high
+//! bits count the laps. An id is used again only after all others, so a completion that is duplicate,
+//! late or spurious is detected. A slot that is still occupied is skipped.
 
 use std::mem;
 

@@ -28,17 +28,16 @@ pub(super) fn io_error(status: Status) -> IoError {
     }
 }
 
-/// How often a request is handed to the device that does not end in time, before it ends with an
-/// error.
+/// Most attempts of a request that times out, or that a reset interrupts.
 pub(super) const ATTEMPTS: u8 = 3;
-/// How often one is that the device ends with an error: once, and five repetitions, as the kernel's
-/// driver has it.
+/// Most attempts of a request that completes with an error which may be retried: one, and five
+/// retries, as in the kernel's driver.
 const ATTEMPTS_FAILED: u8 = 6;
-/// The pause before the second repetition, if the device asks for none; each further one is twice
-/// as long. The first is made at once.
+/// Delay before the second retry, if the device asks for none (CRD). It doubles with each further
+/// retry; the first has none.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How often a request of this `operation` that ends with `status` may be handed to the device.
+/// Most attempts of a request of this `operation` that completes with `status`.
 ///
 /// A status without "do not retry" says that the same command may succeed the next time. [NVMe
 /// 4.2.3]
@@ -51,8 +50,8 @@ pub(super) fn attempts(operation: Operation, status: Status) -> u8 {
         | Status::TRANSIENT_TRANSPORT
         | Status::NAMESPACE_NOT_READY
         | Status::POWER_LOSS => ATTEMPTS_FAILED,
-        // The device has tried. What it could not write it may have dropped: a second flush would
-        // end well without it.
+        // Never retry a failed flush: the drive may have dropped the data that it could not write. A
+        // second flush could then succeed although that data is lost.
         _ if operation == Operation::Flush => 1,
         _ => ATTEMPTS_FAILED,
     }

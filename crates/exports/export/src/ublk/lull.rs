@@ -1,14 +1,12 @@
-//! A moment in which nothing of a disk is in flight and nothing new begins, for what must not wait
-//! for its server.
+//! Keeps a disk's request queue frozen while clients' memory is registered or unregistered.
 //!
 //! # Why
-//! The kernel registers and forgets clients' memory with the device locked, and waits for what is
-//! in flight. If the server dies meanwhile, its requests wait for the next one, which waits for
-//! that lock: neither ends (Linux 7.2). A write to a file of the queue's in sysfs freezes it, too,
-//! and locks nothing that a server needs. Such freezes add up: the queue is frozen as long as there
-//! is one. So many threads write again and again, so that one of them is always within a freeze.
-//! When the first write of each has ended, what was in flight before has, too. The command that is
-//! given then waits for nobody, and a server that dies meanwhile has nothing.
+//! The kernel does this with the device locked, and waits for the requests in flight. If the server
+//! dies then, these requests wait for the next server, whose recovery waits for that lock: a
+//! deadlock (Linux 7.2). A write to a file of the queue's in sysfs freezes the queue, too, and takes
+//! no lock that a server needs. Freezes nest. So many threads write again and again, and one of them
+//! is always within a freeze. When the first write of each has ended, no request is in flight, and
+//! the command does not have to wait for the server.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

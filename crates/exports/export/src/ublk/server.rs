@@ -1,11 +1,11 @@
 //! One queue's thread: requests from the kernel to the class queue, and their ends back.
 //!
 //! # Failure
-//! A request that the kernel has handed over must be ended by this thread: the kernel waits for it
-//! before it takes the device away. So the thread serves on, with an error for each request, when
-//! the disk is taken from its users and when the driver has failed. If there is another server to
-//! come ([`OnFailure::Keep`]), it ends instead: what it has is not ended, and the kernel gives that
-//! to the next one.
+//! The kernel removes a device only when this thread has completed every request that it was given.
+//! - No successor ([`OnFailure::Refuse`]): after a forced removal, or when the driver has failed, the
+//!   thread keeps running and completes every request with an error.
+//! - A successor is to come ([`OnFailure::Keep`]): the thread ends and leaves its requests
+//!   incomplete. The kernel re-issues them to the next server.
 
 mod ends;
 mod failure;

@@ -1,8 +1,8 @@
 //! The user half of a split driver: a process that is started again when it dies or hangs.
 //!
 //! # Shape
-//! A [`start`]ed keeper is a thread as a device's is, with the same terms, states and log. It has
-//! nothing to claim, to fence or to export: the device is the kernel half's, which goes on
+//! A [`start`]ed keeper is a thread as a device's is, with the same restart policy, states and log.
+//! It has nothing to claim, to fence or to export: the device is the kernel half's, which goes on
 //! meanwhile, and a user half keeps nothing that the next one needs.
 //!
 //! # Trust
@@ -31,7 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::journal::seconds;
 use crate::keeper::{Ask, Asked, Handle, Shared};
 use crate::manifest::Half;
-use crate::policy::{Budget, Terms};
+use crate::policy::{Budget, RestartPolicy};
 use process::Process;
 
 /// Between two looks at what the kernel says.
@@ -54,7 +54,7 @@ enum Goal {
 
 struct Keeper {
     half: Half,
-    terms: Terms,
+    policy: RestartPolicy,
     program: Program,
     shared: Arc<Shared>,
     asked: Asked,
@@ -76,7 +76,7 @@ pub fn start(half: Half, own: &Program) -> io::Result<Handle> {
     let state = shared.clone();
     let make = |asked| {
         Ok(Keeper {
-            terms: half.terms(),
+            policy: half.policy(),
             half,
             program,
             shared: state,
@@ -133,7 +133,7 @@ impl Keeper {
     /// One has died, or could not be started.
     fn fails(&mut self, why: &str) {
         self.note(why);
-        self.budget.spend(&self.terms, Instant::now(), self.attached);
+        self.budget.spend(&self.policy, Instant::now(), self.attached);
         self.attached = false;
         if self.budget.is_exhausted() {
             self.goal = Goal::Fail;

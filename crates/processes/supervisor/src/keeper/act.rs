@@ -69,7 +69,7 @@ impl Keeper {
                 }
                 self.exporter.order(Job::Stop { force });
             }
-            Action::Leave => {
+            Action::HandOver => {
                 self.record.begin(super::outage::UPGRADE);
                 match self.setup.device.export.share {
                     // What the kernel does for clients waits for the driver, which would do nothing
@@ -80,7 +80,7 @@ impl Keeper {
             }
             Action::StopDriver => self.order_driver(&Order::Stop),
             Action::Rest => self.begin_rest(),
-            Action::Adopt => {
+            Action::CommitUpgrade => {
                 if let Some(program) = self.candidate.take() {
                     self.setup.program = program;
                 }
@@ -224,7 +224,7 @@ impl Keeper {
         let (left, recorded) = (self.saved.take(), self.adoptable.take());
         let saved = match start {
             Start::Fenced => None,
-            Start::Left => left,
+            Start::HandedOver => left,
             Start::Adopted => recorded,
         };
         self.adopting = start == Start::Adopted;
@@ -234,7 +234,10 @@ impl Keeper {
                 [Some(&lease), saved.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
             driver
                 .order(
-                    &Order::Drive { resume: start == Start::Left, adopt: start == Start::Adopted },
+                    &Order::Drive {
+                        resume: start == Start::HandedOver,
+                        adopt: start == Start::Adopted,
+                    },
                     &fds,
                 )
                 .map_err(|error| error.to_string())
@@ -475,7 +478,7 @@ impl Keeper {
                 "the new program did not become healthy, and the old one drives {name} on: ring3 \
                 logs {name} says why"
             )),
-            Verdict::Stuck => Reply::Refused(format!(
+            Verdict::KernelTimeout => Reply::Refused(format!(
                 "{name}: the kernel does not end what it was asked about its {}: who uses them \
                 waits until the machine is restarted; ring3 logs {name} says what it was",
                 self.setup.device.export.kind.what()

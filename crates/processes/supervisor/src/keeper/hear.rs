@@ -133,7 +133,7 @@ impl Keeper {
                 self.saved = fds.into_iter().next();
                 self.exporter.let_go();
                 self.dismiss();
-                Event::Left
+                Event::HandedOver
             }
             Report::Stopped => return self.relay(&format!("driver {pid} has stopped the device")),
             Report::Failed { error, gone } => {
@@ -250,7 +250,7 @@ impl Keeper {
         self.exporter.vain.dead.store(true, Ordering::Release);
         let stopped = !self.machine.is_wanted() || self.machine.is_asleep();
         let how = format!("driver {} {how}", driver.pid());
-        if self.machine.is_running() || self.machine.patience_ends().is_some() {
+        if self.machine.is_running() || self.machine.io_deadline().is_some() {
             self.record.begin(&how);
         }
         let ended = self.driver.take();

@@ -40,7 +40,7 @@ use crate::export::{Export, Exporter, Job};
 use crate::health::Watch;
 use crate::manifest;
 use crate::notify::Notifier;
-use crate::policy::{Action, Event, Goal, Left, Machine};
+use crate::policy::{Action, Event, Goal, Machine, PreviousState};
 use crate::process::Process;
 use crate::rcu::Expedited;
 use crate::store::Store;
@@ -183,7 +183,7 @@ impl Keeper {
         Self {
             survival,
             left: false,
-            machine: Machine::new(setup.device.terms()),
+            machine: Machine::new(setup.device.policy()),
             shared,
             asked,
             queue: VecDeque::new(),
@@ -237,10 +237,10 @@ impl Keeper {
         let (held, driven, shown) =
             (adopted.held.is_some(), adopted.driver.is_some(), adopted.look.is_some());
         let goal = if adopted.stopped { Goal::Stop { force: false } } else { Goal::Run };
-        self.machine = Machine::adopted(
-            self.setup.device.terms(),
+        self.machine = Machine::restore(
+            self.setup.device.policy(),
             goal,
-            Left { held, driven, shown },
+            PreviousState { held, driven, shown },
             Instant::now(),
         );
         (self.held, self.driver, self.facts) = (adopted.held, adopted.driver, adopted.offered);

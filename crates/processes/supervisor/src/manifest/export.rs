@@ -6,7 +6,7 @@ use ring3_export::tap::Engine;
 use serde::Deserialize;
 
 use super::{Device, Match, NAME, User, is_name, range};
-use crate::policy::Terms;
+use crate::policy::RestartPolicy;
 
 /// What is made of what a device offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -144,8 +144,8 @@ impl Device {
     }
 
     /// When its driver is started again.
-    pub fn terms(&self) -> Terms {
-        Terms { lent: self.export.share.is_some(), ..self.restart.terms() }
+    pub fn policy(&self) -> RestartPolicy {
+        RestartPolicy { lent: self.export.share.is_some(), ..self.restart.policy() }
     }
 
     /// Bytes of clients' memory that its driver may reach.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{Limits, Restart, User, range};
-use crate::policy::Terms;
+use crate::policy::RestartPolicy;
 
 /// A driver of Linux that is split, and whose user half is kept alive. Its device is its kernel
 /// half's.
@@ -69,8 +69,8 @@ const LONGEST: usize = 31;
 
 impl Half {
     /// When it is started again.
-    pub fn terms(&self) -> Terms {
-        self.restart().terms()
+    pub fn policy(&self) -> RestartPolicy {
+        self.restart().policy()
     }
 
     /// What it may use up.

@@ -6,7 +6,7 @@
 mod export;
 mod file;
 mod half;
-mod terms;
+mod restart;
 #[cfg(test)]
 mod tests;
 mod user;
@@ -22,7 +22,7 @@ use serde::Deserialize;
 pub use export::{Export, Kind, Share};
 pub use file::{metrics, parse, read};
 pub use half::Half;
-pub use terms::{Limits, Restart};
+pub use restart::{Limits, Restart};
 pub use user::User;
 
 /// A manifest that cannot be used.

@@ -29,7 +29,7 @@ fn what_is_not_said_has_a_default() {
     );
     assert_eq!((device.export.depth, device.max_bytes(), device.limits.pids), (64, 256 << 10, 64));
     assert_eq!(
-        (device.restart.burst, device.restart.terms().patience),
+        (device.restart.burst, device.restart.policy().io_timeout),
         (9, Duration::from_secs(30))
     );
 }
@@ -43,7 +43,7 @@ fn memory_is_lent_to_a_disk_within_what_is_said_and_to_nobody_else() {
         (share.rights(), share.bytes(), devices[0].lent_bytes()),
         (Some(0o600), 64 << 20, 64 << 20)
     );
-    assert!(devices[0].terms().lent);
+    assert!(devices[0].policy().lent);
     for (wrong, named) in [
         ("share = { socket = \"/run/x\" }", "memory_mib"),
         ("share = { socket = \"x\", memory_mib = 64 }", "begins with /"),
@@ -290,10 +290,10 @@ fn the_user_half_of_a_split_driver_needs_no_device_and_has_the_usual_terms() {
     let all = read_all("[split.e1000]\n[split.snd-ens1370]\nunpinned = true\n[split.snd-ens1370.restart]\nburst = 9\n").unwrap();
     let [Wanted::Half(card), Wanted::Half(sound)] = &all[..] else { panic!("{all:?}") };
     assert_eq!(
-        (&*card.name, card.unpinned, card.terms()),
-        ("e1000", false, Restart::default().terms())
+        (&*card.name, card.unpinned, card.policy()),
+        ("e1000", false, Restart::default().policy())
     );
-    assert_eq!((&*sound.name, sound.unpinned, sound.terms().burst), ("snd-ens1370", true, 9));
+    assert_eq!((&*sound.name, sound.unpinned, sound.policy().burst), ("snd-ens1370", true, 9));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn nothing_starts_while_the_machine_sleeps() {
 #[test]
 fn users_who_wait_while_the_machine_sleeps_get_no_error() {
     let world = asleep();
-    assert_eq!(world.machine.patience_ends(), None);
+    assert_eq!(world.machine.io_deadline(), None);
 }
 
 #[test]
@@ -85,8 +85,8 @@ fn users_wait_no_longer_than_they_may_for_a_driver_after_a_wake() {
         world.now = world.machine.deadline().unwrap();
         world.on(event);
         assert_eq!(
-            world.machine.patience_ends(),
-            Some(world.now + world.machine.terms.patience),
+            world.machine.io_deadline(),
+            Some(world.now + world.machine.policy.io_timeout),
             "{event:?}"
         );
     }

@@ -1,28 +1,29 @@
-//! How often a driver may die, and how long the next start waits.
+//! The restart policy of a device: how many deaths it allows, and the delays between starts.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// On what terms a driver is started again.
+/// Restart policy of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// Deaths within `window` that are followed by another start.
+pub struct RestartPolicy {
+    /// Most deaths within `window` that are followed by another start.
     pub burst: u32,
-    /// For how long a death counts.
+    /// Length of the sliding window in which deaths are counted.
     pub window: Duration,
-    /// The pause after a second start in a row has failed; doubled with each further one.
+    /// Delay after the second failed start in a row; it doubles with each further failure.
     pub pause: Duration,
-    /// Its longest.
+    /// Maximum of that delay.
     pub longest_pause: Duration,
-    /// For how long I/O waits for a driver.
-    pub patience: Duration,
-    /// For how long a driver may look after its device, a start included.
+    /// How long I/O waits for a driver that serves it. Then it fails.
+    pub io_timeout: Duration,
+    /// Most time of a start, and of a recovery of the device by its driver.
     pub recovery: Duration,
-    /// Users lend memory: what a dead driver has begun there ends before their requests do.
+    /// Clients have lent memory (`export.share`): their requests must not complete before the device
+    /// is fenced.
     pub lent: bool,
 }
 
-/// What is left of it.
+/// What the policy still allows.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     deaths: VecDeque<Instant>,
@@ -39,18 +40,18 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// A driver has died, or could not be started while there was none.
-    pub fn spend(&mut self, terms: &Terms, now: Instant, had_run: bool) {
-        self.deaths.retain(|&death| now.saturating_duration_since(death) < terms.window);
+    pub fn spend(&mut self, policy: &RestartPolicy, now: Instant, had_run: bool) {
+        self.deaths.retain(|&death| now.saturating_duration_since(death) < policy.window);
         self.deaths.push_back(now);
-        self.exhausted |= self.deaths.len() > terms.burst as usize;
+        self.exhausted |= self.deaths.len() > policy.burst as usize;
         self.failures = if had_run { 0 } else { self.failures.saturating_add(1) };
-        self.pause = after(terms, now, self.failures);
+        self.pause = after(policy, now, self.failures);
     }
 
     /// A standby has ended before it was needed.
-    pub fn spend_standby(&mut self, terms: &Terms, now: Instant) {
+    pub fn spend_standby(&mut self, policy: &RestartPolicy, now: Instant) {
         self.spawn_failures = self.spawn_failures.saturating_add(1);
-        self.spawn = after(terms, now, self.spawn_failures);
+        self.spawn = after(policy, now, self.spawn_failures);
     }
 
     /// A standby has become the driver.
@@ -74,8 +75,8 @@ impl Budget {
 }
 
 /// When to try again after `failures` in a row; at once after the first.
-fn after(terms: &Terms, now: Instant, failures: u32) -> Option<Instant> {
+fn after(policy: &RestartPolicy, now: Instant, failures: u32) -> Option<Instant> {
     let doubled = failures.checked_sub(2)?;
-    let pause = terms.pause.saturating_mul(1u32.checked_shl(doubled).unwrap_or(u32::MAX));
-    Some(now + pause.min(terms.longest_pause))
+    let pause = policy.pause.saturating_mul(1u32.checked_shl(doubled).unwrap_or(u32::MAX));
+    Some(now + pause.min(policy.longest_pause))
 }

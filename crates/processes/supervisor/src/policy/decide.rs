@@ -8,7 +8,9 @@ impl Machine {
     /// The next thing to do, taken as begun; `None` if something must happen first.
     pub(super) fn decide(&mut self, now: Instant) -> Option<Action> {
         // What was left running for a next driver, and gets none.
-        if (self.device, self.driver) == (Device::Left, Driver::None) && self.goal != Goal::Run {
+        if (self.device, self.driver) == (Device::HandedOver, Driver::None)
+            && self.goal != Goal::Run
+        {
             self.device = Device::Unfenced;
         }
         // Whoever adopts it does so now.
@@ -46,9 +48,9 @@ impl Machine {
         let may_try = self.budget.pause.is_none_or(|due| due <= now) && !self.budget.is_exhausted();
         // A driver that does not have it yet can wait for it.
         match self.export {
-            Export::Void if !self.given => return Some(self.stop_export(true)),
-            Export::Down if may_try && !self.given => {
-                self.export = Export::Preparing;
+            KernelDevice::Discard if !self.given => return Some(self.stop_export(true)),
+            KernelDevice::Lost if may_try && !self.given => {
+                self.export = KernelDevice::Preparing;
                 return Some(Action::Recover);
             }
             _ => {}
@@ -60,17 +62,17 @@ impl Machine {
         }
         match (self.driver, self.export) {
             (Driver::None, _) => self.drive(now),
-            (Driver::Offering, Export::None) => {
-                self.export = Export::Preparing;
+            (Driver::Offering, KernelDevice::None) => {
+                self.export = KernelDevice::Preparing;
                 Some(Action::Create)
             }
-            (Driver::Offering, Export::Ready) => {
+            (Driver::Offering, KernelDevice::Ready) => {
                 (self.driver, self.due.driver, self.given) =
                     (Driver::Taking, Some(now + self.allowed(TAKE)), true);
                 Some(Action::Serve)
             }
-            (Driver::Serving, Export::Ready) => {
-                self.export = Export::Starting { stale: false };
+            (Driver::Serving, KernelDevice::Ready) => {
+                self.export = KernelDevice::Starting { stale: false };
                 Some(Action::Start)
             }
             (Driver::Running, _)
@@ -79,7 +81,7 @@ impl Machine {
                 (self.upgrade, self.driver, self.due.driver) =
                     (Some(Upgrade::Leaving), Driver::Leaving, Some(now + LEAVE));
                 self.begin_outage(now);
-                Some(Action::Leave)
+                Some(Action::HandOver)
             }
             _ => None,
         }
@@ -100,7 +102,7 @@ impl Machine {
     fn drive(&mut self, now: Instant) -> Option<Action> {
         let start = match self.device {
             Device::Quiet => Start::Fenced,
-            Device::Left => Start::Left,
+            Device::HandedOver => Start::HandedOver,
             Device::Orphaned => Start::Adopted,
             _ => return None,
         };
@@ -109,7 +111,7 @@ impl Machine {
         }
         (self.device, self.standby) = (Device::Driven, Standby::None);
         (self.driver, self.due.driver) =
-            (Driver::Opening, Some(now + self.allowed(self.terms.recovery)));
+            (Driver::Opening, Some(now + self.allowed(self.policy.recovery)));
         self.budget.standby_was_good();
         self.budget.pause = None;
         if matches!(self.upgrade, Some(Upgrade::Waiting | Upgrade::Leaving)) {
@@ -132,14 +134,18 @@ impl Machine {
             return self.dismiss_standby(now);
         }
         match (self.driver, self.export) {
-            (Driver::Running, Export::Up)
-            | (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => {
-                Some(self.stop_export(force))
-            }
+            (Driver::Running, KernelDevice::Up)
+            | (
+                Driver::None,
+                KernelDevice::Up | KernelDevice::Lost | KernelDevice::Ready | KernelDevice::Discard,
+            ) => Some(self.stop_export(force)),
             (Driver::Stopping | Driver::Dying, _)
-            | (_, Export::Preparing | Export::Starting { .. } | Export::Stopping) => None,
-            (Driver::None, Export::None) => self.dismiss_standby(now),
-            (_, Export::None) => {
+            | (
+                _,
+                KernelDevice::Preparing | KernelDevice::Starting { .. } | KernelDevice::Stopping,
+            ) => None,
+            (Driver::None, KernelDevice::None) => self.dismiss_standby(now),
+            (_, KernelDevice::None) => {
                 (self.driver, self.due.driver, self.expected) =
                     (Driver::Stopping, Some(now + STOP), true);
                 Some(Action::StopDriver)
@@ -155,9 +161,10 @@ impl Machine {
             return self.dismiss_standby(now);
         }
         match (self.driver, self.export) {
-            (Driver::None, Export::Up | Export::Down | Export::Ready | Export::Void) => {
-                Some(self.stop_export(true))
-            }
+            (
+                Driver::None,
+                KernelDevice::Up | KernelDevice::Lost | KernelDevice::Ready | KernelDevice::Discard,
+            ) => Some(self.stop_export(true)),
             (Driver::None | Driver::Dying, _) => self.dismiss_standby(now),
             _ => Some(self.kill_on_purpose(now)),
         }
@@ -168,13 +175,13 @@ impl Machine {
     pub(super) fn must_wait(&self) -> bool {
         let goes_on = matches!(
             self.device,
-            Device::Unfenced | Device::Fencing | Device::Stuck | Device::Orphaned
+            Device::Unfenced | Device::Fencing | Device::FenceFailed | Device::Orphaned
         );
-        self.terms.lent && self.driver == Driver::None && goes_on
+        self.policy.lent && self.driver == Driver::None && goes_on
     }
 
     fn stop_export(&mut self, force: bool) -> Action {
-        self.export = Export::Stopping;
+        self.export = KernelDevice::Stopping;
         Action::StopExport { force }
     }
 
@@ -186,8 +193,8 @@ impl Machine {
 
     /// A vanished device on which nothing stands any more.
     fn release(&mut self, now: Instant) -> Option<Action> {
-        let is_bare =
-            (self.driver, self.standby, self.export) == (Driver::None, Standby::None, Export::None);
+        let is_bare = (self.driver, self.standby, self.export)
+            == (Driver::None, Standby::None, KernelDevice::None);
         is_bare.then(|| {
             // What comes back is another device, or the same after a rest.
             self.budget.forgive();
@@ -218,9 +225,9 @@ impl Machine {
         }
         let given = std::mem::take(&mut self.given);
         self.export = match self.export {
-            Export::Up => Export::Down,
-            Export::Ready if given => self.without_driver(),
-            Export::Starting { .. } => Export::Starting { stale: true },
+            KernelDevice::Up => KernelDevice::Lost,
+            KernelDevice::Ready if given => self.without_driver(),
+            KernelDevice::Starting { .. } => KernelDevice::Starting { stale: true },
             other => other,
         };
         let by_upgrade = match (self.upgrade, was) {
@@ -238,13 +245,13 @@ impl Machine {
     }
 
     /// What the kernel's half is once its driver is dead.
-    fn without_driver(&self) -> Export {
-        if self.shown { Export::Down } else { Export::Void }
+    fn without_driver(&self) -> KernelDevice {
+        if self.shown { KernelDevice::Lost } else { KernelDevice::Discard }
     }
 
     /// One more has died, or could not be started.
     fn spend(&mut self, now: Instant, had_run: bool, actions: &mut Vec<Action>) {
-        self.budget.spend(&self.terms, now, had_run);
+        self.budget.spend(&self.policy, now, had_run);
         self.give_up_if_exhausted(actions);
     }
 
@@ -268,7 +275,7 @@ impl Machine {
         if dismissed {
             return;
         }
-        self.budget.spend_standby(&self.terms, now);
+        self.budget.spend_standby(&self.policy, now);
         if self.driver == Driver::None && self.goal == Goal::Run && self.is_held() {
             self.spend(now, false, actions);
         }
@@ -276,10 +283,12 @@ impl Machine {
 
     pub(super) fn started(&mut self, now: Instant) {
         match self.export {
-            Export::Starting { stale: true } => (self.export, self.shown) = (Export::Down, true),
-            Export::Starting { stale: false } if self.driver == Driver::Serving => {
+            KernelDevice::Starting { stale: true } => {
+                (self.export, self.shown) = (KernelDevice::Lost, true)
+            }
+            KernelDevice::Starting { stale: false } if self.driver == Driver::Serving => {
                 (self.export, self.driver, self.due.io, self.shown) =
-                    (Export::Up, Driver::Running, None, true);
+                    (KernelDevice::Up, Driver::Running, None, true);
                 self.budget.serves();
                 self.slow = 0;
                 self.ran = true;
@@ -288,17 +297,19 @@ impl Machine {
                         (Some(Upgrade::Probation), Some(now + PROBATION));
                 }
             }
-            Export::Starting { .. } => (self.export, self.shown) = (Export::Up, true),
+            KernelDevice::Starting { .. } => (self.export, self.shown) = (KernelDevice::Up, true),
             _ => {}
         }
     }
 
     pub(super) fn export_failed(&mut self, now: Instant, actions: &mut Vec<Action>) {
         match self.export {
-            Export::Preparing if !self.shown => self.export = Export::None,
-            Export::Preparing | Export::Starting { .. } => self.export = self.without_driver(),
+            KernelDevice::Preparing if !self.shown => self.export = KernelDevice::None,
+            KernelDevice::Preparing | KernelDevice::Starting { .. } => {
+                self.export = self.without_driver()
+            }
             // Of the disks, one does not fit: the driver's end does the rest.
-            Export::Ready if self.driver == Driver::Taking => {}
+            KernelDevice::Ready if self.driver == Driver::Taking => {}
             _ => return,
         }
         match self.driver {
@@ -315,7 +326,7 @@ impl Machine {
         let is_over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         if is_over(self.due.driver) {
             let late = match self.driver {
-                Driver::Opening => Some(Late::Open(self.allowed(self.terms.recovery))),
+                Driver::Opening => Some(Late::Open(self.allowed(self.policy.recovery))),
                 Driver::Taking => Some(Late::Take(self.allowed(TAKE))),
                 Driver::Leaving => Some(Late::Leave(LEAVE)),
                 Driver::Stopping => {
@@ -341,7 +352,7 @@ impl Machine {
         if is_over(self.due.probation) {
             self.due.probation = None;
             if self.upgrade.take().is_some() {
-                actions.push(Action::Adopt);
+                actions.push(Action::CommitUpgrade);
                 self.answer(Verdict::Done, actions);
                 actions.extend(self.dismiss_standby(now));
             }
@@ -363,8 +374,10 @@ impl Machine {
 
     /// Notes since when the kernel does what it was asked.
     pub(super) fn watch_kernel(&mut self, now: Instant) {
-        let waits =
-            matches!(self.export, Export::Preparing | Export::Starting { .. } | Export::Stopping);
+        let waits = matches!(
+            self.export,
+            KernelDevice::Preparing | KernelDevice::Starting { .. } | KernelDevice::Stopping
+        );
         self.kernel = match self.kernel {
             _ if !waits => None,
             Some((export, due)) if export == self.export => {
@@ -377,7 +390,7 @@ impl Machine {
     /// Tells who waits what it has come to.
     pub(super) fn judge(&mut self, actions: &mut Vec<Action>) {
         if self.is_stuck() {
-            self.answer(Verdict::Stuck, actions);
+            self.answer(Verdict::KernelTimeout, actions);
         }
         match self.goal {
             Goal::Run if self.driver == Driver::Running && self.upgrade.is_none() => {

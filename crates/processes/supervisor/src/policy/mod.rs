@@ -6,14 +6,19 @@
 //! is fenced, what the kernel has) are kept apart from what is wanted of them; `decide` compares
 //! the two, so that events may come in any order, twice, or never.
 //!
-//! # Promises
-//! After a driver has ended, nothing drives before a fence is seen to be over (or the device is
-//! claimed anew). One exception: from a driver that served its users, that nobody has accused, and
-//! that was killed, the standby adopts the device, if it is ready at that moment; whatever comes in
-//! between, it is fenced. There is never a second driver; one that has left and was killed may
-//! still be giving its memory back. Whatever is waited for has an end: an answer that must come, or
-//! [`Machine::deadline`]. No more drivers die in a window than the budget has. I/O that waits
-//! longer than its deadline fails. tests.rs holds the machine to them.
+//! # Invariants
+//! `tests.rs` checks these.
+//! - At most one process drives the device. An old driver that has handed over and was killed may
+//!   still be giving its memory back.
+//! - After a driver has ended, the device is fenced, or claimed again, before the next one drives.
+//!   Two exceptions: a driver that has handed over ([`Start::HandedOver`]), and adoption
+//!   ([`Start::Adopted`]). Adoption needs a driver that was serving, that was not reported
+//!   unhealthy, and that was killed, and a standby that is ready at that moment.
+//! - Every wait ends: by an event, or at [`Machine::deadline`].
+//! - A driver is started again after at most [`RestartPolicy::burst`] deaths within `window`. The
+//!   next death stops that until a user asks.
+//! - I/O that waits longer than [`RestartPolicy::io_timeout`] fails. One exception: clients have
+//!   lent memory, and the device could not be fenced.
 
 #[cfg(test)]
 mod adopted;
@@ -31,29 +36,29 @@ use std::time::{Duration, Instant};
 use ring3_control::status::State;
 
 pub(crate) use budget::Budget;
-pub use budget::Terms;
+pub use budget::RestartPolicy;
 pub use sleep::Sleep;
 pub use words::{Action, Event, Late, Start, Verdict};
 
-/// What the device is.
+/// State of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     Absent,
     Claiming,
-    /// It does nothing.
+    /// Claimed and stopped: fenced, or not started yet.
     Quiet,
-    /// A driver has it.
+    /// A driver process has the lease.
     Driven,
-    /// A driver has left it as it runs.
-    Left,
-    /// A driver that served was killed: it is adopted at once, or fenced.
+    /// The last driver has handed over: the controller runs, and its state is saved.
+    HandedOver,
+    /// The driver that served was killed. The standby adopts the device now, or it is fenced.
     Orphaned,
-    /// A driver has had it until it died.
+    /// The last driver is dead, and the device is not fenced yet.
     Unfenced,
     Fencing,
-    /// It could not be fenced.
-    Stuck,
-    /// It has vanished, and what stood on it is taken down.
+    /// The fence has failed.
+    FenceFailed,
+    /// The device was removed, and its disks are being removed.
     Gone,
 }
 
@@ -81,9 +86,9 @@ enum Standby {
     Dying,
 }
 
-/// Where the kernel's half is.
+/// State of the block device or interface in the kernel, which users have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Export {
+enum KernelDevice {
     None,
     Preparing,
     Ready,
@@ -93,9 +98,9 @@ enum Export {
     },
     Up,
     /// Its driver has died: users wait.
-    Down,
-    /// Its driver has died before there were users: it is made anew.
-    Void,
+    Lost,
+    /// Its driver has died before there were users: it is removed and created again.
+    Discard,
     Stopping,
 }
 
@@ -113,14 +118,14 @@ pub enum Goal {
     Fail,
 }
 
-/// What another supervisor has left of a device.
+/// State of a device that an earlier supervisor had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// Its claim.
+pub struct PreviousState {
+    /// The device is claimed.
     pub held: bool,
-    /// A driver that serves.
+    /// A driver serves it.
     pub driven: bool,
-    /// The kernel's half, which has users.
+    /// The kernel has a device for users.
     pub shown: bool,
 }
 
@@ -172,12 +177,12 @@ const KERNEL: Duration = Duration::from_secs(100);
 /// One device's.
 #[derive(Debug)]
 pub struct Machine {
-    terms: Terms,
+    policy: RestartPolicy,
     goal: Goal,
     device: Device,
     driver: Driver,
     standby: Standby,
-    export: Export,
+    export: KernelDevice,
     upgrade: Option<Upgrade>,
     /// The machine sleeps, or is about to.
     sleep: Option<Sleep>,
@@ -198,19 +203,19 @@ pub struct Machine {
     /// Somebody waits for a verdict.
     asked: bool,
     /// What the kernel does, and until when it should have done it: `None` once that is over.
-    kernel: Option<(Export, Option<Instant>)>,
+    kernel: Option<(KernelDevice, Option<Instant>)>,
 }
 
 impl Machine {
     /// A device that is to be claimed and driven; [`Event::Timer`] begins it.
-    pub fn new(terms: Terms) -> Self {
+    pub fn new(policy: RestartPolicy) -> Self {
         let (goal, device, driver, standby, export) =
-            (Goal::Run, Device::Absent, Driver::None, Standby::None, Export::None);
+            (Goal::Run, Device::Absent, Driver::None, Standby::None, KernelDevice::None);
         let (budget, due) = (Budget::default(), Due::default());
         let (shown, given, ran, expected, dismissed, asked) =
             (false, false, false, false, false, false);
         Self {
-            terms,
+            policy,
             goal,
             device,
             driver,
@@ -231,24 +236,29 @@ impl Machine {
         }
     }
 
-    /// A device of which another supervisor has `left` that. Without a driver that serves it is
-    /// fenced before anything else.
-    pub fn adopted(terms: Terms, goal: Goal, left: Left, now: Instant) -> Self {
-        let mut machine = Self { goal, shown: left.shown, ..Self::new(terms) };
-        machine.device = match left {
-            Left { held: false, .. } => Device::Absent,
-            Left { driven: true, .. } => Device::Driven,
-            Left { .. } => Device::Unfenced,
+    /// The machine of a device that an earlier supervisor had, and left in the `previous` state.
+    /// Without a driver that serves, it is fenced before anything else.
+    pub fn restore(
+        policy: RestartPolicy,
+        goal: Goal,
+        previous: PreviousState,
+        now: Instant,
+    ) -> Self {
+        let mut machine = Self { goal, shown: previous.shown, ..Self::new(policy) };
+        machine.device = match previous {
+            PreviousState { held: false, .. } => Device::Absent,
+            PreviousState { driven: true, .. } => Device::Driven,
+            PreviousState { .. } => Device::Unfenced,
         };
-        machine.export = match left {
-            Left { shown: false, .. } => Export::None,
-            Left { held: true, driven: true, .. } => Export::Up,
-            Left { .. } => Export::Down,
+        machine.export = match previous {
+            PreviousState { shown: false, .. } => KernelDevice::None,
+            PreviousState { held: true, driven: true, .. } => KernelDevice::Up,
+            PreviousState { .. } => KernelDevice::Lost,
         };
-        if machine.export == Export::Up {
+        if machine.export == KernelDevice::Up {
             (machine.driver, machine.given) = (Driver::Running, true);
         }
-        if machine.export == Export::Down {
+        if machine.export == KernelDevice::Lost {
             machine.begin_outage(now);
         }
         machine
@@ -309,7 +319,7 @@ impl Machine {
                 State::Absent
             }
             (Goal::Run, Some(Upgrade::Leaving | Upgrade::Starting)) => State::Upgrading,
-            _ if self.export == Export::Up && self.driver != Driver::Dying => State::Running,
+            _ if self.export == KernelDevice::Up && self.driver != Driver::Dying => State::Running,
             (Goal::Run, _)
                 if self.driver == Driver::None
                     && (self.budget.is_exhausted() || self.budget.pause.is_some()) =>
@@ -326,8 +336,9 @@ impl Machine {
         self.asked
     }
 
-    /// When I/O that waits for a driver is given up; `None` while there is one.
-    pub fn patience_ends(&self) -> Option<Instant> {
+    /// Deadline of the I/O that waits. `None` while a driver serves it, or while nobody waits; a
+    /// driver that is only starting does not clear it.
+    pub fn io_deadline(&self) -> Option<Instant> {
         self.due.io
     }
 
@@ -374,21 +385,21 @@ impl Machine {
     /// Whether nobody waits for another try, and none is left.
     fn is_vain(&self) -> bool {
         let tired = self.goal == Goal::Run && self.budget.is_exhausted() && !self.shown;
-        tired && (self.driver, self.export) == (Driver::None, Export::None)
+        tired && (self.driver, self.export) == (Driver::None, KernelDevice::None)
     }
 
     /// Nothing lives, and nobody is served.
     fn is_at_rest(&self) -> bool {
-        let device = matches!(self.device, Device::Absent | Device::Quiet | Device::Stuck);
+        let device = matches!(self.device, Device::Absent | Device::Quiet | Device::FenceFailed);
         device
             && (self.driver, self.standby, self.export)
-                == (Driver::None, Standby::None, Export::None)
+                == (Driver::None, Standby::None, KernelDevice::None)
     }
 
     /// Nothing more comes of a device that was given up: if it cannot be fenced, users who have
     /// lent memory wait until somebody tries that again.
     fn is_over(&self) -> bool {
-        let is_unfenced = self.device == Device::Stuck && self.must_wait();
+        let is_unfenced = self.device == Device::FenceFailed && self.must_wait();
         self.is_at_rest() || (is_unfenced && self.standby == Standby::None)
     }
 
@@ -430,7 +441,9 @@ impl Machine {
             Event::Serving if self.driver == Driver::Taking => {
                 (self.driver, self.due.driver) = (Driver::Serving, None)
             }
-            Event::Left if self.driver == Driver::Leaving => self.ended(Device::Left, now, actions),
+            Event::HandedOver if self.driver == Driver::Leaving => {
+                self.ended(Device::HandedOver, now, actions)
+            }
             Event::Unhealthy if !matches!(self.driver, Driver::None | Driver::Dying) => {
                 self.kill(now, actions)
             }
@@ -443,27 +456,33 @@ impl Machine {
             }
             Event::Fenced if self.device == Device::Fencing => self.device = Device::Quiet,
             Event::FenceFailed if self.device == Device::Fencing => {
-                self.device = Device::Stuck;
+                self.device = Device::FenceFailed;
                 self.fail(actions);
             }
-            Event::Prepared if self.export == Export::Preparing => self.export = Export::Ready,
+            Event::Prepared if self.export == KernelDevice::Preparing => {
+                self.export = KernelDevice::Ready
+            }
             Event::Started => self.started(now),
             Event::ExportFailed => self.export_failed(now, actions),
-            Event::ExportRefused if self.export == Export::Preparing && !self.shown => {
-                self.export = Export::None;
+            Event::ExportRefused if self.export == KernelDevice::Preparing && !self.shown => {
+                self.export = KernelDevice::None;
                 if self.goal == Goal::Run {
                     self.fail(actions);
                 }
             }
-            Event::ExportStopped if self.export == Export::Stopping => {
-                (self.export, self.shown, self.due.io) = (Export::None, false, None);
+            Event::ExportStopped if self.export == KernelDevice::Stopping => {
+                (self.export, self.shown, self.due.io) = (KernelDevice::None, false, None);
             }
-            Event::ExportBusy if self.export == Export::Stopping => {
-                self.export =
-                    if self.driver == Driver::Running { Export::Up } else { Export::Down };
+            Event::ExportBusy if self.export == KernelDevice::Stopping => {
+                self.export = if self.driver == Driver::Running {
+                    KernelDevice::Up
+                } else {
+                    KernelDevice::Lost
+                };
                 if let Goal::Stop { .. } = self.goal {
                     // What cannot be fenced is not driven because somebody uses it.
-                    self.goal = if self.device == Device::Stuck { Goal::Fail } else { Goal::Run };
+                    self.goal =
+                        if self.device == Device::FenceFailed { Goal::Fail } else { Goal::Run };
                     self.answer(Verdict::Busy, actions);
                 }
             }
@@ -493,7 +512,7 @@ impl Machine {
     /// From now on, I/O waits.
     fn begin_outage(&mut self, now: Instant) {
         if self.shown && self.goal == Goal::Run && !self.is_asleep() {
-            self.due.io.get_or_insert(now + self.terms.patience);
+            self.due.io.get_or_insert(now + self.policy.io_timeout);
         }
     }
 
@@ -511,7 +530,7 @@ impl Machine {
     /// end one start after the other.
     fn allowed(&self, usual: Duration) -> Duration {
         let doubled = usual.saturating_mul(1u32.checked_shl(self.slow).unwrap_or(u32::MAX));
-        usual.max(doubled.min(self.terms.patience))
+        usual.max(doubled.min(self.policy.io_timeout))
     }
 
     fn kill_standby(&mut self, now: Instant, actions: &mut Vec<Action>) {
@@ -526,7 +545,7 @@ impl Machine {
         (self.goal, self.asked) = (Goal::Run, true);
         self.budget.forgive();
         self.due.claim = None;
-        if self.device == Device::Stuck {
+        if self.device == Device::FenceFailed {
             self.device = Device::Unfenced;
         }
         if !matches!(self.driver, Driver::None | Driver::Dying) {
@@ -551,7 +570,7 @@ impl Machine {
         self.goal = Goal::Stop { force };
         self.asked = true;
         // Its users have waited for a fence, and do so again.
-        if self.device == Device::Stuck && self.must_wait() {
+        if self.device == Device::FenceFailed && self.must_wait() {
             self.device = Device::Unfenced;
         }
         if self.upgrade.take().is_some() {

@@ -33,7 +33,7 @@ impl Machine {
             Some(Sleep::Stopped) => {
                 let moves = matches!(
                     self.device,
-                    Device::Claiming | Device::Driven | Device::Left | Device::Orphaned
+                    Device::Claiming | Device::Driven | Device::HandedOver | Device::Orphaned
                 );
                 let fences = matches!(self.device, Device::Unfenced | Device::Fencing);
                 self.driver == Driver::None && !moves && !fences

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-const TERMS: Terms = Terms {
+const POLICY: RestartPolicy = RestartPolicy {
     burst: 3,
     window: Duration::from_secs(60),
     pause: Duration::from_millis(100),
     longest_pause: Duration::from_secs(1),
-    patience: Duration::from_secs(30),
+    io_timeout: Duration::from_secs(30),
     recovery: Duration::from_secs(20),
     lent: false,
 };
@@ -39,7 +39,7 @@ impl World {
     fn new() -> Self {
         let now = Instant::now();
         Self {
-            machine: Machine::new(TERMS),
+            machine: Machine::new(POLICY),
             now,
             began: now,
             driver: false,
@@ -67,7 +67,7 @@ impl World {
                 (self.driver, self.fencing, self.orphaned) =
                     (false, false, self.machine.is_running())
             }
-            Event::Left if self.machine.is_leaving() => {
+            Event::HandedOver if self.machine.is_leaving() => {
                 (self.driver, self.fencing, self.left) = (false, false, true)
             }
             Event::StandbyEnded => self.standby = false,
@@ -93,7 +93,7 @@ impl World {
                 assert!(self.standby, "a driver out of nothing");
                 let may = match start {
                     Start::Fenced => !self.unfenced,
-                    Start::Left => self.left,
+                    Start::HandedOver => self.left,
                     Start::Adopted => self.orphaned,
                 };
                 assert!(may, "driven without a fence: {:?}", self.log);
@@ -109,7 +109,7 @@ impl World {
                 self.standby = true;
             }
             Action::Create => self.exported = true,
-            Action::Serve | Action::Leave | Action::StopDriver | Action::Rest | Action::Kill => {
+            Action::Serve | Action::HandOver | Action::StopDriver | Action::Rest | Action::Kill => {
                 assert!(self.driver, "{action:?} without a driver")
             }
             Action::Answer(verdict) => self.verdicts.push(verdict),
@@ -178,8 +178,10 @@ pub(super) fn answer(action: Action) -> Option<Event> {
         Action::Serve => Event::Serving,
         Action::Start => Event::Started,
         Action::StopExport { .. } => Event::ExportStopped,
-        Action::Leave => Event::Left,
-        Action::Release | Action::Adopt | Action::Answer(_) | Action::Late(_) => return None,
+        Action::HandOver => Event::HandedOver,
+        Action::Release | Action::CommitUpgrade | Action::Answer(_) | Action::Late(_) => {
+            return None;
+        }
     })
 }
 
@@ -217,7 +219,7 @@ fn while_users_lend_memory_they_get_no_errors_before_a_dead_drivers_device_is_fe
     for (lent, first) in [(false, Action::StopExport { force: true }), (true, Action::KillStandby)]
     {
         let mut world = World::running();
-        world.machine.terms.lent = lent;
+        world.machine.policy.lent = lent;
         world.on(Event::Ended).on(Event::Prepared).since();
         world.on(Event::Stop { force: true });
         assert_eq!(world.since().first(), Some(&first), "{lent}");
@@ -225,7 +227,7 @@ fn while_users_lend_memory_they_get_no_errors_before_a_dead_drivers_device_is_fe
         assert!(!world.since().contains(&Action::StopExport { force: true }), "{lent}");
     }
     let mut world = World::running();
-    world.machine.terms.lent = true;
+    world.machine.policy.lent = true;
     world.on(Event::Ended).on(Event::Prepared).on(Event::Stop { force: true }).since();
     world.on(Event::Fenced);
     assert_eq!(world.since(), [Action::StopExport { force: true }]);
@@ -297,12 +299,12 @@ fn a_driver_that_is_killed_beyond_the_budget_is_fenced() {
 fn a_new_program_on_trial_that_is_killed_is_fenced() {
     let mut world = World::running();
     world.on(Event::Upgrade);
-    while !world.log.contains(&Action::Leave) {
+    while !world.log.contains(&Action::HandOver) {
         let action = world.open.pop_front().unwrap();
         world.on(answer(action).unwrap());
     }
     world.open.clear();
-    world.on(Event::Left);
+    world.on(Event::HandedOver);
     while !world.machine.is_running() {
         let action = world.open.pop_front().unwrap();
         if let Some(event) = answer(action) {
@@ -344,10 +346,10 @@ fn a_driver_that_dies_too_often_is_given_up_and_waiting_io_fails_at_its_deadline
     world.open.clear();
     world.since();
     assert_eq!(world.machine.state(), State::BackingOff);
-    assert_eq!(world.machine.patience_ends(), Some(died + TERMS.patience));
+    assert_eq!(world.machine.io_deadline(), Some(died + POLICY.io_timeout));
     world.settle();
     assert_eq!(world.machine.state(), State::Failed);
-    assert_eq!(world.now, died + TERMS.patience);
+    assert_eq!(world.now, died + POLICY.io_timeout);
     assert!(world.since().contains(&Action::StopExport { force: true }));
 }
 
@@ -368,7 +370,7 @@ fn a_kernel_that_never_answers_ends_in_a_state_at_the_deadline_and_each_command_
             world.on(event);
         }
     }
-    assert_eq!((world.machine.state(), world.now), (State::Stopping, died + TERMS.patience));
+    assert_eq!((world.machine.state(), world.now), (State::Stopping, died + POLICY.io_timeout));
     for event in [Event::Restart, Event::Stop { force: true }, Event::Stop { force: false }] {
         world.on(event);
         world.open.clear();
@@ -377,7 +379,7 @@ fn a_kernel_that_never_answers_ends_in_a_state_at_the_deadline_and_each_command_
             world.on(Event::Timer);
             world.open.clear();
         }
-        assert_eq!(world.verdicts.pop(), Some(Verdict::Stuck), "{event:?}");
+        assert_eq!(world.verdicts.pop(), Some(Verdict::KernelTimeout), "{event:?}");
         assert!(world.now <= died + KERNEL);
     }
     assert!(
@@ -424,7 +426,7 @@ fn starts_that_fail_wait_longer_and_longer_and_a_death_after_service_does_not_wa
         }
         paused.push(world.drives.last().unwrap().duration_since(died));
     }
-    assert_eq!(paused, [Duration::ZERO, Duration::ZERO, TERMS.pause]);
+    assert_eq!(paused, [Duration::ZERO, Duration::ZERO, POLICY.pause]);
 }
 
 #[test]
@@ -446,7 +448,7 @@ fn a_device_that_cannot_be_fenced_is_never_driven_and_a_restart_begins_with_the_
 fn while_a_device_cannot_be_fenced_and_users_lend_memory_each_command_tries_the_fence_and_is_answered()
  {
     let mut world = World::running();
-    world.machine.terms.lent = true;
+    world.machine.policy.lent = true;
     world.on(Event::Ended).on(Event::Prepared);
     let commands = [
         None,
@@ -567,11 +569,11 @@ fn waits(world: &mut World, count: usize) -> Vec<u64> {
 #[test]
 fn a_start_that_took_too_long_gives_the_next_one_twice_the_time_and_one_that_serves_ends_that() {
     let mut world = World::running();
-    world.machine.terms = Terms {
+    world.machine.policy = RestartPolicy {
         recovery: Duration::from_secs(2),
         burst: 100,
-        patience: Duration::from_secs(100),
-        ..TERMS
+        io_timeout: Duration::from_secs(100),
+        ..POLICY
     };
     world.on(Event::Ended);
     assert_eq!(waits(&mut world, 3), [2, 4, 8]);
@@ -584,11 +586,11 @@ fn a_start_that_took_too_long_gives_the_next_one_twice_the_time_and_one_that_ser
 #[test]
 fn no_start_gets_longer_than_users_would_wait_for_it() {
     let mut world = World::new();
-    world.machine.terms = Terms {
+    world.machine.policy = RestartPolicy {
         recovery: Duration::from_secs(2),
         burst: 100,
-        patience: Duration::from_secs(5),
-        ..TERMS
+        io_timeout: Duration::from_secs(5),
+        ..POLICY
     };
     world.on(Event::Timer);
     assert_eq!(waits(&mut world, 4), [2, 4, 5, 5]);
@@ -656,22 +658,22 @@ fn an_upgrade_resumes_without_a_fence_and_is_final_after_a_probation() {
     let mut world = World::running();
     world.since();
     world.on(Event::Upgrade);
-    while !world.log.contains(&Action::Leave) {
+    while !world.log.contains(&Action::HandOver) {
         let action = world.open.pop_front().unwrap();
         world.on(answer(action).unwrap());
     }
     world.open.clear();
-    world.on(Event::Left).settle();
+    world.on(Event::HandedOver).settle();
     let done = world.since();
     assert!(
-        done.contains(&Action::Drive(Start::Left)) && !done.contains(&Action::Fence),
+        done.contains(&Action::Drive(Start::HandedOver)) && !done.contains(&Action::Fence),
         "{done:?}"
     );
     assert_eq!(
         (world.verdicts.last(), world.machine.state()),
         (Some(&Verdict::Done), State::Running)
     );
-    assert!(done.contains(&Action::Adopt));
+    assert!(done.contains(&Action::CommitUpgrade));
     assert!(world.machine.deadline().is_some() || !world.open.is_empty() || world.standby);
 }
 
@@ -680,12 +682,12 @@ fn a_new_program_that_dies_goes_back_to_the_old_one() {
     let mut world = World::running();
     world.since();
     world.on(Event::Upgrade);
-    while !world.log.contains(&Action::Leave) {
+    while !world.log.contains(&Action::HandOver) {
         let action = world.open.pop_front().unwrap();
         world.on(answer(action).unwrap());
     }
     world.open.clear();
-    world.on(Event::Left);
+    world.on(Event::HandedOver);
     world.open.retain(|action| !matches!(action, Action::Drive(_)));
     world.on(Event::Ended).settle();
     assert_eq!(
@@ -693,7 +695,7 @@ fn a_new_program_that_dies_goes_back_to_the_old_one() {
         (Some(&Verdict::WentBack), State::Running)
     );
     let done = world.since();
-    assert!(done.contains(&Action::Fence) && !done.contains(&Action::Adopt));
+    assert!(done.contains(&Action::Fence) && !done.contains(&Action::CommitUpgrade));
     let after = done.iter().skip_while(|action| !matches!(action, Action::Drive(_)));
     assert!(
         after.clone().all(|action| *action != Action::Spawn { upgraded: true }),
@@ -716,7 +718,7 @@ fn a_new_program_that_never_gets_ready_leaves_the_driver_alone() {
         (world.verdicts.last(), world.machine.state()),
         (Some(&Verdict::WentBack), State::Running)
     );
-    assert!(world.driver && !world.since().contains(&Action::Leave));
+    assert!(world.driver && !world.since().contains(&Action::HandOver));
 }
 
 fn events() -> impl Strategy<Value = Event> {
@@ -730,7 +732,7 @@ fn events() -> impl Strategy<Value = Event> {
         Just(StandbyLied),
         Just(Offers),
         Just(Serving),
-        Just(Left),
+        Just(HandedOver),
         Just(Unhealthy),
         Just(Ended),
         Just(Killed),
@@ -772,7 +774,7 @@ proptest! {
     /// Events that could not have happened, too.
     #[test]
     fn any_order_of_events_is_survived(events in prop::collection::vec((events(), 0u64..40_000), 1..120)) {
-        let mut machine = Machine::new(TERMS);
+        let mut machine = Machine::new(POLICY);
         let mut now = Instant::now();
         for (event, ms) in events {
             now += Duration::from_millis(ms);
@@ -787,7 +789,7 @@ proptest! {
     fn a_world_of_faults_is_never_driven_unfenced_nor_twice_and_never_stands_still(steps in prop::collection::vec((0u8..100, 0u64..2_000, any::<prop::sample::Index>()), 1..150)) {
         for lent in [false, true] {
             let mut world = World::new();
-            world.machine.terms.lent = lent;
+            world.machine.policy.lent = lent;
             world.on(Event::Timer);
             for (dice, ms, index) in &steps {
                 world.now += Duration::from_millis(*ms);
@@ -825,8 +827,8 @@ proptest! {
             world.on(Event::Ended).settle();
         }
         for (at, first) in world.drives.iter().enumerate() {
-            let within = world.drives[at..].iter().filter(|drive| drive.duration_since(*first) < TERMS.window).count();
-            prop_assert!(within <= TERMS.burst as usize + 1, "{:?}", world.drives.iter().map(|drive| drive.duration_since(world.began)).collect::<Vec<_>>());
+            let within = world.drives[at..].iter().filter(|drive| drive.duration_since(*first) < POLICY.window).count();
+            prop_assert!(within <= POLICY.burst as usize + 1, "{:?}", world.drives.iter().map(|drive| drive.duration_since(world.began)).collect::<Vec<_>>());
         }
     }
 }

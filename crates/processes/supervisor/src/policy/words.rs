@@ -1,4 +1,4 @@
-//! What a [`Machine`](super::Machine) hears, and what it says.
+//! The events that a [`Machine`](super::Machine) handles, and the actions that it decides on.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use super::Sleep;
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// [`Action::Claim`]: the device is ours, and does nothing.
+    /// Reply to [`Action::Claim`]: the device is claimed and stopped.
     Claimed,
-    /// [`Action::Claim`]: it is not there, or cannot be had.
+    /// Reply to [`Action::Claim`]: the device is not there, or cannot be claimed.
     Missing,
-    /// The device has vanished.
+    /// The device was removed.
     Gone,
     /// The standby waits for a lease.
     Ready,
@@ -20,22 +20,22 @@ pub enum Event {
     StandbyEnded,
     /// The standby has broken the protocol.
     StandbyLied,
-    /// The driver drives its device.
+    /// The driver has opened its device and has reported its disks.
     Offers,
-    /// It waits for the requests of all its disks.
+    /// The driver's threads wait for requests of all its disks.
     Serving,
-    /// It has left the device running, for the next one, and does nothing any more: a process that
-    /// was killed has its memory to give back at most.
-    Left,
-    /// It misses its heartbeat, or has broken the protocol, or says that it cannot go on.
+    /// The driver has handed over: the device runs, its state is saved, and the process does
+    /// nothing any more. If it was killed, it may still be giving its memory back.
+    HandedOver,
+    /// The driver misses its heartbeat, has broken the protocol, or says that it cannot go on.
     Unhealthy,
     /// Its process is gone.
     Ended,
     /// The same: somebody else has killed it, and it has said by what its device can be adopted.
     Killed,
-    /// [`Action::Fence`]: nothing of a dead driver goes on.
+    /// Reply to [`Action::Fence`]: the device is stopped.
     Fenced,
-    /// [`Action::Fence`]: that is not so.
+    /// Reply to [`Action::Fence`]: the device could not be stopped.
     FenceFailed,
     /// [`Action::Create`], [`Action::Recover`]: the kernel's half can be served.
     Prepared,
@@ -43,7 +43,8 @@ pub enum Event {
     Started,
     /// [`Action::Create`], [`Action::Recover`], [`Action::Serve`] or [`Action::Start`] has failed.
     ExportFailed,
-    /// [`Action::Create`]: somebody has what it needs, whoever drives.
+    /// Reply to [`Action::Create`]: another program has the requested `export.id`. Another driver
+    /// process would fail, too.
     ExportRefused,
     /// [`Action::StopExport`]: the kernel's half is gone.
     ExportStopped,
@@ -82,8 +83,8 @@ pub enum Action {
     KillStandby,
     /// End the driver: [`Event::Ended`].
     Kill,
-    /// Make sure that nothing of the last driver goes on: [`Event::Fenced`] or
-    /// [`Event::FenceFailed`].
+    /// Stop the device, so that no command of the last driver is executed any more:
+    /// [`Event::Fenced`] or [`Event::FenceFailed`].
     Fence,
     /// Give the device to the standby, which is the driver from now on.
     Drive(Start),
@@ -101,14 +102,14 @@ pub enum Action {
         /// Whoever uses it.
         force: bool,
     },
-    /// Ask the driver to leave the device to the next one.
-    Leave,
+    /// Ask the driver to hand the device over to the next one: [`Event::HandedOver`].
+    HandOver,
     /// Ask the driver to stop its device and to end.
     StopDriver,
     /// The same, while the kernel's half stays, and what its users want waits.
     Rest,
-    /// From now on standbys are made of the new program.
-    Adopt,
+    /// Commit the upgrade: standbys are started from the new program from now on.
+    CommitUpgrade,
     /// Tell the user who waits.
     Answer(Verdict),
     /// Say why a process is ended.
@@ -144,14 +145,14 @@ impl fmt::Display for Late {
     }
 }
 
-/// How a driver finds its device.
+/// State in which a driver gets its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It does nothing.
+    /// Stopped.
     Fenced,
-    /// The last driver has left it, and has saved what is to be known.
-    Left,
-    /// The last driver was killed, and nothing was stopped.
+    /// Running: the last driver has handed it over, and has saved its state.
+    HandedOver,
+    /// Running: the last driver was killed, and nothing was stopped.
     Adopted,
 }
 
@@ -170,6 +171,6 @@ pub enum Verdict {
     WentBack,
     /// The device was given up.
     Failed,
-    /// The kernel does not end what it was asked about the disks.
-    Stuck,
+    /// The kernel has not answered a command about the disks.
+    KernelTimeout,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::range;
-use crate::policy::Terms;
+use crate::policy::RestartPolicy;
 
 /// When a driver is started again, and when it is taken for dead.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -53,13 +53,13 @@ impl Default for Restart {
 
 impl Restart {
     /// The same as the policy has it.
-    pub fn terms(&self) -> Terms {
-        Terms {
+    pub fn policy(&self) -> RestartPolicy {
+        RestartPolicy {
             burst: self.burst,
             window: Duration::from_secs(self.window_s),
             pause: Duration::from_millis(self.backoff_ms),
             longest_pause: Duration::from_millis(self.backoff_max_ms),
-            patience: Duration::from_secs(self.deadline_s),
+            io_timeout: Duration::from_secs(self.deadline_s),
             recovery: Duration::from_millis(self.recovery_ms),
             lent: false,
         }
