@@ -4,7 +4,7 @@
 //! # Generations
 //! Whoever resets the controller counts the generation up before a register changes. Each queue's
 //! own thread sees that the generation is not its queue's any more, takes back what had ended
-//! before, makes its queue anew and repeats the rest. [`OVER`] comes after the last one.
+//! before, makes its queue anew and repeats the rest. [`GENERATION_CLOSED`] comes after the last one.
 //!
 //! # Quiesced
 //! Memory returns to its owner only when the device cannot write to it any more; whoever ends the
@@ -18,9 +18,9 @@ use ring3_device::{Device, Error};
 use ring3_spec::pci;
 
 /// The generation after the last.
-pub(crate) const OVER: u32 = u32::MAX;
+pub(crate) const GENERATION_CLOSED: u32 = u32::MAX;
 /// The generation of a queue that was detached: no controller is ever in it.
-pub(crate) const DETACHED: u32 = OVER - 1;
+pub(crate) const GENERATION_DETACHED: u32 = GENERATION_CLOSED - 1;
 
 /// Shared by a controller and its queues.
 pub(crate) struct Lifetime {
@@ -77,7 +77,7 @@ impl Lifetime {
     /// The life that goes on in `generation`, which was saved; [`Error::Invalid`] if there is none
     /// such.
     pub(crate) fn resume(name: &str, generation: u32) -> Result<Self, Error> {
-        if generation >= DETACHED {
+        if generation >= GENERATION_DETACHED {
             return Err(Error::Invalid(format!(
                 "{name}: the saved state has generation {generation}, which is none"
             )));
@@ -95,7 +95,7 @@ impl Lifetime {
     /// changes.
     pub(crate) fn begin_reset(&self, generation: u32, why: &str) -> u32 {
         tracing::warn!("{}: resetting the controller: {why}", self.name);
-        let next = generation.wrapping_add(1) % DETACHED;
+        let next = generation.wrapping_add(1) % GENERATION_DETACHED;
         self.generation.store(next, Ordering::SeqCst);
         next
     }
@@ -139,7 +139,7 @@ impl Lifetime {
     /// Ends it in good order: no queue takes a command from now on. Returns the last generation;
     /// [`shut_down`](Self::shut_down) follows.
     pub(crate) fn close(&self) -> u32 {
-        self.generation.swap(OVER, Ordering::SeqCst)
+        self.generation.swap(GENERATION_CLOSED, Ordering::SeqCst)
     }
 
     /// Ends it in good order; `stopped` is how the stop of the device went.
@@ -150,7 +150,7 @@ impl Lifetime {
 
     fn finish(&self, end: End) {
         *lock(&self.end) = Some(end);
-        self.generation.store(OVER, Ordering::SeqCst);
+        self.generation.store(GENERATION_CLOSED, Ordering::SeqCst);
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     fn a_reset_begins_the_next_generation_and_never_one_that_means_an_end() {
         let lifetime = Lifetime::new("it");
         assert_eq!((lifetime.begin_reset(0, "a test"), lifetime.generation()), (1, 1));
-        assert_eq!(lifetime.begin_reset(DETACHED - 1, "a test"), 0);
+        assert_eq!(lifetime.begin_reset(GENERATION_DETACHED - 1, "a test"), 0);
         assert!(lifetime.check().is_ok() && !lifetime.is_quiesced());
     }
 
@@ -181,7 +181,7 @@ mod tests {
         );
         assert_eq!(
             (lifetime.io_error(), lifetime.generation(), lifetime.is_quiesced()),
-            (IoError::Transport, OVER, false)
+            (IoError::Transport, GENERATION_CLOSED, false)
         );
     }
 
@@ -202,7 +202,10 @@ mod tests {
             let lifetime = Lifetime::new("it");
             assert_eq!(lifetime.close(), 0);
             lifetime.shut_down(&stopped);
-            assert_eq!((lifetime.is_quiesced(), lifetime.generation()), (quiesced, OVER));
+            assert_eq!(
+                (lifetime.is_quiesced(), lifetime.generation()),
+                (quiesced, GENERATION_CLOSED)
+            );
         }
     }
 }

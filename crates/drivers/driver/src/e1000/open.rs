@@ -20,7 +20,7 @@ use super::recovery::Watch;
 use super::rings::Rings;
 use super::transmitter::{SENT_BIT, Transmitter};
 use super::variant::Family;
-use crate::lifetime::{DETACHED, Unstopped, lock};
+use crate::lifetime::{GENERATION_DETACHED, Unstopped, lock};
 use crate::throttle::Adaptive;
 
 /// Sizes of buffers that the card has, largest first. [82574 10.2.5, RCTL.BSIZE]
@@ -111,7 +111,7 @@ impl CardQueue {
         Ok(Self {
             bar: shared.device.bar(BAR)?,
             index,
-            generation: DETACHED,
+            generation: GENERATION_DETACHED,
             receive_tail: family.receive_tail(index),
             transmit_tail: family.transmit_tail(index),
             rx,
@@ -167,7 +167,7 @@ fn ring_size(entries: u32) -> u32 {
 
 impl Drop for CardQueue {
     fn drop(&mut self) {
-        if self.generation == DETACHED {
+        if self.generation == GENERATION_DETACHED {
             return;
         }
         let shared = self.shared.clone();

@@ -9,7 +9,7 @@ use ring3_device::Error;
 use super::card::Card;
 use super::open::adaptive;
 use super::queue::CardQueue;
-use crate::lifetime::{DETACHED, Unstopped, lock};
+use crate::lifetime::{GENERATION_DETACHED, Unstopped, lock};
 
 /// A card with packets to send is looked at this often.
 const BUSY: Duration = Duration::from_millis(50);
@@ -131,7 +131,7 @@ impl CardQueue {
     /// Fails if the card was given up, or the queue was detached.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self.generation {
-            DETACHED => {
+            GENERATION_DETACHED => {
                 Err(Error::Fatal("the queue was detached: resume it, and use that one".into()))
             }
             _ => self.shared.lifetime.check(),

@@ -24,7 +24,7 @@ use super::receiver::Receiver;
 use super::rings::Rings;
 use super::saved::{CARD, QUEUE, SavedCard, SavedQueue, SavedRing, SavedRings, claim_all};
 use super::transmitter::{SENT_BIT, SILENT, Transmitter};
-use crate::lifetime::{DETACHED, Lifetime, lock};
+use crate::lifetime::{GENERATION_DETACHED, Lifetime, lock};
 use crate::throttle::Adaptive;
 
 impl CardQueue {
@@ -53,7 +53,7 @@ impl CardQueue {
         // It takes nothing, and has nothing.
         (rx.depth, tx.depth, tx.held, tx.empty, tx.pieces) = (0, 0, 0, 0, 0);
         while rx.ring.withdraw().is_some() || tx.ring.withdraw().is_some() {}
-        self.generation = DETACHED;
+        self.generation = GENERATION_DETACHED;
         Ok(saved)
     }
 
@@ -125,7 +125,7 @@ impl CardQueue {
         shared.info.check_settings(1, &settings)?;
         if settings.rx_depth > rx_depth
             || settings.tx_depth > tx_depth
-            || state.generation >= DETACHED
+            || state.generation >= GENERATION_DETACHED
         {
             return Err(invalid("the saved queue is larger than its queues are"));
         }

@@ -21,7 +21,7 @@ use super::namespace::Namespace;
 use super::prp::Lists;
 use super::queue::QueuePair;
 use super::slots::{MAX_SLOTS, Slots};
-use crate::lifetime::{DETACHED, OVER, lock};
+use crate::lifetime::{GENERATION_CLOSED, GENERATION_DETACHED, lock};
 use crate::timeouts::Timeouts;
 use crate::write_cache::Listener;
 
@@ -46,7 +46,7 @@ impl QueuePair {
         });
         if let Err(Error::Unsupported(_)) = created {
             // Refused: the controller knows nothing of it.
-            queue.generation = OVER;
+            queue.generation = GENERATION_CLOSED;
         }
         created.map(|()| queue)
     }
@@ -105,7 +105,7 @@ impl QueuePair {
             id,
             success: Success::of(id),
             vector,
-            told: false,
+            failure_reported: false,
         })
     }
 
@@ -181,7 +181,7 @@ impl Dimensions {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        if self.generation == DETACHED {
+        if self.generation == GENERATION_DETACHED {
             return;
         }
         let deleted = self.delete().or_else(|error| {

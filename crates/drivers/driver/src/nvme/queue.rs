@@ -37,7 +37,7 @@ use super::controller::Shared;
 use super::namespace::Unit;
 use super::recovery::Delayed;
 use super::slots::Slots;
-use crate::lifetime::{DETACHED, OVER};
+use crate::lifetime::{GENERATION_CLOSED, GENERATION_DETACHED};
 use crate::timeouts::Timeouts;
 use crate::write_cache::{Listener, WriteCache};
 
@@ -71,8 +71,8 @@ pub(super) struct QueuePair {
     /// What the good end of each of its commands says.
     pub(super) success: Success,
     pub(super) vector: Option<u16>,
-    /// The owner was told that the controller was given up.
-    pub(super) told: bool,
+    /// The owner has had the error that the controller has failed for good.
+    pub(super) failure_reported: bool,
 }
 
 impl QueuePair {
@@ -171,7 +171,7 @@ impl QueuePair {
     #[inline(never)]
     fn reap_unusual(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         self.check_attached()?;
-        let trouble = !self.in_step() || !self.ended.is_empty();
+        let trouble = !self.is_current_generation() || !self.ended.is_empty();
         let taken =
             reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() });
         self.acknowledge_many();
@@ -190,7 +190,10 @@ impl QueuePair {
         }
         self.slots.pass_over();
         let Some(vacancy) = self.slots.vacancy() else {
-            return rejected(request, (self.generation == DETACHED).then_some(IoError::Gone));
+            return rejected(
+                request,
+                (self.generation == GENERATION_DETACHED).then_some(IoError::Gone),
+            );
         };
         let command = match self.encoder.encode(vacancy.number(), request) {
             Ok(command) => command.with_id(vacancy.id()),
@@ -217,7 +220,7 @@ impl QueuePair {
     /// Whether the device knows this queue as it is. If not, its doorbells are not ours until it
     /// was created anew.
     #[inline]
-    pub(super) fn in_step(&self) -> bool {
+    pub(super) fn is_current_generation(&self) -> bool {
         self.shared.generation() == self.generation
     }
 
@@ -226,7 +229,7 @@ impl QueuePair {
     fn acknowledge(&mut self) {
         // `place` does not look at it, but whoever saves the ring does.
         self.submission.retire_all_but(self.slots.in_flight().into());
-        if self.in_step()
+        if self.is_current_generation()
             && let Some(head) = self.completion.publish()
         {
             self.bar.write32(self.completion_doorbell, head);
@@ -244,8 +247,8 @@ impl QueuePair {
     /// The generation in which there is nothing to mend: for a queue with nothing in flight, a
     /// controller's end is no news.
     fn expected(&self) -> u32 {
-        if self.slots.in_flight() == 0 && self.shared.generation() == OVER {
-            OVER
+        if self.slots.in_flight() == 0 && self.shared.generation() == GENERATION_CLOSED {
+            GENERATION_CLOSED
         } else {
             self.generation
         }
@@ -314,7 +317,7 @@ impl Queue for QueuePair {
     }
 
     fn ring(&mut self) {
-        if !self.in_step() {
+        if !self.is_current_generation() {
             // The device does not know this queue any more; the next `reap` or `tick` repeats what
             // was submitted.
             return;
@@ -323,7 +326,7 @@ impl Queue for QueuePair {
     }
 
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
-        if self.in_step() && self.ended.is_empty() {
+        if self.is_current_generation() && self.ended.is_empty() {
             let count = self.take_reads(done);
             // The way of almost every batch calls nothing.
             if count > 0 && self.completion.unpublished() < self.acknowledge_at {

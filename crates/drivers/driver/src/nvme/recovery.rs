@@ -15,7 +15,7 @@ use ring3_spec::nvme::{Status, Submission};
 use super::init;
 use super::queue::{QueuePair, place};
 use super::status::{self, ATTEMPTS};
-use crate::lifetime::{OVER, lock};
+use crate::lifetime::{GENERATION_CLOSED, lock};
 
 /// How often a queue is rebuilt in a row before the controller is given up.
 const REBUILDS: u32 = 3;
@@ -36,18 +36,18 @@ impl QueuePair {
     /// controller has failed for good.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
         let watched = self.recover(now);
-        self.told |= watched.is_err();
+        self.failure_reported |= watched.is_err();
         watched
     }
 
     fn recover(&mut self, now: Instant) -> Result<(), Error> {
         self.check_attached()?;
-        if !self.in_step() {
+        if !self.is_current_generation() {
             return self.recreate();
         }
         if self.slots.in_flight() == 0 {
             self.timeouts.advance(now);
-            return if self.told { Ok(()) } else { self.unit.check() };
+            return if self.failure_reported { Ok(()) } else { self.unit.check() };
         }
         if self.timeouts.poll_due(now)
             && let Err(why) =
@@ -115,7 +115,7 @@ impl QueuePair {
             };
             return self.end(slot, error);
         }
-        if !self.in_step() {
+        if !self.is_current_generation() {
             // Found after a reset: the device does not know this queue any more. It is repeated
             // with all that is in flight.
             return None;
@@ -158,7 +158,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Hands those to the device whose repetition is `due`. The queue is [in step](Self::in_step).
+    /// Hands those to the device whose repetition is `due`. The queue is [in step](Self::is_current_generation).
     pub(super) fn send_delayed(&mut self, due: impl Fn(Instant) -> bool) {
         if self.delayed.is_empty() {
             return;
@@ -186,7 +186,7 @@ impl QueuePair {
         operation == Operation::WriteZeroes && self.shared.zeroes_hang.load(Ordering::Relaxed)
     }
 
-    /// Publishes what was submitted. The queue is [in step](Self::in_step).
+    /// Publishes what was submitted. The queue is [in step](Self::is_current_generation).
     #[inline]
     pub(super) fn ring_submission(&mut self) {
         if let Some(tail) = self.submission.publish() {
@@ -203,7 +203,7 @@ impl QueuePair {
     /// created, or requests have failed without an entry in the completion ring.
     #[cold]
     pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
-        if self.ended.is_empty() && !self.in_step() {
+        if self.ended.is_empty() && !self.is_current_generation() {
             // When the lock is had, the reset is over and the rings lie still: what had completed
             // before counts.
             drop(lock(&self.shared.admin));
@@ -214,7 +214,9 @@ impl QueuePair {
         }
         while let Some((slot, error)) = self.ended.pop() {
             if let Some(mut completion) = self.end(slot, error) {
-                if self.shared.generation() == OVER && !self.shared.lifetime.is_quiesced() {
+                if self.shared.generation() == GENERATION_CLOSED
+                    && !self.shared.lifetime.is_quiesced()
+                {
                     // The device may still write there, so nobody gets it back.
                     std::mem::forget(std::mem::take(&mut completion.data));
                 }
@@ -222,7 +224,9 @@ impl QueuePair {
             }
         }
         // A caller that only reaps, because nothing is in flight any more, gets the error once, too.
-        if self.shared.generation() == OVER && !std::mem::replace(&mut self.told, true) {
+        if self.shared.generation() == GENERATION_CLOSED
+            && !std::mem::replace(&mut self.failure_reported, true)
+        {
             self.shared.lifetime.check()?;
         }
         Ok(None)
@@ -238,7 +242,7 @@ impl QueuePair {
             let shared = self.shared.clone();
             let mut admin = lock(&shared.admin);
             let generation = shared.generation();
-            if generation == OVER {
+            if generation == GENERATION_CLOSED {
                 drop(admin);
                 return self.end_all();
             }

@@ -35,7 +35,7 @@ use super::saved::{
     SavedRing, SavedSlot,
 };
 use super::slots::{MAX_SLOTS, Slot, Slots};
-use crate::lifetime::{DETACHED, Lifetime, lock};
+use crate::lifetime::{GENERATION_DETACHED, Lifetime, lock};
 use crate::timeouts::Timeouts;
 use crate::write_cache::{Record, SavedListener};
 
@@ -242,7 +242,7 @@ impl QueuePair {
         let _nobody_resets = lock(&shared.admin);
         self.check_attached()?;
         shared.lifetime.check()?;
-        if !self.in_step() {
+        if !self.is_current_generation() {
             return Err(Error::Busy(
                 "the controller was reset: reap and tick, then detach again".into(),
             ));
@@ -261,7 +261,7 @@ impl QueuePair {
         }
         self.slots = Slots::none();
         self.ended.clear();
-        self.generation = DETACHED;
+        self.generation = GENERATION_DETACHED;
         shared.change_use(self.id, Use::Open, Use::Detached);
         Ok(saved)
     }
@@ -269,7 +269,7 @@ impl QueuePair {
     /// Fails if it was detached.
     pub(super) fn check_attached(&self) -> Result<(), Error> {
         match self.generation {
-            DETACHED => {
+            GENERATION_DETACHED => {
                 Err(Error::Fatal("the queue was detached: resume it, and use that one".into()))
             }
             _ => Ok(()),

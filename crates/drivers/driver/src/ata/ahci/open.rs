@@ -15,7 +15,7 @@ use super::controller::Shared;
 use super::port_reset::PortState;
 use super::queue::{Parts, PortQueue};
 use super::slots::bits;
-use crate::lifetime::{DETACHED, lock};
+use crate::lifetime::{GENERATION_DETACHED, lock};
 
 /// A drive is given this long to end what it is doing when its queue is dropped.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ impl PortQueue {
 
 impl Drop for PortQueue {
     fn drop(&mut self) {
-        if self.port.generation == DETACHED {
+        if self.port.generation == GENERATION_DETACHED {
             return;
         }
         self.gate.close();
@@ -91,17 +91,18 @@ impl Drop for PortQueue {
 impl PortQueue {
     /// Waits for the end of what is in the device's hands; false if that does not come soon.
     fn drained(&mut self) -> bool {
-        let in_step = |queue: &Self| queue.shared.generation() == queue.port.generation;
+        let is_current_generation =
+            |queue: &Self| queue.shared.generation() == queue.port.generation;
         let limit = Deadline::after(DRAIN.min(self.shared.options.timeout));
         let ended = poll_until(limit, "the end of what a drive is doing", || {
             self.port.events()?;
             let failed = self.port.lists.take_frames(self.plain).failure.is_some();
-            if failed || !in_step(self) {
+            if failed || !is_current_generation(self) {
                 return Err(Error::Fatal("a command failed".into()));
             }
             Ok((self.port.outstanding(!self.plain) & self.issued == 0).then_some(()))
         });
-        let drained = ended.is_ok() && self.port.is_running() && in_step(self);
+        let drained = ended.is_ok() && self.port.is_running() && is_current_generation(self);
         if drained {
             self.port.clear();
         }
@@ -115,9 +116,9 @@ impl PortQueue {
             let _order = lock(&shared.order);
             // A reset since then has stopped the port already. The drive may still be busy: the
             // next queue resets it.
-            let in_step = shared.generation() == self.port.generation;
+            let is_current_generation = shared.generation() == self.port.generation;
             let running = || shared.hba.running(self.port.index()).is_ok();
-            if !in_step || (running() && self.port.interrupt().is_ok()) {
+            if !is_current_generation || (running() && self.port.interrupt().is_ok()) {
                 return shared.lifetime.check().is_ok() || shared.lifetime.is_quiesced();
             }
             shared.generation()

@@ -19,7 +19,7 @@ use super::super::Identity;
 use super::port::{NOTICE, Port};
 use super::queue::PortQueue;
 use super::recovery::OWN;
-use crate::lifetime::{OVER, lock};
+use crate::lifetime::{GENERATION_CLOSED, lock};
 
 /// Further resets of a drive that was there and is not noticed after the first one.
 const RETURNS: u32 = 2;
@@ -46,7 +46,7 @@ impl PortQueue {
         loop {
             let order = lock(&shared.order);
             let generation = shared.generation();
-            if generation == OVER {
+            if generation == GENERATION_CLOSED {
                 drop(order);
                 return shared.lifetime.check().map(|()| PortState::Absent);
             }

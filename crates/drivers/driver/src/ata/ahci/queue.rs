@@ -21,7 +21,7 @@ use super::super::command::Encoder;
 use super::controller::Shared;
 use super::port::{Gate, Port};
 use super::slots::{Slots, bits};
-use crate::lifetime::DETACHED;
+use crate::lifetime::GENERATION_DETACHED;
 use crate::timeouts::Timeouts;
 
 /// Requests at one port. Its beginning and its end are in `open.rs`, its misfortunes in
@@ -159,7 +159,10 @@ impl Queue for PortQueue {
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
         let Some(slot) = self.slots.vacancy() else {
-            return rejected(request, (self.port.generation == DETACHED).then_some(IoError::Gone));
+            return rejected(
+                request,
+                (self.port.generation == GENERATION_DETACHED).then_some(IoError::Gone),
+            );
         };
         let bit = 1 << slot;
         if self.line.is_empty() && self.write_queued(slot, &request) {

@@ -19,7 +19,7 @@ use super::port::is_link_change;
 use super::port_reset::PortState;
 use super::queue::PortQueue;
 use super::slots::bits;
-use crate::lifetime::{OVER, lock};
+use crate::lifetime::{GENERATION_CLOSED, lock};
 
 /// How often a request is handed to the device before it ends with an error.
 const ATTEMPTS: u8 = 3;
@@ -171,9 +171,9 @@ impl PortQueue {
         }
         let shared = self.shared.clone();
         let order = lock(&shared.order);
-        let in_step = shared.generation() == self.port.generation
+        let is_current_generation = shared.generation() == self.port.generation
             && shared.hba.running(self.port.index()).is_ok();
-        let restarted = if in_step {
+        let restarted = if is_current_generation {
             self.port.restart()
         } else {
             Err(Error::Fatal("the controller was reset".into()))
@@ -282,12 +282,12 @@ impl PortQueue {
                 }
                 Ok(PortState::Absent) => self.recovery.missing = true,
                 Ok(PortState::Unusable(error, why)) => self.retire(error, why.into()),
-                Err(_) if self.shared.generation() == OVER => {}
+                Err(_) if self.shared.generation() == GENERATION_CLOSED => {}
                 Err(error) => self.retire(IoError::Timeout, error.to_string()),
             }
         }
         let error = match &self.recovery.end {
-            _ if self.shared.generation() == OVER => self.shared.lifetime.io_error(),
+            _ if self.shared.generation() == GENERATION_CLOSED => self.shared.lifetime.io_error(),
             Some((error, _)) => *error,
             None => IoError::Gone,
         };
@@ -349,7 +349,9 @@ impl PortQueue {
         }
         while let Some((slot, error)) = self.ended.pop_front() {
             if let Some(mut completion) = self.slots.end(slot, Err(error)) {
-                if self.shared.generation() == OVER && !self.shared.lifetime.is_quiesced() {
+                if self.shared.generation() == GENERATION_CLOSED
+                    && !self.shared.lifetime.is_quiesced()
+                {
                     // The device may still write there, so nobody gets it back.
                     std::mem::forget(std::mem::take(&mut completion.data));
                 }

@@ -29,7 +29,7 @@ use super::saved::{
     CONTROLLER, QUEUE, SavedController, SavedPort, SavedQueue, SavedSeat, SavedSlot,
 };
 use super::slots::{Slot, Slots, bits};
-use crate::lifetime::{DETACHED, Lifetime, lock};
+use crate::lifetime::{GENERATION_DETACHED, Lifetime, lock};
 use crate::timeouts::Timeouts;
 use crate::write_cache::Record;
 
@@ -204,7 +204,7 @@ impl PortQueue {
     pub(super) fn leave(&mut self) -> Result<Saved, Error> {
         let shared = self.shared.clone();
         let _nobody_resets = lock(&shared.order);
-        if self.port.generation == DETACHED {
+        if self.port.generation == GENERATION_DETACHED {
             return Err(Error::Fatal("the queue was detached: resume it, and use that one".into()));
         }
         self.usable()?;
@@ -226,7 +226,7 @@ impl PortQueue {
         self.ended.clear();
         (self.cached, self.unrung, self.rung, self.nothing, self.issued, self.done, self.claimed) =
             (0, 0, 0, 0, 0, 0, 0);
-        self.port.generation = DETACHED;
+        self.port.generation = GENERATION_DETACHED;
         shared.seats[self.seat].detached.store(true, Ordering::Relaxed);
         Ok(saved)
     }

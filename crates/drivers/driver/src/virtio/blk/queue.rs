@@ -14,7 +14,7 @@ use super::super::virtqueue::Virtqueue;
 use super::describe::Requests;
 use super::device::Shared;
 use super::slots::Slots;
-use crate::lifetime::DETACHED;
+use crate::lifetime::GENERATION_DETACHED;
 use crate::timeouts::Timeouts;
 use crate::write_cache::{Listener, WriteCache};
 
@@ -40,8 +40,8 @@ pub(super) struct RequestQueue {
     pub(super) trouble: Option<Error>,
     /// The virtqueue is of no use any more.
     pub(super) broken: bool,
-    /// The owner was told that the device was given up.
-    pub(super) told: bool,
+    /// The owner has had the error that the device has failed for good.
+    pub(super) failure_reported: bool,
 }
 
 impl RequestQueue {
@@ -68,13 +68,13 @@ impl RequestQueue {
             ended: Vec::with_capacity(depth.into()),
             trouble: None,
             broken: false,
-            told: false,
+            failure_reported: false,
         })
     }
 
     /// Whether the device knows this queue as it is.
     #[inline]
-    pub(super) fn in_step(&self) -> bool {
+    pub(super) fn is_current_generation(&self) -> bool {
         self.shared.generation() == self.generation
     }
 
@@ -175,7 +175,7 @@ impl Queue for RequestQueue {
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
         let Some(slot) = self.slots.vacancy() else {
-            let error = (self.generation == DETACHED).then_some(IoError::Transport);
+            let error = (self.generation == GENERATION_DETACHED).then_some(IoError::Transport);
             return Err(Rejected { error, request });
         };
         if let Some(error) = self.refusal(&request) {
@@ -205,7 +205,7 @@ impl Queue for RequestQueue {
     fn ring(&mut self) {
         // A device that does not know this queue any more has its own from the next `reap` or
         // `tick` on, with all that was submitted.
-        if self.in_step()
+        if self.is_current_generation()
             && let Some(virtqueue) = &mut self.virtqueue
         {
             virtqueue.publish();
@@ -217,7 +217,7 @@ impl Queue for RequestQueue {
         if let Some(error) = self.trouble.take() {
             return Err(error);
         }
-        if self.in_step() && self.ended.is_empty() {
+        if self.is_current_generation() && self.ended.is_empty() {
             return self.reap_used(done);
         }
         reap_single(done, || self.reap_after_trouble())

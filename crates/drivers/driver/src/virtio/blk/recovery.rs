@@ -13,7 +13,7 @@ use ring3_device::Error;
 
 use super::super::virtqueue::Virtqueue;
 use super::queue::RequestQueue;
-use crate::lifetime::{DETACHED, OVER};
+use crate::lifetime::{GENERATION_CLOSED, GENERATION_DETACHED};
 
 /// How often a request is handed to the device before it ends with an error.
 const ATTEMPTS: u8 = 3;
@@ -25,13 +25,13 @@ impl RequestQueue {
     /// error is the last: there is no device any more.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
         let watched = self.recover(now);
-        self.told |= watched.is_err();
+        self.failure_reported |= watched.is_err();
         watched
     }
 
     fn recover(&mut self, now: Instant) -> Result<(), Error> {
         self.check_attached()?;
-        if !self.in_step() {
+        if !self.is_current_generation() {
             return self.renew();
         }
         if self.broken {
@@ -66,7 +66,7 @@ impl RequestQueue {
     /// The next request that ended, while the queue is not in step with the device.
     #[cold]
     pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
-        if self.ended.is_empty() && !self.in_step() {
+        if self.ended.is_empty() && !self.is_current_generation() {
             // When the reset is over, the old virtqueue lies still: what had ended before counts.
             self.shared.settle();
             for _ in 0..=self.slots.count() {
@@ -81,7 +81,9 @@ impl RequestQueue {
         }
         while let Some((slot, result)) = self.ended.pop() {
             if let Some(mut end) = self.slots.end(slot, result) {
-                if self.shared.generation() == OVER && !self.shared.lifetime.is_quiesced() {
+                if self.shared.generation() == GENERATION_CLOSED
+                    && !self.shared.lifetime.is_quiesced()
+                {
                     // The device may still write there, so nobody gets it back.
                     mem::forget(mem::take(&mut end.data));
                 }
@@ -89,7 +91,9 @@ impl RequestQueue {
             }
         }
         // Who reaps only, because nothing is in flight any more, must hear of the end, too.
-        if self.shared.generation() == OVER && !mem::replace(&mut self.told, true) {
+        if self.shared.generation() == GENERATION_CLOSED
+            && !mem::replace(&mut self.failure_reported, true)
+        {
             self.shared.lifetime.check()?;
         }
         Ok(None)
@@ -102,7 +106,7 @@ impl RequestQueue {
     /// [`reap_after_trouble`](Self::reap_after_trouble).
     fn renew(&mut self) -> Result<(), Error> {
         for _ in 0..RENEWALS {
-            if self.shared.generation() == OVER {
+            if self.shared.generation() == GENERATION_CLOSED {
                 return self.end_all();
             }
             if !self.broken && self.virtqueue.as_ref().is_some_and(Virtqueue::pending) {
@@ -167,13 +171,13 @@ impl RequestQueue {
 
 impl Drop for RequestQueue {
     fn drop(&mut self) {
-        if self.generation == DETACHED {
+        if self.generation == GENERATION_DETACHED {
             return;
         }
         let mut idle = self.slots.in_flight() == 0 && !self.broken;
         // Somebody else's reset counts when it is over.
         self.shared.settle();
-        if !idle && self.in_step() {
+        if !idle && self.is_current_generation() {
             // Nothing else takes a request back; the other queues repeat theirs.
             let _ = self.shared.reset(
                 self.generation,
@@ -181,8 +185,8 @@ impl Drop for RequestQueue {
                 false,
             );
         }
-        if !idle && self.in_step()
-            || self.shared.generation() == OVER && !self.shared.lifetime.is_quiesced()
+        if !idle && self.is_current_generation()
+            || self.shared.generation() == GENERATION_CLOSED && !self.shared.lifetime.is_quiesced()
         {
             tracing::error!(
                 "{}: the memory of queue {} is given up: the device may still write to it",

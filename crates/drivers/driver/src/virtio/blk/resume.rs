@@ -33,7 +33,7 @@ use super::identity::{identify, queues};
 use super::queue::RequestQueue;
 use super::saved::{DISK, QUEUE, SavedDisk, SavedQueue, SavedSeat, SavedSlot};
 use super::slots::{Slot, Slots};
-use crate::lifetime::{DETACHED, Lifetime, lock};
+use crate::lifetime::{GENERATION_DETACHED, Lifetime, lock};
 use crate::timeouts::Timeouts;
 use crate::write_cache::{Record, SavedCache, SavedListener};
 
@@ -42,7 +42,7 @@ impl RequestQueue {
     #[inline]
     pub(super) fn check_attached(&self) -> Result<(), Error> {
         match self.generation {
-            DETACHED => {
+            GENERATION_DETACHED => {
                 Err(Error::Fatal("the queue was detached: resume it, and use that one".into()))
             }
             _ => Ok(()),
@@ -55,7 +55,11 @@ impl RequestQueue {
         let shared = self.shared.clone();
         let mut seats = lock(&shared.seats);
         shared.lifetime.check()?;
-        if !self.in_step() || self.broken || self.trouble.is_some() || !self.ended.is_empty() {
+        if !self.is_current_generation()
+            || self.broken
+            || self.trouble.is_some()
+            || !self.ended.is_empty()
+        {
             return Err(Error::Busy(
                 "the queue has something to tell or to mend: reap and tick, then detach again"
                     .into(),
@@ -75,7 +79,7 @@ impl RequestQueue {
             }
         }
         self.slots = Slots::new(0);
-        self.generation = DETACHED;
+        self.generation = GENERATION_DETACHED;
         Ok(saved)
     }
 
@@ -143,7 +147,7 @@ impl RequestQueue {
             return Err(invalid("the saved queue has another virtqueue than the disk"));
         }
         let most = if shape.indirect { size } else { size / shape.pieces };
-        if saved.slots == 0 || saved.slots > most || saved.generation >= DETACHED {
+        if saved.slots == 0 || saved.slots > most || saved.generation >= GENERATION_DETACHED {
             return Err(invalid(
                 "the saved queue has more requests than its virtqueue has room for",
             ));
@@ -191,7 +195,7 @@ impl RequestQueue {
             ended: Vec::with_capacity(saved.slots.into()),
             trouble: None,
             broken: false,
-            told: false,
+            failure_reported: false,
         };
         queue.virtqueue.iter_mut().for_each(|virtqueue| virtqueue.want_interrupts(false));
         Ok(queue)

@@ -8,14 +8,14 @@ use ring3_device::{Deadline, Error};
 
 use super::super::virtqueue::Virtqueue;
 use super::queue::RequestQueue;
-use crate::lifetime::OVER;
+use crate::lifetime::GENERATION_CLOSED;
 
 impl RequestQueue {
     /// The generation in which there is nothing to mend: for a queue with nothing in flight, a
     /// device's end is no news.
     fn expected(&self) -> u32 {
-        if self.slots.in_flight() == 0 && self.shared.generation() == OVER {
-            OVER
+        if self.slots.in_flight() == 0 && self.shared.generation() == GENERATION_CLOSED {
+            GENERATION_CLOSED
         } else {
             self.generation
         }
