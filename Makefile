@@ -1,5 +1,6 @@
-# Two commands do everything on a fresh Debian 12 or 13 machine with make and a Rust toolchain: `make demo` and `make test`.
-# The rest is for those who work on ring3. Every target says what it does in `make help`.
+# Two commands do everything on a fresh Debian 12 or 13 machine with make and a Rust toolchain:
+# `make demo` and `make test`. The rest is for those who work on ring3. Every target says what it
+# does in `make help`.
 
 RING3 := target/release/ring3
 OUT   ?= out
@@ -19,7 +20,8 @@ build: ## build ring3, ring3d and ring3-driver
 PREFIX ?= /usr/local
 BIN ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-# The name by which programs find the library at run time: crates/tools/capi/build.rs links it under that name.
+# The name by which programs find the library at run time: crates/tools/capi/build.rs links it under
+# that name.
 SONAME = libring3.so.$(basename $(VERSION))
 install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules below PREFIX (/usr/local) in DESTDIR, and systemd's sleep hook below /usr; starts nothing; `make build` comes first
 	@for name in ring3 ring3d ring3-driver libring3.so; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done

@@ -1,34 +1,35 @@
 #!/bin/sh
-# Fetches what the lab needs into a cache folder: QEMU, the guest's programs, fio, and guest kernels.
+# Fetches what the lab needs into a cache folder: QEMU, the guest's programs, fio, and guest
+# kernels.
 #
 #   lab/setup.sh                  everything that the lab needs, with the default kernel
-#   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
-#   lab/setup.sh btrfs            mkfs.btrfs
-#   lab/setup.sh network          iperf3, curl, iproute2, ethtool
-#   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
-#   lab/setup.sh vfio-user        a QEMU with a client of vfio-user, for guests that drive ring3's models
-#   lab/setup.sh fio              a static fio, built from the distribution's source package
-#   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
-#   lab/setup.sh clang            clang 19, which reads kernel drivers for `ring3 split`
-#   lab/setup.sh source VERSION   that kernel's source and headers, for `ring3 split`
-#   lab/setup.sh kbuild           flex, bison and bc, which the kernel's own makefiles want
-#   lab/setup.sh lwip             lwIP's source, for hosted network drivers
-#   lab/setup.sh hosting          what `ring3 dde` needs: kbuild's tools, the default kernel's source, and lwIP's
-#   lab/setup.sh afl              AFL++'s fuzzer, for `ring3 dde fuzz`
+#   lab/setup.sh tools            QEMU, busybox, mkfs and fsck lab/setup.sh btrfs
+#   mkfs.btrfs lab/setup.sh network          iperf3, curl, iproute2, ethtool lab/setup.sh alpha
+#   QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide) lab/setup.sh vfio-user        a
+#   QEMU with a client of vfio-user, for guests that drive ring3's models lab/setup.sh fio
+#   a static fio, built from the distribution's source package lab/setup.sh kernel VERSION   a guest
+#   kernel by version prefix: 6.12, 7.2, 6.1, ... lab/setup.sh clang            clang 19, which
+#   reads kernel drivers for `ring3 split` lab/setup.sh source VERSION   that kernel's source and
+#   headers, for `ring3 split` lab/setup.sh kbuild           flex, bison and bc, which the kernel's
+#   own makefiles want lab/setup.sh lwip             lwIP's source, for hosted network drivers
+#   lab/setup.sh hosting          what `ring3 dde` needs: kbuild's tools, the default kernel's
+#   source, and lwIP's lab/setup.sh afl              AFL++'s fuzzer, for `ring3 dde fuzz`
 #   lab/setup.sh cloc             cloc, which counts source lines for `ring3 bench effort`
-#   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in an environment of their own
-#   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its Python packages
-#   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
-#   lab/setup.sh systemd          systemd and udev of Debian 13, with all that they need, as one archive
-#   lab/setup.sh dpdk             DPDK's testpmd of Debian 13, with its drivers of these cards, as one archive
-#   lab/setup.sh rivals           qemu-img and qemu-storage-daemon of Debian 13, with QEMU's own NVMe driver, as one archive
-#   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's source package
-#   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is damaged
+#   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in
+#   an environment of their own lab/setup.sh split            what `ring3 split` needs: clang, the
+#   default kernel's source, its Python packages lab/setup.sh databases        sqlite and
+#   PostgreSQL, with all that they need, as one archive lab/setup.sh systemd          systemd and
+#   udev of Debian 13, with all that they need, as one archive lab/setup.sh dpdk             DPDK's
+#   testpmd of Debian 13, with its drivers of these cards, as one archive lab/setup.sh rivals
+#   qemu-img and qemu-storage-daemon of Debian 13, with QEMU's own NVMe driver, as one archive
+#   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's
+#   source package lab/setup.sh verify           looks at all that is in the cache, and fetches anew
+#   what is damaged
 #
-# Packages are downloaded by apt, which checks their signatures, and unpacked into the cache: nothing is installed, no
-# root is needed, and the system's apt lists and settings stay as they are. The suites asked are derived from the
-# configured ones. What is already there is verified and kept; `--update` fetches it anew.
-# The cache is $RING3_CACHE, or ring3 under $XDG_CACHE_HOME or ~/.cache.
+# Packages are downloaded by apt, which checks their signatures, and unpacked into the cache:
+# nothing is installed, no root is needed, and the system's apt lists and settings stay as they are.
+# The suites asked are derived from the configured ones. What is already there is verified and kept;
+# `--update` fetches it anew. The cache is $RING3_CACHE, or ring3 under $XDG_CACHE_HOME or ~/.cache.
 set -eu
 umask 022
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
@@ -36,7 +37,8 @@ export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 cache=${RING3_CACHE:-${XDG_CACHE_HOME:-${HOME:?neither RING3_CACHE nor HOME is set}/.cache}/ring3}
 apt=$cache/apt
 default_kernel=6.12
-# Counts up when what is fetched changes, so that a newer ring3 does not stumble over an older cache. setup.rs knows it.
+# Counts up when what is fetched changes, so that a newer ring3 does not stumble over an older
+# cache. setup.rs knows it.
 layout=1
 update=no
 
@@ -60,16 +62,19 @@ quietly() {
     "$@" >"$cache/setup.log" 2>&1 || { tail -n 20 "$cache/setup.log" >&2; die "failed: $* (whole output: $cache/setup.log)"; }
 }
 
-# ---- whole or damaged ----------------------------------------------------------------------------------------------
+# ---- whole or damaged
+# ----------------------------------------------------------------------------------------------
 
-# A part of the cache is a folder with a `manifest` of its files' sizes and its links' aims, for most parts the files'
-# `checksums`, and a stamp `layout-N` with the checksums of these two. What comes later (links to tools) is no damage.
+# A part of the cache is a folder with a `manifest` of its files' sizes and its links' aims, for
+# most parts the files' `checksums`, and a stamp `layout-N` with the checksums of these two. What
+# comes later (links to tools) is no damage.
 list() {
     (cd "$1" && find . -name __pycache__ -prune -o \( -type f -o -type l \) ! -path './layout-*' ! -path ./manifest \
         ! -path ./checksums ! -path ./vmlinux -printf '%y %s %P %l\n') | sort
 }
 
-# stamp DIR [sizes]: writes them. The checksums of a whole source tree would take too long to compare.
+# stamp DIR [sizes]: writes them. The checksums of a whole source tree would take too long to
+# compare.
 stamp() {
     { list "$1" >"$1/manifest" && checksums "$1" "${2:-}" >"$1/checksums" && (cd "$1" && sha256sum manifest checksums) >"$1/stamp" &&
         mv "$1/stamp" "$1/layout-$layout"; } || die "cannot write the lists of what is in $1"
@@ -96,8 +101,9 @@ must_write() {
         die "${1#"$cache"/} must be fetched, and $(id -un) cannot write to $cache. Next: its owner runs \`ring3 lab prepare\`, or set RING3_CACHE to a folder of yours"
 }
 
-# asked DIR [sizes [PROBE...]]: whether DIR is to be fetched: it is missing or damaged, or all is fetched anew. A part of before there
-# were manifests gets one if PROBE, which tells by a look whether it works, succeeds.
+# asked DIR [sizes [PROBE...]]: whether DIR is to be fetched: it is missing or damaged, or all is
+# fetched anew. A part of before there were manifests gets one if PROBE, which tells by a look
+# whether it works, succeeds.
 asked() {
     dir=$1 sums=${2:-}
     if [ "$update" = no ] && [ -e "$dir/layout-$layout" ]; then
@@ -116,7 +122,8 @@ asked() {
     must_write "$dir"
 }
 
-# tidy: removes what a setup that was killed left half done. A part whose successor did not take its place comes back.
+# tidy: removes what a setup that was killed left half done. A part whose successor did not take its
+# place comes back.
 tidy() {
     for old in "$cache"/*.old "$cache"/*/*.old; do
         [ ! -d "$old" ] || [ -e "${old%.old}" ] || mv "$old" "${old%.old}"
@@ -124,18 +131,19 @@ tidy() {
     for kind in old new download build; do rm -rf "$cache"/*.$kind "$cache"/kernels/*.$kind "$cache"/sources/*.$kind; done
 }
 
-# ---- apt with folders of its own -----------------------------------------------------------------------------------
+# ---- apt with folders of its own
+# -----------------------------------------------------------------------------------
 
-# Base address of the configured archive whose suites match $1, from what apt itself would fetch, in either format of
-# the sources files.
+# Base address of the configured archive whose suites match $1, from what apt itself would fetch, in
+# either format of the sources files.
 archive() {
     apt-get update --print-uris 2>/dev/null |
         sed -n "s|^'\(.*\)/dists/\([^/]*\)/\(updates/\)\{0,1\}InRelease'.*|\1 \2|p" |
         awk -v suite="$1" '$2 ~ suite { print $1; exit }'
 }
 
-# write_sources SUITES SECURITY-SUITES NAME: binary packages and source packages apart, because the index of sources is
-# needed for fio alone.
+# write_sources SUITES SECURITY-SUITES NAME: binary packages and source packages apart, because the
+# index of sources is needed for fio alone.
 write_sources() {
     keyring=/usr/share/keyrings/debian-archive-keyring.gpg
     [ -e "$keyring" ] || die "$keyring is missing; as root: apt-get install debian-archive-keyring"
@@ -170,8 +178,8 @@ open_apt() {
     write_sources "$all" "$all_security" all
 }
 
-# in_apt SOURCES COMMAND...: apt-get or apt-cache on private lists, blind to what the host has installed, so that a
-# package's whole closure is fetched and the result is the same everywhere.
+# in_apt SOURCES COMMAND...: apt-get or apt-cache on private lists, blind to what the host has
+# installed, so that a package's whole closure is fetched and the result is the same everywhere.
 in_apt() {
     sources=$1 program=$2; shift 2
     "$program" -o Dir::Etc::sourcelist="$apt/$sources.sources" -o Dir::Etc::sourceparts=/dev/null \
@@ -193,7 +201,8 @@ refresh() {
     eval "fresh_$(echo "$1" | tr .- __)=yes"
 }
 
-# unpack DIR FILE...: every package into DIR, through a neighbour folder so that DIR is whole or absent.
+# unpack DIR FILE...: every package into DIR, through a neighbour folder so that DIR is whole or
+# absent.
 unpack() {
     dir=$1; shift
     rm -rf "$dir.new"; mkdir -p "$dir.new"
@@ -205,7 +214,8 @@ unpack() {
 # swap_in DIR [sizes]: puts DIR.new in the place of DIR.
 swap_in() { share "$1.new"; stamp "$1.new" "${2:-}"; rm -rf "$1.old"; [ ! -e "$1" ] || mv "$1" "$1.old"; mv "$1.new" "$1"; rm -rf "$1.old"; }
 
-# ---- what the lab needs --------------------------------------------------------------------------------------------
+# ---- what the lab needs
+# --------------------------------------------------------------------------------------------
 
 # The guest models need QEMU 8 or later: where the release has an older one, its backports have it.
 qemu_suite() {
@@ -221,7 +231,8 @@ fetch_tools() {
     rm -rf "$apt/archives"; mkdir -p "$apt/archives/partial"
     quietly in_apt own.deb apt-get -y install --download-only -t "$(qemu_suite)" \
         qemu-system-x86 busybox-static e2fsprogs xfsprogs kmod libaio-dev
-    # The C library stays the host's own: same release. Interpreters serve package scripts that nothing runs here.
+    # The C library stays the host's own: same release. Interpreters serve package scripts that
+    # nothing runs here.
     rm -f "$apt"/archives/libc6_* "$apt"/archives/libc6-dev_* "$apt"/archives/libc-* "$apt"/archives/linux-libc-dev_* \
         "$apt"/archives/*python3* "$apt"/archives/perl* "$apt"/archives/dpkg_* "$apt"/archives/debconf_*
     say "unpacking them"
@@ -274,7 +285,8 @@ WRAPPER
     say "$(head -n 1 "$cache/setup.log")"
 }
 
-# QEMU has the client since 10.1, and the backports of Debian 13 have that. It brings its C library, so that it runs on Debian 12, too.
+# QEMU has the client since 10.1, and the backports of Debian 13 have that. It brings its C library,
+# so that it runs on Debian 12, too.
 fetch_vfio_user() {
     asked "$cache/vfio-user" "" "$cache/vfio-user/bin/qemu-system-x86_64" --version || return 0
     open_apt
@@ -301,7 +313,8 @@ WRAPPER
     say "$(head -n 1 "$cache/setup.log")"
 }
 
-# A part of its own, so that a cache that has the tools fetches this alone. Its other libraries are those of the tools.
+# A part of its own, so that a cache that has the tools fetches this alone. Its other libraries are
+# those of the tools.
 fetch_btrfs() {
     asked "$cache/btrfs" "" [ "$(find "$cache/btrfs" -name mkfs.btrfs -size +0 2>/dev/null)" ] || return 0
     need_tools
@@ -316,7 +329,8 @@ fetch_btrfs() {
     swap_in "$cache/btrfs"
 }
 
-# Programs that make and watch traffic in a guest, with their libraries. The C library stays the host's own, as that of the tools.
+# Programs that make and watch traffic in a guest, with their libraries. The C library stays the
+# host's own, as that of the tools.
 fetch_network() {
     asked "$cache/network" "" [ -s "$cache/network/usr/bin/iperf3" ] || return 0
     need_tools
@@ -336,7 +350,8 @@ fetch_network() {
 # Kernels and fio are made with some of the tools; --update of the one is not meant for the other.
 need_tools() { [ -e "$cache/tools/layout-$layout" ] || fetch_tools; }
 
-# run_tool PROGRAM NAME ARGUMENTS...: a program of the cache under NAME, with the libraries fetched with it.
+# run_tool PROGRAM NAME ARGUMENTS...: a program of the cache under NAME, with the libraries fetched
+# with it.
 run_tool() {
     program=$(command -v "$cache/tools/bin/$1" || command -v "$cache/tools/usr/bin/$1") || die "$1 is missing in $cache/tools"; name=$2; shift 2
     ln -sf "$program" "$cache/tools/bin/$name"
@@ -351,8 +366,9 @@ need_compiler() {
     quietly apt-get -qq -y install --no-install-recommends gcc make libc6-dev
 }
 
-# fio_source DIR: this release's fio, or the other's: not every mirror has every source package that it lists. The files
-# are checked against the signed index; unpacking is ours, so that dpkg-dev need not be installed.
+# fio_source DIR: this release's fio, or the other's: not every mirror has every source package that
+# it lists. The files are checked against the signed index; unpacking is ours, so that dpkg-dev need
+# not be installed.
 fio_source() {
     for sources in own.deb-src all.deb-src; do
         refresh "$sources"
@@ -394,7 +410,8 @@ fetch_fio() {
     say "$("$cache/fio/fio" --version)"
 }
 
-# Some 2,000 files of source text, as the distribution has them, in a form that the guest's busybox unpacks.
+# Some 2,000 files of source text, as the distribution has them, in a form that the guest's busybox
+# unpacks.
 fetch_tree() {
     asked "$cache/tree" "" [ -s "$cache/tree/tree.tar.bz2" ] || return 0
     open_apt
@@ -440,8 +457,9 @@ fetch_lwip() {
     die "no source package of lwIP could be fetched"
 }
 
-# gather PART TEXT PACKAGE...: packages of Debian 13 and all that they need, for an archive that a guest unpacks and changes its root to. They bring their C
-# library, so that the same runs on every host's kernel.
+# gather PART TEXT PACKAGE...: packages of Debian 13 and all that they need, for an archive that a
+# guest unpacks and changes its root to. They bring their C library, so that the same runs on every
+# host's kernel.
 gather() {
     open_apt
     refresh all.deb
@@ -488,7 +506,8 @@ fetch_systemd() {
     pack systemd "$work/root.new"
 }
 
-# DPDK's forwarder, which network drivers are measured beside. Of its drivers and libraries, what the cards need that ring3 drives: a tenth.
+# DPDK's forwarder, which network drivers are measured beside. Of its drivers and libraries, what
+# the cards need that ring3 drives: a tenth.
 fetch_dpdk() {
     asked "$cache/dpdk" "" [ -s "$cache/dpdk/dpdk.tar" ] || return 0
     gather dpdk "DPDK's testpmd (about 40 MB)" dpdk-dev
@@ -510,7 +529,8 @@ fetch_dpdk() {
     pack dpdk "$work/kept"
 }
 
-# QEMU's tools, whose own NVMe driver disks are measured beside. They bring their C library, as everything that a guest changes its root to.
+# QEMU's tools, whose own NVMe driver disks are measured beside. They bring their C library, as
+# everything that a guest changes its root to.
 fetch_rivals() {
     asked "$cache/rivals" "" [ -s "$cache/rivals/rivals.tar" ] || return 0
     gather rivals "qemu-img and qemu-storage-daemon (about 15 MB)" qemu-utils
@@ -536,14 +556,16 @@ merge_usr() {
 
 # kernel_package PREFIX: newest plain amd64 kernel of that version, of this release when it has one.
 kernel_package() {
-    # Up to 6.1 the package name carries the ABI number (6.1.0-56), later the whole version (6.12.117+deb12).
+    # Up to 6.1 the package name carries the ABI number (6.1.0-56), later the whole version
+    # (6.12.117+deb12).
     names=$(in_apt all.deb apt-cache pkgnames linux-image- | grep -E "^linux-image-$(echo "$1" | sed 's/\./\\./g')([.+-][0-9].*)?-amd64$" |
         grep -v -E -- '-(cloud|rt)-amd64$|-unsigned$|^linux-image-[0-9]+\.[0-9]+-amd64$' || true)
     own=$(echo "$names" | grep "+deb$(. /etc/os-release && echo "$VERSION_ID")" || true)
     echo "${own:-$names}" | sort -V | tail -n 1
 }
 
-# has_its_modules DIR: whether the kernel image is as long as its header says ([BOOT] setup_sects, syssize) and each module is there.
+# has_its_modules DIR: whether the kernel image is as long as its header says ([BOOT] setup_sects,
+# syssize) and each module is there.
 has_its_modules() (
     cd "$1" || exit
     number() { od -An -v -t "u$2" -j "$1" -N "$2" vmlinuz | tr -d ' '; }
@@ -582,7 +604,8 @@ fetch_kernel() {
     say "kernel $(cat "$cache/kernels/$1/release")"
 }
 
-# The compiler that reads kernel sources: the same major version in Debian 12 and 13, because the text of its output is read.
+# The compiler that reads kernel sources: the same major version in Debian 12 and 13, because the
+# text of its output is read.
 fetch_clang() {
     asked "$cache/clang" "" "$cache/clang/bin/clang" --version || return 0
     open_apt
@@ -610,7 +633,8 @@ WRAPPER
     say "$(head -n 1 "$cache/setup.log")"
 }
 
-# What the kernel's makefiles run beside make and the compiler. Flex and bison look for m4 and their texts by these variables.
+# What the kernel's makefiles run beside make and the compiler. Flex and bison look for m4 and their
+# texts by these variables.
 fetch_kbuild() {
     asked "$cache/kbuild" "" "$cache/kbuild/bin/bison" --version || return 0
     open_apt
@@ -637,7 +661,8 @@ WRAPPER
     swap_in "$cache/kbuild"
 }
 
-# The fuzzer itself; what it runs is compiled by the host's compiler. It is linked with Python, for mutators that nobody asks for here.
+# The fuzzer itself; what it runs is compiled by the host's compiler. It is linked with Python, for
+# mutators that nobody asks for here.
 fetch_afl() {
     asked "$cache/afl" "" "$cache/afl/bin/afl-fuzz" -h || return 0
     open_apt
@@ -653,7 +678,8 @@ fetch_afl() {
     mkdir -p "$cache/afl.new/bin"
     cat >"$cache/afl.new/bin/afl-fuzz" <<'WRAPPER'
 #!/bin/sh
-# afl-fuzz out of the cache, with its own libraries. AFL_PATH is where it looks for parts that nothing here uses.
+# afl-fuzz out of the cache, with its own libraries. AFL_PATH is where it looks for parts that
+# nothing here uses.
 top=$(cd "$(dirname "$0")/.." && pwd)
 export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export AFL_PATH="$top/usr/lib/afl"
@@ -699,7 +725,8 @@ need_python() {
     quietly apt-get -qq -y install --no-install-recommends python3-venv
 }
 
-# fetch_python LOCK-FILE: the packages that `ring3 split` stands on, in the versions and with the checksums of the lock file.
+# fetch_python LOCK-FILE: the packages that `ring3 split` stands on, in the versions and with the
+# checksums of the lock file.
 fetch_python() {
     lock=$1
     [ -r "$lock" ] || die "there is no $lock: name a lock file, for example split/requirements.lock of ring3's source"
@@ -712,7 +739,8 @@ fetch_python() {
     must_write "$env"
     need_python
     say "fetching the Python packages of ring3 split"
-    # An environment knows its own path, so that it is made in place; the copy of the lock file says that it is whole.
+    # An environment knows its own path, so that it is made in place; the copy of the lock file says
+    # that it is whole.
     cp "$lock" "$cache/requirements.lock"
     rm -rf "$env"
     quietly python3 -m venv "$env"
@@ -723,8 +751,9 @@ fetch_python() {
     mv "$cache/requirements.lock" "$env/requirements.lock"
 }
 
-# fetch_source VERSION: what the kernel of the same name was built from: $cache/sources/VERSION/{source,headers}.
-# The headers carry the configuration and everything that a build generates, so that nothing is built here.
+# fetch_source VERSION: what the kernel of the same name was built from:
+# $cache/sources/VERSION/{source,headers}. The headers carry the configuration and everything that a
+# build generates, so that nothing is built here.
 fetch_source() {
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
     asked "$cache/sources/$1" sizes [ -e "$cache/sources/$1/source/Makefile" ] || return 0
@@ -800,7 +829,8 @@ case "${1:-all}" in
     kbuild) need_compiler; fetch_kbuild ;;
     hosting)
         need_compiler; fetch_kbuild
-        # A source of before hosted drivers lacks the architecture that they are compiled for; it stays until another is there.
+        # A source of before hosted drivers lacks the architecture that they are compiled for; it
+        # stays until another is there.
         [ -e "$cache/sources/$default_kernel/source/arch/Kconfig" ] || update=yes
         fetch_source "$default_kernel"
         fetch_lwip ;;

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * An unmodified driver of Linux as a program: it drives one device, and serves the card or the disk that this is to other processes.
+ * An unmodified driver of Linux as a program: it drives one device, and serves the card or the disk
+ * that this is to other processes.
  *
- *	dde-e1000e --device qtest:e1000e --socket /run/ring3/card [--terms memory=32M] [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]
+ * 	dde-e1000e --device qtest:e1000e --socket /run/ring3/card [--terms memory=32M] [--arena MIB]
+ * 	[--unprotected] [--verbose] [--with-parent PID]
  *
- * Or it has the card to itself, in place of --socket: --reflect sends back what comes, --lwip 10.0.0.2/24 is a host with that address. Either way, --dma copy copies each buffer of the
- * driver's, --poll US polls for so long after a packet, and --no-msix takes MSI-X away. A sound card plays --play FILE.wav, and the program ends.
+ * Or it has the card to itself, in place of --socket: --reflect sends back what comes, --lwip
+ * 10.0.0.2/24 is a host with that address. Either way, --dma copy copies each buffer of the
+ * driver's, --poll US polls for so long after a packet, and --no-msix takes MSI-X away. A sound
+ * card plays --play FILE.wav, and the program ends.
  *
- * It says what it does on standard output, a JSON object a line. With --device lease:3 it is a driver process of ring3d's, which gives it its device and takes its card or its disk.
+ * It says what it does on standard output, a JSON object a line. With --device lease:3 it is a
+ * driver process of ring3d's, which gives it its device and takes its card or its disk.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -34,7 +39,10 @@
 #define PATH_ROOM 1024
 /* Seconds that a driver has to close its card. */
 #define LAST_WORDS 10
-/* The same while it is recorded or replayed, where each access compares all pages that the device reaches. */
+/*
+ * The same while it is recorded or replayed, where each access compares all pages that the device
+ * reaches.
+ */
 #define LAST_WORDS_JOURNALED 50
 /* The same where the device is gone: there is nothing to close, and users wait to be told. */
 #define LAST_WORDS_GONE 2
@@ -269,7 +277,10 @@ static void give_up(int signal)
 	_exit(WANTED_BACK);
 }
 
-/* Drivers may wait for their device without end, as those of virtio do for what their control queue and their reset answer: they end with the reason all the same. */
+/*
+ * Drivers may wait for their device without end, as those of virtio do for what their control queue
+ * and their reset answer: they end with the reason all the same.
+ */
 static void give_back(void *arg)
 {
 	struct sigaction action = { .sa_handler = give_up, .sa_flags = SA_ONSTACK };
@@ -332,7 +343,10 @@ static void stop(void *arg)
 		dde_net_stop();
 }
 
-/* Whoever hangs, in a probe or in what closes the card, never looks at the descriptor: SIGALRM ends him. */
+/*
+ * Whoever hangs, in a probe or in what closes the card, never looks at the descriptor: SIGALRM ends
+ * him.
+ */
 static void tell(int signal)
 {
 	static volatile sig_atomic_t warned;
@@ -405,7 +419,9 @@ int main(int argc, char **argv)
 		dde_stand_still(argv);
 	}
 	ddekit_log_limit(options.verbose ? DDEKIT_NOTE : DDEKIT_WARN);
-	/* Who leases the device closes what was opened before, and ends this process by other ways. */
+	/*
+	 * Who leases the device closes what was opened before, and ends this process by other ways.
+	 */
 	if (options.leased)
 		signal(SIGPIPE, SIG_IGN);
 	else

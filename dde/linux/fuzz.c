@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * An unmodified driver of Linux, of a network card or a disk, as a program that is run over a recorded device and an input of bytes, and ends: under a fuzzer, or to see one run again.
+ * An unmodified driver of Linux, of a network card or a disk, as a program that is run over a
+ * recorded device and an input of bytes, and ends: under a fuzzer, or to see one run again.
  *
- *	dde-e1000e --recording FILE [--input FILE] [--seconds N] [--verbose]
+ * 	dde-e1000e --recording FILE [--input FILE] [--seconds N] [--verbose]
  *
- * It ends with 0 when the driver has closed its device, or has not taken the device; by SIGABRT, or with a report of AddressSanitizer's and 99, where something is wrong; with 98, and
- * where it was, when N seconds have passed.
+ * It ends with 0 when the driver has closed its device, or has not taken the device; by SIGABRT, or
+ * with a report of AddressSanitizer's and 99, where something is wrong; with 98, and where it was,
+ * when N seconds have passed.
  */
 #include <getopt.h>
 #include <signal.h>
@@ -25,7 +27,10 @@
 #include "ddekit/log.h"
 
 #define ARENA (48ul << 20)
-/* What the driver has after the input's end, of its own time, until it is told to close its device; ns. */
+/*
+ * What the driver has after the input's end, of its own time, until it is told to close its device;
+ * ns.
+ */
 #define AFTERWARDS 2000000000ull
 #define HANGS 98
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A file of sound for a hosted card: WAV, which is RIFF of the form WAVE, with PCM in it. [Multimedia Programming Interface 1.0] */
+/*
+ * A file of sound for a hosted card: WAV, which is RIFF of the form WAVE, with PCM in it.
+ * [Multimedia Programming Interface 1.0]
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * lwIP in the process of a hosted driver: a host of its own, which answers echo requests of ICMP, echoes (port 7) and takes (9) UDP and TCP, and sends TCP without end (19).
+ * lwIP in the process of a hosted driver: a host of its own, which answers echo requests of ICMP,
+ * echoes (port 7) and takes (9) UDP and TCP, and sends TCP without end (19).
  *
- * A received packet is lwIP's without a copy: its description (struct pbuf) lies in the room before the frame, so that lwIP may also write its headers there and answer in place.
+ * A received packet is lwIP's without a copy: its description (struct pbuf) lies in the room before
+ * the frame, so that lwIP may also write its headers there and answer in place.
  */
 #include <lwip/etharp.h>
 #include <lwip/inet_chksum.h>
@@ -37,7 +39,10 @@
 #define HEADERS (ETHERNET + LEAST_IP + TCP_HLEN)
 #define TCP_SUM 16
 #define UDP_SUM 6
-/* Segments in what a card gets to cut: it must fit into an IP packet, and twice into the window of who does not scale his. */
+/*
+ * Segments in what a card gets to cut: it must fit into an IP packet, and twice into the window of
+ * who does not scale his.
+ */
 #define SEGMENTS 22
 
 /* A received packet, in the room before its frame. */
@@ -100,7 +105,10 @@ static bool is_received(const struct pbuf *pbuf)
 	return (pbuf->flags & PBUF_FLAG_IS_CUSTOM) && received->pbuf.custom_free_function == received_free && received->packet;
 }
 
-/* Where the sum of a segment or datagram lies in its frame, for the card to put in; 0 for none. What stands there is the sum of what is not in the frame. */
+/*
+ * Where the sum of a segment or datagram lies in its frame, for the card to put in; 0 for none.
+ * What stands there is the sum of what is not in the frame.
+ */
 static u16_t leave_sum(unsigned char *frame, u16_t len, u16_t *offset)
 {
 	const unsigned int headers = (frame[ETHERNET] & 15u) * 4;
@@ -124,7 +132,8 @@ static u16_t leave_sum(unsigned char *frame, u16_t len, u16_t *offset)
 }
 
 /*
- * Bytes of a segment with these headers that its receiver has. lwIP sends a segment again as a whole, which of so many frames might never come as a whole: what has come needs not be in it.
+ * Bytes of a segment with these headers that its receiver has. lwIP sends a segment again as a
+ * whole, which of so many frames might never come as a whole: what has come needs not be in it.
  */
 static u16_t acknowledged(const unsigned char *headers)
 {
@@ -140,7 +149,10 @@ static u16_t acknowledged(const unsigned char *headers)
 	return known > 0 && known < len ? (u16_t)known : 0;
 }
 
-/* Whether it is several segments to its receiver, whatever the MTU is: no connection has longer ones. */
+/*
+ * Whether it is several segments to its receiver, whatever the MTU is: no connection has longer
+ * ones.
+ */
 static bool is_to_be_cut(const struct pbuf *pbuf)
 {
 	return pbuf->tot_len > HEADERS + TCP_MSS && IPH_PROTO((const struct ip_hdr *)((const unsigned char *)pbuf->payload + ETHERNET)) == IP_PROTO_TCP;
@@ -161,7 +173,10 @@ static void begin_later(unsigned char *frame, u16_t len, u16_t bytes)
 /* The last frame that only acknowledges, while it waits for the driver; NULL for none. */
 static unsigned char *waiting;
 
-/* Whether it is a segment without data and options that says nothing but how far its sender has come. */
+/*
+ * Whether it is a segment without data and options that says nothing but how far its sender has
+ * come.
+ */
 static bool only_acknowledges(const struct pbuf *pbuf)
 {
 	const unsigned char *frame = pbuf->payload;
@@ -172,7 +187,8 @@ static bool only_acknowledges(const struct pbuf *pbuf)
 }
 
 /*
- * Whether @later says more than @earlier of the same connection. The same once more says that something is missing, and has to be heard as often as it is said. [RFC 5681 3.2]
+ * Whether @later says more than @earlier of the same connection. The same once more says that
+ * something is missing, and has to be heard as often as it is said. [RFC 5681 3.2]
  */
 static bool supersedes(const unsigned char *later, const unsigned char *earlier)
 {
@@ -188,7 +204,10 @@ void dde_lwip_flushed(void)
 	waiting = NULL;
 }
 
-/* A frame goes out: the packet that it came in, if it is all of one and nobody else has it; otherwise a copy. */
+/*
+ * A frame goes out: the packet that it came in, if it is all of one and nobody else has it;
+ * otherwise a copy.
+ */
 static err_t output(struct netif *netif, struct pbuf *pbuf)
 {
 	void *packet, *data;
@@ -205,7 +224,10 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 		return ERR_OK;
 	}
 	if (only && waiting && supersedes(pbuf->payload, waiting)) {
-		/* What has come together is acknowledged at once, as by the kernel, which puts it together first (GRO). */
+		/*
+		 * What has come together is acknowledged at once, as by the kernel, which puts it
+		 * together first (GRO).
+		 */
 		memcpy(waiting, pbuf->payload, HEADERS);
 		if (card_sums)
 			leave_sum(waiting, HEADERS, &offset);
@@ -229,7 +251,10 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 	return ERR_OK;
 }
 
-/* What is longer than the wire takes: segments of TCP are the card's to cut, and the rest is fragmented here, as lwIP was told of no MTU. */
+/*
+ * What is longer than the wire takes: segments of TCP are the card's to cut, and the rest is
+ * fragmented here, as lwIP was told of no MTU.
+ */
 static err_t output_ip(struct netif *netif, struct pbuf *pbuf, const ip4_addr_t *to)
 {
 	err_t result;
@@ -322,7 +347,8 @@ static err_t echo_bytes(void *arg, struct tcp_pcb *pcb, struct pbuf *pbuf, err_t
 }
 
 /*
- * From now on what this connection sends in one go is one segment to lwIP, for the card to cut. lwIP never lets less out than a segment, and its shortest congestion window is one: so not before
+ * From now on what this connection sends in one go is one segment to lwIP, for the card to cut.
+ * lwIP never lets less out than a segment, and its shortest congestion window is one: so not before
  * the window has grown to two, and not with a peer who takes shorter frames than all others.
  */
 static void let_card_cut(struct tcp_pcb *pcb)

@@ -2,15 +2,19 @@
 /*
  * What both halves of a split driver know: its types, entries and downcalls.
  *
- * The generator writes these tables once, and both halves compile them against the same headers. So offsets and sizes agree by
- * construction; `split_driver.layout` is compared when a user half attaches, in case the two were built apart.
+ * The generator writes these tables once, and both halves compile them against the same headers. So
+ * offsets and sizes agree by construction; `split_driver.layout` is compared when a user half
+ * attaches, in case the two were built apart.
  */
 #ifndef SPLIT_TABLES_H
 #define SPLIT_TABLES_H
 
 #define SPLIT_ARGUMENTS 8
 
-/* Pointers that cross are handles: generation (16 bits), index (20) and the offset into the object (24). 0 is NULL. */
+/*
+ * Pointers that cross are handles: generation (16 bits), index (20) and the offset into the object
+ * (24). 0 is NULL.
+ */
 #define SPLIT_OFFSET_BITS 24
 #define SPLIT_INDEX_BITS 20
 #define SPLIT_OFFSET(handle) ((handle) & ((1UL << SPLIT_OFFSET_BITS) - 1))
@@ -20,7 +24,10 @@
 	(((unsigned long)(generation) << (SPLIT_OFFSET_BITS + SPLIT_INDEX_BITS)) | ((unsigned long)(index) << SPLIT_OFFSET_BITS) | (offset))
 /* The generation of functions and static data, which live as long as the module. */
 #define SPLIT_SYMBOLS 0xffffUL
-/* The generation of a frame's objects: never that of symbols, and never 0, with which the first object's handle would be NULL. */
+/*
+ * The generation of a frame's objects: never that of symbols, and never 0, with which the first
+ * object's handle would be NULL.
+ */
 #define SPLIT_FRAME(id) (1 + (id) % (SPLIT_SYMBOLS - 1))
 /* A pointer of the user half that cannot cross. */
 #define SPLIT_BAD_HANDLE (~0UL)
@@ -101,13 +108,19 @@ struct split_entry {
 	unsigned int nvariables;
 	const struct split_view *views;
 	unsigned int nviews;
-	/* Functions of the table that it may call, and whether it may free what the user half has allocated. */
+	/*
+	 * Functions of the table that it may call, and whether it may free what the user half has
+	 * allocated.
+	 */
 	const unsigned short *calls;
 	unsigned int ncalls;
 	unsigned char frees;
 	/* Whether the next user half does anew what one has died in. */
 	unsigned char again;
-	/* Whether what a success means is so: one that only says so has failed. NULL: it is believed, and in the user half. */
+	/*
+	 * Whether what a success means is so: one that only says so has failed. NULL: it is
+	 * believed, and in the user half.
+	 */
 	int (*ensures)(const unsigned long *arguments);
 	long failure; /* what the caller gets when there is no answer */
 	unsigned int timeout_ms;
@@ -130,7 +143,10 @@ struct split_argument {
 	unsigned char counted;
 	unsigned char reads; /* SPLIT_COUNTED: the function does not write it */
 };
-/* What an argument of SPLIT_COUNTED begins with when it is an address of the user half and no handle. */
+/*
+ * What an argument of SPLIT_COUNTED begins with when it is an address of the user half and no
+ * handle.
+ */
 #define SPLIT_OWN_MEMORY (1UL << 63)
 
 struct split_downcall {
@@ -140,8 +156,9 @@ struct split_downcall {
 	struct split_argument arguments[SPLIT_ARGUMENTS];
 	struct split_argument result;
 	/*
-	 * What it takes is given back when the entry fails before the user half has done so by `undone_by` (a number of the table and 1):
-	 * argument `key` of this function, SPLIT_ARGUMENTS for its result, is then argument `undone_key` of that one.
+	 * What it takes is given back when the entry fails before the user half has done so by
+	 * `undone_by` (a number of the table and 1): argument `key` of this function,
+	 * SPLIT_ARGUMENTS for its result, is then argument `undone_key` of that one.
 	 */
 	void (*undo)(const unsigned long *arguments, unsigned long result); /* NULL in the user half, and if nothing is to be done */
 	unsigned short undone_by;

@@ -34,7 +34,8 @@ is() {
     ring3 status e1000; ring3 logs e1000; cat /tmp/ring3d; dmesg | tail -n 20
     return 1
 }
-# another: a user half that is not the one of /tmp/user-half.pid has attached, and is that from now on.
+# another: a user half that is not the one of /tmp/user-half.pid has attached, and is that from now
+# on.
 another() {
     old=$(cat /tmp/user-half.pid)
     for try in $(seq 150); do

@@ -4,16 +4,20 @@
  *
  * # Recording
  *
- * Lines of text: `c OFFSET VALUE` of configuration space, `b INDEX LEN PORTS` of base address registers, `i KIND COUNT` of interrupts, `r BAR OFFSET WIDTH VALUE` for each
- * register that was read, in their order. A register gives what was recorded of it, in order; then the last of that again and again, or 0.
+ * Lines of text: `c OFFSET VALUE` of configuration space, `b INDEX LEN PORTS` of base address
+ * registers, `i KIND COUNT` of interrupts, `r BAR OFFSET WIDTH VALUE` for each register that was
+ * read, in their order. A register gives what was recorded of it, in order; then the last of that
+ * again and again, or 0.
  *
  * # Input
  *
- * At a register that is read: 0x80 to 0x9f give other bytes of the input, for as many reads of this register (the low bits and one) as it says; 0xa0 to 0xbf invert a bit;
- * 0xc0 to 0xcf are all ones, 0xd0 to 0xdf zero; 0xe0 to 0xff have a vector fire, and give what was recorded.
+ * At a register that is read: 0x80 to 0x9f give other bytes of the input, for as many reads of this
+ * register (the low bits and one) as it says; 0xa0 to 0xbf invert a bit; 0xc0 to 0xcf are all ones,
+ * 0xd0 to 0xdf zero; 0xe0 to 0xff have a vector fire, and give what was recorded.
  *
- * When the process would sleep: 0x80 to 0x9f have a vector fire; 0xa0 to 0xcf write bytes of the input, one more than the low bits, to memory that was mapped for the device;
- * 0xd0 to 0xef have a user send a frame, or ask for something of the disk; 0xf0 to 0xff have one change the filter.
+ * When the process would sleep: 0x80 to 0x9f have a vector fire; 0xa0 to 0xcf write bytes of the
+ * input, one more than the low bits, to memory that was mapped for the device; 0xd0 to 0xef have a
+ * user send a frame, or ask for something of the disk; 0xf0 to 0xff have one change the filter.
  */
 #include "ddekit/device.h"
 
@@ -81,7 +85,10 @@ static struct mapped {
 static unsigned int mapped_count;
 static struct ddekit_card_ops card;
 static bool served;
-/* Places where nothing happens, still to come: where registers are read, and where the process would sleep. */
+/*
+ * Places where nothing happens, still to come: where registers are read, and where the process
+ * would sleep.
+ */
 static unsigned int quiet_reads, quiet_events;
 
 static struct reg *reg_of(unsigned int bar, uint64_t offset, unsigned int width)
@@ -193,7 +200,10 @@ uint32_t ddekit_cfg_read(const struct ddekit_device *of, uint32_t offset, uint32
 	return value;
 }
 
-/* Command, cache line size, latency timer and interrupt line keep what is written; the rest is as it was recorded. A driver may ask whether its cache line size was taken. [PCI 6.2] */
+/*
+ * Command, cache line size, latency timer and interrupt line keep what is written; the rest is as
+ * it was recorded. A driver may ask whether its cache line size was taken. [PCI 6.2]
+ */
 static bool is_kept(uint32_t offset)
 {
 	return offset == 0x04 || offset == 0x05 || offset == 0x0c || offset == 0x0d || offset == 0x3c;
@@ -376,7 +386,10 @@ void ddekit_check_device_done(const void *memory)
 		}
 }
 
-/* The low numbers are rings, which are mapped once and stay; of buffers, all the same ones come often. */
+/*
+ * The low numbers are rings, which are mapped once and stay; of buffers, all the same ones come
+ * often.
+ */
 static void write_memory(unsigned int count)
 {
 	const unsigned int which = (unsigned int)fuzz_bytes(FUZZ_BACK, 1);

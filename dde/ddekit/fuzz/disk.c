@@ -99,7 +99,10 @@ bool ddekit_disk_take(struct ddekit_disk *from, struct ddekit_disk_request *requ
 	return false;
 }
 
-/* Who has asked looks at each byte, so that memory that was given away is found; and a request has one end. */
+/*
+ * Who has asked looks at each byte, so that memory that was given away is found; and a request has
+ * one end.
+ */
 void ddekit_disk_end(struct ddekit_disk *of, uint64_t tag, int error)
 {
 	static volatile unsigned char sum;

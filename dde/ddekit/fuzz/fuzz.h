@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A host of ddekit's that is made of bytes: a device that does what a recording of a real one did, except where the bytes of an input say otherwise; time that passes
- * when somebody waits; random numbers that are always the same. Two runs with one input are one and the same.
+ * A host of ddekit's that is made of bytes: a device that does what a recording of a real one did,
+ * except where the bytes of an input say otherwise; time that passes when somebody waits; random
+ * numbers that are always the same. Two runs with one input are one and the same.
  *
  * # Input
  *
- * At each register that is read one byte is taken from its front, and each time the process would sleep one from its back, so that neither moves the other. A byte below 0x80
- * says that nothing happens here and at as many places of the kind after it. What others mean is said in device.c. An input has ended where both meet, and is zeroes then.
+ * At each register that is read one byte is taken from its front, and each time the process would
+ * sleep one from its back, so that neither moves the other. A byte below 0x80 says that nothing
+ * happens here and at as many places of the kind after it. What others mean is said in device.c. An
+ * input has ended where both meet, and is zeroes then.
  */
 #ifndef DDEKIT_FUZZ_H
 #define DDEKIT_FUZZ_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The bytes of an input, and what AFL++ wants of a program that it runs: a server that forks, and a map of the edges that were taken. */
+/*
+ * The bytes of an input, and what AFL++ wants of a program that it runs: a server that forks, and a
+ * map of the edges that were taken.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +30,9 @@ static size_t len, at;
 static bool begun;
 
 void __sanitizer_cov_trace_pc(void);
-/* Called at the begin of each block of the driver; the same place has the same number in each run. */
+/*
+ * Called at the begin of each block of the driver; the same place has the same number in each run.
+ */
 __attribute__((no_sanitize_address)) void __sanitizer_cov_trace_pc(void)
 {
 	const uintptr_t place = (uintptr_t)__builtin_return_address(0) - (uintptr_t)nobodys;
@@ -58,7 +63,10 @@ static void read_input(void)
 	close(fd);
 }
 
-/* Says hello, and makes a child whenever it is asked for one; returns in the children, and where nobody asks. */
+/*
+ * Says hello, and makes a child whenever it is asked for one; returns in the children, and where
+ * nobody asks.
+ */
 static void serve(void)
 {
 	const char *name = getenv(MAP_NAME);

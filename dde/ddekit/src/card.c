@@ -107,7 +107,10 @@ static int next_filter(struct ddekit_card *card, struct ring3_card_filter *filte
 	return result;
 }
 
-/* Gives the driver what is to be sent, up to a batch; true if there may be more that it has room for. */
+/*
+ * Gives the driver what is to be sent, up to a batch; true if there may be more that it has room
+ * for.
+ */
 static bool pump_batch(struct ddekit_card *card)
 {
 	enum ddekit_sending answer = DDEKIT_HERE;

@@ -47,7 +47,10 @@ void ddekit_check_allocated(const void *object, size_t len, bool filled)
 	ddekit_check_open(object, len, filled);
 }
 
-/* Who calls, by the chain of frames, which everything here is compiled with; the words of other libraries' frames end it. */
+/*
+ * Who calls, by the chain of frames, which everything here is compiled with; the words of other
+ * libraries' frames end it.
+ */
 __attribute__((no_sanitize_address)) static void trace(void *by[DEPTH], const uintptr_t *frame)
 {
 	unsigned int depth = 0;

@@ -117,7 +117,10 @@ int ddekit_disk_turn(struct ddekit_disk *disk)
 	return call.result;
 }
 
-/* As ring3_disk_take(), with the bytes that are to be written. In a recording a place is counted from the memory's beginning. */
+/*
+ * As ring3_disk_take(), with the bytes that are to be written. In a recording a place is counted
+ * from the memory's beginning.
+ */
 static int take(const struct ddekit_disk *disk, struct ring3_disk_request *taken)
 {
 	int result = journal_is_replayed() ? 0 : ring3_disk_take(disk->disk, taken);

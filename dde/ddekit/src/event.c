@@ -49,7 +49,10 @@ static struct ddekit_watch *watch_for(int fd, uint32_t events, void (*function)(
 	watch->function = function;
 	watch->arg = arg;
 	event.data.ptr = watch;
-	/* Who is not there has nothing to say, but a number; and who is outside of a recording has nothing to say to it. */
+	/*
+	 * Who is not there has nothing to say, but a number; and who is outside of a recording has
+	 * nothing to say to it.
+	 */
 	if (!(journal_is_on() && (fd < 0 || journal_is_replayed())) && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
 		free(watch);
 		return NULL;
@@ -139,8 +142,9 @@ static int expire(void)
 }
 
 /*
- * The host's timer by which the loop wakes up: set for a time and left alone until that has come. To give each wait its own end would have the host set and cancel a timer of its own
- * with every interrupt; so it wakes up in vain now and then instead. Its edges are watched: nobody reads it.
+ * The host's timer by which the loop wakes up: set for a time and left alone until that has come.
+ * To give each wait its own end would have the host set and cancel a timer of its own with every
+ * interrupt; so it wakes up in vain now and then instead. Its edges are watched: nobody reads it.
  */
 static int alarm_fd = -1;
 /* For when it is set and has not been heard; 0 if it is not. */
@@ -247,7 +251,10 @@ static int serve_woken(void)
 	return called;
 }
 
-/* Where the device is recorded or replayed, interrupts, descriptors and the end of a sleep come in the recording's order. */
+/*
+ * Where the device is recorded or replayed, interrupts, descriptors and the end of a sleep come in
+ * the recording's order.
+ */
 static int poll_by_journal(uint64_t until)
 {
 	const int called = expire();

@@ -10,7 +10,10 @@
 #include "journal.h"
 
 #define MILLISECOND 1000000u
-/* Messages of which only the last is taken: by its count one that comes too often is found, and the others cost no system call. */
+/*
+ * Messages of which only the last is taken: by its count one that comes too often is found, and the
+ * others cost no system call.
+ */
 #define SKIPPED 16
 
 /* The numbers of both interfaces. */

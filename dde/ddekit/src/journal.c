@@ -27,7 +27,10 @@ void journal_begin(struct ddekit_device *device)
 		ddekit_ctx_stand_still();
 }
 
-/* What `result` is an error of ends the program: the device's own, that the driver has left its recording, which is known then, or that this has nothing more. */
+/*
+ * What `result` is an error of ends the program: the device's own, that the driver has left its
+ * recording, which is known then, or that this has nothing more.
+ */
 static void end(int result)
 {
 	const bool is_over = journal_is_replayed() && result == -ENODEV;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What a device is and what its registers gave, written to the file that the variable DDEKIT_RECORD names: what fuzz/device.c is made of. */
+/*
+ * What a device is and what its registers gave, written to the file that the variable DDEKIT_RECORD
+ * names: what fuzz/device.c is made of.
+ */
 #ifndef DDEKIT_SRC_RECORD_H
 #define DDEKIT_SRC_RECORD_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What a switch between stacks tells AddressSanitizer and valgrind, which else take it for one stack that grows by gigabytes. */
+/*
+ * What a switch between stacks tells AddressSanitizer and valgrind, which else take it for one
+ * stack that grows by gigabytes.
+ */
 #ifndef DDEKIT_SRC_STACK_CHECK_H
 #define DDEKIT_SRC_STACK_CHECK_H
 
@@ -49,7 +52,9 @@ static inline void stack_check_forget(struct stack_check *stack)
 }
 #endif
 
-/* Some instructions without effect where valgrind is not, when a context is made and when it goes. */
+/*
+ * Some instructions without effect where valgrind is not, when a context is made and when it goes.
+ */
 #if __has_include(<valgrind/valgrind.h>)
 #include <valgrind/valgrind.h>
 
@@ -74,7 +79,10 @@ static inline void stack_check_unregister(struct stack_check *stack)
 }
 #endif
 
-/* A call begins at `stack`, another one than that on which it is made. memcheck sees switch and call as one step, and the return address below what it knows to be in use. */
+/*
+ * A call begins at `stack`, another one than that on which it is made. memcheck sees switch and
+ * call as one step, and the return address below what it knows to be in use.
+ */
 #if defined(DDEKIT_VALGRIND)
 #include <valgrind/memcheck.h>
 

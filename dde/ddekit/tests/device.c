@@ -105,7 +105,10 @@ static void interrupts_call_their_function_from_the_loop(void)
 
 /* Of so many messages one is taken: see SKIPPED. */
 #define MESSAGES 16u
-/* How often a vector may come before it is held back, and more than that hold lasts: see StormLimit of the device layer. */
+/*
+ * How often a vector may come before it is held back, and more than that hold lasts: see StormLimit
+ * of the device layer.
+ */
 #define STORM 5001
 #define HOLD_NS 500000000ull
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * DMA: all memory of the kernel is the device's arena, so that mapping is adding. Nothing is looked up, and no system call is made; what lies elsewhere, a
- * driver's own static data perhaps, is refused.
+ * DMA: all memory of the kernel is the device's arena, so that mapping is adding. Nothing is looked
+ * up, and no system call is made; what lies elsewhere, a driver's own static data perhaps, is
+ * refused.
  *
- * For comparison, and where the device is recorded, which is told of pages that nobody else writes to, each buffer can be copied instead (dde_options.dma_copies): mapped is a copy in pages of its own, at the same offset in its first page, and what a driver says of when
- * it and the device look at it (dma_sync_...) is when bytes move. What is allocated for both at once is one memory in either way.
+ * For comparison, and where the device is recorded, which is told of pages that nobody else writes
+ * to, each buffer can be copied instead (dde_options.dma_copies): mapped is a copy in pages of its
+ * own, at the same offset in its first page, and what a driver says of when it and the device look
+ * at it (dma_sync_...) is when bytes move. What is allocated for both at once is one memory in
+ * either way.
  */
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
@@ -16,7 +20,10 @@
 
 bool dde_two_memories;
 
-/* The driver says in memory what it wants, and looks behind a barrier what the device wants (include/dde_barrier.h). */
+/*
+ * The driver says in memory what it wants, and looks behind a barrier what the device wants
+ * (include/dde_barrier.h).
+ */
 void dde_barrier(void)
 {
 	ddekit_dma_sync(dde_device);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Registers: a pointer that ioremap() gives is one to mapped registers, or a number that says which base address register and where, for those that are
- * reached by calls. Ports are small numbers.
+ * Registers: a pointer that ioremap() gives is one to mapped registers, or a number that says which
+ * base address register and where, for those that are reached by calls. Ports are small numbers.
  */
 #include <linux/io.h>
 #include <linux/pci.h>
@@ -58,7 +58,10 @@ void __iomem *__pci_ioport_map(struct pci_dev *dev, unsigned long port, unsigned
 	return ioport_map(port, count);
 }
 
-/* The registers that an access by call is to. One that is not to the device's own is a bug of the driver, or worse, and its end. */
+/*
+ * The registers that an access by call is to. One that is not to the device's own is a bug of the
+ * driver, or worse, and its end.
+ */
 static struct ddekit_bar *reach(const volatile void __iomem *address, unsigned int width, u64 *offset, const char *verb)
 {
 	unsigned long number = (unsigned long)address;
@@ -92,8 +95,10 @@ static void call_write(volatile void __iomem *address, unsigned int width, u64 v
 		return;
 	ddekit_bar_write(bar, offset, width, value);
 	/*
-	 * A write that is posted as a message arrives much later than one on a bus. Drivers acknowledge what came and then look into memory for more: between
-	 * the look and the write's arrival more would come, and its interrupt be acknowledged, too. A read pushes it out; ports are not posted.
+	 * A write that is posted as a message arrives much later than one on a bus. Drivers
+	 * acknowledge what came and then look into memory for more: between the look and the
+	 * write's arrival more would come, and its interrupt be acknowledged, too. A read pushes it
+	 * out; ports are not posted.
 	 */
 	if ((unsigned long)address >= PORTS)
 		ddekit_cfg_read(dde_device, PCI_VENDOR_ID, 2);

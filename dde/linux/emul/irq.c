@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Interrupts: vectors of the device are interrupts of the kernel, the pin a level and messages edges. They arrive in dde_poll() alone, so that code with
- * interrupts off is never interrupted: the flag only keeps dde_poll() from being called there.
+ * Interrupts: vectors of the device are interrupts of the kernel, the pin a level and messages
+ * edges. They arrive in dde_poll() alone, so that code with interrupts off is never interrupted:
+ * the flag only keeps dde_poll() from being called there.
  */
 #include <linux/interrupt.h>
 #include <linux/irq_work.h>
@@ -78,7 +79,10 @@ int dde_irq_use(enum ddekit_irq_kind kind, unsigned int first, unsigned int coun
 	return result;
 }
 
-/* By the pin, if there is one. A controller of IDE in compatibility mode has two, which the kernel knows. */
+/*
+ * By the pin, if there is one. A controller of IDE in compatibility mode has two, which the kernel
+ * knows.
+ */
 int dde_irq_use_pin(void)
 {
 	unsigned int count = ddekit_irq_count(dde_device, DDEKIT_INTX);
@@ -109,7 +113,10 @@ int arch_show_interrupts(struct seq_file *file, int precision)
 }
 
 #if DDE_LINUX_7
-/* What must not run where it is queued: of the kernel below a driver SRCU has such work, and it only queues a work item. */
+/*
+ * What must not run where it is queued: of the kernel below a driver SRCU has such work, and it
+ * only queues a work item.
+ */
 bool irq_work_queue(struct irq_work *work)
 {
 	work->func(work);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Pages: a buddy allocator over the device's arena. Its first byte is physical address 0, so that the kernel's own arithmetic gives, from an
- * address, the page and what the device is told.
+ * Pages: a buddy allocator over the device's arena. Its first byte is physical address 0, so that
+ * the kernel's own arithmetic gives, from an address, the page and what the device is told.
  */
 #include <linux/gfp.h>
 #include <linux/mm.h>
@@ -63,7 +63,10 @@ static void give(struct page *page, unsigned int order)
 		order++;
 	}
 	orders[pfn] = order | FREE;
-	/* Under a checker, what was freed is used again as late as can be: who still uses it is found meanwhile. */
+	/*
+	 * Under a checker, what was freed is used again as late as can be: who still uses it is
+	 * found meanwhile.
+	 */
 	if (DDEKIT_CHECKED)
 		list_add_tail(&pfn_to_page(pfn)->lru, &free_blocks[order]);
 	else
@@ -80,7 +83,10 @@ void dde_mm_init(void)
 	uml_physmem = (unsigned long)arena->base;
 	max_mapnr = max_pfn = max_low_pfn = pages;
 	high_memory = arena->base + arena->len;
-	/* Page 0 stays unused: an address of 0 means none to many. What describes the pages comes next. */
+	/*
+	 * Page 0 stays unused: an address of 0 means none to many. What describes the pages comes
+	 * next.
+	 */
 	mem_map = (struct page *)(arena->base + PAGE_SIZE);
 	orders = (u8 *)(mem_map + pages);
 	memset(mem_map, 0, map << PAGE_SHIFT);
@@ -243,7 +249,10 @@ static void *fragment_of_its_own(unsigned int size, gfp_t gfp)
 	return piece;
 }
 
-/* Where the pages of a cache of fragments are: 7.x keeps what it knows of them in the low bits, where an address of pages has none. */
+/*
+ * Where the pages of a cache of fragments are: 7.x keeps what it knows of them in the low bits,
+ * where an address of pages has none.
+ */
 #if DDE_LINUX_7
 static void *pages_of(const struct page_frag_cache *cache)
 {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* MSI and MSI-X: address, data and table are the device layer's, so that drivers' calls go there and drivers/pci/msi is not compiled. */
+/*
+ * MSI and MSI-X: address, data and table are the device layer's, so that drivers' calls go there
+ * and drivers/pci/msi is not compiled.
+ */
 #include <linux/irq.h>
 #include <linux/pci.h>
 

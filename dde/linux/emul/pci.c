@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A bus with one device: the kernel's own code finds it, sizes and places its base address registers and enables it, in a configuration space whose
- * registers of that kind exist here alone. What lies behind them belongs to the device layer, and so do COMMAND's decoding bits.
+ * A bus with one device: the kernel's own code finds it, sizes and places its base address
+ * registers and enables it, in a configuration space whose registers of that kind exist here alone.
+ * What lies behind them belongs to the device layer, and so do COMMAND's decoding bits.
  */
 #include <linux/init.h>
 #include <linux/pci.h>
@@ -41,8 +42,9 @@ struct dde_window dde_pci_window(unsigned int index)
 }
 
 /*
- * A channel of IDE in compatibility mode answers at the ports of the first PCs, which the kernel knows; its own registers say nothing. The device layer shows the ports
- * in their place, and has all four of each control block. [PCI-IDE 2.1]
+ * A channel of IDE in compatibility mode answers at the ports of the first PCs, which the kernel
+ * knows; its own registers say nothing. The device layer shows the ports in their place, and has
+ * all four of each control block. [PCI-IDE 2.1]
  */
 static bool is_compatible(unsigned int index)
 {
@@ -150,7 +152,10 @@ static int __init dde_pci_init(void)
 	if (!bridge)
 		return -ENOMEM;
 	learn();
-	/* Which quirks find out in the kernel, of processors; drivers that write and invalidate want to know. */
+	/*
+	 * Which quirks find out in the kernel, of processors; drivers that write and invalidate
+	 * want to know.
+	 */
 	pci_cache_line_size = L1_CACHE_BYTES / 4;
 	pci_add_resource(&bridge->windows, &memory);
 	pci_add_resource(&bridge->windows, &ports);

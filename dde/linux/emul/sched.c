@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Threads of the kernel as contexts. One runs until it sleeps, as on one processor without preemption, which is what the kernel was configured
- * for; its locks cost nothing then. The first context is the idle task: it runs when nobody else wants to, and waits for the host.
+ * Threads of the kernel as contexts. One runs until it sleeps, as on one processor without
+ * preemption, which is what the kernel was configured for; its locks cost nothing then. The first
+ * context is the idle task: it runs when nobody else wants to, and waits for the host.
  */
 #include <linux/completion.h>
 #include <linux/cpumask.h>
@@ -125,7 +126,10 @@ static void switch_to_thread(struct thread *next)
 	bury();
 }
 
-/* Time, interrupts and frames come in here as well, so that threads that wake each other do not keep them out. */
+/*
+ * Time, interrupts and frames come in here as well, so that threads that wake each other do not
+ * keep them out.
+ */
 static void hear(void)
 {
 	u64 now = ddekit_now_coarse();
@@ -143,7 +147,10 @@ asmlinkage __visible void __sched schedule(void)
 	if (in_interrupt())
 		ddekit_panic("dde: %s sleeps in an interrupt", current->comm);
 	rcu_qs();
-	/* Before the state is looked at: what is heard may wake this thread, and wake() leaves it to here to enqueue who runs. */
+	/*
+	 * Before the state is looked at: what is heard may wake this thread, and wake() leaves it
+	 * to here to enqueue who runs.
+	 */
 	hear();
 	if (self != &idle && READ_ONCE(self->task.__state) == TASK_RUNNING)
 		enqueue(self);

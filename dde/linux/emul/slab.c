@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Objects: free lists by size over pages. An object's cache is found by its page, so that kfree() takes any of them. */
+/*
+ * Objects: free lists by size over pages. An object's cache is found by its page, so that kfree()
+ * takes any of them.
+ */
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -8,8 +11,9 @@
 #include "ddekit/check.h"
 
 /*
- * Under a checker of memory, an object is followed by bytes that nobody may touch, and a freed one rests for a while before somebody has it again. How many
- * bytes were asked for stands at the end of its place, beside the link.
+ * Under a checker of memory, an object is followed by bytes that nobody may touch, and a freed one
+ * rests for a while before somebody has it again. How many bytes were asked for stands at the end
+ * of its place, beside the link.
  */
 #define GUARD 16u
 #define RESTING 1024u
@@ -320,7 +324,10 @@ struct kmem_cache *__kmem_cache_create_args(const char *name, unsigned int size,
 	cache->name = name;
 	cache->size = size;
 	cache->ctor = args->ctor;
-	/* What a constructor has made, or RCU's readers still look at, stays as it is while the object is free. */
+	/*
+	 * What a constructor has made, or RCU's readers still look at, stays as it is while the
+	 * object is free.
+	 */
 	cache->link = args->ctor || flags & SLAB_TYPESAFE_BY_RCU ? ALIGN(size, sizeof(void *)) : 0;
 	cache->stride = ALIGN(max_t(unsigned int, cache->link + sizeof(void *), size), align);
 	cache->read_free = flags & SLAB_TYPESAFE_BY_RCU;

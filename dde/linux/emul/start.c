@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The pieces of start_kernel() that this much of a kernel needs, in its order, and the idle loop. */
+/*
+ * The pieces of start_kernel() that this much of a kernel needs, in its order, and the idle loop.
+ */
 #include <linux/async.h>
 #include <linux/init.h>
 #include <linux/interrupt.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Time: the host's clocks. The kernel's timers run on jiffies, which are made to follow when anybody looks. */
+/*
+ * Time: the host's clocks. The kernel's timers run on jiffies, which are made to follow when
+ * anybody looks.
+ */
 #include <linux/hrtimer.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
@@ -28,7 +31,9 @@ static u64 boot_offset(void)
 
 static void count_jiffies(void)
 {
-	/* Whoever looks does so at each interrupt: ticks are longer than what this clock is behind. */
+	/*
+	 * Whoever looks does so at each interrupt: ticks are longer than what this clock is behind.
+	 */
 	u64 now = ddekit_now_coarse(), passed;
 
 	if (!ticked)
@@ -50,7 +55,10 @@ void dde_tick(void)
 	if (!due)
 		return;
 	due = false;
-	/* This architecture leaves interrupts off at the end of one (__ARCH_IRQ_EXIT_IRQS_DISABLED). */
+	/*
+	 * This architecture leaves interrupts off at the end of one
+	 * (__ARCH_IRQ_EXIT_IRQS_DISABLED).
+	 */
 	local_irq_save(flags);
 	irq_enter();
 	hrtimer_run_queues();
@@ -153,7 +161,9 @@ unsigned long long notrace sched_clock(void)
 	return ddekit_now();
 }
 
-/* Whoever waits without sleeping still lets time pass, also where its timers cannot be called yet. */
+/*
+ * Whoever waits without sleeping still lets time pass, also where its timers cannot be called yet.
+ */
 static void delay(u64 ns)
 {
 	ddekit_delay(ns);

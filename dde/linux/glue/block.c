@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * From the kernel's disk to one that other processes use, and back: bios, above the driver and below any page cache.
+ * From the kernel's disk to one that other processes use, and back: bios, above the driver and
+ * below any page cache.
  *
- * A thread of the kernel has all of it: clients' requests come in the event loop, which wakes it, and it may sleep where the driver has no room.
+ * A thread of the kernel has all of it: clients' requests come in the event loop, which wakes it,
+ * and it may sleep where the driver has no room.
  */
 #include <linux/bio.h>
 #include <linux/blk-mq.h>
@@ -20,7 +22,10 @@
 #define TRANSFER_MAX (128u << 10)
 /* Requests at once: with the one that is set aside for the server, memory for 16 MiB. */
 #define DEPTH_MAX 127u
-/* How long something is waited for without sleeping, as ring3's own servers do, and how often that is left out where it has not paid. */
+/*
+ * How long something is waited for without sleeping, as ring3's own servers do, and how often that
+ * is left out where it has not paid.
+ */
 #define POLL_NS 50000u
 #define SKIP_MAX 15u
 /* How long disks are waited for, seconds: a drive may have to spin up. */
@@ -134,7 +139,10 @@ static void begin(const struct ddekit_disk_request *request)
 	submit_bio(bio);
 }
 
-/* Whether polling pays: when it has found nothing, it is left out some times, twice as often each time up to a limit. */
+/*
+ * Whether polling pays: when it has found nothing, it is left out some times, twice as often each
+ * time up to a limit.
+ */
 static struct {
 	unsigned int skip, left;
 } budget;
@@ -153,7 +161,10 @@ static void has_polled(bool found)
 	budget.left = budget.skip;
 }
 
-/* Looks for a while whether something comes, from the device or a client: true if it has. Sleeping and being woken would take longer than most waits. */
+/*
+ * Looks for a while whether something comes, from the device or a client: true if it has. Sleeping
+ * and being woken would take longer than most waits.
+ */
 static bool poll(void)
 {
 	u64 end = ddekit_now() + POLL_NS;
@@ -168,7 +179,10 @@ static bool poll(void)
 	return called;
 }
 
-/* Hands the driver what clients want, and clients what the driver has ended; what has ended the disk. */
+/*
+ * Hands the driver what clients want, and clients what the driver has ended; what has ended the
+ * disk.
+ */
 static int serve(void)
 {
 	struct ddekit_disk_request request;
@@ -211,7 +225,10 @@ static unsigned int blocks_of(unsigned int sectors)
 	return min_t(u64, (u64)sectors << SECTOR_SHIFT, round_down(UINT_MAX, size)) / size;
 }
 
-/* Memory for the data of requests, beside what they are kept in. Who takes all of the disk may keep more requests than the driver takes at once. */
+/*
+ * Memory for the data of requests, beside what they are kept in. Who takes all of the disk may keep
+ * more requests than the driver takes at once.
+ */
 static bool make_room(const struct ddekit_disk_info *info, bool lent, void **memory, size_t *len)
 {
 	*len = PAGE_SIZE << get_order(((lent ? DEPTH_MAX : info->depth) + 1) * info->max_transfer);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* From the kernel's network card to a card that other processes use, and back: raw frames, above the driver and below any protocol. */
+/*
+ * From the kernel's network card to a card that other processes use, and back: raw frames, above
+ * the driver and below any protocol.
+ */
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
 #include <linux/if_vlan.h>
@@ -106,7 +109,10 @@ static void flush(void)
 	full = !dde_transmit(device, &out);
 }
 
-/* The driver wakes its queue when descriptors have come back; nobody tells, so that this is looked at after interrupts. */
+/*
+ * The driver wakes its queue when descriptors have come back; nobody tells, so that this is looked
+ * at after interrupts.
+ */
 void dde_glue_idle(void)
 {
 	if (top && device)
@@ -153,7 +159,10 @@ static void apply_filter(struct work_struct *work)
 	schedule_work(&filtered_work);
 }
 
-/* Some drivers leave it to a work of their own, which was queued before this one and holds the lock. */
+/*
+ * Some drivers leave it to a work of their own, which was queued before this one and holds the
+ * lock.
+ */
 static void end_filter(struct work_struct *work)
 {
 	rtnl_lock();
@@ -235,7 +244,10 @@ static struct net_device *find(void)
 	return found;
 }
 
-/* What the initialisation of sockets does, of which there are none, and start_kernel() for name spaces. */
+/*
+ * What the initialisation of sockets does, of which there are none, and start_kernel() for name
+ * spaces.
+ */
 static int __init prepare(void)
 {
 	skb_init();
@@ -326,7 +338,9 @@ void dde_run(void)
 		set_current_state(TASK_UNINTERRUPTIBLE);
 	}
 	__set_current_state(TASK_RUNNING);
-	/* To close the device sleeps, and frames come meanwhile: the card outlives what calls it. */
+	/*
+	 * To close the device sleeps, and frames come meanwhile: the card outlives what calls it.
+	 */
 	unregister_netdevice_notifier(&notifier);
 	rtnl_lock();
 	dev_close(device);

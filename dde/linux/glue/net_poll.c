@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A card is polled while packets come and for a while after: no interrupt, no system call. Its driver's own poll function is called, as the kernel does for sockets that poll: a context of NAPI
- * that is marked as being polled is not completed by the driver, so that the interrupts stay off with which that was scheduled. To sleep, it is completed.
+ * A card is polled while packets come and for a while after: no interrupt, no system call. Its
+ * driver's own poll function is called, as the kernel does for sockets that poll: a context of NAPI
+ * that is marked as being polled is not completed by the driver, so that the interrupts stay off
+ * with which that was scheduled. To sleep, it is completed.
  */
 #include <net/gro.h>
 
@@ -30,7 +32,9 @@ void dde_poll_begin(struct net_device *device)
 			set_bit(NAPI_STATE_IN_BUSY_POLL, &napi->state);
 }
 
-/* Has its driver complete it: interrupts are on again, and one comes for what has come meanwhile. */
+/*
+ * Has its driver complete it: interrupts are on again, and one comes for what has come meanwhile.
+ */
 static void finish(struct napi_struct *napi)
 {
 	local_bh_disable();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Frames that are for the card go back to who has sent them, in the memory in which they came, below any protocol: echo requests of ICMP as replies, UDP between the same ports the other
- * way round, unless it is for the port that discards [RFC 863], and anything else with its Ethernet addresses swapped. Nothing else is answered: who asks for an address by ARP is not.
+ * Frames that are for the card go back to who has sent them, in the memory in which they came,
+ * below any protocol: echo requests of ICMP as replies, UDP between the same ports the other way
+ * round, unless it is for the port that discards [RFC 863], and anything else with its Ethernet
+ * addresses swapped. Nothing else is answered: who asks for an address by ARP is not.
  */
 #include <linux/etherdevice.h>
 #include <linux/icmp.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The kernel's packets for lwIP, and lwIP's frames for the driver: the stack is in this process, and so is its memory. */
+/*
+ * The kernel's packets for lwIP, and lwIP's frames for the driver: the stack is in this process,
+ * and so is its memory.
+ */
 #include <linux/etherdevice.h>
 #include <linux/tcp.h>
 

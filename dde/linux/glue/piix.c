@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What a PC's firmware does for the driver of an IDE function of Intel's: it has both channels decode their ports. [PIIX3 2.3.9, IDETIM] */
+/*
+ * What a PC's firmware does for the driver of an IDE function of Intel's: it has both channels
+ * decode their ports. [PIIX3 2.3.9, IDETIM]
+ */
 #include <linux/init.h>
 #include <linux/pci.h>
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A sound card plays what the program has: PCM by the kernel's own calls, as its drivers of gadgets make them.
+ * A sound card plays what the program has: PCM by the kernel's own calls, as its drivers of gadgets
+ * make them.
  *
- * A thread writes, and sleeps while the card's buffer is full; the driver's interrupts, one for each period, wake it. When the card runs dry, that is counted, and it goes on.
+ * A thread writes, and sleeps while the card's buffer is full; the driver's interrupts, one for
+ * each period, wake it. When the card runs dry, that is counted, and it goes on.
  */
 #include <linux/init.h>
 #include <linux/pci.h>
@@ -70,7 +72,10 @@ static int refine(struct snd_pcm_substream *stream, struct snd_pcm_hw_params *pa
 	return snd_pcm_hw_refine(stream, params);
 }
 
-/* The nearest that the card has to what it does not have, on the side of `from` or of `to`; 0 if there is none. */
+/*
+ * The nearest that the card has to what it does not have, on the side of `from` or of `to`; 0 if
+ * there is none.
+ */
 static unsigned int nearest(struct snd_pcm_substream *stream, const struct snd_pcm_hw_params *params, int what, unsigned int from, unsigned int to)
 {
 	struct snd_pcm_hw_params narrowed = *params;
@@ -146,7 +151,10 @@ static void configure(struct snd_pcm_substream *stream, const struct dde_wave *w
 	kfree(software);
 }
 
-/* Whether all that the card had at `since`, at most its buffer, was played before now. The kernel, which knows where in its buffer the card is, does not tell one round from two. */
+/*
+ * Whether all that the card had at `since`, at most its buffer, was played before now. The kernel,
+ * which knows where in its buffer the card is, does not tell one round from two.
+ */
 static bool ran_dry(const struct snd_pcm_runtime *runtime, u64 since)
 {
 	return since && div_u64((ddekit_now() - since) * runtime->rate, NSEC_PER_SEC) > runtime->buffer_size;
@@ -171,7 +179,10 @@ static unsigned int write(struct snd_pcm_substream *stream, const u8 *bytes, u64
 	while (frames > 0 && !stopping) {
 		snd_pcm_sframes_t written = snd_pcm_kernel_write(stream, bytes, min_t(u64, frames, runtime->period_size));
 
-		/* A wait that has ended without an interrupt is one of a process that has not run, if the card is alive. */
+		/*
+		 * A wait that has ended without an interrupt is one of a process that has not run,
+		 * if the card is alive.
+		 */
 		if (written == -EPIPE || (written == -EIO && moves(stream)) || (written > 0 && ran_dry(runtime, since))) {
 			/* From here on, and what was written last once more. */
 			snd_pcm_kernel_ioctl(stream, SNDRV_PCM_IOCTL_DROP, NULL);
@@ -189,7 +200,10 @@ static unsigned int write(struct snd_pcm_substream *stream, const u8 *bytes, u64
 	return underruns;
 }
 
-/* It is at the end when it has played whole periods. One more is silence, as a card may still have samples of its own when it is told to stop. */
+/*
+ * It is at the end when it has played whole periods. One more is silence, as a card may still have
+ * samples of its own when it is told to stop.
+ */
 static unsigned int finish(struct snd_pcm_substream *stream, u64 frames)
 {
 	struct snd_pcm_runtime *runtime = stream->runtime;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Where the generated stubs end: something of the kernel was called that is neither compiled nor emulated. */
+/*
+ * Where the generated stubs end: something of the kernel was called that is neither compiled nor
+ * emulated.
+ */
 #include "dde.h"
 
 void __noreturn dde_stub(const char *name);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A hub keeps the file of each port's state, to tell who reads it: there are no files, and one that nobody reads will do. */
+/*
+ * A hub keeps the file of each port's state, to tell who reads it: there are no files, and one that
+ * nobody reads will do.
+ */
 #include <linux/kernfs.h>
 
 #include "dde_version.h"

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Pieces of pages, as sockets have them: the driver receives into such. Of sockets nothing else is here. */
+/*
+ * Pieces of pages, as sockets have them: the driver receives into such. Of sockets nothing else is
+ * here.
+ */
 #include <linux/gfp.h>
 #include <linux/mm.h>
 #include <linux/skbuff.h>

@@ -22,7 +22,10 @@
 /* The one device of this process. */
 extern struct ddekit_device *dde_device;
 
-/* Where base address register `bar` of the device lies on the bus that the kernel sees, and how long it is; a length of 0 for none. */
+/*
+ * Where base address register `bar` of the device lies on the bus that the kernel sees, and how
+ * long it is; a length of 0 for none.
+ */
 struct dde_window {
 	resource_size_t start;
 	resource_size_t len;
@@ -53,13 +56,22 @@ int dde_irq_use(enum ddekit_irq_kind kind, unsigned int first, unsigned int coun
 /* Has it signal by its pin, or not at all if it has none. */
 int dde_irq_use_pin(void);
 
-/* Lets what the host has come in: time, interrupts, frames. Sleeps until `until` (ddekit_now()'s) if nothing is there; 0 does not sleep. */
+/*
+ * Lets what the host has come in: time, interrupts, frames. Sleeps until `until` (ddekit_now()'s)
+ * if nothing is there; 0 does not sleep.
+ */
 void dde_poll(u64 until);
 /* The glue's: called after the host was heard, for what waits for the driver. */
 void dde_glue_idle(void);
-/* The glue's, if it polls: looks for what has come, without the host; false if there is no need to, and one may sleep. */
+/*
+ * The glue's, if it polls: looks for what has come, without the host; false if there is no need to,
+ * and one may sleep.
+ */
 bool dde_glue_busy(void);
-/* The glue's: what the process is for, once the drivers were initialised; in a thread of the kernel. */
+/*
+ * The glue's: what the process is for, once the drivers were initialised; in a thread of the
+ * kernel.
+ */
 void dde_run(void);
 /* Has jiffies and timers know how late it is. */
 void dde_tick(void);

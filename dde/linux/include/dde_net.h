@@ -19,12 +19,18 @@ enum dde_net_above {
 /* What the program asks of the glue, before the kernel's side starts. */
 struct dde_net_options {
 	enum dde_net_above above;
-	/* Most bytes of a packet without its Ethernet header; 0 for as many as the driver has by itself. */
+	/*
+	 * Most bytes of a packet without its Ethernet header; 0 for as many as the driver has by
+	 * itself.
+	 */
 	uint32_t mtu;
 };
 extern struct dde_net_options dde_net_options;
 
-/* The program's: where the card with this address is to be served, PATH[,KEY=VALUE]...; NULL if whoever has leased the device takes the card. */
+/*
+ * The program's: where the card with this address is to be served, PATH[,KEY=VALUE]...; NULL if
+ * whoever has leased the device takes the card.
+ */
 const char *dde_net_access(const uint8_t *mac);
 /* It is served. */
 void dde_net_served(const char *driver, const uint8_t *mac);

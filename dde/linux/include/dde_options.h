@@ -7,11 +7,11 @@
 #include <stdint.h>
 
 /**
- * struct dde_options - all zero is as usual
- * @dma_copies: each buffer that a driver maps is copied to memory of its own and back, for comparison; otherwise nothing is copied
- * @no_msix: the device has no MSI-X, for all that its driver can see
- * @journaled: the device is recorded or replayed: what the driver does shall depend on nothing else
- * @poll_ns: how long a network card is polled, with its interrupts off, after its last packet; 0 waits for interrupts
+ * struct dde_options - all zero is as usual @dma_copies: each buffer that a driver maps is copied
+ * to memory of its own and back, for comparison; otherwise nothing is copied @no_msix: the device
+ * has no MSI-X, for all that its driver can see @journaled: the device is recorded or replayed:
+ * what the driver does shall depend on nothing else @poll_ns: how long a network card is polled,
+ * with its interrupts off, after its last packet; 0 waits for interrupts
  */
 struct dde_options {
 	bool dma_copies;
@@ -20,7 +20,10 @@ struct dde_options {
 	uint64_t poll_ns;
 };
 extern struct dde_options dde_options;
-/* Starts the program anew, with all of it where it lay the last time; comes back where that is so, or cannot be. */
+/*
+ * Starts the program anew, with all of it where it lay the last time; comes back where that is so,
+ * or cannot be.
+ */
 void dde_stand_still(char **argv);
 /* The kernel's barriers bring the device's memory and the driver's into step, which are two. */
 extern bool dde_two_memories;

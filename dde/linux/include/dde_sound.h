@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Between the glue of sound cards, which knows the kernel, and the program, which knows the host; how it ends is as dde_net.h has it. */
+/*
+ * Between the glue of sound cards, which knows the kernel, and the program, which knows the host;
+ * how it ends is as dde_net.h has it.
+ */
 #ifndef DDE_SOUND_H
 #define DDE_SOUND_H
 
@@ -7,8 +10,8 @@
 #include <stdint.h>
 
 /**
- * struct dde_wave - what is to be played
- * @samples: frames, one behind the other: a sample for each channel, of 8 bits without a sign or of 16 with one, the low byte first
+ * struct dde_wave - what is to be played @samples: frames, one behind the other: a sample for each
+ * channel, of 8 bits without a sign or of 16 with one, the low byte first
  */
 struct dde_wave {
 	const uint8_t *samples;

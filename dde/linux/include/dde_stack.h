@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Between the network's glue, which knows the kernel's packets, and lwIP, which knows its own. A packet of the kernel's is a pointer here. */
+/*
+ * Between the network's glue, which knows the kernel's packets, and lwIP, which knows its own. A
+ * packet of the kernel's is a pointer here.
+ */
 #ifndef DDE_STACK_H
 #define DDE_STACK_H
 
@@ -7,7 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes before a received frame that lwIP has for its description of it, from a multiple of 8 on. */
+/*
+ * Bytes before a received frame that lwIP has for its description of it, from a multiple of 8 on.
+ */
 #define DDE_STACK_ROOM 48
 
 /**
@@ -24,12 +29,10 @@ void dde_lwip_open(const uint8_t mac[6], uint16_t longest, bool sums, bool segme
 void dde_lwip_link(bool up);
 
 /**
- * dde_lwip_input() - a frame has come
- * @packet: what it is of; it is given back by dde_stack_free(), or goes out again by dde_stack_return()
- * @room: DDE_STACK_ROOM bytes at a multiple of 8 that lie before @data in one piece with it
- * @data: the frame, from its Ethernet header on
- * @len: its bytes, without its check sequence
- * @checked: the card has found its sums to be right
+ * dde_lwip_input() - a frame has come @packet: what it is of; it is given back by dde_stack_free(),
+ * or goes out again by dde_stack_return() @room: DDE_STACK_ROOM bytes at a multiple of 8 that lie
+ * before @data in one piece with it @data: the frame, from its Ethernet header on @len: its bytes,
+ * without its check sequence @checked: the card has found its sums to be right
  */
 void dde_lwip_input(void *packet, void *room, void *data, uint16_t len, bool checked);
 
@@ -59,9 +62,10 @@ void dde_stack_return(void *packet, void *data, size_t len);
 void *dde_stack_frame(size_t len, void **data);
 
 /**
- * dde_stack_send() - send it, when what has come was dealt with; until dde_lwip_flushed() it may still be written to
- * @start: the card puts in the sum that begins at this byte and belongs to byte @start + @offset; 0 for none
- * @segment: the card cuts it into frames with so many bytes of TCP's each; 0 for a frame as it is
+ * dde_stack_send() - send it, when what has come was dealt with; until dde_lwip_flushed() it may
+ * still be written to @start: the card puts in the sum that begins at this byte and belongs to byte
+ * @start + @offset; 0 for none @segment: the card cuts it into frames with so many bytes of TCP's
+ * each; 0 for a frame as it is
  *
  * Return: false if it is lost, as too many wait.
  */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What stands above the one network card of the process: other processes (net.c), a reflector, or a protocol stack. */
+/*
+ * What stands above the one network card of the process: other processes (net.c), a reflector, or a
+ * protocol stack.
+ */
 #ifndef DDE_TOP_H
 #define DDE_TOP_H
 
@@ -21,7 +24,10 @@ struct dde_top {
 };
 extern const struct dde_top dde_reflector, dde_stack;
 
-/* Hands packets to the driver, in one go: one write to its doorbell. What it has no room for stays in @list. False while there is some. */
+/*
+ * Hands packets to the driver, in one go: one write to its doorbell. What it has no room for stays
+ * in @list. False while there is some.
+ */
 bool dde_transmit(struct net_device *device, struct sk_buff_head *list);
 
 /* Has @device polled, if that is wanted, from now on. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What one kernel calls otherwise than another, where a name or a type is all of it. Where more differs, files ask for DDE_LINUX_7 themselves. */
+/*
+ * What one kernel calls otherwise than another, where a name or a type is all of it. Where more
+ * differs, files ask for DDE_LINUX_7 themselves.
+ */
 #ifndef DDE_VERSION_H
 #define DDE_VERSION_H
 

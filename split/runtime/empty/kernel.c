@@ -2,10 +2,11 @@
 /*
  * The kernel half of the empty driver.
  *
- * Whoever writes a count to `upcall`, `call`, `register`, `mapped` or `getppid` has so many of these done one after the other, and reads from it
- * the nanoseconds that they took. An upcall is timed here. What the user half does is timed there, in one upcall: an empty call down,
- * a read of a register by a call and one by a load (of a page of memory, so that no device is in it), and a system call that does
- * nothing.
+ * Whoever writes a count to `upcall`, `call`, `register`, `mapped` or `getppid` has so many of
+ * these done one after the other, and reads from it the nanoseconds that they took. An upcall is
+ * timed here. What the user half does is timed there, in one upcall: an empty call down, a read of
+ * a register by a call and one by a load (of a page of memory, so that no device is in it), and a
+ * system call that does nothing.
  */
 #include <linux/ktime.h>
 

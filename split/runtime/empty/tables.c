@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
-/* A driver of which nothing crosses, written by hand: what a crossing costs by itself. Both halves compile this file. */
+/*
+ * A driver of which nothing crosses, written by hand: what a crossing costs by itself. Both halves
+ * compile this file.
+ */
 #include "tables.h"
 
 #ifdef __KERNEL__

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The user half of the empty driver: what it is asked for, so and so many times, and how long that took. */
+/*
+ * The user half of the empty driver: what it is asked for, so and so many times, and how long that
+ * took.
+ */
 #include <errno.h>
 #include <sys/syscall.h>
 #include <time.h>

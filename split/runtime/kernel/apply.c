@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a user half has changed in the copies of a message, taken back into the kernel's objects: checked member by member. */
+/*
+ * What a user half has changed in the copies of a message, taken back into the kernel's objects:
+ * checked member by member.
+ */
 #include "runtime.h"
 
 static long number_at(const char *at, unsigned int size, bool is_signed)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Calls of the user half: functions of the driver's table, memory, words; locks are in lock.c, registers in registers.c.
+ * Calls of the user half: functions of the driver's table, memory, words; locks are in lock.c,
+ * registers in registers.c.
  *
  * # Trust
- * A function that is not in the table cannot be called. Objects, strings and results pass through the frame.
+ * A function that is not in the table cannot be called. Objects, strings and results pass through
+ * the frame.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -11,7 +13,10 @@
 
 #include "runtime.h"
 
-/* Bits are of words of 64 bits, as the kernel's set_bit has them. A bit that was set here is cleared if the entry fails. */
+/*
+ * Bits are of words of 64 bits, as the kernel's set_bit has them. A bit that was set here is
+ * cleared if the entry fails.
+ */
 static long word_call(struct split_frame *frame, struct split_call *call)
 {
 	unsigned long operand = call->arguments[2];
@@ -64,8 +69,9 @@ static unsigned long counted(const struct split_argument *argument, const struct
 }
 
 /*
- * Memory as long as another argument says: an object that is long enough, or the user half's own, on its stack perhaps. Of that the
- * function works on a copy, which `copy` gets and `give_memory` brings back.
+ * Memory as long as another argument says: an object that is long enough, or the user half's own,
+ * on its stack perhaps. Of that the function works on a copy, which `copy` gets and `give_memory`
+ * brings back.
  */
 static long take_memory(struct split_frame *frame, const struct split_argument *argument, const struct split_call *call, u64 value,
 			unsigned long *address, void **copy)
@@ -188,7 +194,10 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	WRITE_ONCE(frame->answerer, NULL);
 	if (alone.host)
 		split_alone_end(&alone);
-	/* What was set is known by its value from here on: the cell goes, what undoes the call may need it. */
+	/*
+	 * What was set is known by its value from here on: the cell goes, what undoes the call may
+	 * need it.
+	 */
 	for (i = 0; i < function->narguments; i++)
 		if (function->arguments[i].way == SPLIT_NUMBER)
 			arguments[i] = (unsigned long)cells[i];
@@ -214,8 +223,8 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 }
 
 /*
- * Brings the copies into step. Memory that the user half has asked for to call a function with has the type of that argument from
- * here on, so that what is in it goes down with the call.
+ * Brings the copies into step. Memory that the user half has asked for to call a function with has
+ * the type of that argument from here on, so that what is in it goes down with the call.
  */
 static long step(struct split_frame *frame, const struct split_call *call)
 {
@@ -230,7 +239,10 @@ static long step(struct split_frame *frame, const struct split_call *call)
 	return split_frame_resolve(frame, call->arguments[0], driver->downcalls[function].arguments[number].type, &address);
 }
 
-/* Runs a call in the thread of the user half. With frame->lock held; the message is in step with the objects. */
+/*
+ * Runs a call in the thread of the user half. With frame->lock held; the message is in step with
+ * the objects.
+ */
 long split_call(struct split_frame *frame, struct split_call *call)
 {
 	/* Whatever it takes must find room. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a kernel half has whose plan names combolocks: each spinlock that it takes may be one that the user half holds, and an interrupt
- * is requested so that it can be disabled meanwhile.
+ * What a kernel half has whose plan names combolocks: each spinlock that it takes may be one that
+ * the user half holds, and an interrupt is requested so that it can be disabled meanwhile.
  */
 #ifndef COMBOLOCK_H
 #define COMBOLOCK_H

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Crossings: upcalls and calls down, those of registers included. They are counted, and each can be made to cost more.
+ * Crossings: upcalls and calls down, those of registers included. They are counted, and each can be
+ * made to cost more.
  *
  * # Delay
- * `delay_us` stands for a slower change of protection domain, as in Figure 4 of [Microdrivers]. It is spun, not slept: a change of
- * domain keeps the processor busy, and a delay that sleeps would leave it to the packets and cost them nothing. The processor
- * changes hands between slices, as it does between the instructions of a process. No lock of the run time is held, and who is killed
+ * `delay_us` stands for a slower change of protection domain, as in Figure 4 of [Microdrivers]. It
+ * is spun, not slept: a change of domain keeps the processor busy, and a delay that sleeps would
+ * leave it to the packets and cost them nothing. The processor changes hands between slices, as it
+ * does between the instructions of a process. No lock of the run time is held, and who is killed
  * goes.
  */
 #include <linux/atomic.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The device /dev/ring3-split, by which user halves attach. It is for root: whoever opens it answers for a driver.
+ * The device /dev/ring3-split, by which user halves attach. It is for root: whoever opens it
+ * answers for a driver.
  */
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
@@ -10,7 +11,10 @@
 
 #include "runtime.h"
 
-/* Two threads of one file must not attach to two drivers: it would be given back to one of them only. */
+/*
+ * Two threads of one file must not attach to two drivers: it would be given back to one of them
+ * only.
+ */
 static DEFINE_MUTEX(attaching);
 
 static long attach_file(struct file *file, const struct split_attach *attach)

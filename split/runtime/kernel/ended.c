@@ -3,13 +3,15 @@
  * Objects that a call of the user half frees: `ends` of the function's row says which.
  *
  * # Order
- * What the user half has taken by the object is given back first: an interrupt would come to what is freed. Then the host notes that
- * the object ends, and only then the function runs. Frames look at their objects with host->objects held for reading, and before they
- * do they hear of all that has ended; an end is noted with it held for writing. So no frame looks at what is being freed.
+ * What the user half has taken by the object is given back first: an interrupt would come to what
+ * is freed. Then the host notes that the object ends, and only then the function runs. Frames look
+ * at their objects with host->objects held for reading, and before they do they hear of all that
+ * has ended; an end is noted with it held for writing. So no frame looks at what is being freed.
  *
  * # What ends with it
- * What a frame has found by way of the object; of a sound card, which takes its streams along, what calls have given since. Of more than
- * is freed nothing is lost but a name: a pointer that leads there is NULL for the user half until its upcall ends.
+ * What a frame has found by way of the object; of a sound card, which takes its streams along, what
+ * calls have given since. Of more than is freed nothing is lost but a name: a pointer that leads
+ * there is NULL for the user half until its upcall ends.
  */
 #include "runtime.h"
 
@@ -18,7 +20,10 @@ static bool lies_in(const struct split_ended *ended, const void *address)
 	return (unsigned long)address - ended->start < ended->size;
 }
 
-/* Whether something that was taken has to do with the object: an argument leads into it, or it lies there. */
+/*
+ * Whether something that was taken has to do with the object: an argument leads into it, or it lies
+ * there.
+ */
 static bool concerns(const struct split_frame *frame, const struct split_taken *one, const struct split_ended *ended)
 {
 	const struct split_downcall *function;
@@ -57,7 +62,10 @@ static void forget(struct split_frame *frame, const struct split_ended *ended)
 			split_given_back(frame, one);
 }
 
-/* With frame->lock, and host->objects for reading. An error: too much has ended to know what the frame's objects are. */
+/*
+ * With frame->lock, and host->objects for reading. An error: too much has ended to know what the
+ * frame's objects are.
+ */
 int split_hear(struct split_frame *frame)
 {
 	const struct split_host *host = frame->host;
@@ -75,7 +83,9 @@ int split_hear(struct split_frame *frame)
 	return lost ? -ESTALE : 0;
 }
 
-/* Whether an address is of what has ended: a pointer that nobody has cleared may still lead there. */
+/*
+ * Whether an address is of what has ended: a pointer that nobody has cleared may still lead there.
+ */
 bool split_is_ended(const struct split_frame *frame, const void *address)
 {
 	u32 i;
@@ -89,7 +99,10 @@ bool split_is_ended(const struct split_frame *frame, const void *address)
 	return false;
 }
 
-/* Before `function` frees the object of a handle, which is at `address`. The user half's own memory and the driver's data it does not. */
+/*
+ * Before `function` frees the object of a handle, which is at `address`. The user half's own memory
+ * and the driver's data it does not.
+ */
 int split_ending(struct split_frame *frame, u32 function, u64 handle, unsigned long address, struct split_ended *ended)
 {
 	struct split_host *host = frame->host;
@@ -136,7 +149,10 @@ static void let_go(struct split_frame *frame, const struct split_ended *ended)
 	}
 }
 
-/* After a call, before what it has given is looked at, which may lie where something else has ended. */
+/*
+ * After a call, before what it has given is looked at, which may lie where something else has
+ * ended.
+ */
 int split_hear_of(struct split_frame *frame, const struct split_ended *ended)
 {
 	int error;

@@ -46,7 +46,10 @@ extern struct split_host *split_host;
 	void cleanup_module(void) __copy(split_exit) __attribute__((alias("split_exit"))); \
 	___ADDRESSABLE(cleanup_module, __exitdata)
 
-/* A work item whose upcall has failed runs again until it is done, or cancelled: what is periodic goes on with the next user half. */
+/*
+ * A work item whose upcall has failed runs again until it is done, or cancelled: what is periodic
+ * goes on with the next user half.
+ */
 static inline void split_again(struct work_struct *work)
 {
 	msleep(1000);
@@ -160,7 +163,10 @@ static inline void split_allow_bars(struct pci_dev *pdev, int bars)
 		split_at;                                                \
 	})
 
-/* Whether ports (IORESOURCE_IO) or bus addresses (IORESOURCE_MEM) are registers of a function that this driver drives, or is about to. */
+/*
+ * Whether ports (IORESOURCE_IO) or bus addresses (IORESOURCE_MEM) are registers of a function that
+ * this driver drives, or is about to.
+ */
 static inline bool split_is_own(unsigned long kind, resource_size_t start, resource_size_t size)
 {
 	struct pci_dev *pdev = NULL;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Locks that both halves take: mutexes, and combolocks, which are spinlocks until the user half takes one. A frame takes them by
- * calls, and what it has not given back goes back when it ends, in whatever way.
+ * Locks that both halves take: mutexes, and combolocks, which are spinlocks until the user half
+ * takes one. A frame takes them by calls, and what it has not given back goes back when it ends, in
+ * whatever way.
  *
  * # Combolocks
- * A driver's user half holds one at a time. First `holder` is set, and from then on what takes such a lock in atomic context is held
- * off: interrupts are disabled, and the rest is sent away at its first statement (`split_is_held_off`), to come later. All of it runs
- * in readers' sections of RCU, so after a grace period nothing is behind that statement. Then `held` is set under the lock itself:
- * who takes it as a spinlock sees whether it is the user half's.
+ * A driver's user half holds one at a time. First `holder` is set, and from then on what takes such
+ * a lock in atomic context is held off: interrupts are disabled, and the rest is sent away at its
+ * first statement (`split_is_held_off`), to come later. All of it runs in readers' sections of RCU,
+ * so after a grace period nothing is behind that statement. Then `held` is set under the lock
+ * itself: who takes it as a spinlock sees whether it is the user half's.
  *
  * # Waiting
- * Who can sleep waits until it is given back; where its frame has been ended and the lock is still not back, a call of that frame
- * waits, perhaps for the lock, and does not get it before who waits here. What cannot sleep never waits: it should have been held
- * off, so that is said, and the frame fails.
+ * Who can sleep waits until it is given back; where its frame has been ended and the lock is still
+ * not back, a call of that frame waits, perhaps for the lock, and does not get it before who waits
+ * here. What cannot sleep never waits: it should have been held off, so that is said, and the frame
+ * fails.
  */
 #include <linux/delay.h>
 #include <linux/interrupt.h>
@@ -95,7 +98,10 @@ const void *split_free_irq(struct split_host *host, unsigned int irq, void *dev)
 }
 EXPORT_SYMBOL_GPL(split_free_irq);
 
-/* With host->lock held. It keeps who requests interrupts out, and no thread of a handler's is waited for, which may call up. */
+/*
+ * With host->lock held. It keeps who requests interrupts out, and no thread of a handler's is
+ * waited for, which may call up.
+ */
 static void each_irq(struct split_host *host, void (*change)(unsigned int irq))
 {
 	unsigned int i;
@@ -182,7 +188,10 @@ long split_lock_call(struct split_frame *frame, const struct split_call *call)
 		split_unlock(frame, one);
 		return 0;
 	}
-	/* A mutex that is held has waiters, perhaps, which would wait for ever. A combolock is unlocked when it is zeroed. */
+	/*
+	 * A mutex that is held has waiters, perhaps, which would wait for ever. A combolock is
+	 * unlocked when it is zeroed.
+	 */
 	if (spins || !mutex_trylock(lock))
 		return -EBUSY;
 	mutex_init((struct mutex *)lock);
@@ -208,7 +217,10 @@ static struct split_frame *answered(struct split_host *host)
 	return frame;
 }
 
-/* Who waits for this upcall may hold rtnl, or wait for who does: then only the end of the upcall ends the wait. */
+/*
+ * Who waits for this upcall may hold rtnl, or wait for who does: then only the end of the upcall
+ * ends the wait.
+ */
 bool split_take_rtnl(struct split_host *host)
 {
 	struct split_frame *frame = answered(host);
@@ -225,7 +237,9 @@ bool split_take_rtnl(struct split_host *host)
 }
 EXPORT_SYMBOL_GPL(split_take_rtnl);
 
-/* Also where no call is answered: the run time gives back what an upcall that has failed had taken. */
+/*
+ * Also where no call is answered: the run time gives back what an upcall that has failed had taken.
+ */
 bool split_give_rtnl(struct split_host *host)
 {
 	struct split_frame *frame = answered(host);

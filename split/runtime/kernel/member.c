@@ -16,7 +16,10 @@ static const struct split_field *field_at(const struct split_object *object, uns
 	return NULL;
 }
 
-/* Memory that a function may be told to read, or to fill: bytes, or a number of an object that crosses. Of the driver's own tables, none. */
+/*
+ * Memory that a function may be told to read, or to fill: bytes, or a number of an object that
+ * crosses. Of the driver's own tables, none.
+ */
 int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads, void **address)
 {
 	const struct split_object *object = &frame->objects[SPLIT_INDEX(handle)];
@@ -33,7 +36,10 @@ int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size,
 	return field && field->kind == SPLIT_DATA && (reads || (field->written && !field->nbounds)) ? 0 : -EPROTOTYPE;
 }
 
-/* The size of the word of a handle, which both halves change; an error if the entry's table has no such word there. */
+/*
+ * The size of the word of a handle, which both halves change; an error if the entry's table has no
+ * such word there.
+ */
 int split_frame_word(struct split_frame *frame, u64 handle, void **address)
 {
 	const struct split_object *object = &frame->objects[SPLIT_INDEX(handle)];

@@ -92,7 +92,10 @@ static bool free_allocation(struct split_host *host, const void *address)
 	return allocation;
 }
 
-/* The kernel half is given its address, and may go by it from here on: where it puts it nobody sees. Not of what is freed. */
+/*
+ * The kernel half is given its address, and may go by it from here on: where it puts it nobody
+ * sees. Not of what is freed.
+ */
 bool split_allocation_keep(struct split_host *host, struct split_allocation *allocation)
 {
 	unsigned long flags;
@@ -105,7 +108,10 @@ bool split_allocation_keep(struct split_host *host, struct split_allocation *all
 	return there;
 }
 
-/* The user half frees: once, and what the kernel half was given stays until that frees it, or goes. With a frame's reference. */
+/*
+ * The user half frees: once, and what the kernel half was given stays until that frees it, or goes.
+ * With a frame's reference.
+ */
 static int free_own(struct split_host *host, struct split_allocation *allocation)
 {
 	unsigned long flags;
@@ -147,7 +153,10 @@ void split_free(struct split_host *host, const void *address)
 }
 EXPORT_SYMBOL_GPL(split_free);
 
-/* A copy of a string of the user half. The kernel keeps names of interrupts and of regions, so it stays as long as the host. */
+/*
+ * A copy of a string of the user half. The kernel keeps names of interrupts and of regions, so it
+ * stays as long as the host.
+ */
 char *split_text(struct split_host *host, const char __user *text)
 {
 	struct split_stored_text *stored;

@@ -3,9 +3,10 @@
  * The message of a frame: a copy of the members that its entry touches.
  *
  * # Form
- * Parts stand in the order in which objects were found and never move, so what comes back is read at places that the kernel
- * knows: nothing of its form is believed. A member goes back only if the table says that the entry may write it, and if the user
- * half has changed it: what the kernel has changed meanwhile stays.
+ * Parts stand in the order in which objects were found and never move, so what comes back is read
+ * at places that the kernel knows: nothing of its form is believed. A member goes back only if the
+ * table says that the entry may write it, and if the user half has changed it: what the kernel has
+ * changed meanwhile stays.
  */
 #include <linux/slab.h>
 #include <linux/uaccess.h>

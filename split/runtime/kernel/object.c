@@ -3,8 +3,9 @@
  * The objects of a frame, and the handles by which the user half names them.
  *
  * # Trust
- * A handle is good for its frame only, or names a symbol of the driver. It leads to an address only if what lies there is of the
- * type that is asked for, and lies wholly inside the object. So a user half can hand back no address that it was not given.
+ * A handle is good for its frame only, or names a symbol of the driver. It leads to an address only
+ * if what lies there is of the type that is asked for, and lies wholly inside the object. So a user
+ * half can hand back no address that it was not given.
  */
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -88,8 +89,8 @@ static const struct split_view *view_of(struct split_frame *frame, const struct 
 }
 
 /*
- * Gives an object its type, unless its allocation is too small, or the type is one that only the kernel makes. What the user half has
- * allocated has none at first.
+ * Gives an object its type, unless its allocation is too small, or the type is one that only the
+ * kernel makes. What the user half has allocated has none at first.
  */
 static bool give_type(struct split_frame *frame, struct split_object *object, const struct split_type *type, unsigned long count)
 {
@@ -272,10 +273,16 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		return -EBADF;
 	if (offset && offset >= object->size)
 		return -ERANGE;
-	/* A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what the kernel put there, and never a lock. */
+	/*
+	 * A pointer that C gives no struct (char *, void *) says nothing: what it leads to is what
+	 * the kernel put there, and never a lock.
+	 */
 	if (type && type != &split_opaque && (object->type != &split_opaque || is_lock(type)) &&
 	    !fits(object->type, object->count, offset, type)) {
-		/* The user half's own memory, of which nothing is known yet: a lock says which struct it is, so that no two of them overlap. */
+		/*
+		 * The user half's own memory, of which nothing is known yet: a lock says which
+		 * struct it is, so that no two of them overlap.
+		 */
 		if (object->type || !object->allocation)
 			return -EPROTOTYPE;
 		if (is_lock(type) ? !give_type_with(frame, object, offset, type)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Registers: ports and mappings that the kernel half has allowed, reached by calls that are checked or, where the plan says so, by
- * loads and stores of the user half.
+ * Registers: ports and mappings that the kernel half has allowed, reached by calls that are checked
+ * or, where the plan says so, by loads and stores of the user half.
  *
  * # Windows
- * A window is a mapping's pages in the user half: whole pages of a BAR, and only while the driver has them mapped. They are found
- * when they are touched, and taken away when the mapping goes; who touches them afterwards gets SIGBUS.
+ * A window is a mapping's pages in the user half: whole pages of a BAR, and only while the driver
+ * has them mapped. They are found when they are touched, and taken away when the mapping goes; who
+ * touches them afterwards gets SIGBUS.
  */
 #include <linux/io.h>
 #include <linux/mm.h>
@@ -31,7 +32,10 @@ static bool allowed(struct split_host *host, bool port, unsigned long start, uns
 	return false;
 }
 
-/* Read: registers are reached, and stay mapped. Written: a mapping is about to go, and nobody is in it. */
+/*
+ * Read: registers are reached, and stay mapped. Written: a mapping is about to go, and nobody is in
+ * it.
+ */
 static DECLARE_RWSEM(registers);
 
 /* The mapping that begins there; a place that none has any more is one of no size, at 0. */
@@ -82,7 +86,10 @@ void split_allow_io(struct split_host *host, void __iomem *address, unsigned lon
 }
 EXPORT_SYMBOL_GPL(split_allow_io);
 
-/* All windows of a host; those that are still good are found anew. With host->lock held, under which its file stays. */
+/*
+ * All windows of a host; those that are still good are found anew. With host->lock held, under
+ * which its file stays.
+ */
 void split_close_windows(struct split_host *host)
 {
 	if (host->windows && host->file)

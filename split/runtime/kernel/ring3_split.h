@@ -13,15 +13,16 @@ struct split_host;
 extern const struct split_type split_mutex;
 
 /*
- * Makes a driver known; its user half attaches to it by name. `split_unregister` ends what is pending, and takes the memory that
- * the user half has allocated and not freed.
+ * Makes a driver known; its user half attaches to it by name. `split_unregister` ends what is
+ * pending, and takes the memory that the user half has allocated and not freed.
  */
 struct split_host *split_register(const struct split_driver *driver);
 void split_unregister(struct split_host *host);
 
 /*
- * Runs an entry in the user half and returns its result, or `failure` of the entry: in atomic context, without a user half, when
- * it dies or does not answer in time, and when the caller is killed. Sleeps.
+ * Runs an entry in the user half and returns its result, or `failure` of the entry: in atomic
+ * context, without a user half, when it dies or does not answer in time, and when the caller is
+ * killed. Sleeps.
  */
 long split_upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments);
 
@@ -29,9 +30,9 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 bool split_asks(struct split_host *host);
 
 /*
- * Registers that the user half may touch from now on: ports, and a mapping, until it goes. `bus` is where it is on the bus, 0 if it
- * is not to be mapped.
- * `split_is_mapped`: whether such a mapping begins there.
+ * Registers that the user half may touch from now on: ports, and a mapping, until it goes. `bus` is
+ * where it is on the bus, 0 if it is not to be mapped. `split_is_mapped`: whether such a mapping
+ * begins there.
  */
 void split_allow_ports(struct split_host *host, unsigned long start, unsigned long size);
 void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size, phys_addr_t bus);
@@ -39,19 +40,23 @@ void split_deny_io(struct split_host *host, const void __iomem *address);
 bool split_is_mapped(struct split_host *host, const void __iomem *address);
 
 /*
- * Combolocks. `split_is_held_off`: the user half has one, or is about to, and what takes one in atomic context has to come later.
- * `split_is_held`: this one is the user half's; asked by who has just taken it as a spinlock, who then lets go of it and waits.
+ * Combolocks. `split_is_held_off`: the user half has one, or is about to, and what takes one in
+ * atomic context has to come later. `split_is_held`: this one is the user half's; asked by who has
+ * just taken it as a spinlock, who then lets go of it and waits.
  */
 bool split_is_held_off(struct split_host *host);
 bool split_is_held(struct split_host *host, const spinlock_t *lock);
 void split_wait_for(struct split_host *host, const spinlock_t *lock);
 
-/* Whether this thread answers for what that work item has called up: who waited for the item here would wait for himself. */
+/*
+ * Whether this thread answers for what that work item has called up: who waited for the item here
+ * would wait for himself.
+ */
 bool split_answers_for(struct split_host *host, const struct work_struct *work);
 
 /*
- * What the user half may do with rtnl, by its own calls: it takes it once in an upcall, waits for it no longer than its upcall is
- * waited for, and gives back what it has taken.
+ * What the user half may do with rtnl, by its own calls: it takes it once in an upcall, waits for
+ * it no longer than its upcall is waited for, and gives back what it has taken.
  */
 bool split_take_rtnl(struct split_host *host);
 bool split_give_rtnl(struct split_host *host);

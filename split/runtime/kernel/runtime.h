@@ -2,14 +2,15 @@
 /*
  * Inside of the run time.
  *
- * A host is a driver that has registered. A frame is one upcall: the objects that the user half sees of it, and the message that
- * holds a copy of their members. The kernel's objects are the masters: what the user half has changed goes back when it calls
- * the kernel and when it returns, and only where the entry's table says so.
+ * A host is a driver that has registered. A frame is one upcall: the objects that the user half
+ * sees of it, and the message that holds a copy of their members. The kernel's objects are the
+ * masters: what the user half has changed goes back when it calls the kernel and when it returns,
+ * and only where the entry's table says so.
  *
  * # Locking
- * host->lock: lists, `file`, allocations. frame->lock: everything of a frame while the user half's calls run; who cancels a frame
- * takes it, too, so that nothing touches its objects after the caller has gone on. frame->lock goes before host->objects (ended.c), and
- * that before host->lock.
+ * host->lock: lists, `file`, allocations. frame->lock: everything of a frame while the user half's
+ * calls run; who cancels a frame takes it, too, so that nothing touches its objects after the
+ * caller has gone on. frame->lock goes before host->objects (ended.c), and that before host->lock.
  */
 #ifndef RUNTIME_H
 #define RUNTIME_H
@@ -71,7 +72,10 @@ struct split_host {
 	unsigned int nranges;
 	u32 windows; /* numbers that were given */
 	bool maps;
-	/* Combolocks: see lock.c. `held`, and what `holder` leads to, are the user half's as long as `holding` is. */
+	/*
+	 * Combolocks: see lock.c. `held`, and what `holder` leads to, are the user half's as long
+	 * as `holding` is.
+	 */
 	struct split_frame *holder;
 	const spinlock_t *held;
 	spinlock_t holding;
@@ -105,7 +109,10 @@ struct split_object {
 	u32 ending;    /* by which it ended, and 1 */
 };
 
-/* What a frame gives back if the user half does not: a lock at its end, all else only when it fails. */
+/*
+ * What a frame gives back if the user half does not: a lock at its end, all else only when it
+ * fails.
+ */
 struct split_taken {
 	u32 function; /* of the table, SPLIT_CALL_LOCK or SPLIT_CALL_WORD */
 	unsigned long arguments[SPLIT_ARGUMENTS], result;

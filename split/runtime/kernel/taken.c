@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a frame has taken by its calls, and gives back: by a call, when what it belongs to ends, or when the frame fails. */
+/*
+ * What a frame has taken by its calls, and gives back: by a call, when what it belongs to ends, or
+ * when the frame fails.
+ */
 #include "runtime.h"
 
 void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
@@ -64,7 +67,10 @@ void split_note(struct split_frame *frame, u32 function, const unsigned long *ar
 	}
 }
 
-/* After a frame that has failed: gives back what it took, the last first. No call of it is running any more. */
+/*
+ * After a frame that has failed: gives back what it took, the last first. No call of it is running
+ * any more.
+ */
 void split_undo(struct split_frame *frame)
 {
 	struct split_frame *answered;

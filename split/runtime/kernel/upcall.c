@@ -3,8 +3,9 @@
  * Upcalls: frames from their caller to a thread of the user half and back.
  *
  * # Waiting
- * A caller waits for `grace_ms` at most until there is a user half, and for the entry's time until it answers. It goes on earlier
- * when it is killed, and when the user half dies. Whatever ends it, no call of the user half touches its objects afterwards.
+ * A caller waits for `grace_ms` at most until there is a user half, and for the entry's time until
+ * it answers. It goes on earlier when it is killed, and when the user half dies. Whatever ends it,
+ * no call of the user half touches its objects afterwards.
  */
 #include <linux/hardirq.h>
 #include <linux/rcupdate.h>
@@ -45,7 +46,10 @@ MODULE_PARM_DESC(atomic, "upcalls that were refused because their caller may not
 static LIST_HEAD(hosts);
 static DEFINE_MUTEX(hosts_lock);
 
-/* A line for each driver: its name, whether it has a user half, and how many upcalls that one has left unanswered. */
+/*
+ * A line for each driver: its name, whether it has a user half, and how many upcalls that one has
+ * left unanswered.
+ */
 static int get_halves(char *buffer, const struct kernel_param *parameter)
 {
 	struct split_host *host;
@@ -184,7 +188,10 @@ static bool serves(struct split_host *host)
 	return READ_ONCE(host->file) && !READ_ONCE(host->leaving);
 }
 
-/* One of whose threads hangs would not answer this either: what need not be asked of it is not, nor of one that has just failed. */
+/*
+ * One of whose threads hangs would not answer this either: what need not be asked of it is not, nor
+ * of one that has just failed.
+ */
 bool split_asks(struct split_host *host)
 {
 	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late) && time_after_eq(jiffies, READ_ONCE(host->hold_off));
@@ -238,7 +245,10 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 		if (left <= 0)
 			cancel(frame);
 		*died = frame->failed && left > 0;
-		/* Its caller takes an int, and what is no error for a success, as the core does that probes. */
+		/*
+		 * Its caller takes an int, and what is no error for a success, as the core does
+		 * that probes.
+		 */
 		if (!frame->failed && (int)frame->result >= 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
 			frame->failed = true;
 			why = "it has not done what it says";
@@ -250,7 +260,10 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 	if (frame->failed)
 		split_undo(frame);
 	if (why) {
-		/* What can wait is tried again in a second at the earliest, unless another user half is there. */
+		/*
+		 * What can wait is tried again in a second at the earliest, unless another user
+		 * half is there.
+		 */
 		WRITE_ONCE(host->hold_off, jiffies + HZ);
 		atomic_inc(&failed);
 		pr_warn_ratelimited("%s: %s fails: %s\n", host->driver->name, frame->entry->name, why);
@@ -271,14 +284,20 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 }
 EXPORT_SYMBOL_GPL(split_upcall);
 
-/* The next upcall of the user half, with a reference; NULL when there is none in time, or the thread has a signal. */
+/*
+ * The next upcall of the user half, with a reference; NULL when there is none in time, or the
+ * thread has a signal.
+ */
 struct split_frame *split_frame_next(struct split_host *host, struct file *file, u32 wait_ms)
 {
 	struct split_frame *frame = NULL;
 	long left = wait_ms ? msecs_to_jiffies(wait_ms) : MAX_SCHEDULE_TIMEOUT;
 
 	while (!frame && left > 0) {
-		/* One thread for each upcall: who was woken for nothing would take the processor from the one that answers. */
+		/*
+		 * One thread for each upcall: who was woken for nothing would take the processor
+		 * from the one that answers.
+		 */
 		left = ___wait_event(host->work, ___wait_cond_timeout(!list_empty_careful(&host->waiting) || host->gone),
 				     TASK_INTERRUPTIBLE, 1, left, __ret = schedule_timeout(__ret));
 		if (left <= 0 || host->gone)
@@ -335,7 +354,10 @@ int split_attach(struct split_host *host, struct file *file)
 	return error;
 }
 
-/* The user half is gone: what it had begun, and what it had not, fails now. Only then can another one attach. */
+/*
+ * The user half is gone: what it had begun, and what it had not, fails now. Only then can another
+ * one attach.
+ */
 void split_detach(struct split_host *host, struct file *file)
 {
 	struct split_frame *frame;
@@ -360,8 +382,9 @@ void split_detach(struct split_host *host, struct file *file)
 }
 
 /*
- * The host of a driver, with a reference. Halves that were built apart do not fit: members would lie at other places. The driver's
- * tables are only looked at under the lock, and while one of its entries runs: a user half must not keep its module from going.
+ * The host of a driver, with a reference. Halves that were built apart do not fit: members would
+ * lie at other places. The driver's tables are only looked at under the lock, and while one of its
+ * entries runs: a user half must not keep its module from going.
  */
 struct split_host *split_host_find(const char *name, u64 layout)
 {
@@ -415,7 +438,10 @@ struct split_host *split_register(const struct split_driver *driver)
 }
 EXPORT_SYMBOL_GPL(split_register);
 
-/* At the driver's exit: no entry is running any more. A user half that is still there is told to go. */
+/*
+ * At the driver's exit: no entry is running any more. A user half that is still there is told to
+ * go.
+ */
 void split_unregister(struct split_host *host)
 {
 	if (!host)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Functions of the kernel that a process can have itself, and those that become one of the run time's calls.
+ * Functions of the kernel that a process can have itself, and those that become one of the run
+ * time's calls.
  *
- * They are declared here as the linker knows them: the kernel's headers, which the driver's code is compiled with, and the C
- * library's cannot be included together.
+ * They are declared here as the linker knows them: the kernel's headers, which the driver's code is
+ * compiled with, and the C library's cannot be included together.
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -178,7 +179,10 @@ long schedule_timeout_uninterruptible(long jiffies)
 }
 unsigned long split_jiffies(void) { return now_ns() / (1000000000 / HZ); }
 
-/* What is called through a trampoline of the kernel's (static_call): nobody waits for this thread's processor. */
+/*
+ * What is called through a trampoline of the kernel's (static_call): nobody waits for this thread's
+ * processor.
+ */
 int __SCT__cond_resched(void) { return 0; }
 
 /* Bits and strings. */
@@ -214,7 +218,10 @@ int scnprintf(char *to, size_t size, const char *format, ...)
 	return !size ? 0 : length < (int)size ? length : (int)size - 1;
 }
 
-/* The first 32 link modes have the numbers that they always had; what follows is zero in what the core hands to a driver. */
+/*
+ * The first 32 link modes have the numbers that they always had; what follows is zero in what the
+ * core hands to a driver.
+ */
 void ethtool_convert_legacy_u32_to_link_mode(unsigned long *modes, unsigned int legacy) { modes[0] = legacy; }
 _Bool ethtool_convert_link_mode_to_legacy_u32(unsigned int *legacy, const unsigned long *modes)
 {
@@ -279,8 +286,8 @@ void split_store(int *word, int value)
 }
 
 /*
- * Spinlocks. Combolocks are the kernel's. For those that only this half takes one lock stands for all, for their copies tell nobody
- * anything.
+ * Spinlocks. Combolocks are the kernel's. For those that only this half takes one lock stands for
+ * all, for their copies tell nobody anything.
  */
 static pthread_mutex_t spinlocks = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 

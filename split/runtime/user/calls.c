@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Calls of the kernel: what the driver's code calls and this half does not have comes through a stub, which leaves the registers as
- * they are to `split_dispatch`.
+ * Calls of the kernel: what the driver's code calls and this half does not have comes through a
+ * stub, which leaves the registers as they are to `split_dispatch`.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -88,7 +88,10 @@ static unsigned long argument(unsigned int i, const unsigned long *saved, const 
 	return i < 6 ? saved[i] : stack[i - 6];
 }
 
-/* A struct on this half's stack: memory of the kernel's takes its place for a call, if the entry's table knows its members. */
+/*
+ * A struct on this half's stack: memory of the kernel's takes its place for a call, if the entry's
+ * table knows its members.
+ */
 static unsigned long lend(const struct split_stub *stub, unsigned int i, unsigned long address)
 {
 	const struct split_downcall *function = &split_driver.downcalls[stub->number];
@@ -189,7 +192,10 @@ static unsigned long allocate(const struct split_stub *stub, const unsigned long
 	return (unsigned long)split_pointer(split_frame, (unsigned long)call.result);
 }
 
-/* Where every stub leads. `saved` are the six registers of arguments, `stack` what came on the stack. */
+/*
+ * Where every stub leads. `saved` are the six registers of arguments, `stack` what came on the
+ * stack.
+ */
 unsigned long split_dispatch(unsigned int number, unsigned long *saved, unsigned long *stack)
 {
 	const struct split_stub *stub = &split_stubs[number];

@@ -2,7 +2,10 @@
 /* What AddressSanitizer is told. */
 #ifdef __SANITIZE_ADDRESS__
 
-/* Leaks are not looked for: what ends with the process is not lost. The first error ends it, as a fault does. */
+/*
+ * Leaks are not looked for: what ends with the process is not lost. The first error ends it, as a
+ * fault does.
+ */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * What a user half gives up before any code of the driver runs: all but the device that it has open.
+ * What a user half gives up before any code of the driver runs: all but the device that it has
+ * open.
  *
  * # Order
- * As in ring3's sandbox of drivers (crates/processes/sandbox): descriptors, limits, files, user, capabilities, system calls. Nothing is undone on
- * the way: a process of which a step has failed ends. One that is not root's has nothing to give up but files and system calls.
+ * As in ring3's sandbox of drivers (crates/processes/sandbox): descriptors, limits, files, user,
+ * capabilities, system calls. Nothing is undone on the way: a process of which a step has failed
+ * ends. One that is not root's has nothing to give up but files and system calls.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -131,7 +133,10 @@ static int drop_capabilities(void)
 	return 0;
 }
 
-/* All that the kernel's landlock knows of files, ports, sockets and signals; nothing is allowed. [landlock(7)] */
+/*
+ * All that the kernel's landlock knows of files, ports, sockets and signals; nothing is allowed.
+ * [landlock(7)]
+ */
 static int restrict_files(void)
 {
 	struct {
@@ -159,7 +164,10 @@ static int restrict_files(void)
 	return 0;
 }
 
-/* A system call that is allowed if `argument & mask == value`; with an error it is answered, and not made. */
+/*
+ * A system call that is allowed if `argument & mask == value`; with an error it is answered, and
+ * not made.
+ */
 struct rule {
 	unsigned int call, argument, mask, value, error;
 };
@@ -186,7 +194,10 @@ static const struct rule rules[] = {
 	ANY(brk),
 	ONLY(madvise, 2, ~0U, MADV_DONTNEED),
 	ONLY(madvise, 2, ~0U, 102 /* guard pages of stacks, as newer C libraries make them: MADV_GUARD_INSTALL */),
-	/* Threads, and no process. The C library does without clone3, whose arguments no filter sees. */
+	/*
+	 * Threads, and no process. The C library does without clone3, whose arguments no filter
+	 * sees.
+	 */
 	ONLY(clone, 0, THREAD | ELSEWHERE, THREAD),
 	ANSWER(clone3, ENOSYS),
 	ANY(set_robust_list),
@@ -250,7 +261,10 @@ static int filter_calls(void)
 	return 0;
 }
 
-/* Whoever has opened the device for it is to end it, and does so when he ends himself. He reads the log, and may have ended already. */
+/*
+ * Whoever has opened the device for it is to end it, and does so when he ends himself. He reads the
+ * log, and may have ended already.
+ */
 static int tie_to_parent(void)
 {
 	struct pollfd log = { .fd = 2 };
@@ -261,8 +275,8 @@ static int tie_to_parent(void)
 }
 
 /*
- * Confines this process, which has one thread and the device open, as one of `user`; `tied`: it ends with its parent. After an error it
- * must end.
+ * Confines this process, which has one thread and the device open, as one of `user`; `tied`: it
+ * ends with its parent. After an error it must end.
  */
 int split_confine(unsigned int user, unsigned int group, int tied)
 {

@@ -2,8 +2,9 @@
 /*
  * Copies of the kernel's objects, and pointers between them.
  *
- * A frame has copies of its own, so what two upcalls do at once meets in the kernel's objects only. A pointer to an object of which
- * no member is needed is the handle itself, in a form that no access survives.
+ * A frame has copies of its own, so what two upcalls do at once meets in the kernel's objects only.
+ * A pointer to an object of which no member is needed is the handle itself, in a form that no
+ * access survives.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,12 +228,17 @@ static struct split_copy *take_part(struct split_frame *frame, const struct spli
 	return copy;
 }
 
-/* Brings the copies to what the message says. Objects that the message has for the first time get one. */
+/*
+ * Brings the copies to what the message says. Objects that the message has for the first time get
+ * one.
+ */
 void split_unpack(struct split_frame *frame)
 {
 	const struct split_message *message = (const struct split_message *)frame->message;
 	unsigned int at = sizeof(*message);
-	/* What this half has allocated and written before the kernel knew its type stays as it is. */
+	/*
+	 * What this half has allocated and written before the kernel knew its type stays as it is.
+	 */
 	char *keep = calloc(message->parts + 1, 1);
 
 	if (!keep)

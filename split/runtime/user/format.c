@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The kernel's formats: as those of the C library, without floating point, but a pointer has letters behind it that say what is there. */
+/*
+ * The kernel's formats: as those of the C library, without floating point, but a pointer has
+ * letters behind it that say what is there.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "split.h"
 
-/* The numbers that stand for stars are put in. Returns the first character behind flags, width, precision and size. */
+/*
+ * The numbers that stand for stars are put in. Returns the first character behind flags, width,
+ * precision and size.
+ */
 static const char *conversion(const char *format, char *piece, size_t room, int *longs, va_list *list)
 {
 	size_t length = (size_t)snprintf(piece, room, "%%");

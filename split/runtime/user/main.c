@@ -2,8 +2,8 @@
 /*
  * A user half: attaches to its driver and runs upcalls, each in a thread.
  *
- * An upcall may call the kernel, which may call up again before it returns. So one thread is always kept waiting, up to a limit;
- * beyond it a caller gets the entry's error when its time is over.
+ * An upcall may call the kernel, which may call up again before it returns. So one thread is always
+ * kept waiting, up to a limit; beyond it a caller gets the entry's error when its time is over.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +89,10 @@ static int run(struct split_frame *frame, __s64 *result)
 
 static void *serve(void *unused)
 {
-	/* Zeroed, for the kernel writes it, and who looks for what was never written sees nothing of that. */
+	/*
+	 * Zeroed, for the kernel writes it, and who looks for what was never written sees nothing
+	 * of that.
+	 */
 	struct split_frame frame = { .message = calloc(1, SPLIT_MESSAGE_MAX) };
 	struct split_next next = { .buffer = (unsigned long)frame.message, .size = SPLIT_MESSAGE_MAX };
 
@@ -124,7 +127,10 @@ static void *serve(void *unused)
 	return unused;
 }
 
-/* Says where it dies, for `addr2line -e`, and dies: what it has changed since its last call is lost, as the kernel believes. */
+/*
+ * Says where it dies, for `addr2line -e`, and dies: what it has changed since its last call is
+ * lost, as the kernel believes.
+ */
 static void fault(int number, siginfo_t *info, void *context)
 {
 	const ucontext_t *at = context;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Pinned pages: a user half never waits for a disk, which may be the one that it drives [Microdrivers, 3].
+ * Pinned pages: a user half never waits for a disk, which may be the one that it drives
+ * [Microdrivers, 3].
  */
 #include <errno.h>
 #include <malloc.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What stands behind the includes of every file of a user half, which is compiled with the kernel's headers: registers are the
- * kernel's, time is the process's, and a module's init function does not exist.
+ * What stands behind the includes of every file of a user half, which is compiled with the kernel's
+ * headers: registers are the kernel's, time is the process's, and a module's init function does not
+ * exist.
  */
 #ifndef PRELUDE_H
 #define PRELUDE_H
@@ -59,7 +60,10 @@ unsigned long split_jiffies(void);
 #define iowrite16 writew
 #define iowrite32 writel
 
-/* Words that both halves change are the kernel's, and so is what was there; those of this half alone stay here. */
+/*
+ * Words that both halves change are the kernel's, and so is what was there; those of this half
+ * alone stay here.
+ */
 bool split_bit(unsigned int operation, unsigned long number, volatile unsigned long *words);
 void split_store(atomic_t *word, int value);
 #undef set_bit
@@ -89,7 +93,10 @@ void split_init_delayed_work(struct delayed_work *work, work_func_t function);
 #define module_init(function)
 #define module_exit(function)
 
-/* The master is the kernel half's: it is unlocked when it is zeroed, and this copy tells nobody anything. */
+/*
+ * The master is the kernel half's: it is unlocked when it is zeroed, and this copy tells nobody
+ * anything.
+ */
 #undef spin_lock_init
 #define spin_lock_init(lock) do { } while (0)
 

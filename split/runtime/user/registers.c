@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Registers: by calls, or where the plan maps them by loads and stores to a window. A window is good until the kernel half lets its
- * mapping go, so it is asked for anew in each upcall and after each call of the kernel; what a process has once mapped it keeps.
+ * Registers: by calls, or where the plan maps them by loads and stores to a window. A window is
+ * good until the kernel half lets its mapping go, so it is asked for anew in each upcall and after
+ * each call of the kernel; what a process has once mapped it keeps.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -10,7 +10,10 @@
 #include "../abi.h"
 #include "../tables.h"
 
-/* Generated: the tables, the functions that run entries, and what symbols stand for that only the kernel has. */
+/*
+ * Generated: the tables, the functions that run entries, and what symbols stand for that only the
+ * kernel has.
+ */
 extern const struct split_driver split_driver;
 extern long (*const split_runners[])(const unsigned long *arguments);
 

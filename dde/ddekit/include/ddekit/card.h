@@ -11,13 +11,11 @@ struct ddekit_card;
 struct ddekit_device;
 
 /**
- * struct ddekit_frame - a frame that is to be sent, without its check sequence
- * @len: its bytes
- * @checksum_start: the card puts in the checksum that begins at this byte; 0 if there is none to make
- * @checksum_offset: where that belongs, from its first byte on; the sum of what is not in the frame stands there
- * @segment: the card cuts it into frames with so many bytes of payload; 0 if not
- * @headers: bytes of the headers of each of them
- * @ipv6: they are of IPv6
+ * struct ddekit_frame - a frame that is to be sent, without its check sequence @len: its bytes
+ * @checksum_start: the card puts in the checksum that begins at this byte; 0 if there is none to
+ * make @checksum_offset: where that belongs, from its first byte on; the sum of what is not in the
+ * frame stands there @segment: the card cuts it into frames with so many bytes of payload; 0 if not
+ * @headers: bytes of the headers of each of them @ipv6: they are of IPv6
  */
 struct ddekit_frame {
 	uint32_t len;
@@ -35,13 +33,13 @@ struct ddekit_frame {
 enum ddekit_sending { DDEKIT_HERE, DDEKIT_LATER, DDEKIT_LOST };
 
 /**
- * struct ddekit_card_ops - what the event loop calls
- * @begin: a frame is to be sent: where its bytes shall be
- * @end: they are there, or, if that is false, could not be read: it is not sent then
- * @flush: what has ended so far goes to the driver, as nothing follows at once
- * @stop: whoever has leased the device wants the driver to end: it closes the card, then the device; NULL for a card that is served
- * @ended: its users cannot be served any more, for this reason; does not come back
- * @filter: what the card shall let through, beside what is for its own address and for everybody: each address has 6 bytes
+ * struct ddekit_card_ops - what the event loop calls @begin: a frame is to be sent: where its bytes
+ * shall be @end: they are there, or, if that is false, could not be read: it is not sent then
+ * @flush: what has ended so far goes to the driver, as nothing follows at once @stop: whoever has
+ * leased the device wants the driver to end: it closes the card, then the device; NULL for a card
+ * that is served @ended: its users cannot be served any more, for this reason; does not come back
+ * @filter: what the card shall let through, beside what is for its own address and for everybody:
+ * each address has 6 bytes
  */
 struct ddekit_card_ops {
 	enum ddekit_sending (*begin)(const struct ddekit_frame *frame, void **room);
@@ -54,13 +52,10 @@ struct ddekit_card_ops {
 };
 
 /**
- * struct ddekit_card_info - what the card is
- * @model: its maker's name for it
- * @mac: its address
- * @mtu_min: the least packet without its Ethernet header, bytes
- * @mtu_max: the largest
- * @checksums: it makes those of TCP and UDP, and says which of them it has found right
- * @segmented_max: most bytes of a packet of TCP that it cuts into frames, headers included; 0 if it cuts none
+ * struct ddekit_card_info - what the card is @model: its maker's name for it @mac: its address
+ * @mtu_min: the least packet without its Ethernet header, bytes @mtu_max: the largest @checksums:
+ * it makes those of TCP and UDP, and says which of them it has found right @segmented_max: most
+ * bytes of a packet of TCP that it cuts into frames, headers included; 0 if it cuts none
  */
 struct ddekit_card_info {
 	const char *model;
@@ -80,7 +75,8 @@ int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_c
 		      struct ddekit_card **card);
 
 /**
- * ddekit_card_lend() - give the card of @device, which was opened as lease:N, to whoever has leased it, who makes an interface of it
+ * ddekit_card_lend() - give the card of @device, which was opened as lease:N, to whoever has leased
+ * it, who makes an interface of it
  *
  * Return: 0 or a negative errno; ddekit_error() says more.
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What an allocator tells AddressSanitizer or memcheck of its memory, if the program is compiled for one of them (-fsanitize=address, or DDEKIT_VALGRIND defined);
- * otherwise nothing of this exists in the program.
+ * What an allocator tells AddressSanitizer or memcheck of its memory, if the program is compiled
+ * for one of them (-fsanitize=address, or DDEKIT_VALGRIND defined); otherwise nothing of this
+ * exists in the program.
  */
 #ifndef DDEKIT_CHECK_H
 #define DDEKIT_CHECK_H

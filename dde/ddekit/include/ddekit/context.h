@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Contexts: flows of execution with stacks of their own, of which one runs until it switches to another one.
+ * Contexts: flows of execution with stacks of their own, of which one runs until it switches to
+ * another one.
  *
- * A stack begins at a multiple of its size, so that who has a stack pointer finds what lies at its begin. Below it is a page that nothing may touch: who
- * overruns his stack is ended by SIGSEGV there and then.
+ * A stack begins at a multiple of its size, so that who has a stack pointer finds what lies at its
+ * begin. Below it is a page that nothing may touch: who overruns his stack is ended by SIGSEGV
+ * there and then.
  *
  * All contexts of a process belong to the thread that first asked for ddekit_ctx_host().
  */
@@ -40,8 +42,8 @@ struct ddekit_ctx *ddekit_ctx_host(void);
 struct ddekit_ctx *ddekit_ctx_self(void);
 
 /**
- * ddekit_ctx_stack() - the lowest byte of a context's stack, a multiple of its size; NULL for the host's
- * @ctx: the context
+ * ddekit_ctx_stack() - the lowest byte of a context's stack, a multiple of its size; NULL for the
+ * host's @ctx: the context
  */
 void *ddekit_ctx_stack(const struct ddekit_ctx *ctx);
 

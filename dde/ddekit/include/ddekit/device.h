@@ -11,10 +11,10 @@ struct ddekit_device;
 struct ddekit_bar;
 
 /**
- * struct ddekit_device_options - what a driver needs of its device
- * @arena: bytes of the memory that the device reaches, all of which the driver has from ddekit_dma_arena()
- * @below: they lie below this device address; 0 for no limit
- * @unprotected: the user has said that no IOMMU need stand between the device and memory
+ * struct ddekit_device_options - what a driver needs of its device @arena: bytes of the memory that
+ * the device reaches, all of which the driver has from ddekit_dma_arena() @below: they lie below
+ * this device address; 0 for no limit @unprotected: the user has said that no IOMMU need stand
+ * between the device and memory
  */
 struct ddekit_device_options {
 	size_t arena;
@@ -49,7 +49,8 @@ int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options
 void ddekit_dev_close(struct ddekit_device *device);
 
 /**
- * ddekit_dev_journaled() - whether the device that is open is recorded (`record=FILE` behind its name) or one of a recording (`replay:FILE`)
+ * ddekit_dev_journaled() - whether the device that is open is recorded (`record=FILE` behind its
+ * name) or one of a recording (`replay:FILE`)
  *
  * What the driver is told of the time and of the world outside is in the recording then, too.
  */
@@ -81,7 +82,8 @@ uint32_t ddekit_cfg_read(const struct ddekit_device *device, uint32_t offset, ui
  * @width: 1, 2 or 4 bytes
  * @value: what
  *
- * Return: 0, or -EINVAL for what is not a driver's: base address registers, MSI, MSI-X, the bits of COMMAND that decode and master the bus.
+ * Return: 0, or -EINVAL for what is not a driver's: base address registers, MSI, MSI-X, the bits of
+ * COMMAND that decode and master the bus.
  */
 int ddekit_cfg_write(const struct ddekit_device *device, uint32_t offset, uint32_t width, uint32_t value);
 
@@ -89,7 +91,8 @@ int ddekit_cfg_write(const struct ddekit_device *device, uint32_t offset, uint32
 int ddekit_dev_bus_master(const struct ddekit_device *device, bool on);
 
 /**
- * ddekit_dev_wanted_back() - call @function once, from the event loop, when the platform wants @device back: it is to be closed soon
+ * ddekit_dev_wanted_back() - call @function once, from the event loop, when the platform wants
+ * @device back: it is to be closed soon
  *
  * Return: 0, or -ENOENT where nobody can know, or another negative errno.
  */

@@ -48,13 +48,10 @@ enum ddekit_disk_operation {
 };
 
 /**
- * struct ddekit_disk_request - a request of a client's, which was checked
- * @tag: for ddekit_disk_end()
- * @lba: the first block
- * @data: where its bytes lie in one piece, in the memory that the disk was served with; NULL if there are none
- * @blocks: how many
- * @operation: an enum ddekit_disk_operation
- * @fua: a write is durable at its end
+ * struct ddekit_disk_request - a request of a client's, which was checked @tag: for
+ * ddekit_disk_end() @lba: the first block @data: where its bytes lie in one piece, in the memory
+ * that the disk was served with; NULL if there are none @blocks: how many @operation: an enum
+ * ddekit_disk_operation @fua: a write is durable at its end
  */
 struct ddekit_disk_request {
 	uint64_t tag;
@@ -67,13 +64,11 @@ struct ddekit_disk_request {
 
 /**
  * ddekit_disk_serve() - give the disk to other processes, or to whoever has leased the device
- * @device: whose disk it is
- * @info: what it is
- * @memory: where data lies, in the device's arena, page by page; @info->depth + 1 times @info->max_transfer at least
- * @len: its bytes
- * @ready: called from the event loop when ddekit_disk_turn() has something to do
- * @access: where it is served, PATH[,KEY=VALUE]... as ring3 serve disk takes it; NULL if it goes to ring3d, which has leased @device
- * @disk: where the handle is put
+ * @device: whose disk it is @info: what it is @memory: where data lies, in the device's arena, page
+ * by page; @info->depth + 1 times @info->max_transfer at least @len: its bytes @ready: called from
+ * the event loop when ddekit_disk_turn() has something to do @access: where it is served,
+ * PATH[,KEY=VALUE]... as ring3 serve disk takes it; NULL if it goes to ring3d, which has leased
+ * @device @disk: where the handle is put
  *
  * Return: 0 or a negative errno; ddekit_error() says more.
  */
@@ -85,8 +80,9 @@ int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_inf
  *
  * Take what they want afterwards, until there is nothing.
  *
- * Return: 1 if there is more to do at once, 0 if not; -ESHUTDOWN once a disk that was stopped, or that ring3d wants back, has nothing left; another negative errno for
- * the end of the server, of which ddekit_error() says more.
+ * Return: 1 if there is more to do at once, 0 if not; -ESHUTDOWN once a disk that was stopped, or
+ * that ring3d wants back, has nothing left; another negative errno for the end of the server, of
+ * which ddekit_error() says more.
  */
 int ddekit_disk_turn(struct ddekit_disk *disk);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Memory that the device reaches: one arena, mapped when the device was opened, in one piece here and there. Where a byte lies for the
- * device is one subtraction and one addition away from where it lies here; nothing is mapped later.
+ * Memory that the device reaches: one arena, mapped when the device was opened, in one piece here
+ * and there. Where a byte lies for the device is one subtraction and one addition away from where
+ * it lies here; nothing is mapped later.
  */
 #ifndef DDEKIT_DMA_H
 #define DDEKIT_DMA_H
@@ -32,9 +33,8 @@ struct ddekit_arena {
 const struct ddekit_arena *ddekit_dma_arena(const struct ddekit_device *device);
 
 /**
- * ddekit_dma_share() - say what of the arena the device reaches from now on, for a recording, which has nothing else of it
- * @device: the device
- * @memory: the first byte, at the beginning of a page
+ * ddekit_dma_share() - say what of the arena the device reaches from now on, for a recording, which
+ * has nothing else of it @device: the device @memory: the first byte, at the beginning of a page
  * @len: bytes, which are all zero as far as the driver has not written them since
  */
 void ddekit_dma_share(const struct ddekit_device *device, const void *memory, size_t len);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The event loop: descriptors and timers, each with a function that is called from ddekit_ev_poll() and nowhere else. */
+/*
+ * The event loop: descriptors and timers, each with a function that is called from ddekit_ev_poll()
+ * and nowhere else.
+ */
 #ifndef DDEKIT_EVENT_H
 #define DDEKIT_EVENT_H
 
@@ -9,9 +12,9 @@
 struct ddekit_watch;
 
 /**
- * struct ddekit_timer - one time at which to be called; the owner's memory, zeroed before its first use
- * @function: what is called, after the timer was taken off: it may set it again
- * @arg: given to it
+ * struct ddekit_timer - one time at which to be called; the owner's memory, zeroed before its first
+ * use @function: what is called, after the timer was taken off: it may set it again @arg: given to
+ * it
  */
 struct ddekit_timer {
 	void (*function)(void *arg);
@@ -33,7 +36,8 @@ struct ddekit_timer {
 struct ddekit_watch *ddekit_ev_watch(int fd, void (*function)(void *arg), void *arg);
 
 /**
- * ddekit_ev_watch_edges() - the same, but called once each time that something is written to the descriptor, which nobody has to read
+ * ddekit_ev_watch_edges() - the same, but called once each time that something is written to the
+ * descriptor, which nobody has to read
  */
 struct ddekit_watch *ddekit_ev_watch_edges(int fd, void (*function)(void *arg), void *arg);
 

@@ -17,11 +17,9 @@ enum ddekit_irq_kind { DDEKIT_INTX, DDEKIT_MSI, DDEKIT_MSIX };
 unsigned int ddekit_irq_count(const struct ddekit_device *device, enum ddekit_irq_kind kind);
 
 /**
- * ddekit_irq_enable() - enable vectors 0 to @count - 1 of @kind, and disable what was enabled before
- * @device: the device
- * @kind: which
- * @count: how many; 0 only disables
- * @function: called from ddekit_ev_poll() when a vector was raised, with the vector
+ * ddekit_irq_enable() - enable vectors 0 to @count - 1 of @kind, and disable what was enabled
+ * before @device: the device @kind: which @count: how many; 0 only disables @function: called from
+ * ddekit_ev_poll() when a vector was raised, with the vector
  *
  * The pin comes masked, messages come open.
  *

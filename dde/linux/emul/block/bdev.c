@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Disks as block/genhd.c has them, without the file system of devices, its inodes and its page cache: nobody opens a disk by its number, reads a partition table or
- * mounts. Whoever wants one hears of it when it is there.
+ * Disks as block/genhd.c has them, without the file system of devices, its inodes and its page
+ * cache: nobody opens a disk by its number, reads a partition table or mounts. Whoever wants one
+ * hears of it when it is there.
  */
 #include <linux/backing-dev.h>
 #include <linux/blkdev.h>

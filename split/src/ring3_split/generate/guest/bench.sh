@@ -1,4 +1,5 @@
-# Beside split.sh and network.sh: a driver as the distribution has it, and split, under the same load. $ORIGINAL is the distribution's module.
+# Beside split.sh and network.sh: a driver as the distribution has it, and split, under the same
+# load. $ORIGINAL is the distribution's module.
 RUNTIME=/sys/module/ring3_split/parameters
 RESTARTS=20
 PACE=50 # Mbit/s, at which the processor has time left
@@ -10,7 +11,8 @@ sum() { awk '{ sum += $1 } END { print sum + 0 }'; }
 crossed() { cat $RUNTIME/upcalls $RUNTIME/calls 2>/dev/null | sum; }
 driver_module() { echo "$DRIVER" | tr - _; }
 
-# once PLACEMENT LOAD: a line `measured PLACEMENT LOAD BYTES SECONDS` and, before and after, `IDLE PACKETS CROSSINGS`.
+# once PLACEMENT LOAD: a line `measured PLACEMENT LOAD BYTES SECONDS` and, before and after,
+# `IDLE PACKETS CROSSINGS`.
 once() {
     before="$(idle) $(packets) $(crossed)"
     case $2 in
@@ -34,7 +36,8 @@ original() {
     insmod "$ORIGINAL" && up && loads original out in && rmmod "$(driver_module)"
 }
 
-# The user half is killed every two seconds, and another one begins, until it dies no more; `deaths` is how often it did.
+# The user half is killed every two seconds, and another one begins, until it dies no more; `deaths`
+# is how often it did.
 dies_often() {
     count=$(grep -c ' attached' /tmp/user-half.log)
     split_kill >/dev/null || return
@@ -61,7 +64,8 @@ split() {
     split_load && up && loads split out in && killed && split_kill && loads dead out in && split_restart && split_unload
 }
 
-# process PLACEMENT OPTION...: a process drives the card behind the IOMMU, and its interface is a TAP.
+# process PLACEMENT OPTION...: a process drives the card behind the IOMMU, and its interface is a
+# TAP.
 process() (
     placement=$1
     shift
@@ -82,7 +86,8 @@ undelayed() {
     insmod "$ORIGINAL" && up && loads undelayed out in paced && rmmod "$(driver_module)"
 }
 
-# delayed MICROSECONDS...: only what crosses while the card works is delayed, not its start and its end.
+# delayed MICROSECONDS...: only what crosses while the card works is delayed, not its start and its
+# end.
 delayed() {
     split_load && up || return
     for delay; do
@@ -93,7 +98,8 @@ delayed() {
     split_unload
 }
 
-# asked COUNT PLACEMENT: lines `took PLACEMENT WHAT NANOSECONDS`, of insmod until the netdev is there, and of what `ethtool` asks.
+# asked COUNT PLACEMENT: lines `took PLACEMENT WHAT NANOSECONDS`, of insmod until the netdev is
+# there, and of what `ethtool` asks.
 asked() {
     if [ "$2" = split ]; then
         : >/tmp/user-half.log
@@ -110,8 +116,8 @@ asked() {
     if [ "$2" = split ]; then split_unload; else rmmod "$(driver_module)"; fi
 }
 
-# crossings COUNT USER_HALF: lines `cost USER_HALF WHAT NANOSECONDS COUNT`, by a driver that does nothing. getppid, the measure, is none
-# of the calls that a confined one may make.
+# crossings COUNT USER_HALF: lines `cost USER_HALF WHAT NANOSECONDS COUNT`, by a driver that does
+# nothing. getppid, the measure, is none of the calls that a confined one may make.
 crossings() {
     : >/tmp/user-half.log
     insmod /lib/ring3/ring3_split.ko && insmod /lib/ring3/split_empty.ko || return

@@ -1,4 +1,5 @@
-# Faults into a user half that works, after split.sh, network.sh and network-split.sh: those of /lib/ring3/faults, a line for each.
+# Faults into a user half that works, after split.sh, network.sh and network-split.sh: those of
+# /lib/ring3/faults, a line for each.
 
 parameter() { echo "/sys/module/ring3_split/parameters/$1"; }
 milliseconds() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
@@ -45,7 +46,8 @@ kernel_said() {
     complaints </tmp/said | sed 's/^/complaint /'
 }
 
-# fault NUMBER KIND ENTRY SEED: `fault NUMBER KIND ENTRY PLACE UPCALL DIED FAILED REFUSED STATE MILLISECONDS`. STATE is `back`,
+# fault NUMBER KIND ENTRY SEED:
+# `fault NUMBER KIND ENTRY PLACE UPCALL DIED FAILED REFUSED STATE MILLISECONDS`. STATE is `back`,
 # `reloaded` if only the module loaded anew made the card work, and `lost`.
 fault() {
     process=$(cat /tmp/user-half.pid)
@@ -146,7 +148,8 @@ strangers() {
 
 megabits() { awk '{ print $2 * 8 / $5 }' "$1"; }
 
-# TCP both ways at once for $ENDURED seconds: a line `endured SECONDS SENT RECEIVED DEATHS`, in Mbit/s.
+# TCP both ways at once for $ENDURED seconds: a line `endured SECONDS SENT RECEIVED DEATHS`, in
+# Mbit/s.
 endures() {
     dies_often || return
     net receive $THERE "$ENDURED" "$WINDOW" >/tmp/received 2>&1 &

@@ -1,5 +1,6 @@
-# A split host adapter with a disk, after split.sh and disk.sh. What makes the adapter, and what sets the depth of a disk's queue, is in
-# the user half; commands, interrupts and what handles errors are in the kernel.
+# A split host adapter with a disk, after split.sh and disk.sh. What makes the adapter, and what
+# sets the depth of a disk's queue, is in the user half; commands, interrupts and what handles
+# errors are in the kernel.
 
 # verified NAME OPTIONS...: fio writes blocks with checksums all over the disk and reads them again.
 verified() {
@@ -78,5 +79,6 @@ lies() {
     fuzzed controls "$(queue)" && SEED=2 fuzzed probed
 }
 
-# The adapter and its structs may be in any state after the lies: they can break the device, and a reload must mend it.
+# The adapter and its structs may be in any state after the lies: they can break the device, and a
+# reload must mend it.
 honest() { split_reload; }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// A user half that lies: attaches to a driver and answers its upcalls with random calls, handles and messages.
+// A user half that lies: attaches to a driver and answers its upcalls with random calls, handles
+// and messages.
 //
 //     fuzz DRIVER LAYOUT SEED MESSAGES
 //
-// It ends after so many messages, and says how many of them the kernel took. That nothing of the kernel was harmed, its log says.
-// What the driver does by itself may take long (a self test), but a minute without an upcall is the end: then not all lies were told.
+// It ends after so many messages, and says how many of them the kernel took. That nothing of the
+// kernel was harmed, its log says. What the driver does by itself may take long (a self test), but
+// a minute without an upcall is the end: then not all lies were told.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +27,8 @@
 
 static char *message;
 
-// Mostly what is nearly right: a handle of this frame, a small number, a pointer of the kernel's or of ours.
+// Mostly what is nearly right: a handle of this frame, a small number, a pointer of the kernel's or
+// of ours.
 static uint64_t odd(uint64_t frame)
 {
 	switch (any() % 8) {
@@ -112,7 +115,8 @@ int main(int argc, char **argv)
 		quiet = 0;
 		length = head->length;
 		for (long n = any() % 40; n >= 0; n--, sent++) {
-			// What comes back is random where the kernel reads it, in places and in pointers.
+			// What comes back is random where the kernel reads it, in places and in
+			// pointers.
 			for (uint64_t i = any() % 8; i; i--) {
 				uint64_t value = odd(next.frame);
 				uint64_t at = any() % (length - 8);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// A fault for a user half that runs, which is the program that everyone runs: it is traced, and knows nothing of it.
+// A fault for a user half that runs, which is the program that everyone runs: it is traced, and
+// knows nothing of it.
 //
 //     inject PID KIND SEED MILLISECONDS
 //
-// All threads are traced until one of them is at the Nth crossing of an upcall (N by SEED), then that thread goes on by a number of
-// single instructions, and the fault is put where it stands. Without an upcall in so many milliseconds it gets a thread that waits.
+// All threads are traced until one of them is at the Nth crossing of an upcall (N by SEED), then
+// that thread goes on by a number of single instructions, and the fault is put where it stands.
+// Without an upcall in so many milliseconds it gets a thread that waits.
 //
 //     null     the next instructions read from address 0
 //     jump     it goes on at an address that is none of its code
@@ -17,7 +19,8 @@
 //     kill     SIGKILL
 //     call     SIGKILL a moment after a call of the kernel has begun
 //
-// It says `injected KIND PLACE ENTRY CROSSINGS INSTRUCTIONS`: PLACE is code, call or idle, ENTRY the number of the entry.
+// It says `injected KIND PLACE ENTRY CROSSINGS INSTRUCTIONS`: PLACE is code, call or idle, ENTRY
+// the number of the entry.
 
 #include <dirent.h>
 #include <errno.h>
@@ -95,7 +98,8 @@ static void trace_all(void)
 	closedir(folder);
 }
 
-// Whether a thread that has stopped at a system call is in an upcall, and whether the call of the kernel is yet to come.
+// Whether a thread that has stopped at a system call is in an upcall, and whether the call of the
+// kernel is yet to come.
 static int crossing(struct thread *at, int *enters)
 {
 	struct __ptrace_syscall_info info = { 0 };
@@ -119,7 +123,8 @@ static int crossing(struct thread *at, int *enters)
 	return 1;
 }
 
-// Lets all run until one of them stops at a system call; NULL when it is too late. Nobody waits for one that we hold.
+// Lets all run until one of them stops at a system call; NULL when it is too late. Nobody waits for
+// one that we hold.
 static struct thread *wait_stop(void)
 {
 	while (!late) {
@@ -141,7 +146,8 @@ static struct thread *wait_stop(void)
 	return NULL;
 }
 
-// Until one is at its crossing, which is the last of `crossings`: of those that enter the kernel alone, if that is wanted.
+// Until one is at its crossing, which is the last of `crossings`: of those that enter the kernel
+// alone, if that is wanted.
 static struct thread *wait_crossing(long *crossings, int *enters, int calls)
 {
 	long left = *crossings;
@@ -349,7 +355,8 @@ int main(int argc, char **argv)
 		kill(process, SIGKILL);
 	} else {
 		inject(kind, at->id);
-		// Not left to our end, which would let it go on by single instructions, into SIGTRAP.
+		// Not left to our end, which would let it go on by single instructions, into
+		// SIGTRAP.
 		ptrace(PTRACE_DETACH, at->id, 0, 0);
 	}
 	printf("injected %s %s %ld %ld %ld\n", kind, place, at->entry, crossings, steps);

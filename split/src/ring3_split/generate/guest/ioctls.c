@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Strangers at /dev/ring3-split, while an honest user half serves its driver: threads which open it, close what another one uses,
-// and call what it has and has not, with arguments that are mostly wrong.
+// Strangers at /dev/ring3-split, while an honest user half serves its driver: threads which open
+// it, close what another one uses, and call what it has and has not, with arguments that are mostly
+// wrong.
 //
 //     ioctls DRIVER LAYOUT SEED MESSAGES
 //
-// Now and then one attaches, when there is no other user half, answers a few upcalls with anything, and is gone. It ends after so
-// many messages, and says how many of them the kernel took.
+// Now and then one attaches, when there is no other user half, answers a few upcalls with anything,
+// and is gone. It ends after so many messages, and says how many of them the kernel took.
 
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// A user half that lies and knows types: it has the driver's own tables, calls what its upcalls may call with objects of the type that is
-// wanted, sets members to such, and frees, sets and frees again what it has got.
+// A user half that lies and knows types: it has the driver's own tables, calls what its upcalls may
+// call with objects of the type that is wanted, sets members to such, and frees, sets and frees
+// again what it has got.
 //
 //     liar SEED UPCALLS
 //
-// It ends after so many upcalls, or when none has come for half a minute, and says how many of its calls the kernel took. It writes no
-// register: what a card does with memory, only an IOMMU can hold it to.
+// It ends after so many upcalls, or when none has come for half a minute, and says how many of its
+// calls the kernel took. It writes no register: what a card does with memory, only an IOMMU can
+// hold it to.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -245,7 +247,8 @@ int main(int argc, char **argv)
 		}
 		quiet = 0;
 		entry = &split_driver.entries[frame.entry];
-		// What it knew of the upcall before is none of this one; some of it is tried all the same.
+		// What it knew of the upcall before is none of this one; some of it is tried all
+		// the same.
 		nknown = any() % 4 ? 0 : nknown;
 		for (unsigned int i = 0; i < nknown; i++)
 			known[i].at = 0;

@@ -1,4 +1,5 @@
-# A split network card, after split.sh and network.sh. What `ethtool` asks is in the user half, interrupts and packets in the kernel.
+# A split network card, after split.sh and network.sh. What `ethtool` asks is in the user half,
+# interrupts and packets in the kernel.
 
 # controls INTERFACE: all that `ethtool` asks and sets.
 controls() { net control "$1"; }
@@ -37,7 +38,8 @@ alone() {
 
 resets() { for words in "mtu 1400" "mtu 1500" down up; do ip link set dev "$(interface "$CARD")" $words; done; }
 
-# At some place of a reset, of closing, opening or probing the user half dies, and the next one has a card that works.
+# At some place of a reset, of closing, opening or probing the user half dies, and the next one has
+# a card that works.
 often() {
     for after in $(seq 20 35 500); do dies "$after" resets || return; done
     up || { cat /tmp/user-half.log; dmesg | tail -n 20; return 1; }
@@ -59,5 +61,6 @@ lies() { fuzzed controls "$(interface "$CARD")"; }
 
 knows() { lied_to controls "$(interface "$CARD")"; }
 
-# A card and its structs may be in any state after the lies: they can break the device, and a reload must mend it.
+# A card and its structs may be in any state after the lies: they can break the device, and a reload
+# must mend it.
 honest() { split_reload; }

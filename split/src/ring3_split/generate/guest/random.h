@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Random numbers of the programs that try what a user half must not be able to do: the same seed gives the same ones. */
+/*
+ * Random numbers of the programs that try what a user half must not be able to do: the same seed
+ * gives the same ones.
+ */
 #ifndef RANDOM_H
 #define RANDOM_H
 

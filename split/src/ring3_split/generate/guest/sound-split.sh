@@ -1,4 +1,5 @@
-# A split sound card, after split.sh and sound.sh. Its mixer is in the user half, its interrupts and transfers in the kernel.
+# A split sound card, after split.sh and sound.sh. Its mixer is in the user half, its interrupts and
+# transfers in the kernel.
 
 works() {
     number=$(card) || return

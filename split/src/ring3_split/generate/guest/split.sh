@@ -1,5 +1,5 @@
-# A split driver in the guest: $DRIVER is the module's name, `split-$DRIVER` its user half, $TOOL what starts it, $OPTIONS its own,
-# $SLOWNESS how many times the usual time it may take.
+# A split driver in the guest: $DRIVER is the module's name, `split-$DRIVER` its user half, $TOOL
+# what starts it, $OPTIONS its own, $SLOWNESS how many times the usual time it may take.
 
 user_half() {
     eval "exec $TOOL $(command -v "split-$DRIVER") 30 $OPTIONS" >>/tmp/user-half.log 2>&1 &
@@ -51,7 +51,8 @@ split_restart() {
     attached $((count + 1)) && echo "the user half is back"
 }
 
-# dies MILLISECONDS WORK: the user half dies so long after WORK has begun, and another one takes its place.
+# dies MILLISECONDS WORK: the user half dies so long after WORK has begun, and another one takes its
+# place.
 dies() {
     after=$1
     shift
@@ -69,8 +70,8 @@ bound() { [ -e "/sys/bus/pci/drivers/$DRIVER/$CARD" ] || echo "$CARD" >"/sys/bus
 # In which entries it has died, and how often.
 deaths() { dmesg | grep " fails: the user half has died" | sed 's/.*: \(.*\) fails: .*/it died in \1/' | sort | uniq -c; }
 
-# What a user half that lied has left in the driver's structs goes with its module, which is unloaded while there is no user half.
-# Parameters are the module's.
+# What a user half that lied has left in the driver's structs goes with its module, which is
+# unloaded while there is no user half. Parameters are the module's.
 split_reload() {
     rmmod "$(echo "$DRIVER" | tr - _)" || return
     echo "it is unloaded without a user half"
@@ -84,7 +85,8 @@ split_reload() {
 # state WORD: of the user half, as the kernel has it.
 state() { awk -v word="$1:" '$1 == word { print $2 }' "/proc/$(cat /tmp/user-half.pid)/status"; }
 
-# What a user half that was taken over could do beside answering: a call that it must not make ends it.
+# What a user half that was taken over could do beside answering: a call that it must not make ends
+# it.
 confined() {
     process=$(cat /tmp/user-half.pid)
     echo "user $(state Uid), capabilities $(state CapEff), bounding $(state CapBnd), no new privileges $(state NoNewPrivs), filter $(state Seccomp)"
@@ -117,7 +119,8 @@ split_unload() {
     cat /tmp/user-half.log
 }
 
-# Of the kernel's log, what it would say of a bug, and what the run time says of a plan that does not hold; a process that faults is none of its own.
+# Of the kernel's log, what it would say of a bug, and what the run time says of a plan that does
+# not hold; a process that faults is none of its own.
 complaints() {
     grep -E 'is called in atomic context|BUG|WARNING|Oops|general protection fault[:,]|Call Trace|refcount_t|scheduling while atomic|corruption|INFO: task|INFO: rcu|possible .* locking|stack guard|lockup|bad page'
 }
@@ -134,7 +137,8 @@ kernel_is_well() {
 # Upcalls that ended with their entry's error.
 failures() { cat /sys/module/ring3_split/parameters/failed; }
 
-# fuzzed WORK: a user half that lies answers while WORK is done again and again, until all lies are told.
+# fuzzed WORK: a user half that lies answers while WORK is done again and again, until all lies are
+# told.
 fuzzed() {
     fuzz "$(echo "$DRIVER" | tr - _)" "$LAYOUT" "${SEED:-1}" "$MESSAGES" >/tmp/fuzz 2>&1 &
     fuzzer=$!
@@ -145,7 +149,8 @@ fuzzed() {
     return $code
 }
 
-# lied_to WORK: a user half that knows types and lies answers while WORK is done and the device probed again and again.
+# lied_to WORK: a user half that knows types and lies answers while WORK is done and the device
+# probed again and again.
 lied_to() {
     liar "${SEED:-1}" "${UPCALLS:-40}" >/tmp/liar 2>&1 &
     liar=$!

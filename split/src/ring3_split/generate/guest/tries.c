@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Has a user half that runs make a system call that it should not be able to make, as one that was taken over would.
+// Has a user half that runs make a system call that it should not be able to make, as one that was
+// taken over would.
 //
 //     tries PID file|socket|fork|exec|code|device
 //
-// It says `CALL: refused: WHY`, `CALL: ended by signal N` or `CALL: is made`, and fails after the last. Who was refused goes on.
+// It says `CALL: refused: WHY`, `CALL: ended by signal N` or `CALL: is made`, and fails after the
+// last. Who was refused goes on.
 
 #include <errno.h>
 #include <fcntl.h>

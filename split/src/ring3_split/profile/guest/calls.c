@@ -2,16 +2,19 @@
 //
 // calls OUT: counts what the kernel's function tracer records, by place of call, while it records.
 //
-// Every event says which function was entered (ip), where it will return to (parent_ip), and in which context. The text files of the
-// tracer name the caller only by its symbol, and its buffers hold a few seconds. So this program reads the binary pages of each
-// processor's buffer as they fill, counts equal events in a table, and writes one line for each to OUT when SIGTERM comes:
+// Every event says which function was entered (ip), where it will return to (parent_ip), and in
+// which context. The text files of the tracer name the caller only by its symbol, and its buffers
+// hold a few seconds. So this program reads the binary pages of each processor's buffer as they
+// fill, counts equal events in a table, and writes one line for each to OUT when SIGTERM comes:
 //
 //     IP PARENT EPOCH CALLS ATOMIC
 //
-// in hexadecimal, then decimal. ATOMIC of the CALLS were made where sleeping is forbidden: interrupts off, or in an interrupt, or
-// preemption off. The kernel gives the memory of a module's init code to the next one, so that an address means one function now and
-// another later: SIGUSR1 begins a new epoch, whose number is in OUT.epoch once everything before is counted. Lines that begin with # say how many events were read, and how many the kernel lost. The tracer is stopped first, by
-// whoever sends the signal.
+// in hexadecimal, then decimal. ATOMIC of the CALLS were made where sleeping is forbidden:
+// interrupts off, or in an interrupt, or preemption off. The kernel gives the memory of a module's
+// init code to the next one, so that an address means one function now and another later: SIGUSR1
+// begins a new epoch, whose number is in OUT.epoch once everything before is counted. Lines that
+// begin with # say how many events were read, and how many the kernel lost. The tracer is stopped
+// first, by whoever sends the signal.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +40,8 @@
 #define TYPE_PADDING 29
 #define TYPE_TIME_EXTEND 30
 #define TYPE_TIME_STAMP 31
-// Flags of an event: interrupts off, hard interrupt, soft interrupt (also while bottom halves are disabled), NMI.
+// Flags of an event: interrupts off, hard interrupt, soft interrupt (also while bottom halves are
+// disabled), NMI.
 #define ATOMIC_FLAGS (0x01 | 0x08 | 0x10 | 0x40)
 #define PREEMPT_DEPTH 0x0f
 

@@ -1,4 +1,5 @@
-# A disk behind the controller at the PCI address $CARD. It holds nothing: what is written is gone, what is read is zero.
+# A disk behind the controller at the PCI address $CARD. It holds nothing: what is written is gone,
+# what is read is zero.
 
 disk() {
     for try in $(seq 250); do

@@ -196,7 +196,8 @@ static void *command(uint32_t number)
 	return answer;
 }
 
-// Reads a set of parameters and writes it back as it is: the driver goes through all that a change means to it.
+// Reads a set of parameters and writes it back as it is: the driver goes through all that a change
+// means to it.
 static void both(const struct ifreq *interface, const char *what, uint32_t get, uint32_t set)
 {
 	if (ask(interface, what, SIOCETHTOOL, command(get)) == 0) {

@@ -1,5 +1,5 @@
-# A network card and its peer, which hang on one wire: $CARD and $PEER are their PCI addresses. The peer lives in a network
-# namespace of its own, so that nothing goes by the loopback.
+# A network card and its peer, which hang on one wire: $CARD and $PEER are their PCI addresses. The
+# peer lives in a network namespace of its own, so that nothing goes by the loopback.
 HERE=10.7.0.1 THERE=10.7.0.2
 
 # interface ADDRESS: its name, once it is there.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Gives a PCI device another revision in the kernel's eyes, for drivers that go by it and an emulated device that has but one.
+// Gives a PCI device another revision in the kernel's eyes, for drivers that go by it and an
+// emulated device that has but one.
 //
 //     insmod revision.ko device=0000:01:00.0 revision=16
 

@@ -106,7 +106,8 @@ static void ask(int fd)
 	report("delay", ioctl(fd, SNDRV_PCM_IOCTL_DELAY, &delay));
 }
 
-// Moves periods both ways. A card that ran over or dry (EPIPE) or that a busy host let wait too long (EIO) is prepared again.
+// Moves periods both ways. A card that ran over or dry (EPIPE) or that a busy host let wait too
+// long (EIO) is prepared again.
 static unsigned transfer(int fd, unsigned long request, unsigned periods)
 {
 	unsigned broken = 0;

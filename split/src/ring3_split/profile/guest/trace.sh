@@ -4,7 +4,8 @@ TRACING=/sys/kernel/tracing
 trace_begin() {
     [ -e $TRACING/trace ] || mount -t tracefs tracefs $TRACING
     echo 0 >$TRACING/tracing_on
-    # What is there already is not traced, so that what is loaded from now on is, from its first function on.
+    # What is there already is not traced, so that what is loaded from now on is, from its first
+    # function on.
     echo >$TRACING/set_ftrace_filter
     echo "*" >$TRACING/set_ftrace_notrace
     echo 16384 >$TRACING/buffer_size_kb
@@ -15,7 +16,8 @@ trace_begin() {
     echo $! >/tmp/calls.pid
 }
 
-# What is counted from now on is of the next epoch: the memory of a module's init code may be another's now.
+# What is counted from now on is of the next epoch: the memory of a module's init code may be
+# another's now.
 next_epoch() {
     before=$(cat "$OUT/calls.epoch" 2>/dev/null)
     kill -USR1 "$(cat /tmp/calls.pid)" || return
