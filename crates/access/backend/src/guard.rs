@@ -34,7 +34,7 @@ const SLOTS: usize = 256;
 /// start and length of two mappings, the one before and the one after, would be a range that
 /// belongs to neither. What the handler finds around the address that faulted is a mapping that is
 /// alive, as the access to it is not over, and so stays what it is until the handler is done.
-struct Slot {
+struct GuardSlot {
     span: AtomicU64,
     gone: AtomicBool,
 }
@@ -70,8 +70,9 @@ impl Span {
     }
 }
 
-static TABLE: [Slot; SLOTS] =
-    [const { Slot { span: AtomicU64::new(Span::NONE.0), gone: AtomicBool::new(false) } }; SLOTS];
+static TABLE: [GuardSlot; SLOTS] =
+    [const { GuardSlot { span: AtomicU64::new(Span::NONE.0), gone: AtomicBool::new(false) } };
+        SLOTS];
 /// Held to take and to free a slot; the handler never does either.
 static CHANGES: Mutex<()> = Mutex::new(());
 /// What handled SIGBUS before.
@@ -81,7 +82,7 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    slot: &'static Slot,
+    slot: &'static GuardSlot,
 }
 
 // SAFETY: the memory is only accessed by volatile reads and writes, which a device's registers
@@ -149,8 +150,8 @@ impl Mapping {
         let Some(word) = self.word::<T>(at) else { return u64::MAX };
         // SAFETY: within the mapping and aligned; a fault is answered by the handler.
         let value = unsafe { word.read_volatile() };
-        // Pairs with the release in `Slot::vanish`: whoever read from what stands in for the device
-        // also sees the mark.
+        // Pairs with the release in `GuardSlot::vanish`: whoever read from what stands in for the
+        // device also sees the mark.
         fence(Ordering::Acquire);
         if self.slot.gone.load(Ordering::Relaxed) { u64::MAX } else { value.into() }
     }
@@ -204,7 +205,7 @@ impl Drop for Mapping {
     }
 }
 
-impl Slot {
+impl GuardSlot {
     fn span(&self) -> Span {
         Span(self.span.load(Ordering::Acquire))
     }

@@ -7,7 +7,7 @@ use ring3_device::config::Msix;
 use ring3_device::{Access, Bar};
 use ring3_spec::pci;
 
-use crate::virtual_config::Shared;
+use crate::virtual_config::ConfigShared;
 
 const ENTRY: usize = pci::MSIX_ENTRY as usize;
 const CONTROL: usize = pci::MSIX_VECTOR_CONTROL as usize;
@@ -53,10 +53,10 @@ impl Table {
 struct TableBar {
     bar: Bar,
     table: Range<u64>,
-    shared: Arc<Shared>,
+    shared: Arc<ConfigShared>,
 }
 
-pub(crate) fn around(bar: Bar, msix: Msix, shared: Arc<Shared>) -> Bar {
+pub(crate) fn around(bar: Bar, msix: Msix, shared: Arc<ConfigShared>) -> Bar {
     let table = msix.offset..msix.entry(msix.entries);
     let rest = TableBar { bar: bar.clone(), table, shared };
     bar.with_rest(msix.offset, Arc::new(rest))

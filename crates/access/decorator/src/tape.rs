@@ -30,13 +30,13 @@ pub(crate) struct Tape {
     start: Instant,
     /// When the last event was, in nanoseconds since the start.
     last: Mutex<u64>,
-    shared: Arc<Shared>,
+    shared: Arc<TapeShared>,
     sender: Option<SyncSender<Stamped>>,
     writer: Option<JoinHandle<io::Result<()>>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct TapeShared {
     /// Bytes that wait.
     bytes: AtomicUsize,
     /// Events that were written.
@@ -49,7 +49,7 @@ struct Shared {
 impl Tape {
     pub(crate) fn start(header: Header, file: impl Write + Send + 'static) -> Result<Self, Error> {
         let (sender, receiver) = sync_channel(WAITING);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TapeShared::default());
         let (device, for_writer) = (header.device.clone(), Arc::clone(&shared));
         let writer = std::thread::Builder::new().name("ring3-record".into()).spawn(move || {
             let written = write(&header, &receiver, &for_writer, file);
@@ -141,7 +141,7 @@ impl Drop for Tape {
 fn write(
     header: &Header,
     events: &Receiver<Stamped>,
-    shared: &Shared,
+    shared: &TapeShared,
     file: impl Write,
 ) -> io::Result<()> {
     let mut writer = Writer::new(file, header)?;

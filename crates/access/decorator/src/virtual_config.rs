@@ -52,11 +52,11 @@ pub enum Change {
 /// backends do.
 pub struct VirtualConfig {
     inner: Arc<dyn Device>,
-    shared: Arc<Shared>,
+    shared: Arc<ConfigShared>,
 }
 
 /// What the configuration space and the table of MSI-X have in common.
-pub(crate) struct Shared {
+pub(crate) struct ConfigShared {
     filter: Filter,
     state: Mutex<State>,
     told: Box<dyn Fn(Change) + Send + Sync>,
@@ -80,7 +80,7 @@ impl VirtualConfig {
     pub fn new(inner: Arc<dyn Device>, told: impl Fn(Change) + Send + Sync + 'static) -> Self {
         let filter = Filter::new(|offset, width| inner.config_read(offset, width));
         let state = Mutex::new(State::new(&*inner, &filter));
-        Self { inner, shared: Arc::new(Shared { filter, state, told: Box::new(told) }) }
+        Self { inner, shared: Arc::new(ConfigShared { filter, state, told: Box::new(told) }) }
     }
 
     /// The address and the data that `vector` of the enabled kind would be sent with; `None` if it
@@ -174,7 +174,7 @@ impl Decorator for VirtualConfig {
     }
 }
 
-impl Shared {
+impl ConfigShared {
     /// Changes the table of MSI-X.
     pub(crate) fn with_table<T>(&self, job: impl FnOnce(&mut Table) -> T) -> T {
         self.change(|state| job(&mut state.table))

@@ -1,7 +1,7 @@
-//! How the fence of a device's holder has found it, in a [kept word](crate::dma::Kept) of its
-//! arena.
+//! How the fence of a device's holder has found it, in a [kept word](crate::dma::PersistentWords)
+//! of its arena.
 
-use crate::dma::Kept;
+use crate::dma::PersistentWords;
 
 /// The word.
 const FOUND: usize = 0;
@@ -20,7 +20,7 @@ pub enum Found {
 
 impl Found {
     /// What was written down for the driver of a device with these words, if it has any.
-    pub fn read(kept: Option<&Kept>) -> Self {
+    pub fn read(kept: Option<&PersistentWords>) -> Self {
         match kept.map_or(0, |kept| kept.load(FOUND)) {
             0 => Self::Unknown,
             1 => Self::Running,
@@ -31,7 +31,7 @@ impl Found {
     /// Writes it down for the next driver. What disturbed the device stays until a driver has
     /// looked: that comes after a driver has started the device, and one that dies in between
     /// leaves a device that runs.
-    pub fn note(self, kept: &Kept) {
+    pub fn note(self, kept: &PersistentWords) {
         if Self::read(Some(kept)) == Self::Disturbed {
             return;
         }
@@ -39,7 +39,7 @@ impl Found {
     }
 
     /// The driver has looked, and written down what follows.
-    pub fn forget(kept: &Kept) {
+    pub fn forget(kept: &PersistentWords) {
         kept.store(FOUND, Self::Unknown as u64);
     }
 }

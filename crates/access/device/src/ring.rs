@@ -366,7 +366,7 @@ pub use packed::PackedRing;
 pub use shared::{Consumer, Producer, shared_words};
 pub use split::SplitRing;
 pub use state::{CompletionState, DescriptorState, PackedState, SplitState, SubmissionState};
-pub use words::{Halves, Words};
+pub use words::{HalfWords, Words};
 
 #[cfg(all(test, loom))]
 mod loom_model;

@@ -19,7 +19,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::Closer;
+use crate::DeferredCloser;
 
 /// Most bytes of a message.
 pub const MAX_LEN: usize = 64 << 10;
@@ -31,18 +31,18 @@ pub const MAX_FDS: usize = 192;
 /// # Strangers
 /// Of somebody who is not trusted ([`Channel::of_stranger`]) at most one descriptor is taken with a
 /// message ([`Channel::hear`]), and only if it is memory: to close anything else may wait. Several
-/// are never taken out of the socket. What was sent and not taken is closed by a [`Closer`], with
-/// the socket.
+/// are never taken out of the socket. What was sent and not taken is closed by a
+/// [`DeferredCloser`], with the socket.
 pub struct Channel {
     socket: Arc<OwnedFd>,
     /// Where a message arrives.
     packet: Mutex<Box<[u8]>>,
-    stranger: Option<Stranger>,
+    stranger: Option<UntrustedPeer>,
 }
 
 /// What a channel has beside, whose other end is not trusted.
-struct Stranger {
-    closer: Closer,
+struct UntrustedPeer {
+    closer: DeferredCloser,
     /// What was looked at and is no memory.
     refused: Mutex<Vec<OwnedFd>>,
 }
@@ -65,8 +65,12 @@ impl Channel {
     }
 
     /// As [`new`](Self::new), with a time limit for both, whose other end is not trusted.
-    pub fn of_stranger(socket: OwnedFd, limit: Duration, closer: &Closer) -> io::Result<Self> {
-        let stranger = Stranger { closer: closer.clone(), refused: Mutex::default() };
+    pub fn of_stranger(
+        socket: OwnedFd,
+        limit: Duration,
+        closer: &DeferredCloser,
+    ) -> io::Result<Self> {
+        let stranger = UntrustedPeer { closer: closer.clone(), refused: Mutex::default() };
         let prepared = prepare(socket.as_fd(), limit, true);
         // Of one that is not prepared, the end is that of any other.
         let channel = Self {
@@ -217,7 +221,7 @@ struct Packet<'a> {
     flags: ReturnFlags,
 }
 
-impl Stranger {
+impl UntrustedPeer {
     fn refused(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,7 +236,7 @@ impl Drop for Channel {
 }
 
 /// Ends a stranger's connection. Whoever closes `socket` then does so without a wait.
-fn part(socket: Arc<OwnedFd>, stranger: &Stranger) {
+fn part(socket: Arc<OwnedFd>, stranger: &UntrustedPeer) {
     // What is sent from now on is an error at the other end, and does not come here.
     let _ = shutdown(&socket, Shutdown::Both);
     let refused = std::mem::take(&mut *stranger.refused());
@@ -351,7 +355,7 @@ mod tests {
     }
 
     /// A stranger's end, and ours.
-    fn strangers(closer: &Closer) -> (Channel, Channel) {
+    fn strangers(closer: &DeferredCloser) -> (Channel, Channel) {
         let (one, other) = Channel::pair().unwrap();
         let ours = Channel::of_stranger(one, SOON, closer).unwrap();
         (Channel::new(other, SOON, true).unwrap(), ours)
@@ -363,7 +367,7 @@ mod tests {
     /// How long it takes to hear a stranger that has sent `count` lingering sockets as the message
     /// `sent`, and to part with it.
     fn parted(sent: &[u8], count: usize) -> Duration {
-        let closer = Closer::default();
+        let closer = DeferredCloser::default();
         let (theirs, ours) = strangers(&closer);
         let (fd, _unread) = lingering();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
@@ -391,7 +395,7 @@ mod tests {
     fn a_descriptor_beside_no_bytes_or_behind_an_empty_message_is_waited_for_by_nobody() {
         let took = parted(b"", 1);
         assert!(took < LINGER, "{took:?}");
-        let closer = Closer::default();
+        let closer = DeferredCloser::default();
         let (theirs, ours) = strangers(&closer);
         let (fd, _unread) = lingering();
         raw(&theirs, &[]);
@@ -405,7 +409,7 @@ mod tests {
 
     #[test]
     fn of_a_stranger_memory_is_taken_one_with_each_message() {
-        let closer = Closer::default();
+        let closer = DeferredCloser::default();
         let (theirs, ours) = strangers(&closer);
         let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         theirs.send(&Request::Reset, &[memory.as_fd()]).unwrap();
@@ -420,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_closer_that_waits_is_full_at_its_bound_and_has_room_again_afterwards() {
-        let closer = Closer::default();
+        let closer = DeferredCloser::default();
         let room = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         closer.tell(room.clone());
         let mut unread = Vec::new();
@@ -445,7 +449,7 @@ mod tests {
 
     #[test]
     fn what_comes_to_a_closer_that_is_full_is_closed_behind_the_rest() {
-        let closer = Closer::default();
+        let closer = DeferredCloser::default();
         let (reader, writer) = std::io::pipe().unwrap();
         let (slow, unread) = lingering();
         let fds = std::iter::once(slow)

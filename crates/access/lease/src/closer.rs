@@ -6,9 +6,9 @@
 //! driver, waits for none of them: what a stranger has sent, and is not memory, goes here.
 //!
 //! # Bound
-//! One thread, which ends when it has nothing to do, and [`MOST`] entries. [`Closer::is_full`] is
-//! for who accepts connections: no client more while it is so. Beyond that there is at most one
-//! entry for each connection that is open already.
+//! One thread, which ends when it has nothing to do, and [`MOST`] entries.
+//! [`DeferredCloser::is_full`] is for who accepts connections: no client more while it is so.
+//! Beyond that there is at most one entry for each connection that is open already.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ pub const MOST: usize = 16;
 
 /// See the module. Clones share the thread.
 #[derive(Clone, Default)]
-pub struct Closer(Arc<Mutex<State>>);
+pub struct DeferredCloser(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -39,7 +39,7 @@ struct Entry {
     fds: Vec<OwnedFd>,
 }
 
-impl Closer {
+impl DeferredCloser {
     /// That `room` (an eventfd) is raised each time an entry was closed.
     pub fn tell(&self, room: Arc<OwnedFd>) {
         self.lock().room = Some(room);

@@ -6,8 +6,8 @@
 //! inheritance or by SCM_RIGHTS like any descriptor. The driver's half asks ([`Request`]) and the
 //! holder answers ([`Answer`]), one after the other; each message is a JSON object in one packet,
 //! and descriptors travel beside it. The first request is [`Request::Hello`], whose answer says
-//! everything about the device ([`Facts`]). [`Quiesce`] is what a driver's manifest says of its
-//! fence, as data, so that the holder links no driver.
+//! everything about the device ([`DeviceDescription`]). [`Quiesce`] is what a driver's manifest
+//! says of its fence, as data, so that the holder links no driver.
 //!
 //! # Trust
 //! What the other end sent is input: a packet is bounded, must be a message as a whole, and comes
@@ -24,9 +24,9 @@ mod message;
 mod quiesce;
 
 pub use channel::{Channel, MAX_FDS, MAX_LEN};
-pub use closer::{Closer, MOST as MOST_CLOSING};
+pub use closer::{DeferredCloser, MOST as MOST_CLOSING};
 pub use message::{
-    Answer, BarFacts, Facts, Function, Kind, Memory, Msix, Refusal, Request, VERSION, Vectors,
-    Window,
+    Answer, DeviceDescription, Function, Kind, LeasedBar, Memory, Msix, Refusal, Request, VERSION,
+    Vectors, Window,
 };
-pub use quiesce::{Look, MAX_OWN_LIMIT_MS, OwnLimit, Quiesce, Step, Until};
+pub use quiesce::{BitCondition, DeviceTimeout, MAX_OWN_LIMIT_MS, Quiesce, RegisterCheck, Step};

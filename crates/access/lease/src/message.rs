@@ -91,7 +91,7 @@ pub enum Request {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// To [`Request::Hello`].
-    Facts(Box<Facts>),
+    Facts(Box<DeviceDescription>),
     /// What was read; all ones where there is nothing.
     Value(u64),
     /// The interrupts are enabled.
@@ -147,13 +147,13 @@ pub struct Memory {
 /// A leased device. Beside it travel, in this order: a descriptor for each of `arena` and `mapped`,
 /// then `removal`, `bus_errors` and `device`, those of them that are there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct DeviceDescription {
     /// The holder's [`VERSION`].
     pub version: u32,
     /// What the user calls it.
     pub name: String,
     /// By index; shorter if the last ones are absent.
-    pub bars: Vec<Option<BarFacts>>,
+    pub bars: Vec<Option<LeasedBar>>,
     /// How many interrupts it has.
     pub vectors: Vectors,
     /// The memory that the claim has mapped for it.
@@ -176,7 +176,7 @@ pub struct Facts {
     pub removal: bool,
     /// There is an eventfd that says that the bus reported an error.
     pub bus_errors: bool,
-    /// There is a file in which the [windows](BarFacts::window) of BARs lie.
+    /// There is a file in which the [windows](LeasedBar::window) of BARs lie.
     pub device: bool,
     /// What the function is. Without it, configuration space is asked.
     #[serde(default)]
@@ -224,7 +224,7 @@ pub struct Vectors {
 
 /// A base address register.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BarFacts {
+pub struct LeasedBar {
     /// Bytes.
     pub len: u64,
     /// Ports, not memory.

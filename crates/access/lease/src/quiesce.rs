@@ -31,7 +31,7 @@ pub struct Quiesce {
     /// of these, and none of them if nobody knows. A
     /// disk that says otherwise may have lost what is in its cache.
     #[serde(default)]
-    pub running: Vec<Look>,
+    pub running: Vec<RegisterCheck>,
     /// In this order; one at least, as a controller that was not seen to stop has not.
     pub step: Vec<Step>,
 }
@@ -39,7 +39,7 @@ pub struct Quiesce {
 /// What a register says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Look {
+pub struct RegisterCheck {
     /// The register, in bytes from the start of the BAR or of the structure.
     pub at: u64,
     /// Its bits: 8 or 32.
@@ -73,17 +73,17 @@ pub struct Step {
     #[serde(default)]
     pub set: u32,
     /// What is then seen.
-    pub until: Until,
+    pub until: BitCondition,
     /// At the latest after this many milliseconds.
     pub limit_ms: u32,
     /// Or after what the device says itself, if that is longer.
-    pub limit_from: Option<OwnLimit>,
+    pub limit_from: Option<DeviceTimeout>,
 }
 
 /// Bits of a register that say how long a device may take, read before the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OwnLimit {
+pub struct DeviceTimeout {
     /// The register, in bytes from the BAR's start.
     pub at: u64,
     /// The lowest of the bits.
@@ -94,7 +94,7 @@ pub struct OwnLimit {
     pub unit_ms: u32,
 }
 
-impl OwnLimit {
+impl DeviceTimeout {
     /// Milliseconds, where the register has `value`; no more than [`MAX_OWN_LIMIT_MS`], as it is
     /// the device's word.
     pub fn millis(&self, value: u32) -> u32 {
@@ -106,7 +106,7 @@ impl OwnLimit {
 /// Bits of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Until {
+pub struct BitCondition {
     /// The register, in bytes from the BAR's start.
     pub at: u64,
     /// The bits that count.
@@ -160,7 +160,7 @@ impl Quiesce {
     }
 }
 
-impl Look {
+impl RegisterCheck {
     fn is_possible(&self) -> bool {
         let most = if self.width == 8 { u8::MAX.into() } else { u32::MAX };
         let fit = self.mask != 0 && self.mask <= most && self.value & !self.mask == 0;
@@ -190,9 +190,9 @@ mod tests {
 
     #[test]
     fn a_device_says_itself_how_long_it_may_take_up_to_half_a_minute() {
-        let own = OwnLimit { at: 0, shift: 24, mask: 0xff, unit_ms: 500 };
+        let own = DeviceTimeout { at: 0, shift: 24, mask: 0xff, unit_ms: 500 };
         assert_eq!([0, 0x0400_ffff, 0xff00_0000].map(|cap| own.millis(cap)), [0, 2000, 30_000]);
-        assert_eq!(OwnLimit { shift: 40, unit_ms: u32::MAX, ..own }.millis(u32::MAX), 0);
+        assert_eq!(DeviceTimeout { shift: 40, unit_ms: u32::MAX, ..own }.millis(u32::MAX), 0);
     }
 
     #[test]

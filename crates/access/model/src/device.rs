@@ -19,7 +19,7 @@ use super::iommu::SimIommu;
 use super::model::{Identity, Model};
 use super::posted::Posted;
 use super::timer::Timer;
-use super::vfio_user::Served;
+use super::vfio_user::VfioUserDevice;
 
 /// The machine that a simulated device stands in.
 #[derive(Clone, Debug)]
@@ -234,7 +234,7 @@ impl<M: Model> Device for SimDevice<M> {
     }
 }
 
-impl<M: Model> Served for SimDevice<M> {
+impl<M: Model> VfioUserDevice for SimDevice<M> {
     fn platform_write(&self, offset: u64, width: usize, value: u32) {
         // Under the model's lock, so that nothing is under way any more when bus mastering is off.
         let bus = &self.core.bus;

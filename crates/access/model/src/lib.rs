@@ -115,7 +115,7 @@ use std::sync::Arc;
 use ring3_device::{Error, OpenOptions, Uri};
 
 /// Opens the model that `uri` names, for its driver in this process or in [another](vfio_user).
-pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn vfio_user::Served>, Error> {
+pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn vfio_user::VfioUserDevice>, Error> {
     Ok(match (uri.scheme.as_str(), uri.target.as_str()) {
         ("sim", "edu") => Arc::new(edu::open(uri, options)?),
         ("sim", "e1000") => Arc::new(e1000::open(uri, options)?),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ring3_device::dma::Kept;
+use ring3_device::dma::PersistentWords;
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error, Registers};
 use ring3_device::{OpenOptions, Uri};
@@ -137,12 +137,15 @@ fn a_transfer_that_runs_over_the_end_of_the_arena_writes_nothing() {
     let arena = device.dma().arena();
     // The page that outlives drivers is the last.
     let (rest, kept) =
-        (arena.alloc(arena.len() - Kept::BYTES, 4096).unwrap(), arena.kept().unwrap());
+        (arena.alloc(arena.len() - PersistentWords::BYTES, 4096).unwrap(), arena.kept().unwrap());
     let pattern = 0x1111_1111_1111_1111;
-    kept.store(Kept::WORDS - 1, pattern);
+    kept.store(PersistentWords::WORDS - 1, pattern);
     let end = rest.iova() + arena.len() as u64;
     start_dma(&device, spec::BUFFER, end - 8, 16, spec::DMA_TO_MEMORY);
-    assert_eq!((kept.load(Kept::WORDS - 1), device.handle().fault_count()), (pattern, 1));
+    assert_eq!(
+        (kept.load(PersistentWords::WORDS - 1), device.handle().fault_count()),
+        (pattern, 1)
+    );
 }
 
 #[test]

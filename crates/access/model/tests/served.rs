@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use raw_client::{RawClient, Served, memory, serve};
 use ring3_device::OpenOptions;
-use ring3_model::vfio_user::Server;
+use ring3_model::vfio_user::VfioUserServer;
 use ring3_spec::vfio_user::*;
 use ring3_spec::{edu, pci};
 use rustix::io::Errno;
 
 const EINVAL: u32 = Errno::INVAL.raw_os_error() as u32;
 
-fn bind(path: &Path) -> Result<Server, ring3_device::Error> {
-    Server::bind(
+fn bind(path: &Path) -> Result<VfioUserServer, ring3_device::Error> {
+    VfioUserServer::bind(
         path,
         ring3_model::open(
             &"sim:edu".parse().unwrap(),

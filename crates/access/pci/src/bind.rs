@@ -16,11 +16,11 @@
 use std::fs;
 use std::io;
 
-use crate::{Address, Blocked, Function, Host, Obstacle, Usage, Way};
+use crate::{Address, Blocked, Function, Host, Obstacle, PassthroughDriver, Usage};
 
 /// What was done, for the user to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebound {
+pub struct BindReport {
     /// The function.
     pub address: Address,
     /// The driver that had it.
@@ -65,13 +65,13 @@ pub type Force<'a> = &'a mut dyn FnMut(&Blocked);
 pub fn bind(
     host: &Host,
     address: Address,
-    way: Way,
+    way: PassthroughDriver,
     force: Option<Force<'_>>,
-) -> Result<Rebound, BindError> {
+) -> Result<BindReport, BindError> {
     let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
     let before = function.driver.clone();
     if function.way() == Some(way) {
-        return Ok(Rebound { address, before: before.clone(), now: before, loaded: None });
+        return Ok(BindReport { address, before: before.clone(), now: before, loaded: None });
     }
     if let Some(obstacle) = in_the_way(host, &function, way) {
         return Err(obstacle.at(address).into());
@@ -84,7 +84,7 @@ pub fn bind(
         remember(host, address, &now)?;
     }
     match rebind(host, address, way.driver(), before.as_deref(), usage) {
-        Ok(()) => Ok(Rebound { address, before, now: Some(way.driver().into()), loaded }),
+        Ok(()) => Ok(BindReport { address, before, now: Some(way.driver().into()), loaded }),
         // What was asked last may still be done; to ask more would mean to wait for that.
         Err(BindError::Refused { step, source, .. })
             if source.kind() == io::ErrorKind::TimedOut =>
@@ -106,11 +106,11 @@ pub fn bind(
 
 /// Gives the function back to the driver that had it before [`bind`], or to the one that the kernel
 /// chooses. Nothing is done if it is not on a way to processes.
-pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
+pub fn unbind(host: &Host, address: Address) -> Result<BindReport, BindError> {
     let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
     let before = function.driver.clone();
     if before.is_some() && function.way().is_none() {
-        return Ok(Rebound { address, before: before.clone(), now: before, loaded: None });
+        return Ok(BindReport { address, before: before.clone(), now: before, loaded: None });
     }
     if let Some(busy) = function.user(host) {
         // The kernel would wait for the user to let go, without an end.
@@ -127,16 +127,20 @@ pub fn unbind(host: &Host, address: Address) -> Result<Rebound, BindError> {
     restore(host, address, &record, before.as_deref())?;
     forget(host, address);
     let now = Function::read(host, address).ok().and_then(|function| function.driver);
-    Ok(Rebound { address, before, now, loaded })
+    Ok(BindReport { address, before, now, loaded })
 }
 
-fn in_the_way(host: &Host, function: &Function, way: Way) -> Option<Obstacle> {
+fn in_the_way(host: &Host, function: &Function, way: PassthroughDriver) -> Option<Obstacle> {
     if function.is_bridge() {
         return Some(Obstacle::Bridge);
     }
     match way {
-        Way::Vfio if function.iommu_group.is_none() => return Some(Obstacle::NoIommu),
-        Way::Uio if let Err(obstacle) = function.check_untranslated(host) => return Some(obstacle),
+        PassthroughDriver::Vfio if function.iommu_group.is_none() => {
+            return Some(Obstacle::NoIommu);
+        }
+        PassthroughDriver::Uio if let Err(obstacle) = function.check_untranslated(host) => {
+            return Some(obstacle);
+        }
         _ => {}
     }
     // The kernel would wait for the user to let go, without an end.
@@ -171,7 +175,7 @@ fn has_driver(host: &Host, driver: &str) -> bool {
 }
 
 /// Loads the driver of `way` if it is not there; returns its name if it was loaded.
-fn load(host: &Host, address: Address, way: Way) -> Result<Option<String>, Blocked> {
+fn load(host: &Host, address: Address, way: PassthroughDriver) -> Result<Option<String>, Blocked> {
     let driver = way.driver();
     if has_driver(host, driver) {
         return Ok(None);
@@ -242,7 +246,7 @@ fn roll_back(host: &Host, address: Address, record: &Record) -> String {
     // If the former driver never let go, only the override is to be put back.
     let from = now.as_deref().filter(|now| Some(*now) != record.driver.as_deref());
     let restored = restore(host, address, record, from);
-    if record.driver.as_deref().and_then(Way::of).is_none() {
+    if record.driver.as_deref().and_then(PassthroughDriver::of).is_none() {
         forget(host, address);
     }
     match (restored, driver(host)) {

@@ -4,7 +4,9 @@ use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::uio::check_huge_pages;
-use crate::{Address, Blocked, Function, Host, Obstacle, Usage, Way, group, uio_file};
+use crate::{
+    Address, Blocked, Function, Host, Obstacle, PassthroughDriver, Usage, group, uio_file,
+};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,10 +19,10 @@ pub struct Check {
 
 /// Looks at what concerns every function on `way`: IOMMU, module, interrupt remapping, and whether
 /// there may be `arena` bytes of memory for it.
-pub fn examine_machine(host: &Host, way: Way, arena: u64) -> Vec<Check> {
+pub fn examine_machine(host: &Host, way: PassthroughDriver, arena: u64) -> Vec<Check> {
     let mut checks = vec![("module", module(host, way))];
     match way {
-        Way::Vfio => {
+        PassthroughDriver::Vfio => {
             let groups = host.names("sys/kernel/iommu_groups").len();
             checks.insert(
                 0,
@@ -38,7 +40,7 @@ pub fn examine_machine(host: &Host, way: Way, arena: u64) -> Vec<Check> {
             }
             checks.push(("memory lock", memory_lock(host, arena)));
         }
-        Way::Uio => {
+        PassthroughDriver::Uio => {
             checks.push(("huge pages", check_huge_pages(host, arena)));
             let allowed = has_capability(host, CAP_SYS_ADMIN);
             let found = if allowed {
@@ -54,7 +56,7 @@ pub fn examine_machine(host: &Host, way: Way, arena: u64) -> Vec<Check> {
 
 /// Looks at one function, and then at the machine: everything is fine if `open` on `way` would
 /// succeed.
-pub fn examine(host: &Host, address: Address, way: Way, arena: u64) -> Vec<Check> {
+pub fn examine(host: &Host, address: Address, way: PassthroughDriver, arena: u64) -> Vec<Check> {
     let function = match Function::read(host, address) {
         Ok(function) => function,
         Err(obstacle) => return named(vec![("function", Err(obstacle))], Some(address)),
@@ -76,9 +78,11 @@ pub fn examine(host: &Host, address: Address, way: Way, arena: u64) -> Vec<Check
         if function.way() == Some(way) { Ok(way.driver().into()) } else { Err(not_bound) },
     ));
     match (way, function.iommu_group) {
-        (Way::Vfio, None) => checks.push(("IOMMU group", Err(Obstacle::NoIommu))),
-        (Way::Vfio, Some(number)) => checks.extend(group_checks(host, &function, number)),
-        (Way::Uio, _) => checks.extend(uio_checks(host, &function)),
+        (PassthroughDriver::Vfio, None) => checks.push(("IOMMU group", Err(Obstacle::NoIommu))),
+        (PassthroughDriver::Vfio, Some(number)) => {
+            checks.extend(group_checks(host, &function, number))
+        }
+        (PassthroughDriver::Uio, _) => checks.extend(uio_checks(host, &function)),
     }
     checks.push(("reset", Ok(reset(&function))));
     let mut checks = named(checks, Some(address));
@@ -160,7 +164,7 @@ fn reset(function: &Function) -> String {
     }
 }
 
-fn module(host: &Host, way: Way) -> Result<String, Obstacle> {
+fn module(host: &Host, way: PassthroughDriver) -> Result<String, Obstacle> {
     let there = host.path(&format!("sys/bus/pci/drivers/{way}")).is_dir();
     let missing = Obstacle::NoModule { module: way.driver().into(), reason: None };
     if there { Ok(format!("{way} is loaded")) } else { Err(missing) }

@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::{Address, Host, Obstacle, Way, holders, uio_file};
+use crate::{Address, Host, Obstacle, PassthroughDriver, holders, uio_file};
 
 /// A PCI function as sysfs describes it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -104,7 +104,7 @@ impl Function {
     /// the kernel has such, its own.
     pub fn files(&self, host: &Host) -> Vec<String> {
         match self.way() {
-            Some(Way::Vfio) => {
+            Some(PassthroughDriver::Vfio) => {
                 let own = host
                     .names(&format!("sys/bus/pci/devices/{}/vfio-dev", self.address))
                     .into_iter();
@@ -114,7 +114,7 @@ impl Function {
                     .chain(own.map(|name| format!("dev/vfio/devices/{name}")))
                     .collect()
             }
-            Some(Way::Uio) => {
+            Some(PassthroughDriver::Uio) => {
                 uio_file(host, self.address).map(|file| format!("dev/{file}")).into_iter().collect()
             }
             None => Vec::new(),
@@ -130,8 +130,8 @@ impl Function {
     }
 
     /// The way to a process that it is on, if it is bound to such a driver.
-    pub fn way(&self) -> Option<Way> {
-        Way::of(self.driver.as_deref()?)
+    pub fn way(&self) -> Option<PassthroughDriver> {
+        PassthroughDriver::of(self.driver.as_deref()?)
     }
 
     /// Whether it forwards to another bus: such a function belongs to the kernel. [PCI, appendix D:

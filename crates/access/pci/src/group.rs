@@ -1,7 +1,7 @@
 //! IOMMU groups: functions that the IOMMU cannot tell apart, and that therefore go to a process
 //! together or not at all.
 
-use crate::{Address, Function, Host, Way};
+use crate::{Address, Function, Host, PassthroughDriver};
 
 /// The functions of an IOMMU group, by address.
 pub fn members(host: &Host, group: u32) -> Vec<Function> {
@@ -23,5 +23,7 @@ pub fn blockers(host: &Host, group: u32) -> Vec<(Address, String)> {
 
 /// VFIO's drivers, the stub, and the driver of PCI Express ports.
 fn is_harmless(driver: &str) -> bool {
-    Way::of(driver) == Some(Way::Vfio) || driver == "pci-stub" || driver == "pcieport"
+    PassthroughDriver::of(driver) == Some(PassthroughDriver::Vfio)
+        || driver == "pci-stub"
+        || driver == "pcieport"
 }

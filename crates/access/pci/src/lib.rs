@@ -15,7 +15,7 @@ mod usage;
 mod way;
 
 pub use address::{Address, AddressError};
-pub use bind::{BindError, Force, Rebound, bind, unbind};
+pub use bind::{BindError, BindReport, Force, bind, unbind};
 pub use examine::{Check, examine, examine_machine, forges_interrupts};
 pub use function::{Function, Resource};
 pub use host::{Host, Kernel, Node};
@@ -23,4 +23,4 @@ pub use obstacle::{Blocked, Obstacle};
 pub use process::{Holder, WARDEN, holders};
 pub use uio::{HugePages, huge_pages, uio_file};
 pub use usage::{Usage, Use};
-pub use way::Way;
+pub use way::PassthroughDriver;

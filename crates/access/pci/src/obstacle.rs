@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::{Address, Holder, Use, Way};
+use crate::{Address, Holder, PassthroughDriver, Use};
 
 /// Why a function cannot be claimed as things are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,7 +30,7 @@ pub enum Obstacle {
     /// Another driver has it, or none.
     NotBound {
         /// The way on which it is wanted.
-        way: Way,
+        way: PassthroughDriver,
         /// The one that has it.
         driver: Option<String>,
     },
@@ -265,7 +265,7 @@ impl Blocked {
             }
             Obstacle::Unprotected { .. } => vec![],
             Obstacle::Translated { .. } => {
-                vec![format!("sudo {}", Way::Uio.bind_command(&address))]
+                vec![format!("sudo {}", PassthroughDriver::Uio.bind_command(&address))]
             }
             Obstacle::NoHugePages { total, .. } => {
                 vec![format!("echo {total} | sudo tee {HUGE_PAGES}")]

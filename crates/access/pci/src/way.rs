@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// A way, named by the kernel's driver that offers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub enum Way {
+pub enum PassthroughDriver {
     /// vfio-pci: the IOMMU confines the function's transfers.
     #[default]
     #[serde(rename = "vfio-pci")]
@@ -17,7 +17,7 @@ pub enum Way {
     Uio,
 }
 
-impl Way {
+impl PassthroughDriver {
     /// All of them, the better first.
     pub const ALL: [Self; 2] = [Self::Vfio, Self::Uio];
 
@@ -48,13 +48,13 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for PassthroughDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.driver())
     }
 }
 
-impl FromStr for Way {
+impl FromStr for PassthroughDriver {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -73,10 +73,14 @@ mod tests {
 
     #[test]
     fn a_driver_is_known_however_its_dashes_are_written() {
-        assert_eq!("uio-pci-generic".parse(), Ok(Way::Uio));
+        assert_eq!("uio-pci-generic".parse(), Ok(PassthroughDriver::Uio));
         assert_eq!(
-            (Way::of("vfio_pci"), Way::of("mlx5_vfio_pci"), Way::of("nvme")),
-            (Some(Way::Vfio), Some(Way::Vfio), None)
+            (
+                PassthroughDriver::of("vfio_pci"),
+                PassthroughDriver::of("mlx5_vfio_pci"),
+                PassthroughDriver::of("nvme")
+            ),
+            (Some(PassthroughDriver::Vfio), Some(PassthroughDriver::Vfio), None)
         );
     }
 }

@@ -30,7 +30,7 @@ mod registration;
 mod timers;
 
 pub use pool::Pool;
-pub use reactor::{Event, Reactor, Token, Turn};
+pub use reactor::{Event, LoopStats, Reactor, Token};
 pub use registration::{Registered, Registration};
 pub use timers::Timer;
 

@@ -50,7 +50,7 @@ pub enum Event {
 
 /// What a turn has cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
+pub struct LoopStats {
     /// System calls.
     pub calls: u32,
     /// The last of them may have slept.
@@ -224,7 +224,7 @@ impl Reactor {
     /// Sends what was pushed and sleeps until there are events, or for `limit`; not at all if that
     /// is zero.
     #[inline]
-    pub fn step(&mut self, limit: Option<Duration>) -> io::Result<Turn> {
+    pub fn step(&mut self, limit: Option<Duration>) -> io::Result<LoopStats> {
         if self.early {
             self.set_clock()?;
         }
@@ -239,7 +239,7 @@ impl Reactor {
                 self.entered(done)?;
             }
         }
-        Ok(Turn { calls: 1, slept: waits, polled: None })
+        Ok(LoopStats { calls: 1, slept: waits, polled: None })
     }
 
     /// Whether there are events, or a turn without waiting would bring some; costs no system call.

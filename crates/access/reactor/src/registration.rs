@@ -8,7 +8,7 @@ use ring3_device::Error;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::wait::{Source, poll_for};
 
-use crate::{Reactor, Timer, Token, Turn};
+use crate::{LoopStats, Reactor, Timer, Token};
 
 /// The shortest and the longest sleep while a source is waited for that has no interrupt.
 pub(crate) const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
@@ -113,11 +113,11 @@ impl Reactor {
         &mut self,
         sources: &mut [Registered<'_>],
         limit: Option<Duration>,
-    ) -> io::Result<Turn> {
+    ) -> io::Result<LoopStats> {
         if self.has_events() {
             return self.step(Some(Duration::ZERO));
         }
-        let mut turn = Turn::default();
+        let mut turn = LoopStats::default();
         if !self.poll(sources, limit, &mut turn)? {
             if limit != Some(Duration::ZERO) {
                 self.budget.slept();
@@ -132,7 +132,7 @@ impl Reactor {
         &mut self,
         sources: &mut [Registered<'_>],
         limit: Option<Duration>,
-        turn: &mut Turn,
+        turn: &mut LoopStats,
     ) -> io::Result<bool> {
         let most = self.budget.poll_for().min(limit.unwrap_or(Duration::MAX));
         if most.is_zero() {
@@ -187,7 +187,7 @@ impl Reactor {
         &mut self,
         sources: &mut [Registered<'_>],
         limit: Option<Duration>,
-        turn: &mut Turn,
+        turn: &mut LoopStats,
     ) -> io::Result<()> {
         let mut blind = false;
         for (registration, source) in sources.iter_mut() {
@@ -208,7 +208,7 @@ impl Reactor {
         let nap =
             if blind { Some(limit.map_or(self.nap, |limit| limit.min(self.nap))) } else { limit };
         let step = self.step(nap)?;
-        *turn = Turn { calls: turn.calls + step.calls, slept: step.slept, ..*turn };
+        *turn = LoopStats { calls: turn.calls + step.calls, slept: step.slept, ..*turn };
         if blind {
             let pending = sources.iter().any(|(_, source)| source.pending());
             self.nap = if pending { NAPS.0 } else { (self.nap * 2).min(NAPS.1) };

@@ -6,9 +6,9 @@ use ring3_device::Error;
 use ring3_device::dma::{Iommu, Pages};
 
 /// The translation of a device that never reaches for memory.
-pub(crate) struct Nowhere;
+pub(crate) struct NoDma;
 
-impl Iommu for Nowhere {
+impl Iommu for NoDma {
     fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
         Ok(())
     }

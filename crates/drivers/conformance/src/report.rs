@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::step::{Step, Trouble};
+use crate::step::{CheckFailure, Step};
 
 /// How a check ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl Finding {
         let start = Instant::now();
         let verdict = match run() {
             Ok(()) => Verdict::Passed,
-            Err(Trouble::Failed(what)) => Verdict::Failed(what),
-            Err(Trouble::Skipped(why)) => Verdict::Skipped(why),
+            Err(CheckFailure::Failed(what)) => Verdict::Failed(what),
+            Err(CheckFailure::Skipped(why)) => Verdict::Skipped(why),
         };
         Self { name, verdict, took: start.elapsed() }
     }

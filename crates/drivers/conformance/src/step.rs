@@ -3,18 +3,18 @@
 use ring3_device::Error;
 
 /// Why a check did not pass.
-pub enum Trouble {
+pub enum CheckFailure {
     Failed(String),
     Skipped(String),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for CheckFailure {
     fn from(error: Error) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
-impl From<String> for Trouble {
+impl From<String> for CheckFailure {
     fn from(what: String) -> Self {
         Self::Failed(what)
     }
@@ -24,16 +24,16 @@ impl From<String> for Trouble {
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
-            return Err($crate::step::Trouble::Failed(format!($($message)+)));
+            return Err($crate::step::CheckFailure::Failed(format!($($message)+)));
         }
     };
 }
 pub(crate) use ensure;
 
 /// The end of a step.
-pub type Step<T = ()> = Result<T, Trouble>;
+pub type Step<T = ()> = Result<T, CheckFailure>;
 
 /// Ends a check that its subject cannot show.
 pub(crate) fn skip<T>(why: impl Into<String>) -> Step<T> {
-    Err(Trouble::Skipped(why.into()))
+    Err(CheckFailure::Skipped(why.into()))
 }

@@ -4,7 +4,8 @@
 //! # Generations
 //! Whoever resets the controller counts the generation up before a register changes. Each queue's
 //! own thread sees that the generation is not its queue's any more, takes back what had ended
-//! before, makes its queue anew and repeats the rest. [`GENERATION_CLOSED`] comes after the last one.
+//! before, makes its queue anew and repeats the rest. [`GENERATION_CLOSED`] comes after the last
+//! one.
 //!
 //! # Quiesced
 //! Memory returns to its owner only when the device cannot write to it any more; whoever ends the
@@ -23,7 +24,7 @@ pub(crate) const GENERATION_CLOSED: u32 = u32::MAX;
 pub(crate) const GENERATION_DETACHED: u32 = GENERATION_CLOSED - 1;
 
 /// Shared by a controller and its queues.
-pub(crate) struct Lifetime {
+pub(crate) struct ControllerState {
     /// What messages call the device.
     name: String,
     generation: AtomicU32,
@@ -40,7 +41,7 @@ struct End {
 
 /// A device that could not be stopped, neither by its registers nor by a reset of its function.
 #[derive(Debug)]
-pub(crate) struct Unstopped {
+pub(crate) struct StopFailed {
     /// Why not.
     pub(crate) error: Error,
     /// It cannot write to memory any more nevertheless: it is gone, or its bus mastering is off.
@@ -50,12 +51,12 @@ pub(crate) struct Unstopped {
 /// Stops a device that did not obey its registers, which is `error`: takes its bus mastering away
 /// and resets the function. When this succeeds, nothing that was started before can write to
 /// memory. Bus mastering may be off afterwards.
-pub(crate) fn stop_function(device: &dyn Device, error: Error) -> Result<(), Unstopped> {
+pub(crate) fn stop_function(device: &dyn Device, error: Error) -> Result<(), StopFailed> {
     tracing::warn!("{}: {error}; resetting the function", device.name());
     let silenced = device.set_bus_master(false);
     // Reading back pushes the write out, and what the device had sent before it comes first.
     device.config_read(pci::COMMAND, 2);
-    device.reset().map_err(|_| Unstopped {
+    device.reset().map_err(|_| StopFailed {
         quiesced: silenced.is_ok() || matches!(error, Error::Gone),
         error,
     })
@@ -68,7 +69,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Lifetime {
+impl ControllerState {
     /// The first generation, 0, of the device that messages call `name`.
     pub(crate) fn new(name: &str) -> Self {
         Self { name: name.into(), generation: AtomicU32::new(0), end: Mutex::new(None) }
@@ -143,7 +144,7 @@ impl Lifetime {
     }
 
     /// Ends it in good order; `stopped` is how the stop of the device went.
-    pub(crate) fn shut_down(&self, stopped: &Result<(), Unstopped>) {
+    pub(crate) fn shut_down(&self, stopped: &Result<(), StopFailed>) {
         let quiesced = stopped.as_ref().err().is_none_or(|unstopped| unstopped.quiesced);
         self.finish(End { error: IoError::Gone, why: "it was shut down".into(), quiesced });
     }
@@ -158,13 +159,13 @@ impl Lifetime {
 mod tests {
     use super::*;
 
-    fn unstopped(quiesced: bool) -> Result<(), Unstopped> {
-        Err(Unstopped { error: Error::Fatal("it does not stop".into()), quiesced })
+    fn unstopped(quiesced: bool) -> Result<(), StopFailed> {
+        Err(StopFailed { error: Error::Fatal("it does not stop".into()), quiesced })
     }
 
     #[test]
     fn a_reset_begins_the_next_generation_and_never_one_that_means_an_end() {
-        let lifetime = Lifetime::new("it");
+        let lifetime = ControllerState::new("it");
         assert_eq!((lifetime.begin_reset(0, "a test"), lifetime.generation()), (1, 1));
         assert_eq!(lifetime.begin_reset(GENERATION_DETACHED - 1, "a test"), 0);
         assert!(lifetime.check().is_ok() && !lifetime.is_quiesced());
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_said_by_name_and_ends_requests_as_transport_errors() {
-        let lifetime = Lifetime::new("it");
+        let lifetime = ControllerState::new("it");
         lifetime.fail(&Error::Fatal("no answer".into()), "it cannot be stopped", false);
         let error = lifetime.check().unwrap_err().to_string();
         assert!(
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_gone_ends_requests_as_gone() {
-        let lifetime = Lifetime::new("it");
+        let lifetime = ControllerState::new("it");
         lifetime.fail(&Error::Gone, "it does not answer", true);
         assert!(
             matches!(lifetime.check(), Err(Error::Gone)) && lifetime.io_error() == IoError::Gone
@@ -199,7 +200,7 @@ mod tests {
         for (stopped, quiesced) in
             [(Ok(()), true), (unstopped(true), true), (unstopped(false), false)]
         {
-            let lifetime = Lifetime::new("it");
+            let lifetime = ControllerState::new("it");
             assert_eq!(lifetime.close(), 0);
             lifetime.shut_down(&stopped);
             assert_eq!(

@@ -10,7 +10,7 @@ use ahci::{
     try_bench,
 };
 use ring3_class::block::{Disk, IoError, Queue, Request};
-use ring3_device::dma::Kept;
+use ring3_device::dma::PersistentWords;
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;
@@ -612,7 +612,7 @@ fn dropping_everything_stops_the_ports_and_gives_all_memory_back() {
     let queue = bench.queue(8);
     let handle = bench.handle.clone();
     drop((queue, bench));
-    assert_eq!(arena.free_bytes(), arena.len() - Kept::BYTES);
+    assert_eq!(arena.free_bytes(), arena.len() - PersistentWords::BYTES);
     let device = handle.claim().unwrap();
     assert_eq!(device.config_read(pci::COMMAND, 2) & u32::from(pci::COMMAND_BUS_MASTER), 0);
 }

@@ -1,7 +1,7 @@
 //! What each manifest says is what the registry, the driver and its specification say.
 
 use ring3_driver::registry::{DRIVERS, Driver, Match};
-use ring3_lease::{OwnLimit, Quiesce, Step, Until};
+use ring3_lease::{BitCondition, DeviceTimeout, Quiesce, Step};
 use ring3_spec::ahci::registers::{CONTROL, Control, RESET_MILLIS};
 use ring3_spec::ide::bus_master::{BusMasterCommand, BusMasterStatus, command, status};
 use ring3_spec::nvme::registers::{CAP, CC, CSTS, Cc, Csts};
@@ -128,10 +128,10 @@ fn nvmes_fence_clears_enable_and_sees_that_it_is_not_ready() {
         panic!("registers of its own")
     };
     let bits = Cc(0).with_enable(1).with_shutdown(3).0;
-    let until = Until { at: CSTS.offset(), mask: Csts(0).with_ready(1).0, value: 0 };
+    let until = BitCondition { at: CSTS.offset(), mask: Csts(0).with_ready(1).0, value: 0 };
     assert_eq!(bar, 0);
     // CAP.TO, which the driver waits for as well.
-    let limit_from = Some(OwnLimit { at: CAP.offset(), shift: 24, mask: 0xff, unit_ms: 500 });
+    let limit_from = Some(DeviceTimeout { at: CAP.offset(), shift: 24, mask: 0xff, unit_ms: 500 });
     assert_eq!(
         step,
         [Step {
@@ -152,7 +152,7 @@ fn ahcis_fence_is_the_controllers_reset() {
         panic!("registers of its own")
     };
     let (at, reset) = (CONTROL.offset(), Control(0).with_reset(1));
-    let until = Until { at, mask: reset.0, value: 0 };
+    let until = BitCondition { at, mask: reset.0, value: 0 };
     assert_eq!(bar, ahci::BAR);
     assert_eq!(
         step,
@@ -175,7 +175,7 @@ fn e1000s_fence_is_the_cards_reset() {
     };
     let (at, reset) =
         (e1000::general::CONTROL.offset(), e1000::general::Control(0).with_reset(1).0);
-    let until = Until { at, mask: reset, value: 0 };
+    let until = BitCondition { at, mask: reset, value: 0 };
     assert_eq!(bar, e1000::BAR);
     let limit_ms = e1000::general::RESET_MILLIS as u32;
     assert_eq!(
@@ -197,7 +197,7 @@ fn ides_fence_stops_both_bus_masters() {
         width: 8,
         clear: start.into(),
         set: 0,
-        until: Until { at: status(channel).offset(), mask: active.into(), value: 0 },
+        until: BitCondition { at: status(channel).offset(), mask: active.into(), value: 0 },
         limit_ms: 100,
         limit_from: None,
     };
@@ -210,7 +210,7 @@ fn virtios_fence_resets_the_device_wherever_its_common_configuration_lies() {
     for driver in DRIVERS.into_iter().filter(|driver| driver.family == "virtio") {
         let Quiesce { step, structure, .. } = quiesce(driver.name).unwrap();
         let at = virtio::common::DEVICE_STATUS.offset();
-        let until = Until { at, mask: 0xff, value: virtio::STATUS_RESET.into() };
+        let until = BitCondition { at, mask: 0xff, value: virtio::STATUS_RESET.into() };
         assert_eq!(structure, Some(virtio::TYPE_COMMON), "{}", driver.name);
         assert_eq!(
             step,

@@ -11,7 +11,7 @@ use mortal::Mortal;
 use nvme::{bytes, succeed};
 use ring3_class::Saved;
 use ring3_class::block::{IoError, Queue, Request};
-use ring3_device::dma::{DmaBuffer, Kept, Region, SavedArena, Span};
+use ring3_device::dma::{DmaBuffer, PersistentWords, Region, SavedArena, Span};
 use ring3_device::found::Found;
 use ring3_device::ring::Words;
 use ring3_device::{Device, Error};
@@ -174,7 +174,7 @@ fn a_killed_driver_is_followed_without_a_reset_and_nothing_of_its_commands_comes
         assert_eq!(handle.complaints(), Vec::<String>::new());
         drop(controller);
         let arena = orphan.device.dma().arena();
-        assert_eq!(arena.free_bytes(), arena.len() - Kept::BYTES);
+        assert_eq!(arena.free_bytes(), arena.len() - PersistentWords::BYTES);
     }
 }
 

@@ -8,7 +8,7 @@ use ring3_device::dma::{Dma, StaticIommu};
 use ring3_device::{Deadline, Decorator, Device, Error};
 use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_driver::virtio::net::{Card, Options};
-use ring3_model::virtio::net::{Misbehaviour, SimVirtioNet, VirtioNetHandle, open};
+use ring3_model::virtio::net::{InjectedFault, SimVirtioNet, VirtioNetHandle, open};
 
 const SETTINGS: QueueSettings =
     QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
@@ -86,7 +86,7 @@ fn the_registry_opens_it_by_its_ids() {
 
 #[test]
 fn descriptors_that_the_card_does_not_have_are_an_error_and_the_queue_lives() {
-    for (how, layout) in [Misbehaviour::UsesWhatIsNot, Misbehaviour::UsesTwice]
+    for (how, layout) in [InjectedFault::UsesWhatIsNot, InjectedFault::UsesTwice]
         .into_iter()
         .flat_map(|how| LAYOUTS.map(|layout| (how, layout)))
     {
@@ -97,7 +97,7 @@ fn descriptors_that_the_card_does_not_have_are_an_error_and_the_queue_lives() {
             (0..3).filter(|_| matches!(receive(&mut rig), Err(Error::Protocol(_)))).count();
         assert_eq!(errors, 1, "{how:?} {layout}");
         // A card that gives a packed descriptor back twice has written over its next one.
-        if (how, layout) != (Misbehaviour::UsesTwice, ",packed=on") {
+        if (how, layout) != (InjectedFault::UsesTwice, ",packed=on") {
             receives(&mut rig);
         }
     }
@@ -116,7 +116,7 @@ fn a_packet_that_the_card_never_had_does_not_come_back_and_the_queue_lives() {
             let returned: Vec<_> = (0..3).map(|_| rig.queue.tx_return(&mut back)).collect();
             (returned, rig.queue.held().1)
         };
-        let (returned, held) = send(Some(Misbehaviour::UsesOneMore));
+        let (returned, held) = send(Some(InjectedFault::UsesOneMore));
         assert!(matches!(returned[0], Ok(1)) && held == 0, "{layout}: {returned:?}, {held}");
         // Of packed descriptors, one that nobody has is not looked at; and the card has written
         // over its next one.
@@ -151,7 +151,7 @@ fn buffers_that_come_back_out_of_order_are_the_right_ones_and_so_are_those_that_
         );
         // The fourth is overtaken by all others, and stays the card's while they come again and
         // again.
-        rig.handle.misbehave(Some(Misbehaviour::UsesOutOfOrder));
+        rig.handle.misbehave(Some(InjectedFault::UsesOutOfOrder));
         for lap in 0..40_u32 {
             send(&rig, 64 + lap as usize);
             let (len, token) = received(&mut rig);
@@ -177,7 +177,7 @@ fn packets_that_come_back_out_of_order_come_back_once_each_among_whole_ones_and_
     for layout in LAYOUTS {
         let mut rig = rig_of(layout);
         for lap in 0..30_u32 {
-            let how = (lap % 3 == 1).then_some(Misbehaviour::UsesOutOfOrder);
+            let how = (lap % 3 == 1).then_some(InjectedFault::UsesOutOfOrder);
             rig.handle.misbehave(how);
             let mut batch: Vec<_> =
                 (0..1 + lap % 7).map(|token| Packet { token, ..buffer(&rig.card) }).collect();
@@ -211,7 +211,7 @@ fn packets_that_come_back_out_of_order_come_back_once_each_among_whole_ones_and_
 fn an_index_that_leaps_is_an_error_until_the_card_is_given_up_and_a_queue_that_is_opened_anew_works()
  {
     let mut rig = rig();
-    rig.handle.misbehave(Some(Misbehaviour::LeapsAhead));
+    rig.handle.misbehave(Some(InjectedFault::LeapsAhead));
     rig.handle.send(&frame(&rig.card, 60));
     for _ in 0..3 {
         assert!(matches!(receive(&mut rig), Err(Error::Protocol(why)) if why.contains("1001")));
@@ -229,7 +229,7 @@ fn an_index_that_leaps_is_an_error_until_the_card_is_given_up_and_a_queue_that_i
 
 #[test]
 fn what_cannot_be_said_of_a_packet_is_counted_and_its_buffer_lent_again() {
-    use Misbehaviour as M;
+    use InjectedFault as M;
     let lies = [
         M::WritesTooMuch,
         M::WritesTooLittle,
@@ -254,7 +254,7 @@ fn what_cannot_be_said_of_a_packet_is_counted_and_its_buffer_lent_again() {
 #[test]
 fn a_lost_interrupt_is_found_at_the_deadline() {
     let mut rig = rig();
-    rig.handle.misbehave(Some(Misbehaviour::LosesInterrupts));
+    rig.handle.misbehave(Some(InjectedFault::LosesInterrupts));
     let (handle, bytes) = (rig.handle.clone(), frame(&rig.card, 60));
     let sender = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
@@ -291,7 +291,7 @@ fn a_minute_after_a_packet(rig: &mut Rig) -> Result<(), Error> {
 #[test]
 fn a_wire_that_takes_nothing_for_a_minute_is_no_fault_and_what_waited_is_sent_when_it_does() {
     let mut rig = rig();
-    rig.handle.misbehave(Some(Misbehaviour::WireIsFull));
+    rig.handle.misbehave(Some(InjectedFault::WireIsFull));
     a_minute_after_a_packet(&mut rig).unwrap();
     assert_eq!((rig.queue.held().1, rig.handle.sent().len()), (1, 0));
     receives(&mut rig);
@@ -308,7 +308,7 @@ fn a_wire_that_takes_nothing_for_a_minute_is_no_fault_and_what_waited_is_sent_wh
 #[test]
 fn a_card_that_sends_nothing_and_answers_no_command_is_given_up() {
     let mut rig = rig();
-    rig.handle.misbehave(Some(Misbehaviour::Hangs));
+    rig.handle.misbehave(Some(InjectedFault::Hangs));
     let ended = a_minute_after_a_packet(&mut rig);
     assert!(matches!(ended, Err(Error::Timeout { .. })), "{ended:?}");
     assert!(matches!(receive(&mut rig), Err(Error::Fatal(_))));
@@ -327,7 +327,7 @@ fn a_card_that_is_pulled_out_is_gone() {
 fn a_card_that_does_not_stop_is_reset_as_a_function_and_its_buffers_come_back() {
     let rig = rig();
     let free = rig.card.dma().arena().free_bytes();
-    rig.handle.misbehave(Some(Misbehaviour::NeverResets));
+    rig.handle.misbehave(Some(InjectedFault::NeverResets));
     drop(rig.queue);
     assert!(rig.card.dma().arena().free_bytes() > free && rig.handle.status() == 0);
 }
@@ -335,7 +335,7 @@ fn a_card_that_does_not_stop_is_reset_as_a_function_and_its_buffers_come_back() 
 #[test]
 fn filters_of_a_control_queue_that_does_not_answer_fail_in_time() {
     let rig = rig();
-    rig.handle.misbehave(Some(Misbehaviour::IgnoresControl));
+    rig.handle.misbehave(Some(InjectedFault::IgnoresControl));
     let filter = Filter::own(rig.card.info().mac);
     assert!(matches!(rig.card.set_filter(&filter), Err(Error::Timeout { .. })));
     assert!(matches!(rig.card.set_filter(&filter), Err(Error::Fatal(_))));

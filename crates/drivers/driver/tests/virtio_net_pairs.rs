@@ -10,7 +10,7 @@ use ring3_device::wait::Source as _;
 use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::virtio::net::{Card, Options};
-use ring3_model::virtio::net::{Misbehaviour, SimVirtioNet, VirtioNetHandle, open};
+use ring3_model::virtio::net::{InjectedFault, SimVirtioNet, VirtioNetHandle, open};
 use successor::Successor;
 
 const SETTINGS: QueueSettings =
@@ -146,7 +146,7 @@ fn pairs_that_are_not_agreed_to_are_an_error_and_the_card_is_stopped() {
     let device = device("");
     let handle = device.handle();
     let card = Card::open(Arc::new(device), Options::default()).unwrap();
-    handle.misbehave(Some(Misbehaviour::IgnoresControl));
+    handle.misbehave(Some(InjectedFault::IgnoresControl));
     assert!(card.open_queues(2, &SETTINGS).is_err());
     assert_eq!(handle.status(), 0);
     handle.misbehave(None);

@@ -12,7 +12,7 @@ use ring3_class::net::{Filter, Mac, Multicast, Nic, Packet, Queue, QueueSettings
 use ring3_device::{Device, Error};
 use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_driver::virtio::net::{Card, Options};
-use ring3_model::virtio::net::{Misbehaviour, VirtioNetHandle, open};
+use ring3_model::virtio::net::{InjectedFault, VirtioNetHandle, open};
 use ring3_spec::virtio::net;
 use serde_json::json;
 use successor::{Successor, altered, through_json};
@@ -219,7 +219,7 @@ fn buffers_that_the_card_has_given_back_out_of_order_change_hands_too() {
     for options in ["", ",packed=on"] {
         let left = left_after(options, |nic, handle, queue| {
             handle.send(&frame(7));
-            handle.misbehave(Some(Misbehaviour::UsesOutOfOrder));
+            handle.misbehave(Some(InjectedFault::UsesOutOfOrder));
             handle.send(&frame(8));
             assert_eq!(received(queue), [7]);
             assert_eq!(received(queue), [8]);

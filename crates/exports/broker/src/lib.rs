@@ -2,13 +2,13 @@
 //! with the driver's process.
 //!
 //! # Shape
-//! The process that drives a disk has a [`server::Server`]: sockets, one for each
+//! The process that drives a disk has a [`server::DiskServer`]: sockets, one for each
 //! [`Access`](server::Access) that somebody is granted, and one thread that serves all clients with
 //! one queue of the driver. A client is a [`client::RemoteDisk`], which is a disk as any other: it
 //! asks over its socket ([`protocol`]), gets memory that it shares with the server alone, and for
 //! each queue a pair of rings there ([`memory`], [`wire`]). No system call is made per request
-//! while both sides are busy. Of a card, it is a [`server::card::Server`], which has a switch, a
-//! [`client::RemoteCard`], and [`frame`].
+//! while both sides are busy. Of a card, it is a [`server::card::CardServer`], which has a switch,
+//! a [`client::RemoteCard`], and [`frame`].
 //!
 //! # Trust
 //! The server believes nothing that a client says or writes. Messages are bounded and read whole;

@@ -70,7 +70,7 @@ impl<const N: usize> Parts<N> {
                 .try_clone_to_owned()
                 .map_err(|error| Error::os("duplicating a queue's memory", error))?;
             // As it is: the other side may have written there.
-            parts.push(Arena::new(Region::lent(fd, offset, len)?, 0).alloc_stale(len)?);
+            parts.push(Arena::new(Region::lent(fd, offset, len)?, 0).alloc_uninitialised(len)?);
             offset += len as u64;
         }
         <[DmaBuffer; N]>::try_from(parts)
@@ -130,14 +130,14 @@ pub fn port(rx_depth: u16, tx_depth: u16) -> Parts<4> {
 }
 
 /// The page that the server writes for a client of a card, who only reads it.
-pub struct Board(DmaBuffer);
+pub struct StatusPage(DmaBuffer);
 
 /// Its words: how often the link has changed, the link, and from `COUNTERS` on what was counted.
 const CHANGES: usize = 0;
 const LINK: usize = 1;
 const COUNTERS: usize = 8;
 
-impl Board {
+impl StatusPage {
     /// Bytes of it.
     pub const BYTES: usize = PAGE;
 
@@ -231,8 +231,9 @@ mod tests {
 
     #[test]
     fn a_board_says_what_was_written_to_it() {
-        let fd = make(Board::BYTES).unwrap();
-        let (ours, theirs) = (Board::map(fd.as_fd()).unwrap(), Board::map(fd.as_fd()).unwrap());
+        let fd = make(StatusPage::BYTES).unwrap();
+        let (ours, theirs) =
+            (StatusPage::map(fd.as_fd()).unwrap(), StatusPage::map(fd.as_fd()).unwrap());
         for (speed, full_duplex) in
             [(None, None), (Some(0), Some(false)), (Some(u32::MAX), Some(true))]
         {

@@ -14,7 +14,7 @@ pub const VERSION: u32 = 2;
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Ask {
+pub enum ClientRequest {
     /// First: the disk, and memory for the data of requests.
     Hello {
         /// The client's [`VERSION`].
@@ -71,21 +71,21 @@ pub struct OpenPort {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To [`Ask::Hello`] of a disk, with the descriptor of the memory.
-    Welcome(Box<Welcome>),
-    /// To [`Ask::Hello`] of a card, with three descriptors: the memory, the
-    /// [board](crate::memory::Board), a pipe that the server writes to when the link changes.
+    /// To [`ClientRequest::Hello`] of a disk, with the descriptor of the memory.
+    Welcome(Box<DiskDescription>),
+    /// To [`ClientRequest::Hello`] of a card, with three descriptors: the memory, the
+    /// [board](crate::memory::StatusPage), a pipe that the server writes to when the link changes.
     Port(Box<Port>),
-    /// To [`Ask::OpenPort`], with descriptors as of [`Opened`](Self::Opened).
+    /// To [`ClientRequest::OpenPort`], with descriptors as of [`Opened`](Self::Opened).
     PortOpened {
         /// Buffers for reception that it holds.
         rx_depth: u16,
         /// Buffers to send.
         tx_depth: u16,
     },
-    /// To [`Ask::Filter`].
+    /// To [`ClientRequest::Filter`].
     Filtered,
-    /// To [`Ask::Open`], with three descriptors: the rings' memory
+    /// To [`ClientRequest::Open`], with three descriptors: the rings' memory
     /// ([`Layout`](crate::memory::Layout)), an eventfd that the client raises, a pipe that the
     /// server writes to.
     Opened {
@@ -94,17 +94,17 @@ pub enum Answer {
         /// Its depth.
         depth: u16,
     },
-    /// To [`Ask::Close`].
+    /// To [`ClientRequest::Close`].
     Closed {
         /// Which.
         queue: u16,
     },
-    /// To [`Ask::Offer`]: requests may lie there.
+    /// To [`ClientRequest::Offer`]: requests may lie there.
     Shared {
         /// Of these disks.
         disks: Vec<String>,
     },
-    /// To [`Ask::Revoke`]: they may not any more. Another region may be offered.
+    /// To [`ClientRequest::Revoke`]: they may not any more. Another region may be offered.
     Revoked,
     /// What was asked for is not to be had; nothing has changed.
     Refused {
@@ -136,7 +136,7 @@ pub struct Port {
 
 /// What a client is told of its disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Welcome {
+pub struct DiskDescription {
     /// The server's [`VERSION`].
     pub version: u32,
     /// What the server calls the disk.

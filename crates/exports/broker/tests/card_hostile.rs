@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ring3_broker::frame::{self as entries, Piece};
-use ring3_broker::protocol::{Answer, Ask, OpenPort};
+use ring3_broker::protocol::{Answer, ClientRequest, OpenPort};
 use ring3_broker::server::card::Options;
 use ring3_class::Deadline;
 use ring3_class::net::{Checksum, Kind, Mac, Meta, Multicast, Nic, Segmentation};
@@ -367,18 +367,18 @@ fn one_who_dies_in_flight_hurts_nobody() {
 
 #[test]
 fn right_words_at_the_wrong_time_are_its_end() {
-    let again = Ask::Hello { version: ring3_broker::protocol::VERSION, memory: 4096 };
+    let again = ClientRequest::Hello { version: ring3_broker::protocol::VERSION, memory: 4096 };
     for (ask, why) in [
         (again, "twice"),
-        (Ask::Close { queue: 1 }, "not open"),
-        (Ask::Open { depth: 1 }, "for a disk"),
+        (ClientRequest::Close { queue: 1 }, "not open"),
+        (ClientRequest::Open { depth: 1 }, "for a disk"),
     ] {
         cut_off(why, |client| client.raw.channel.send(&ask, &[]).unwrap());
     }
     let served = ServedCard::start(&TERMS, Options::default());
     let raw = Raw::silent(&served.path(0));
     raw.channel
-        .send(&Ask::OpenPort(OpenPort { rx_depth: 1, tx_depth: 1, mtu: 1500 }), &[])
+        .send(&ClientRequest::OpenPort(OpenPort { rx_depth: 1, tx_depth: 1, mtu: 1500 }), &[])
         .unwrap();
     assert!(raw.ended().contains("before it says hello"));
 }
@@ -391,10 +391,13 @@ fn more_groups_than_are_told_apart_are_all_and_more_than_one_queue_is_refused() 
         let groups = (0..1000u16)
             .map(|group| Mac([1, 0, 0x5e, 0, group.to_be_bytes()[0], group.to_be_bytes()[1]]));
         let (answer, _) =
-            client.raw.ask(&Ask::Filter { multicast: Multicast::Of(groups.collect()) });
+            client.raw.ask(&ClientRequest::Filter { multicast: Multicast::Of(groups.collect()) });
         assert_eq!(answer, Answer::Filtered);
-        let (answer, _) =
-            client.raw.ask(&Ask::OpenPort(OpenPort { rx_depth: 1, tx_depth: 1, mtu: 1500 }));
+        let (answer, _) = client.raw.ask(&ClientRequest::OpenPort(OpenPort {
+            rx_depth: 1,
+            tx_depth: 1,
+            mtu: 1500,
+        }));
         assert!(matches!(answer, Answer::Refused { .. }));
     });
 }

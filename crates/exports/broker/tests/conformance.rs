@@ -236,6 +236,7 @@ fn a_device_with_boundaries_beyond_a_page_is_copied_for() {
     let rules = SegmentRules { boundary: 65536, ..SegmentRules::PAGES };
     let disk =
         Arc::new(Ram::new(512, 16384, 64 << 20).unwrap().with_info(|info| info.segments = rules));
-    let server = ring3_broker::server::Server::bind(disk, Vec::new(), Options::default()).unwrap();
+    let server =
+        ring3_broker::server::DiskServer::bind(disk, Vec::new(), Options::default()).unwrap();
     assert!(!server.is_mapped());
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ring3_broker::client::RemoteDisk;
 use ring3_broker::memory;
-use ring3_broker::protocol::{Answer, Ask, VERSION};
+use ring3_broker::protocol::{Answer, ClientRequest, VERSION};
 use ring3_broker::server::Options;
 use ring3_broker::wire::{MAX_SEGMENTS, Submission};
 use ring3_class::Deadline;
@@ -83,7 +83,7 @@ fn descriptors_that_are_slow_to_close_stall_nobody() {
         let ((fd, listener), raw) = (lingering(), Raw::silent(path));
         garbage.iter().for_each(|bytes| raw.throw(bytes));
         raw.channel
-            .send(&Ask::Offer { version: VERSION, bytes: 4096 }, &vec![fd.as_fd(); count])
+            .send(&ClientRequest::Offer { version: VERSION, bytes: 4096 }, &vec![fd.as_fd(); count])
             .unwrap();
         unread.push(listener);
         raw
@@ -200,14 +200,16 @@ fn words_that_are_no_message_are_its_end() {
 
 #[test]
 fn right_words_at_the_wrong_time_are_its_end() {
-    let say = |ask: Ask| move |raw: &Raw, _: &mut RawQueue| raw.channel.send(&ask, &[]).unwrap();
-    cut_off("hello twice", say(Ask::Hello { version: VERSION, memory: 4096 }));
-    cut_off("is not open", say(Ask::Close { queue: 3 }));
-    cut_off("is not open", say(Ask::Close { queue: u16::MAX }));
+    let say = |ask: ClientRequest| {
+        move |raw: &Raw, _: &mut RawQueue| raw.channel.send(&ask, &[]).unwrap()
+    };
+    cut_off("hello twice", say(ClientRequest::Hello { version: VERSION, memory: 4096 }));
+    cut_off("is not open", say(ClientRequest::Close { queue: 3 }));
+    cut_off("is not open", say(ClientRequest::Close { queue: u16::MAX }));
     let served = Served::ram(&TERMS);
     beside(&served, |served| {
         let raw = Raw::silent(&served.path(0));
-        raw.channel.send(&Ask::Open { depth: 1 }, &[]).unwrap();
+        raw.channel.send(&ClientRequest::Open { depth: 1 }, &[]).unwrap();
         assert!(raw.ended().contains("before it says hello"));
     });
 }
@@ -216,12 +218,14 @@ fn right_words_at_the_wrong_time_are_its_end() {
 fn descriptors_that_nobody_asked_for_are_its_end_and_are_closed() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     cut_off("descriptor", |raw, _| {
-        raw.channel.send(&Ask::Open { depth: 1 }, &[raw.channel.as_fd(); 100]).unwrap();
+        raw.channel.send(&ClientRequest::Open { depth: 1 }, &[raw.channel.as_fd(); 100]).unwrap();
     });
     // Other tests open and close as well: what matters is that hundreds of hundreds do not stay.
     for _ in 0..30 {
         cut_off("descriptor", |raw, _| {
-            raw.channel.send(&Ask::Open { depth: 1 }, &[raw.channel.as_fd(); 190]).unwrap()
+            raw.channel
+                .send(&ClientRequest::Open { depth: 1 }, &[raw.channel.as_fd(); 190])
+                .unwrap()
         });
     }
     assert!(open() < 2000, "{} descriptors are open", open());
@@ -423,12 +427,12 @@ fn more_queues_and_memory_than_are_granted_are_not_to_be_had() {
     let served = Served::ram(&[",queues=2,memory=64K,depth=4", ",size=1M"]);
     beside(&served, |served| {
         let raw = Raw::silent(&served.path(0));
-        let (answer, _) = raw.ask(&Ask::Hello { version: VERSION, memory: u64::MAX });
+        let (answer, _) = raw.ask(&ClientRequest::Hello { version: VERSION, memory: u64::MAX });
         let Answer::Welcome(welcome) = answer else { panic!("{answer:?}") };
         assert_eq!(welcome.memory, 64 << 10);
         assert_eq!(raw.open(u16::MAX).depth, 4);
         raw.open(1);
-        assert!(matches!(raw.ask(&Ask::Open { depth: 1 }).0, Answer::Refused { .. }));
+        assert!(matches!(raw.ask(&ClientRequest::Open { depth: 1 }).0, Answer::Refused { .. }));
     });
 }
 
@@ -436,7 +440,7 @@ fn more_queues_and_memory_than_are_granted_are_not_to_be_had() {
 fn another_version_is_refused_with_both() {
     let served = Served::ram(&TERMS);
     let raw = Raw::silent(&served.path(0));
-    let (answer, _) = raw.ask(&Ask::Hello { version: VERSION + 1, memory: 4096 });
+    let (answer, _) = raw.ask(&ClientRequest::Hello { version: VERSION + 1, memory: 4096 });
     let both = [format!("version {}", VERSION + 1), format!("server {VERSION}")];
     assert!(
         matches!(&answer, Answer::Refused { reason } if both.iter().all(|word| reason.contains(word))),

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ring3_broker::client::{RemoteCard, RemoteDisk};
-use ring3_broker::memory::{self, Board, Layout};
-use ring3_broker::protocol::{Answer, Ask, Port, VERSION, Welcome};
+use ring3_broker::memory::{self, Layout, StatusPage};
+use ring3_broker::protocol::{Answer, ClientRequest, DiskDescription, Port, VERSION};
 use ring3_broker::wire::{COMPLETION, SUBMISSION, Submission, completion};
 use ring3_class::block::{self, Completion, Data, Disk, Operation, Request};
 use ring3_class::dma::{DmaBuffer, SegmentRules};
@@ -58,7 +58,7 @@ fn served(serve: impl FnOnce(&mut Server) + Send, with: impl FnOnce(&Path)) {
 
 impl Server {
     /// The next question; `None` at the end of the client.
-    fn asked(&self) -> Option<Ask> {
+    fn asked(&self) -> Option<ClientRequest> {
         self.channel.receive().unwrap().map(|(ask, _)| ask)
     }
 
@@ -79,7 +79,7 @@ impl Server {
 
     /// Makes the client welcome to a disk of 64 blocks.
     fn welcome(&self) {
-        assert!(matches!(self.asked(), Some(Ask::Hello { .. })));
+        assert!(matches!(self.asked(), Some(ClientRequest::Hello { .. })));
         let info = block::Info {
             model: "none".into(),
             serial: "0".into(),
@@ -96,7 +96,7 @@ impl Server {
             read_only: false,
             rotates: false,
         };
-        let welcome = Welcome {
+        let welcome = DiskDescription {
             version: VERSION,
             disk: "none".into(),
             info,
@@ -109,7 +109,7 @@ impl Server {
 
     /// Opens a queue.
     fn open(&mut self, queue: u16) -> Rings {
-        assert!(matches!(self.asked(), Some(Ask::Open { .. })));
+        assert!(matches!(self.asked(), Some(ClientRequest::Open { .. })));
         let layout = Layout::new(DEPTH);
         let fds = self.descriptors(layout.bytes());
         self.answer(&Answer::Opened { queue, depth: DEPTH }, &fds.each_ref());
@@ -175,7 +175,7 @@ fn room_after(answer: Answer) -> bool {
     let serve = |server: &mut Server| {
         server.welcome();
         server.open(0).tag();
-        assert!(matches!(server.asked(), Some(Ask::Close { queue: 0 })));
+        assert!(matches!(server.asked(), Some(ClientRequest::Close { queue: 0 })));
         server.answer(&answer, &[]);
         while server.asked().is_some() {}
     };
@@ -237,10 +237,10 @@ const CARD_MEMORY: usize = 1 << 16;
 impl Server {
     /// Makes the client welcome to a card's part, and opens its queue.
     fn port(&mut self) {
-        assert!(matches!(self.asked(), Some(Ask::Hello { .. })));
+        assert!(matches!(self.asked(), Some(ClientRequest::Hello { .. })));
         let info = Cable::new(4096).unwrap().1.info().clone();
         let info = ring3_class::net::Info { max_queues: 1, shared: true, ..info };
-        let [board, _, woken] = self.descriptors(Board::BYTES);
+        let [board, _, woken] = self.descriptors(StatusPage::BYTES);
         let port = Port {
             version: VERSION,
             card: "none".into(),
@@ -252,7 +252,7 @@ impl Server {
             &Answer::Port(Box::new(port)),
             &[&memory::make(CARD_MEMORY).unwrap(), &board, &woken],
         );
-        assert!(matches!(self.asked(), Some(Ask::OpenPort(_))));
+        assert!(matches!(self.asked(), Some(ClientRequest::OpenPort(_))));
         let fds = self.descriptors(memory::port(DEPTH, DEPTH).bytes());
         self.answer(&Answer::PortOpened { rx_depth: DEPTH, tx_depth: DEPTH }, &fds.each_ref());
     }
@@ -271,7 +271,7 @@ fn room_after_receiving(answer: Answer) -> bool {
     let mut room = false;
     let serve = |server: &mut Server| {
         server.port();
-        assert!(matches!(server.asked(), Some(Ask::Close { queue: 0 })));
+        assert!(matches!(server.asked(), Some(ClientRequest::Close { queue: 0 })));
         server.answer(&answer, &[]);
         while server.asked().is_some() {}
     };

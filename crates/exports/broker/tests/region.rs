@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ring3_broker::client::RemoteDisk;
 use ring3_broker::memory;
-use ring3_broker::protocol::{Answer, Ask, VERSION};
+use ring3_broker::protocol::{Answer, ClientRequest, VERSION};
 use ring3_broker::region::SharedMemory;
 use ring3_broker::server::Options;
 use ring3_broker::wire::{Submission, place};
@@ -239,7 +239,7 @@ fn memory_that_is_lost_with_its_server_is_not_given_to_a_request_again() {
 
 /// Offers a raw client makes.
 fn offer(raw: &Raw, bytes: u64, fds: &[BorrowedFd<'_>]) {
-    raw.channel.send(&Ask::Offer { version: VERSION, bytes }, fds).unwrap();
+    raw.channel.send(&ClientRequest::Offer { version: VERSION, bytes }, fds).unwrap();
 }
 
 fn answer(raw: &Raw) -> Answer {
@@ -299,7 +299,7 @@ fn an_offer_at_the_wrong_time_or_with_the_wrong_descriptors_is_its_clients_end()
     offer(&early, 8192, &[fd]);
     assert!(early.ended().contains("before it says hello"));
     let raw = Raw::new(&served.path(0));
-    raw.channel.send(&Ask::Revoke, &[]).unwrap();
+    raw.channel.send(&ClientRequest::Revoke, &[]).unwrap();
     assert!(raw.ended().contains("as long as it is connected"));
     round_trip(&served.client(1), 0, 1);
 }
@@ -308,7 +308,9 @@ fn an_offer_at_the_wrong_time_or_with_the_wrong_descriptors_is_its_clients_end()
 fn an_offer_of_another_version_is_refused() {
     let (served, sealed) = (Served::ram(&[""]), memory::make(8192).unwrap());
     let raw = Raw::new(&served.path(0));
-    raw.channel.send(&Ask::Offer { version: VERSION + 1, bytes: 8192 }, &[sealed.as_fd()]).unwrap();
+    raw.channel
+        .send(&ClientRequest::Offer { version: VERSION + 1, bytes: 8192 }, &[sealed.as_fd()])
+        .unwrap();
     assert!(matches!(answer(&raw), Answer::Refused { reason } if reason.contains("version")));
 }
 

@@ -1,5 +1,5 @@
-//! Has lulls of a block device of ublk's, and says how many requests have ended in them: there is to
-//! be none.
+//! Has lulls of a block device of ublk's, and says how many requests have ended in them: there is
+//! to be none.
 //!
 //!     lull ID COUNT MILLISECONDS
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use ring3_export::ublk::Lull;
+use ring3_export::ublk::FrozenQueue;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words =
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (mut had, mut passed) = (0, 0);
     for _ in 0..count {
-        let Some(lull) = Lull::of(id, &|| false) else { continue };
+        let Some(lull) = FrozenQueue::of(id, &|| false) else { continue };
         let before = ended(id)?;
         thread::sleep(Duration::from_millis(milliseconds.into()));
         passed += ended(id)? - before;

@@ -17,7 +17,7 @@ use ring3_backend::OpenOptions;
 use ring3_class::net::{Cable, Link, Nic, Packet, QueueSettings};
 use ring3_driver::registry::{Driver, Offer, Opened, Settings};
 use ring3_export::tap::{
-    Engine, Error, Export, Interface, Limits, Options, Shape, Stats, arena_bytes,
+    Engine, Error, Interface, Limits, Options, Shape, Stats, TapExport, arena_bytes,
 };
 use ring3_lab::{Cache, Guest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,7 +29,7 @@ const JOINED: u64 = 1;
 
 /// An interface in a namespace of its own.
 struct Side {
-    export: Option<Export>,
+    export: Option<TapExport>,
     namespace: Namespace,
 }
 
@@ -41,7 +41,7 @@ impl Side {
     fn with(nic: Arc<dyn Nic>, number: u8, options: &Options) -> Result<Self, String> {
         let namespace = Namespace::new()?;
         let options = Options { name: Some("card".into()), ..options.clone() };
-        let export = namespace.within(|| Export::start(nic, &options)).unwrap();
+        let export = namespace.within(|| TapExport::start(nic, &options)).unwrap();
         namespace.ip("link set card up");
         namespace.ip(&format!("address add 10.9.8.{number}/24 dev card"));
         Ok(Self { export: Some(export), namespace })
@@ -540,7 +540,7 @@ fn an_interface_goes_with_its_export_and_stays_without_a_carrier_if_that_is_wish
             owner: Some(54321),
             ..Options::default()
         };
-        namespace.within(|| Export::start(nic.clone(), &options))
+        namespace.within(|| TapExport::start(nic.clone(), &options))
     };
     start(&one, false).unwrap().stop().unwrap();
     assert!(!namespace.ip("-o link").contains("card"));
@@ -590,7 +590,8 @@ fn packets_for_which_a_card_has_no_buffer_are_in_the_statistics_of_its_export() 
 #[test]
 fn an_mtu_that_the_card_does_not_take_is_refused_before_there_is_an_interface() {
     let (_cable, [one, _]) = ends();
-    let Err(error) = Export::start(one, &Options { mtu: Some(9001), ..Options::default() }) else {
+    let Err(error) = TapExport::start(one, &Options { mtu: Some(9001), ..Options::default() })
+    else {
         panic!("started")
     };
     assert!(error.to_string().contains("68 to 9000"), "{error}");

@@ -143,7 +143,7 @@ impl Queue {
     }
 
     /// Heads of chains that a process before this one has taken and not given back: each is [taken
-    /// again](Self::take_again). Those whom no log knows are lost.
+    /// again](Self::retake). Those whom no log knows are lost.
     pub fn in_flight(&self) -> Vec<u16> {
         self.log.as_ref().map(|log| log.heads().collect()).unwrap_or_default()
     }
@@ -186,20 +186,20 @@ impl Queue {
     }
 
     /// Takes one of [`in_flight`](Self::in_flight).
-    pub fn take_again(&mut self, head: u16, chain: &mut Chain) -> Result<(), Fault> {
+    pub fn retake(&mut self, head: u16, chain: &mut Chain) -> Result<(), Fault> {
         self.follow(head, chain)
     }
 
     /// Forgets the last `count` that were [put](Self::put) and not shown.
     #[inline]
-    pub fn unput(&mut self, count: u16) {
+    pub fn undo_put(&mut self, count: u16) {
         self.used = self.used.wrapping_sub(count.min(self.used.wrapping_sub(self.shown)));
     }
 
     /// Gives the last `count` back that were taken, as if they were not: nothing of a queue with a
     /// log.
     #[inline]
-    pub fn untake(&mut self, count: u16) {
+    pub fn undo_take(&mut self, count: u16) {
         if self.log.is_none() {
             self.available = self.available.wrapping_sub(count);
         }
@@ -337,7 +337,7 @@ impl Queue {
 
     /// What a process does that dies between showing and noting.
     #[cfg(test)]
-    pub(crate) fn show_and_die(&mut self) {
+    pub(crate) fn publish_and_die(&mut self) {
         self.device.word16(2).store(self.used.to_le(), Ordering::Release);
     }
 }

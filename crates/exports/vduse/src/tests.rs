@@ -281,6 +281,6 @@ fn without_a_log_the_next_process_begins_where_the_ring_says() {
     let mut driver = driver.reborn(None);
     assert_eq!(driver.queue.available(), 1);
     assert!(driver.take().unwrap().is_some());
-    driver.queue.untake(1);
+    driver.queue.undo_take(1);
     assert_eq!(driver.queue.available(), 1);
 }

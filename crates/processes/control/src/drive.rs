@@ -1,18 +1,20 @@
 //! The supervisor and one driver process.
 //!
 //! # Order
-//! [`Order::Prepare`] comes first, and is answered by [`Report::Standby`] once the process is
-//! confined and waits. [`Order::Drive`] brings the lease: the process opens or resumes the device
-//! and answers with [`Report::Offers`]. For each disk comes [`Order::Serve`] with its
-//! `/dev/ublkcN`, answered by [`Report::Serving`] when all queues wait for requests: only then the
-//! supervisor starts the kernel's device. For each network card comes [`Order::Connect`] with its
-//! interface's queues, answered the same way; then [`Order::Wish`] and [`Report::Link`] come
-//! whenever something has changed. [`Order::Region`] comes before a disk is served, and after, and
-//! [`Order::Forget`] after; both are answered by [`Report::Heard`] if they have a number.
-//! [`Order::Share`] comes in place of both, and is answered by [`Report::Shared`] and
-//! [`Report::Serving`]. [`Report::Adoptable`] follows the last disk, if it was wanted.
-//! [`Order::Leave`], [`Order::Stop`] and [`Order::Rest`] end it. [`Report::Failed`] may come at any
-//! time and is the last word.
+//! [`DriverCommand::Prepare`] comes first, and is answered by [`DriverMessage::Standby`] once the
+//! process is confined and waits. [`DriverCommand::Drive`] brings the lease: the process opens or
+//! resumes the device and answers with [`DriverMessage::Offers`]. For each disk comes
+//! [`DriverCommand::Serve`] with its `/dev/ublkcN`, answered by [`DriverMessage::Serving`] when all
+//! queues wait for requests: only then the supervisor starts the kernel's device. For each network
+//! card comes [`DriverCommand::Connect`] with its interface's queues, answered the same way; then
+//! [`DriverCommand::Wish`] and [`DriverMessage::Link`] come whenever something has changed.
+//! [`DriverCommand::Region`] comes before a disk is served, and after, and
+//! [`DriverCommand::Forget`] after; both are answered by [`DriverMessage::Heard`] if they have a
+//! number. [`DriverCommand::Share`] comes in place of both, and is answered by
+//! [`DriverMessage::Shared`] and [`DriverMessage::Serving`]. [`DriverMessage::Adoptable`] follows
+//! the last disk, if it was wanted. [`DriverCommand::Leave`], [`DriverCommand::Stop`] and
+//! [`DriverCommand::Rest`] end it. [`DriverMessage::Failed`] may come at any time and is the last
+//! word.
 
 use serde::{Deserialize, Serialize};
 
@@ -54,13 +56,14 @@ pub struct Prepare {
     /// It does without its sandbox, because who starts it has no right to make one: on models only.
     #[serde(default)]
     pub unconfined: bool,
-    /// [`Report::Adoptable`] is wanted.
+    /// [`DriverMessage::Adoptable`] is wanted.
     #[serde(default)]
     pub adoptable: bool,
-    /// What it offers is shared with clients ([`Order::Share`]), and the kernel has none of it.
+    /// What it offers is shared with clients ([`DriverCommand::Share`]), and the kernel has none of
+    /// it.
     #[serde(default)]
     pub shared: bool,
-    /// Requests to its disks may lie in clients' memory ([`Order::Region`]).
+    /// Requests to its disks may lie in clients' memory ([`DriverCommand::Region`]).
     #[serde(default)]
     pub lent: bool,
     /// What moves the packets of network cards: `auto`, `tap` or `vhost`. As `tap` if `None`.
@@ -71,7 +74,7 @@ pub struct Prepare {
 /// What the supervisor tells a driver process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum DriverCommand {
     /// Be ready. Beside it: the stats segment.
     Prepare(Box<Prepare>),
     /// Drive the device of the lease beside the message. If `resume` or `adopt`, a file follows the
@@ -98,16 +101,16 @@ pub enum Order {
     Share(Share),
     /// What is wanted of a card's interface has changed.
     Wish {
-        /// The card's place in [`Report::Offers`].
+        /// The card's place in [`DriverMessage::Offers`].
         nic: u16,
         /// All that is wanted now.
-        wishes: Wishes,
+        wishes: InterfaceSettings,
     },
     /// Finish what is with the device, take nothing more, and leave the device as it runs:
-    /// [`Report::Left`].
+    /// [`DriverMessage::Left`].
     Leave,
-    /// Flush, stop the device, and end: [`Report::Stopped`]. The kernel's devices are stopped
-    /// before.
+    /// Flush, stop the device, and end: [`DriverMessage::Stopped`]. The kernel's devices are
+    /// stopped before.
     Stop,
     /// The same, while the kernel's devices stay for another process: end what is with the device,
     /// take nothing more, flush, stop the device, and end.
@@ -117,7 +120,7 @@ pub enum Order {
 /// How a disk is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serve {
-    /// Its place in [`Report::Offers`].
+    /// Its place in [`DriverMessage::Offers`].
     pub disk: u16,
     /// N in `/dev/ublkbN`.
     pub id: u32,
@@ -136,7 +139,7 @@ pub struct Serve {
 /// A client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
-    /// The disk's place in [`Report::Offers`].
+    /// The disk's place in [`DriverMessage::Offers`].
     pub disk: u16,
     /// As the kernel calls it.
     pub index: u16,
@@ -147,12 +150,12 @@ pub struct Region {
 /// How a network card becomes an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connect {
-    /// Its place in [`Report::Offers`].
+    /// Its place in [`DriverMessage::Offers`].
     pub nic: u16,
     /// The interface's name, for messages.
     pub interface: String,
     /// What is wanted of it.
-    pub wishes: Wishes,
+    pub wishes: InterfaceSettings,
 }
 
 /// How a disk or a network card is shared.
@@ -174,7 +177,7 @@ pub const SHARED_ARENA: usize = 48 << 20;
 
 /// What the users of an interface want of its card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wishes {
+pub struct InterfaceSettings {
     /// Its Ethernet address.
     pub address: [u8; 6],
     /// Most bytes of a packet without its Ethernet header.
@@ -190,16 +193,16 @@ pub struct Wishes {
 /// What a driver process tells the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Report {
+pub enum DriverMessage {
     /// It is confined and waits for a lease.
     Standby,
     /// The device is driven.
     Offers {
         /// What it offers, at most 128.
-        disks: Vec<DiskFacts>,
+        disks: Vec<OfferedDisk>,
         /// The same: network cards.
         #[serde(default)]
-        nics: Vec<NicFacts>,
+        nics: Vec<OfferedNic>,
         /// What of it cannot be used, and why.
         refused: Vec<String>,
         /// The device was adopted from a driver that was killed, without a reset.
@@ -222,7 +225,7 @@ pub enum Report {
         #[serde(default)]
         refused: Option<String>,
     },
-    /// It is shared. [`Report::Serving`] follows.
+    /// It is shared. [`DriverMessage::Serving`] follows.
     Shared {
         /// The device reaches clients' memory by itself.
         mapped: bool,
@@ -263,7 +266,7 @@ pub enum Report {
 
 /// A disk that a driver offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiskFacts {
+pub struct OfferedDisk {
     /// In messages: `vfio:0000:01:00.0 namespace 1`.
     pub name: String,
     /// What it calls itself.
@@ -297,7 +300,7 @@ pub struct DiskFacts {
     pub rotates: bool,
 }
 
-impl DiskFacts {
+impl OfferedDisk {
     /// Whether it is the disk that was offered as `before`, maybe with another size.
     pub fn is(&self, before: &Self) -> bool {
         if self.identity.is_empty() || before.identity.is_empty() {
@@ -309,7 +312,7 @@ impl DiskFacts {
 
 /// A network card that a driver offers: what its interface is made by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NicFacts {
+pub struct OfferedNic {
     /// In messages: `vfio:0000:01:00.0`.
     pub name: String,
     /// What it calls itself.
@@ -333,9 +336,9 @@ pub struct NicFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
     /// Its disks.
-    pub disks: Vec<DiskFacts>,
+    pub disks: Vec<OfferedDisk>,
     /// Its network cards.
-    pub nics: Vec<NicFacts>,
+    pub nics: Vec<OfferedNic>,
 }
 
 impl Offered {

@@ -15,7 +15,7 @@ use crate::report::Exported;
 
 /// What the disks become.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum DiskExportKind {
     /// ublk's block devices.
     #[default]
     Ublk,
@@ -24,7 +24,7 @@ pub enum Way {
     Vduse(Option<String>),
 }
 
-impl Way {
+impl DiskExportKind {
     /// Fails if the kernel does not have it, or not for this process.
     pub fn check(&self) -> Result<(), Error> {
         match self {
@@ -45,37 +45,39 @@ impl Way {
 pub type Before<'a> = dyn FnMut(ublk::Sharing) -> Result<(), ublk::Error> + 'a;
 
 /// An export of either way.
-pub enum Export {
+pub enum DiskExport {
     /// By ublk.
-    Ublk(Box<ublk::Export>),
+    Ublk(Box<ublk::UblkExport>),
     /// By VDUSE.
-    Vduse(Box<vduse::Export>),
+    Vduse(Box<vduse::VduseExport>),
 }
 
 /// The same of both.
 macro_rules! either {
     ($export:expr, $one:ident => $said:expr) => {
         match $export {
-            Export::Ublk($one) => $said,
-            Export::Vduse($one) => $said,
+            DiskExport::Ublk($one) => $said,
+            DiskExport::Vduse($one) => $said,
         }
     };
 }
 
-impl Export {
+impl DiskExport {
     fn start(
         disk: &dyn Disk,
-        (way, place): (&Way, usize),
+        (way, place): (&DiskExportKind, usize),
         options: &ublk::Options,
         before: &mut Before<'_>,
     ) -> Result<Self, ublk::Error> {
         match way {
-            Way::Ublk => {
-                ublk::Export::start_with(disk, options, before).map(Box::new).map(Self::Ublk)
+            DiskExportKind::Ublk => {
+                ublk::UblkExport::start_with(disk, options, before).map(Box::new).map(Self::Ublk)
             }
-            Way::Vduse(_) => vduse::Export::start(disk, way.name(place).as_deref(), options)
-                .map(Box::new)
-                .map(Self::Vduse),
+            DiskExportKind::Vduse(_) => {
+                vduse::VduseExport::start(disk, way.name(place).as_deref(), options)
+                    .map(Box::new)
+                    .map(Self::Vduse)
+            }
         }
     }
 
@@ -125,8 +127,8 @@ impl Export {
 }
 
 /// One disk and its export. The export comes first: it is dropped before the disk that it reads.
-struct Served {
-    export: Export,
+struct ExportedDisk {
+    export: DiskExport,
     exported: Exported,
     began: Duration,
     _disk: Arc<dyn Disk>,
@@ -134,7 +136,7 @@ struct Served {
 
 /// All exports of a device.
 pub struct Disks {
-    served: Vec<Served>,
+    served: Vec<ExportedDisk>,
     /// Why one that has stopped did not stop well; said when all are stopped.
     failed: Option<Error>,
 }
@@ -145,7 +147,7 @@ impl Disks {
     /// to claim the device.
     pub fn export(
         disks: Vec<Arc<dyn Disk>>,
-        (way, options): (&Way, &ublk::Options),
+        (way, options): (&DiskExportKind, &ublk::Options),
         before: &mut Before<'_>,
         since: Instant,
     ) -> Result<Self, Error> {
@@ -156,9 +158,9 @@ impl Disks {
             let began = since.elapsed();
             let queues = options.queues.min(disk.max_queues() / count).max(1);
             let options = ublk::Options { id, queues, ..*options };
-            let export = Export::start(&*disk, (way, place), &options, before)?;
+            let export = DiskExport::start(&*disk, (way, place), &options, before)?;
             let exported = Exported::new(&export, &*disk);
-            served.served.push(Served { export, exported, began, _disk: disk });
+            served.served.push(ExportedDisk { export, exported, began, _disk: disk });
         }
         Ok(served)
     }
@@ -248,7 +250,7 @@ fn ids(first: Option<u32>, count: usize) -> Result<Vec<Option<u32>>, Error> {
     }
 }
 
-fn has_ended(export: &Export) -> bool {
+fn has_ended(export: &DiskExport) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(export.ended(), PollFlags::IN)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
@@ -259,9 +261,12 @@ mod tests {
 
     #[test]
     fn of_several_disks_the_first_has_the_name_and_the_others_a_number_behind_it() {
-        let way = Way::Vduse(Some("data".into()));
+        let way = DiskExportKind::Vduse(Some("data".into()));
         assert_eq!((way.name(0).unwrap(), way.name(1).unwrap()), ("data".into(), "data-1".into()));
-        assert_eq!((Way::Vduse(None).name(0), Way::Ublk.name(1)), (None, None));
+        assert_eq!(
+            (DiskExportKind::Vduse(None).name(0), DiskExportKind::Ublk.name(1)),
+            (None, None)
+        );
     }
 
     #[test]

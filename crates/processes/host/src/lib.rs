@@ -27,11 +27,11 @@ mod run;
 pub mod serve;
 pub mod share;
 
-pub use disks::Way;
+pub use disks::DiskExportKind;
 pub use error::Error;
 pub use ready::Ready;
 pub use report::Report;
-pub use run::{Ending, Options, run};
+pub use run::{ExitReason, Options, run};
 
 /// The sketches of the decision record.
 #[cfg(doctest)]

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ring3_class::net::Mac;
-use ring3_export::tap::{self, Export, Stats, arena_bytes};
+use ring3_export::tap::{self, Stats, TapExport, arena_bytes};
 use ring3_export::vduse;
 use ring3_process::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use crate::open::{Attached, Claim, Driven, Requirements};
+use crate::open::{Attached, Claim, OpenedDevice, Requirements};
 use crate::run::{LOOK, check_report, say};
-use crate::{Ending, Error, Ready};
+use crate::{Error, ExitReason, Ready};
 
 /// What a card becomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum NetExportKind {
     /// A TAP.
     #[default]
     Tap,
@@ -29,7 +29,7 @@ pub enum Way {
 #[derive(Debug)]
 pub struct Options {
     /// What it becomes.
-    pub way: Way,
+    pub way: NetExportKind,
     /// How it is exported.
     pub tap: tap::Options,
     /// Say what is exported as JSON.
@@ -76,12 +76,12 @@ struct Report<'a> {
 }
 
 /// Drives the card of `claim` until a signal ends it.
-pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
+pub fn run(claim: &Claim, options: Options) -> Result<ExitReason, Error> {
     let signals = Signals::take().map_err(|source| Error::os("taking signals", source))?;
     // What cannot go well is found before anything is changed.
     match options.way {
-        Way::Tap => tap::Interface::check()?,
-        Way::Vduse(_) => vduse::check().map_err(tap::Error::from)?,
+        NetExportKind::Tap => tap::Interface::check()?,
+        NetExportKind::Vduse(_) => vduse::check().map_err(tap::Error::from)?,
     }
     options.stats.as_deref().map_or(Ok(()), check_report)?;
     let since = Instant::now();
@@ -96,8 +96,8 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
     let device = claim.device.to_string();
     let [nic] = &nics[..] else { return Err(Error::NoNic { device }) };
     let (export, card) = match &options.way {
-        Way::Tap => (Export::start(nic.clone(), &options.tap)?, None),
-        Way::Vduse(name) => {
+        NetExportKind::Tap => (TapExport::start(nic.clone(), &options.tap)?, None),
+        NetExportKind::Vduse(name) => {
             let (export, card) = vduse::start_card(nic.clone(), name.as_deref(), &options.tap)?;
             (export, Some(card))
         }
@@ -156,11 +156,11 @@ impl Host {
     /// why.
     fn serve(
         &self,
-        export: &Export,
-        driven: Option<&Driven>,
+        export: &TapExport,
+        driven: Option<&OpenedDevice>,
         signals: &Signals,
-    ) -> Result<Ending, Error> {
-        let device = driven.map(Driven::device);
+    ) -> Result<ExitReason, Error> {
+        let device = driven.map(OpenedDevice::device);
         let mut looked = Instant::now();
         loop {
             let calls =
@@ -180,15 +180,15 @@ impl Host {
             }
             let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
             if is_ready(&fds[1]) {
-                return Ok(Ending::Removed);
+                return Ok(ExitReason::Removed);
             }
             if fds[2..].iter().any(is_ready) {
-                return Ok(Ending::Forced);
+                return Ok(ExitReason::Forced);
             }
             if is_ready(&fds[0]) {
                 let wishes = signals.wishes();
                 if wishes.stop || wishes.hang_up {
-                    return Ok(Ending::Stopped);
+                    return Ok(ExitReason::Stopped);
                 }
                 if let Some(Err(error)) = wishes.report.then(|| self.report(export)) {
                     tracing::warn!(%error, "the report was not written");
@@ -202,7 +202,7 @@ impl Host {
     }
 
     /// Writes the figures, if the user wants some.
-    fn report(&self, export: &Export) -> Result<(), Error> {
+    fn report(&self, export: &TapExport) -> Result<(), Error> {
         let Some(path) = &self.stats else { return Ok(()) };
         let report =
             Report { exported: &self.exported, ready_ms: self.ready_ms, stats: export.stats() };

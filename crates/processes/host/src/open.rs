@@ -48,18 +48,18 @@ pub struct Attached {
     pub nics: Vec<Arc<dyn Nic>>,
     /// The device and its driver; `None` for disks and cards without one. It is given back when
     /// this and the last of the disks are dropped.
-    pub driven: Option<Driven>,
+    pub driven: Option<OpenedDevice>,
     /// What of it cannot be used, and why.
     pub(crate) refused: Vec<String>,
 }
 
 /// A device and its driver.
-pub struct Driven {
+pub struct OpenedDevice {
     controller: Box<dyn Controller>,
     device: Arc<dyn Device>,
 }
 
-impl Driven {
+impl OpenedDevice {
     /// Logs what the device has reported since the last call.
     pub fn log_events(&self) {
         match self.controller.poll_events() {
@@ -117,7 +117,7 @@ impl Claim {
                 Offer::Nic(nic) => nics.push(nic),
             }
         }
-        Ok(Attached { disks, nics, driven: Some(Driven { controller, device }), refused })
+        Ok(Attached { disks, nics, driven: Some(OpenedDevice { controller, device }), refused })
     }
 
     /// A disk or a network card that another process drives.

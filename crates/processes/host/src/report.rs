@@ -5,7 +5,7 @@ use std::time::Duration;
 use ring3_export::ublk::Stats;
 use serde::Serialize;
 
-use crate::disks::Export;
+use crate::disks::DiskExport;
 
 /// One exported disk.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +30,7 @@ pub struct Exported {
 
 /// Figures of an export so far.
 #[derive(Clone, Debug, Serialize)]
-pub struct Figures {
+pub struct ExportStats {
     /// Which.
     #[serde(flatten)]
     pub exported: Exported,
@@ -53,12 +53,12 @@ pub struct Report {
     /// The most resident memory so far in bytes, DMA memory included.
     pub peak_memory_bytes: Option<u64>,
     /// The exports.
-    pub exports: Vec<Figures>,
+    pub exports: Vec<ExportStats>,
 }
 
 /// When things happened, counted from before the claim.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Milestones {
+pub struct StartupTimes {
     /// The driver was ready.
     pub attached: Duration,
     /// All disks were there.
@@ -67,7 +67,11 @@ pub struct Milestones {
 
 impl Report {
     /// The report of now. Each export stands with its description and with when it began to start.
-    pub fn new(device: String, times: Milestones, exports: &[(Exported, Duration, Stats)]) -> Self {
+    pub fn new(
+        device: String,
+        times: StartupTimes,
+        exports: &[(Exported, Duration, Stats)],
+    ) -> Self {
         let first = |(_, began, stats): &(_, Duration, Stats)| {
             Some(*began + Duration::from_nanos(stats.first_request_ns?))
         };
@@ -79,7 +83,10 @@ impl Report {
             peak_memory_bytes: ring3_process::peak_memory(),
             exports: exports
                 .iter()
-                .map(|(exported, _, stats)| Figures { exported: exported.clone(), stats: *stats })
+                .map(|(exported, _, stats)| ExportStats {
+                    exported: exported.clone(),
+                    stats: *stats,
+                })
                 .collect(),
         }
     }
@@ -87,7 +94,7 @@ impl Report {
 
 impl Exported {
     /// Describes `export` of the disk with that name.
-    pub fn new(export: &Export, disk: &dyn ring3_class::block::Disk) -> Self {
+    pub fn new(export: &DiskExport, disk: &dyn ring3_class::block::Disk) -> Self {
         let info = disk.info();
         Self {
             device: export.path().display().to_string(),

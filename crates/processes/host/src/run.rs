@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use ring3_broker::server::Access;
 use ring3_control::drive::SHARED_ARENA;
 use ring3_export::ublk;
-use ring3_process::{Signals, Wishes, log};
+use ring3_process::{PendingSignals, Signals, log};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::attach::{Source, attach};
-use crate::disks::{Disks, Way};
-use crate::open::{Attached, Driven};
+use crate::disks::{DiskExportKind, Disks};
+use crate::open::{Attached, OpenedDevice};
 use crate::ready::write_within;
-use crate::report::{Exported, Milestones, Report};
-use crate::serve::{Bound, Serving, Shared, Ways};
-use crate::share::{Hearing, Opening, Share};
+use crate::report::{Exported, Report, StartupTimes};
+use crate::serve::{AccessPaths, BoundServer, ServedInfo, Serving};
+use crate::share::{RegistrationThread, Share, ShareSetup};
 use crate::{Error, Ready};
 
 /// How often a stop that was refused, because the disk was in use, is tried again.
@@ -39,7 +39,7 @@ pub(crate) const ANNOUNCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Options {
     /// What its disks become.
-    pub way: Way,
+    pub way: DiskExportKind,
     /// How they are exported.
     pub ublk: ublk::Options,
     /// Where clients may offer memory in which their requests need no copy.
@@ -56,7 +56,7 @@ pub struct Options {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ExitReason {
     /// As it was asked to; nobody used the disks.
     Stopped,
     /// The disks were taken away from those who used them, as a signal after the refusal asks for.
@@ -81,7 +81,7 @@ enum Stop {
 impl Stop {
     /// Only who can have read the refusal can insist; a terminal that is closed and a session that
     /// ends do not.
-    fn heed(self, wishes: Wishes) -> Self {
+    fn heed(self, wishes: PendingSignals) -> Self {
         match self {
             Self::No if wishes.stop || wishes.hang_up => Self::Asked,
             Self::Refused if wishes.stop => Self::Insisted,
@@ -91,7 +91,7 @@ impl Stop {
 }
 
 /// Drives the disks of `source` until a signal ends it.
-pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
+pub fn run(source: &Source, options: Options) -> Result<ExitReason, Error> {
     let signals = Signals::take().map_err(|source| Error::os("taking signals", source))?;
     // What cannot go well is found before anything is changed.
     options.way.check()?;
@@ -117,11 +117,11 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     };
     let mut exports = exports.recovering()?;
     let mut opening =
-        options.share.as_ref().map(|share| Opening::new(share, source, &exports)).transpose()?;
+        options.share.as_ref().map(|share| ShareSetup::new(share, source, &exports)).transpose()?;
     let served = !options.sockets.is_empty();
     let Attached { disks, driven, .. } =
         attach(source, &exports, if served { SHARED_ARENA } else { 0 })?;
-    let bind = || Bound::new(&disks, source.name(), options.sockets.clone(), exports.poll);
+    let bind = || BoundServer::new(&disks, source.name(), options.sockets.clone(), exports.poll);
     let bound = served.then(bind).transpose()?;
     if bound.is_some() {
         let most = disks.iter().map(|disk| disk.max_queues()).min().unwrap_or(1);
@@ -130,10 +130,10 @@ pub fn run(source: &Source, options: Options) -> Result<Ending, Error> {
     let attached = since.elapsed();
     let mut add = |disk| opening.as_mut().map_or(Ok(()), |opening| opening.add(disk));
     let disks = Disks::export(disks, (&options.way, &exports), &mut add, since)?;
-    let sharing = opening.map(Opening::serve).transpose()?;
+    let sharing = opening.map(ShareSetup::serve).transpose()?;
     let shared = bound.as_ref().map(|bound| bound.shared.clone());
-    let serving = bound.map(Bound::serve).transpose()?;
-    let times = Milestones { attached, ready: Some(since.elapsed()) };
+    let serving = bound.map(BoundServer::serve).transpose()?;
+    let times = StartupTimes { attached, ready: Some(since.elapsed()) };
     let stop = Stop::No;
     let mut host = Host {
         name: source.name(),
@@ -190,16 +190,16 @@ struct Line<'a> {
     #[serde(flatten)]
     exported: &'a Exported,
     #[serde(flatten)]
-    ways: Option<&'a Ways>,
+    ways: Option<&'a AccessPaths>,
 }
 
 struct Host {
     name: String,
     disks: Disks,
-    sharing: Option<Hearing>,
+    sharing: Option<RegistrationThread>,
     serving: Option<Serving>,
-    driven: Option<Driven>,
-    times: Milestones,
+    driven: Option<OpenedDevice>,
+    times: StartupTimes,
     signals: Signals,
     options: Options,
     stop: Stop,
@@ -209,7 +209,7 @@ struct Host {
 
 impl Host {
     /// Says that the disks are there.
-    fn announce(&mut self, shared: Option<Shared>) -> Result<(), Error> {
+    fn announce(&mut self, shared: Option<ServedInfo>) -> Result<(), Error> {
         let mut json = String::new();
         let mut text = String::new();
         for exported in self.disks.exported() {
@@ -235,7 +235,7 @@ impl Host {
     }
 
     /// Serves until the end, and stops the disks.
-    fn serve(&mut self) -> Result<Ending, Error> {
+    fn serve(&mut self) -> Result<ExitReason, Error> {
         let status = io::stderr().is_terminal() && !self.options.json;
         let mut looked = Instant::now();
         loop {
@@ -257,13 +257,13 @@ impl Host {
                     "ring3: {}: the system wants the device back; its disks are taken away",
                     self.name
                 ));
-                return self.disks.stop(true).map(|()| Ending::Forced);
+                return self.disks.stop(true).map(|()| ExitReason::Forced);
             }
             if woken.signalled {
                 self.heed();
             }
             if woken.ended && !self.take_ended()? {
-                return self.ending(Ending::Removed);
+                return self.ending(ExitReason::Removed);
             }
             if let Some(ending) = self.try_stop()? {
                 return self.ending(ending);
@@ -286,14 +286,14 @@ impl Host {
     }
 
     /// Goes on with a stop that was asked for: how it ended, or `None` if it has not.
-    fn try_stop(&mut self) -> Result<Option<Ending>, Error> {
+    fn try_stop(&mut self) -> Result<Option<ExitReason>, Error> {
         match self.stop {
             Stop::No => return Ok(None),
-            Stop::Insisted => return self.disks.stop(true).map(|()| Some(Ending::Forced)),
+            Stop::Insisted => return self.disks.stop(true).map(|()| Some(ExitReason::Forced)),
             Stop::Asked | Stop::Refused => {}
         }
         match self.disks.stop(false) {
-            Ok(()) => Ok(Some(Ending::Stopped)),
+            Ok(()) => Ok(Some(ExitReason::Stopped)),
             Err(error @ Error::Export(ublk::Error::Busy { .. })) => {
                 if self.stop == Stop::Asked {
                     log::notice(format_args!("ring3: {error}; it is served until it is free"));
@@ -322,14 +322,14 @@ impl Host {
     }
 
     /// `ending`, unless a disk has failed before, or at the last moment.
-    fn ending(&mut self, ending: Ending) -> Result<Ending, Error> {
+    fn ending(&mut self, ending: ExitReason) -> Result<ExitReason, Error> {
         self.failure.take().or_else(|| self.disks.failure()).map_or(Ok(ending), Err)
     }
 
     /// Waits for a signal, the end of an export or the removal of the device.
     fn wait(&self, timeout: Duration) -> Result<Woken, Error> {
         let ended = self.disks.ended();
-        let devices = self.driven.iter().map(Driven::device);
+        let devices = self.driven.iter().map(OpenedDevice::device);
         let calls = devices.flat_map(|device| [device.removal(), device.bus_errors()]).flatten();
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         fds.extend(ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
@@ -395,8 +395,8 @@ impl Host {
 mod tests {
     use super::*;
 
-    const STOP: Wishes = Wishes { stop: true, hang_up: false, report: false };
-    const HANG_UP: Wishes = Wishes { stop: false, hang_up: true, report: false };
+    const STOP: PendingSignals = PendingSignals { stop: true, hang_up: false, report: false };
+    const HANG_UP: PendingSignals = PendingSignals { stop: false, hang_up: true, report: false };
 
     #[test]
     fn a_signal_before_the_refusal_was_said_does_not_insist() {
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn terminate_and_hang_up_together_are_one_polite_stop() {
-        assert_eq!(Stop::No.heed(Wishes { stop: true, ..HANG_UP }), Stop::Asked);
+        assert_eq!(Stop::No.heed(PendingSignals { stop: true, ..HANG_UP }), Stop::Asked);
     }
 
     #[test]

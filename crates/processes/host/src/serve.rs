@@ -15,9 +15,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::open::{Attached, Claim, Driven, Requirements};
+use crate::open::{Attached, Claim, OpenedDevice, Requirements};
 use crate::run::{ANNOUNCE, say};
-use crate::{Ending, Error, Ready};
+use crate::{Error, ExitReason, Ready};
 
 /// How to share a device.
 #[derive(Debug)]
@@ -53,25 +53,25 @@ pub enum Shares {
 
 /// What is served, as users are told.
 #[derive(Clone)]
-pub struct Shared {
+pub struct ServedInfo {
     /// What it is called.
     pub name: String,
     /// Of it, an object.
     pub facts: Value,
     /// Where, and how.
-    pub ways: Ways,
+    pub ways: AccessPaths,
 }
 
 /// How clients get to what is served.
 #[derive(Clone, Serialize)]
-pub struct Ways {
+pub struct AccessPaths {
     /// The paths of its sockets.
     pub sockets: Vec<String>,
     /// The device reaches clients' memory by itself.
     pub mapped: bool,
 }
 
-impl Shared {
+impl ServedInfo {
     /// What is known of a disk.
     pub fn disk(name: &str, bytes: u64, block_size: u32) -> Value {
         json!({ "disk": name, "bytes": bytes, "block_size": block_size })
@@ -84,7 +84,7 @@ impl Shared {
 
     /// All that, in a line for each socket or as an object; process `pid` serves it.
     pub fn words(self, pid: u32, json: bool) -> String {
-        let Self { name, mut facts, ways: Ways { sockets, mapped } } = self;
+        let Self { name, mut facts, ways: AccessPaths { sockets, mapped } } = self;
         if json {
             if let Some(facts) = facts.as_object_mut() {
                 facts.extend([
@@ -105,13 +105,13 @@ impl Shared {
 }
 
 /// A server of either kind.
-enum Server {
-    Disk(server::Server),
-    Card(card::Server),
+enum BrokerServer {
+    Disk(server::DiskServer),
+    Card(card::CardServer),
 }
 
 /// Serves the one disk, or card, of `claim` until a signal ends it.
-pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
+pub fn run(claim: &Claim, options: Options) -> Result<ExitReason, Error> {
     let signals = Signals::take().map_err(|source| Error::os("taking signals", source))?;
     raise_files();
     let needs = Requirements {
@@ -124,8 +124,9 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
     let device = claim.device.to_string();
     let (server, shared) = bind(&mut attached, &device, &options)?;
     announce(shared, options.json, options.ready)?;
-    let mut ending = Ending::Stopped;
-    let removal = attached.driven.as_ref().map(Driven::device).and_then(|device| device.removal());
+    let mut ending = ExitReason::Stopped;
+    let removal =
+        attached.driven.as_ref().map(OpenedDevice::device).and_then(|device| device.removal());
     let mut calls = vec![signals.as_fd()];
     calls.extend(removal.map(AsFd::as_fd));
     let asked = || {
@@ -139,13 +140,13 @@ pub fn run(claim: &Claim, options: Options) -> Result<Ending, Error> {
             log::notice(format_args!(
                 "ring3: {device}: the system wants the device back; its clients lose it"
             ));
-            ending = Ending::Forced;
+            ending = ExitReason::Forced;
         }
         wanted_back
     };
     let ran = match server {
-        Server::Disk(server) => server.run(&calls, asked),
-        Server::Card(server) => server.run(&calls, asked),
+        BrokerServer::Disk(server) => server.run(&calls, asked),
+        BrokerServer::Card(server) => server.run(&calls, asked),
     };
     ran.map_err(|source| Error::Device { device, source })?;
     Ok(ending)
@@ -156,7 +157,7 @@ fn bind(
     attached: &mut Attached,
     device: &str,
     options: &Options,
-) -> Result<(Server, Shared), Error> {
+) -> Result<(BrokerServer, ServedInfo), Error> {
     let failed = |source| Error::Device { device: device.into(), source };
     let (disks, nics) = (std::mem::take(&mut attached.disks), std::mem::take(&mut attached.nics));
     let &Options { ref shares, poll, copy, .. } = options;
@@ -164,21 +165,24 @@ fn bind(
         Shares::Disk { accesses, depth } => {
             let terms = server::Options { depth: *depth, poll, copy };
             let (server, shared) = bind_disk(&disks, device, accesses.clone(), terms)?;
-            (Server::Disk(server), shared)
+            (BrokerServer::Disk(server), shared)
         }
         Shares::Card { accesses } => {
             let [nic] = &nics[..] else { return Err(Error::NoNic { device: device.into() }) };
             let server =
-                card::Server::bind(nic.clone(), accesses.clone(), card::Options { poll, copy })
+                card::CardServer::bind(nic.clone(), accesses.clone(), card::Options { poll, copy })
                     .map_err(failed)?;
             let (sockets, addresses): (Vec<_>, Vec<_>) = server
                 .sockets()
                 .map(|(path, addresses)| (path.display().to_string(), addresses.to_vec()))
                 .unzip();
             let (name, info) = (nic.name(), nic.info());
-            let facts = Shared::card(&name, &info.model, info.mac, &addresses);
+            let facts = ServedInfo::card(&name, &info.model, info.mac, &addresses);
             let mapped = server.is_mapped();
-            (Server::Card(server), Shared { name, facts, ways: Ways { sockets, mapped } })
+            (
+                BrokerServer::Card(server),
+                ServedInfo { name, facts, ways: AccessPaths { sockets, mapped } },
+            )
         }
     })
 }
@@ -188,27 +192,27 @@ fn bind_disk(
     device: &str,
     accesses: Vec<server::Access>,
     terms: server::Options,
-) -> Result<(server::Server, Shared), Error> {
+) -> Result<(server::DiskServer, ServedInfo), Error> {
     let [disk] = disks else {
         return Err(Error::OneDisk { device: device.into(), count: disks.len() });
     };
-    let server = server::Server::bind(disk.clone(), accesses, terms);
+    let server = server::DiskServer::bind(disk.clone(), accesses, terms);
     let server = server.map_err(|source| Error::Device { device: device.into(), source })?;
     let sockets = server.paths().map(|path| path.display().to_string()).collect();
     let (name, info) = (disk.name(), disk.info());
-    let facts = Shared::disk(&name, info.capacity(), info.block_size);
+    let facts = ServedInfo::disk(&name, info.capacity(), info.block_size);
     let mapped = server.is_mapped();
-    Ok((server, Shared { name, facts, ways: Ways { sockets, mapped } }))
+    Ok((server, ServedInfo { name, facts, ways: AccessPaths { sockets, mapped } }))
 }
 
 /// The one disk of an export, before it is served at sockets beside its block device.
-pub(crate) struct Bound {
+pub(crate) struct BoundServer {
     device: String,
-    server: server::Server,
-    pub(crate) shared: Shared,
+    server: server::DiskServer,
+    pub(crate) shared: ServedInfo,
 }
 
-impl Bound {
+impl BoundServer {
     /// Listens. Fails unless there is one disk, with a queue for that beside the export's.
     pub(crate) fn new(
         disks: &[Arc<dyn Disk>],
@@ -261,7 +265,7 @@ impl Drop for Serving {
     }
 }
 
-fn announce(shared: Shared, json: bool, ready: Option<Ready>) -> Result<(), Error> {
+fn announce(shared: ServedInfo, json: bool, ready: Option<Ready>) -> Result<(), Error> {
     let pid = std::process::id();
     say(shared.clone().words(pid, json))?;
     if let Some(Err(error)) = ready.map(|ready| ready.tell(&shared.words(pid, true), ANNOUNCE)) {
@@ -293,8 +297,13 @@ mod tests {
         (attached, folder, path)
     }
 
-    fn bound(attached: &Attached, path: &std::path::Path) -> Result<Bound, Error> {
-        Bound::new(&attached.disks, "sim".into(), vec![server::Access::new(path)], Duration::ZERO)
+    fn bound(attached: &Attached, path: &std::path::Path) -> Result<BoundServer, Error> {
+        BoundServer::new(
+            &attached.disks,
+            "sim".into(),
+            vec![server::Access::new(path)],
+            Duration::ZERO,
+        )
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ring3_backend::{Claim, OpenOptions, claim};
-use ring3_control::drive::{DiskFacts, Order, Prepare, Report, Serve, VERSION};
+use ring3_control::drive::{DriverCommand, DriverMessage, OfferedDisk, Prepare, Serve, VERSION};
 use ring3_lease::Channel;
 use ring3_stats::{Phase, Segment};
 
@@ -53,53 +53,53 @@ impl Process {
 
     /// One that waits for a lease.
     fn standby(self) -> Self {
-        self.order(&Order::Prepare(Box::new(prepare())), &[self.stats.as_fd()]);
-        assert_eq!(self.report().0, Report::Standby);
+        self.order(&DriverCommand::Prepare(Box::new(prepare())), &[self.stats.as_fd()]);
+        assert_eq!(self.report().0, DriverMessage::Standby);
         self
     }
 
-    fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) {
+    fn order(&self, order: &DriverCommand, fds: &[BorrowedFd<'_>]) {
         self.control.as_ref().unwrap().send(order, fds).unwrap();
     }
 
-    fn report(&self) -> (Report, Vec<OwnedFd>) {
+    fn report(&self) -> (DriverMessage, Vec<OwnedFd>) {
         self.control.as_ref().unwrap().receive().unwrap().expect("a report")
     }
 
-    fn drive(&self, claim: &Claim) -> Vec<DiskFacts> {
+    fn drive(&self, claim: &Claim) -> Vec<OfferedDisk> {
         self.order(
-            &Order::Drive { resume: false, adopt: false },
+            &DriverCommand::Drive { resume: false, adopt: false },
             &[OwnedFd::from(claim.lease().unwrap()).as_fd()],
         );
         self.offers()
     }
 
-    fn offers(&self) -> Vec<DiskFacts> {
+    fn offers(&self) -> Vec<OfferedDisk> {
         match self.report().0 {
-            Report::Offers { disks, .. } => disks,
+            DriverMessage::Offers { disks, .. } => disks,
             other => panic!("{other:?}"),
         }
     }
 
     /// The state of the driver, which has left its device.
     fn left(self) -> OwnedFd {
-        self.order(&Order::Leave, &[]);
+        self.order(&DriverCommand::Leave, &[]);
         let (report, mut fds) = self.report();
-        assert_eq!((report, fds.len()), (Report::Left, 1));
+        assert_eq!((report, fds.len()), (DriverMessage::Left, 1));
         self.succeeded();
         fds.remove(0)
     }
 
     fn stopped(self) {
-        self.order(&Order::Stop, &[]);
-        assert_eq!(self.report().0, Report::Stopped);
+        self.order(&DriverCommand::Stop, &[]);
+        assert_eq!(self.report().0, DriverMessage::Stopped);
         self.succeeded();
     }
 
     /// Why it failed, and whether the device is gone; it has ended with an error.
     fn failed(mut self) -> (String, bool) {
         let (report, _) = self.report();
-        let Report::Failed { error, gone } = report else { panic!("{report:?}") };
+        let DriverMessage::Failed { error, gone } = report else { panic!("{report:?}") };
         assert!(!self.child.wait().unwrap().success());
         (error, gone)
     }
@@ -192,7 +192,7 @@ fn a_device_that_was_left_is_resumed_by_the_next_process() {
                 process = start().standby();
                 let lease = OwnedFd::from(claim.hand_over().unwrap());
                 process.order(
-                    &Order::Drive { resume: true, adopt: false },
+                    &DriverCommand::Drive { resume: true, adopt: false },
                     &[lease.as_fd(), saved.as_fd()],
                 );
                 assert_eq!(process.offers(), disks);
@@ -212,8 +212,10 @@ fn what_was_saved_of_one_device_is_refused_for_another() {
         let saved = process.left();
         let process = start().standby();
         let lease = OwnedFd::from(other.lease().unwrap());
-        process
-            .order(&Order::Drive { resume: true, adopt: false }, &[lease.as_fd(), saved.as_fd()]);
+        process.order(
+            &DriverCommand::Drive { resume: true, adopt: false },
+            &[lease.as_fd(), saved.as_fd()],
+        );
         let (error, gone) = process.failed();
         assert!(error.contains("nvme controller") && !gone, "{error}");
     });
@@ -224,7 +226,7 @@ fn a_driver_that_cannot_leave_its_device_says_so() {
     supervised("a_driver_that_cannot_leave_its_device_says_so", |start| {
         let (process, claim) = (start().standby(), claimed("sim:ide,size=64M", 64 << 20));
         process.drive(&claim);
-        process.order(&Order::Leave, &[]);
+        process.order(&DriverCommand::Leave, &[]);
         assert!(process.failed().0.contains("cannot"));
     });
 }
@@ -246,7 +248,7 @@ fn a_device_without_a_driver_is_reported_with_its_name() {
     supervised("a_device_without_a_driver_is_reported_with_its_name", |start| {
         let (process, claim) = (start().standby(), claimed("sim:edu", 1 << 20));
         process.order(
-            &Order::Drive { resume: false, adopt: false },
+            &DriverCommand::Drive { resume: false, adopt: false },
             &[OwnedFd::from(claim.lease().unwrap()).as_fd()],
         );
         let (error, gone) = process.failed();
@@ -258,19 +260,20 @@ fn a_device_without_a_driver_is_reported_with_its_name() {
 fn orders_in_a_wrong_order_end_the_process_with_an_error() {
     supervised("orders_in_a_wrong_order_end_the_process_with_an_error", |start| {
         for order in [
-            Order::Drive { resume: false, adopt: false },
-            Order::Serve(serve(0)),
-            Order::Leave,
-            Order::Stop,
+            DriverCommand::Drive { resume: false, adopt: false },
+            DriverCommand::Serve(serve(0)),
+            DriverCommand::Leave,
+            DriverCommand::Stop,
         ] {
             let process = start();
             process.order(&order, &[]);
             assert!(process.failed().0.contains("makes no sense now"), "{order:?}");
         }
         let claim = claimed("sim:nvme,size=64M", 64 << 20);
-        for order in
-            [Order::Drive { resume: false, adopt: false }, Order::Prepare(Box::new(prepare()))]
-        {
+        for order in [
+            DriverCommand::Drive { resume: false, adopt: false },
+            DriverCommand::Prepare(Box::new(prepare())),
+        ] {
             let process = start().standby();
             process.drive(&claim);
             process.order(&order, &[]);
@@ -286,12 +289,12 @@ fn what_is_missing_or_something_else_beside_an_order_is_an_error() {
         let file = null();
         let process = start();
         process.order(
-            &Order::Prepare(Box::new(Prepare { version: 9, ..prepare() })),
+            &DriverCommand::Prepare(Box::new(Prepare { version: 9, ..prepare() })),
             &[process.stats.as_fd()],
         );
         assert!(process.failed().0.contains("version 9"));
         let process = start();
-        process.order(&Order::Prepare(Box::new(prepare())), &[file.as_fd()]);
+        process.order(&DriverCommand::Prepare(Box::new(prepare())), &[file.as_fd()]);
         assert!(process.failed().0.contains("stats segment"));
         for (resume, fds, reason) in [
             (false, vec![], "no lease came"),
@@ -300,7 +303,7 @@ fn what_is_missing_or_something_else_beside_an_order_is_an_error() {
             (true, vec![file.as_fd(); 2], "what the last driver has saved"),
         ] {
             let process = start().standby();
-            process.order(&Order::Drive { resume, adopt: false }, &fds);
+            process.order(&DriverCommand::Drive { resume, adopt: false }, &fds);
             let (error, _) = process.failed();
             assert!(error.contains(reason), "{error}");
         }
@@ -321,7 +324,7 @@ fn a_disk_that_cannot_be_served_so_is_an_error() {
         ] {
             let process = start().standby();
             process.drive(&claim);
-            process.order(&Order::Serve(serve), &[file.as_fd()]);
+            process.order(&DriverCommand::Serve(serve), &[file.as_fd()]);
             let (error, _) = process.failed();
             assert!(error.contains(reason), "{error}");
             claim.quiesce(None).unwrap();

@@ -16,5 +16,5 @@ mod standard;
 
 pub use mark::{mark_process, marked};
 pub use prepare::{Error, peak_memory, prepare, raise_files, stay_in_memory};
-pub use signals::{Signals, Wishes, held_back};
+pub use signals::{PendingSignals, Signals, held_back};
 pub use standard::output_was_closed;

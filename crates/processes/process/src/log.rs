@@ -129,7 +129,7 @@ impl Log {
     fn new(output: impl Write + Send + 'static) -> Self {
         let (messages, inbox) = sync_channel(LINES);
         let counts = Arc::new(Counts::default());
-        let mut scribe = Scribe::new(output, counts.clone());
+        let mut scribe = LogWriter::new(output, counts.clone());
         let spawn = || {
             thread::Builder::new()
                 .name("ring3-log".into())
@@ -204,7 +204,7 @@ fn one_line(bytes: &[u8], is_cut: bool) -> Vec<u8> {
 }
 
 /// The side of the thread, which may wait for ever.
-struct Scribe<W> {
+struct LogWriter<W> {
     output: W,
     counts: Arc<Counts>,
     /// Lines of the log that may be written now, and when that was counted.
@@ -215,7 +215,7 @@ struct Scribe<W> {
     reported: Instant,
 }
 
-impl<W: Write> Scribe<W> {
+impl<W: Write> LogWriter<W> {
     fn new(output: W, counts: Arc<Counts>) -> Self {
         let now = Instant::now();
         Self { output, counts, allowed: BURST, counted: now, too_fast: 0, reported: now }

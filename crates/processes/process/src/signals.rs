@@ -9,7 +9,7 @@ const MEANT: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc
 
 /// What has come since the last look. Several of a kind count as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct PendingSignals {
     /// SIGINT or SIGTERM: stop. Of a user who has read that this is refused: stop nevertheless.
     pub stop: bool,
     /// SIGHUP: stop. Nobody is there any more to insist.
@@ -38,8 +38,8 @@ impl Signals {
     }
 
     /// All that has come.
-    pub fn wishes(&self) -> Wishes {
-        let mut wishes = Wishes::default();
+    pub fn wishes(&self) -> PendingSignals {
+        let mut wishes = PendingSignals::default();
         while let Some(number) = self.next() {
             match number {
                 libc::SIGUSR1 => wishes.report = true,
@@ -122,16 +122,16 @@ mod tests {
     fn a_signal_arrives_as_a_wish_and_only_once() {
         let signals = Signals::take().unwrap();
         raise(libc::SIGUSR1);
-        assert_eq!(signals.wishes(), Wishes { report: true, ..Wishes::default() });
-        assert_eq!(signals.wishes(), Wishes::default());
+        assert_eq!(signals.wishes(), PendingSignals { report: true, ..PendingSignals::default() });
+        assert_eq!(signals.wishes(), PendingSignals::default());
     }
 
     #[test]
     fn signals_that_came_together_are_one_look() {
         let signals = Signals::take().unwrap();
         [libc::SIGTERM, libc::SIGHUP, libc::SIGINT].into_iter().for_each(raise);
-        assert_eq!(signals.wishes(), Wishes { stop: true, hang_up: true, report: false });
-        assert_eq!(signals.wishes(), Wishes::default());
+        assert_eq!(signals.wishes(), PendingSignals { stop: true, hang_up: true, report: false });
+        assert_eq!(signals.wishes(), PendingSignals::default());
     }
 
     /// The action of SIGUSR2 belongs to the process, and no other test uses it.

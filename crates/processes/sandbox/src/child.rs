@@ -28,7 +28,7 @@ pub(crate) struct Plan<'a> {
 }
 
 /// How a clone is made, and what came of it.
-pub(crate) struct Birth {
+pub(crate) struct CloneArgs {
     pub(crate) flags: u64,
     /// The folder of a control group, if `flags` say so.
     pub(crate) group: RawFd,
@@ -47,7 +47,7 @@ pub(crate) fn close(first: u32, last: u32) -> io::Result<()> {
 }
 
 /// Starts a child that does what `plan` says: its process number and its descriptor.
-pub(crate) fn start(birth: &Birth, plan: &mut Plan<'_>) -> io::Result<(u32, RawFd)> {
+pub(crate) fn start(birth: &CloneArgs, plan: &mut Plan<'_>) -> io::Result<(u32, RawFd)> {
     let mut pidfd: c_int = -1;
     // SAFETY: the structure is plain numbers, for all of which zero means nothing.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };

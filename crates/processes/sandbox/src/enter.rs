@@ -17,13 +17,13 @@ use rustix::thread::{
 use crate::{Error, MAX_FILES, Sandbox, child, filter, root};
 
 /// What of a sandbox the machine cannot give, in words for its log.
-pub type Lacking = Vec<String>;
+pub type MissingFeatures = Vec<String>;
 
 /// Confines the calling process, for good. It has one thread, namespaces of its own
 /// ([`spawn`](crate::spawn())) and the right to mount and to change its user.
 ///
 /// After an error the process is neither what it was nor confined: it ends.
-pub fn enter(sandbox: &Sandbox) -> Result<Lacking, Error> {
+pub fn enter(sandbox: &Sandbox) -> Result<MissingFeatures, Error> {
     let filters = filter::compile(sandbox)?;
     check_alone()?;
     close_others(&sandbox.keep)?;
@@ -34,7 +34,7 @@ pub fn enter(sandbox: &Sandbox) -> Result<Lacking, Error> {
     root::empty()?;
     set_no_new_privs(true).map_err(|error| Error::step("no new privileges", error))?;
     change_user(sandbox.user, sandbox.group)?;
-    let mut lacking = Lacking::new();
+    let mut lacking = MissingFeatures::new();
     lacking.extend(restrict_files()?);
     drop_capabilities()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)

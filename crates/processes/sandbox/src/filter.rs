@@ -22,7 +22,7 @@ const fn rule(argument: u8, mask: u64, value: u64) -> Rule {
 }
 
 /// A call of which only some forms are allowed.
-pub(crate) struct Narrowed {
+pub(crate) struct RestrictedCall {
     pub(crate) name: &'static str,
     /// In words.
     pub(crate) only: &'static str,
@@ -78,10 +78,10 @@ const VHOST_NET: [&[Rule]; 9] = [
 const GUARD_INSTALL: u64 = 102;
 const GUARD_REMOVE: u64 = 103;
 
-pub(crate) const NARROWED: &[Narrowed] = &[
+pub(crate) const NARROWED: &[RestrictedCall] = &[
     // The device goes on with pages that were taken out of their file, and the next driver would
     // find others there.
-    Narrowed {
+    RestrictedCall {
         name: "madvise",
         only: "what leaves the pages of files in them",
         forms: &[
@@ -94,16 +94,20 @@ pub(crate) const NARROWED: &[Narrowed] = &[
             &[rule(2, ALL, GUARD_REMOVE)],
         ],
     },
-    Narrowed { name: "mmap", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
-    Narrowed { name: "mprotect", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
-    Narrowed { name: "clone", only: "threads", forms: &[&[rule(0, THREAD | ELSEWHERE, THREAD)]] },
-    Narrowed { name: VHOST, only: "what sets vhost-net up", forms: &VHOST_NET },
-    Narrowed {
+    RestrictedCall { name: "mmap", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
+    RestrictedCall { name: "mprotect", only: "nothing to execute", forms: &[&[rule(2, EXEC, 0)]] },
+    RestrictedCall {
+        name: "clone",
+        only: "threads",
+        forms: &[&[rule(0, THREAD | ELSEWHERE, THREAD)]],
+    },
+    RestrictedCall { name: VHOST, only: "what sets vhost-net up", forms: &VHOST_NET },
+    RestrictedCall {
         name: "prctl",
         only: "a thread's name",
         forms: &[&[rule(0, ALL, libc::PR_SET_NAME as u64)]],
     },
-    Narrowed {
+    RestrictedCall {
         name: "fcntl",
         only: "flags, seals and copies of descriptors",
         forms: &[
@@ -116,7 +120,7 @@ pub(crate) const NARROWED: &[Narrowed] = &[
             &[rule(1, ALL, libc::F_GET_SEALS as u64)],
         ],
     },
-    Narrowed {
+    RestrictedCall {
         name: "setsockopt",
         only: "time limits, and whether senders are named",
         forms: &[
@@ -127,7 +131,7 @@ pub(crate) const NARROWED: &[Narrowed] = &[
             &[rule(1, ALL, SOCKET), rule(2, ALL, libc::SO_PASSCRED as u64)],
         ],
     },
-    Narrowed {
+    RestrictedCall {
         name: "io_uring_register",
         only: "rings that were made and restricted before",
         forms: &[

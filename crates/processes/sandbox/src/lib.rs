@@ -28,7 +28,7 @@ use std::os::fd::RawFd;
 
 use ring3_manifest::{Manifest, Part};
 
-pub use enter::{Lacking, enter};
+pub use enter::{MissingFeatures, enter};
 pub use spawn::{CPU_WEIGHT, Child, Limits, Program, spawn};
 pub use words::{Allowed, Description};
 

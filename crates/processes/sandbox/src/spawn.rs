@@ -13,7 +13,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::cgroup::Group;
-use crate::child::{self, Birth, Plan};
+use crate::child::{self, CloneArgs, Plan};
 
 /// A program that was found once: what lies at its path later is another one.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ pub fn spawn(
         report: write.as_raw_fd(),
     };
     let into = group.as_ref().map_or(0, |_| INTO_CGROUP);
-    let birth = Birth {
+    let birth = CloneArgs {
         flags: NAMESPACES | CLEAR_SIGHAND | into,
         group: group.as_ref().map_or(0, |group| group.as_fd().as_raw_fd()),
     };

@@ -10,7 +10,7 @@
 //! initialisation), and nobody is left who could wait for a frozen file system.
 //!
 //! # Shape
-//! [`stop_users`] and [`let_users_go`] are the two ends. What was stopped is written to a
+//! [`stop_users`] and [`thaw_users`] are the two ends. What was stopped is written to a
 //! [note](Note) before it is stopped, so that any process can undo it. [`Processes`] knows who must
 //! go on, `groups` freezes all others, `disks` finds the file systems.
 //!
@@ -96,7 +96,7 @@ pub struct Options {
 /// The note says how to undo it; after an error everything goes on. `None` if there is no such
 /// disk.
 pub fn stop_users(host: &Host, options: &Options) -> Result<Option<Note>, Error> {
-    let_users_go(host)?;
+    thaw_users(host)?;
     let disks = Disks::read(host);
     if disks.is_empty() {
         return Ok(None);
@@ -113,7 +113,7 @@ pub fn stop_users(host: &Host, options: &Options) -> Result<Option<Note>, Error>
     match stopped {
         Ok(()) => Ok(Some(note)),
         Err(error) => {
-            let _ = let_users_go(host);
+            let _ = thaw_users(host);
             Err(error)
         }
     }
@@ -158,7 +158,7 @@ fn stop(host: &Host, note: &mut Note, mounts: &[Mount], options: &Options) -> Re
 
 /// Lets all go on that [`stop_users`] has stopped, whoever called it; false if nobody is stopped.
 /// All is tried, and the first error is given back.
-pub fn let_users_go(host: &Host) -> Result<bool, Error> {
+pub fn thaw_users(host: &Host) -> Result<bool, Error> {
     let Some(note) = Note::take(host)? else { return Ok(false) };
     let mut first = Ok(());
     let mut attempt =

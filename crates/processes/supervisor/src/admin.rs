@@ -69,7 +69,7 @@ struct Connection {
 }
 
 /// The supervisor's end.
-pub struct Server {
+pub struct AdminServer {
     listener: OwnedFd,
     /// Its file, if it has made that.
     _made: Option<Made>,
@@ -85,7 +85,7 @@ pub struct Server {
     full: Option<Instant>,
 }
 
-impl Server {
+impl AdminServer {
     /// Listens at `path`, for its owner alone.
     pub fn listen(path: &Path) -> Result<Self, Error> {
         let failed = |source: io::Error| Error::Os { path: path.to_owned(), source };

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ring3_device::Uri;
-use ring3_pci::{Address, Function, Host, Way, bind};
+use ring3_pci::{Address, Function, Host, PassthroughDriver, bind};
 
 use crate::keeper::{check_interrupts, find_driver, unknown};
 use crate::manifest::{Device, Match, class_code};
@@ -63,7 +63,7 @@ fn check(host: &Host, address: Address, device: &Device) -> Result<(), String> {
 fn hold(host: &Host, address: Address, may_bind: bool) -> Result<(), String> {
     let function =
         Function::read(host, address).map_err(|obstacle| obstacle.at(address).to_string())?;
-    if function.way() == Some(Way::Vfio) {
+    if function.way() == Some(PassthroughDriver::Vfio) {
         return Ok(());
     }
     if !may_bind {
@@ -72,7 +72,7 @@ fn hold(host: &Host, address: Address, may_bind: bool) -> Result<(), String> {
             {address}"
         ));
     }
-    bind(host, address, Way::Vfio, None).map(drop).map_err(|error| error.to_string())
+    bind(host, address, PassthroughDriver::Vfio, None).map(drop).map_err(|error| error.to_string())
 }
 
 /// The function of `found`, if there is one. A serial number is what a drive says of itself: where

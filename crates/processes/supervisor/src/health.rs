@@ -15,7 +15,7 @@ use ring3_stats::{Counters, Phase, Segment};
 
 /// For how long a thread may stand still.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct HealthTimeouts {
     /// While it works, or waits for its device.
     pub beat: Duration,
     /// While it looks after its device.
@@ -24,7 +24,7 @@ pub struct Patience {
 
 /// What the kernel says of the requests of a driver's users.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Users {
+pub struct UserLoad {
     /// Requests that it has for the driver's disks.
     pub in_flight: u64,
     /// Requests that have ended; `None` if nobody but the driver counts them.
@@ -34,7 +34,7 @@ pub struct Users {
 /// What was seen last of each thread, and since when.
 #[derive(Debug)]
 pub struct Watch {
-    patience: Patience,
+    patience: HealthTimeouts,
     threads: Vec<(Counters, Instant)>,
     completed: (u64, Instant),
     idle: bool,
@@ -42,7 +42,7 @@ pub struct Watch {
 
 impl Watch {
     /// Of a driver that begins now.
-    pub fn new(patience: Patience, now: Instant) -> Self {
+    pub fn new(patience: HealthTimeouts, now: Instant) -> Self {
         Self { patience, threads: Vec::new(), completed: (0, now), idle: false }
     }
 
@@ -57,7 +57,7 @@ impl Watch {
         &mut self,
         segment: &Segment,
         queues: u16,
-        users: Users,
+        users: UserLoad,
         now: Instant,
     ) -> Option<String> {
         self.threads.resize(usize::from(queues) + 1, (Counters::default(), now));
@@ -87,7 +87,7 @@ impl Watch {
                 ));
             }
         }
-        let Users { in_flight, ended } = users;
+        let UserLoad { in_flight, ended } = users;
         let completed = ended.unwrap_or(own);
         if in_flight == 0 || completed != self.completed.0 {
             self.completed = (completed, now);
@@ -120,8 +120,8 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Patience =
-        Patience { beat: Duration::from_secs(5), recovery: Duration::from_secs(100) };
+    const PATIENCE: HealthTimeouts =
+        HealthTimeouts { beat: Duration::from_secs(5), recovery: Duration::from_secs(100) };
 
     struct Bed {
         watch: Watch,
@@ -143,7 +143,12 @@ mod tests {
         fn after(&mut self, seconds: u64, in_flight: u64) -> Option<String> {
             (0..seconds).find_map(|_| {
                 self.now += Duration::from_secs(1);
-                self.watch.look(&self.segment, 1, Users { in_flight, ended: self.ended }, self.now)
+                self.watch.look(
+                    &self.segment,
+                    1,
+                    UserLoad { in_flight, ended: self.ended },
+                    self.now,
+                )
             })
         }
     }

@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt, FdMapping};
-use ring3_process::{Signals, Wishes, marked};
+use ring3_process::{PendingSignals, Signals, marked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
@@ -37,13 +37,13 @@ const SETTLED: Duration = Duration::from_secs(30);
 
 /// What is kept, the oldest first.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct FdStore {
     kept: Vec<(String, OwnedFd)>,
     /// A ring3d has once been ready.
     ready: bool,
 }
 
-impl Shelf {
+impl FdStore {
     /// Does what a message asks for; what it says beside that is of no interest here.
     pub fn take(&mut self, message: &str, fds: Vec<OwnedFd>) {
         let values: BTreeMap<_, _> =
@@ -87,7 +87,7 @@ pub struct Holder {
     args: Vec<OsString>,
     address: PathBuf,
     socket: UnixDatagram,
-    shelf: Shelf,
+    shelf: FdStore,
 }
 
 impl Holder {
@@ -96,7 +96,7 @@ impl Holder {
         let address = folder.join("notify");
         let socket = UnixDatagram::bind(&address)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { program, args, address, socket, shelf: Shelf::default() })
+        Ok(Self { program, args, address, socket, shelf: FdStore::default() })
     }
 
     /// Starts it, and again whenever it dies; returns when it has ended with 0, or after a signal
@@ -184,7 +184,7 @@ impl Holder {
 
 /// Tells `process` what is wished: to stop, or to leave its devices to the next one. Whether it is
 /// to stop.
-fn pass_on(wishes: Wishes, process: &OwnedFd) -> bool {
+fn pass_on(wishes: PendingSignals, process: &OwnedFd) -> bool {
     for (wished, signal) in [(wishes.hang_up, Signal::HUP), (wishes.stop, Signal::TERM)] {
         // It may have ended.
         let _ = wished.then(|| pidfd_send_signal(process, signal));
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_kept_under_its_name_until_it_is_removed() {
-        let mut shelf = Shelf::default();
+        let mut shelf = FdStore::default();
         shelf.take("FDSTORE=1\nFDNAME=a/device\nFDPOLL=0", vec![memory()]);
         shelf.take("FDSTORE=1\nFDNAME=a/turn", vec![memory()]);
         shelf.take("FDSTORE=1", vec![memory()]);
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_is_no_order_is_not_kept() {
-        let mut shelf = Shelf::default();
+        let mut shelf = FdStore::default();
         for message in [
             "",
             "READY=1",
@@ -348,8 +348,8 @@ mod tests {
     fn a_hang_up_is_passed_on_as_one_and_only_a_stop_ends_the_holder() {
         let folder = tempfile::tempdir().unwrap();
         for (wishes, ends) in [
-            (Wishes { hang_up: true, ..Wishes::default() }, (false, 75)),
-            (Wishes { stop: true, ..Wishes::default() }, (true, 0)),
+            (PendingSignals { hang_up: true, ..PendingSignals::default() }, (false, 75)),
+            (PendingSignals { stop: true, ..PendingSignals::default() }, (true, 0)),
         ] {
             let ready = folder.path().join(format!("ready {}", wishes.stop));
             let script =

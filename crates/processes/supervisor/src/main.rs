@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::Parser;
 use ring3_process::{Signals, log};
 use ring3_sandbox::Program;
-use ring3_supervisor::admin::Server;
+use ring3_supervisor::admin::AdminServer;
 use ring3_supervisor::hotplug::Hotplug;
 use ring3_supervisor::journald::Journal;
 use ring3_supervisor::notify::{self, Notifier};
@@ -103,8 +103,8 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let metrics = ring3_supervisor::manifest::metrics(&args.config)?;
     let (store, records, passed) = Store::open(Notifier::from_env()?, listen::take());
     let mut server = match passed.into_iter().find(|(name, _)| name == "control") {
-        Some((_, socket)) => Server::inherited(socket)?,
-        None => Server::listen(&args.socket)?,
+        Some((_, socket)) => AdminServer::inherited(socket)?,
+        None => AdminServer::listen(&args.socket)?,
     };
     rcu::put_back_after_a_crash();
     let doubts = ring3_process::prepare(&[&args.config, &path, &args.socket])?;
@@ -168,7 +168,7 @@ fn beside() -> anyhow::Result<PathBuf> {
 /// next ring3d, if somebody keeps it for that.
 fn serve(
     supervisor: &mut Supervisor,
-    server: &mut Server,
+    server: &mut AdminServer,
     signals: &Signals,
     outside: &Outside,
 ) -> anyhow::Result<ExitCode> {

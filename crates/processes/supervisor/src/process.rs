@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_control::drive::{Order, Prepare, Report};
+use ring3_control::drive::{DriverCommand, DriverMessage, Prepare};
 use ring3_lease::Channel;
 use ring3_stats::Segment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -54,8 +54,8 @@ impl Process {
         let control = Channel::new(ours, SEND_LIMIT, true)?;
         let child = spawn(program, argv, &fds, limits)?;
         let process = Self { child, mounts: None, control, words, closed: None, stats };
-        let prepared =
-            process.order(&Order::Prepare(Box::new(prepare.clone())), &[process.stats.as_fd()]);
+        let prepared = process
+            .order(&DriverCommand::Prepare(Box::new(prepare.clone())), &[process.stats.as_fd()]);
         prepared.inspect_err(|_| process.kill()).map(|()| process)
     }
 
@@ -134,12 +134,12 @@ impl Process {
     }
 
     /// Tells it to do something, with `fds` beside.
-    pub fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn order(&self, order: &DriverCommand, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.control.send(order, fds)
     }
 
     /// What it has reported; `None` if it says nothing more.
-    pub fn report(&mut self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
+    pub fn report(&mut self) -> io::Result<Option<(DriverMessage, Vec<OwnedFd>)>> {
         let report = self.control.receive();
         if !matches!(report, Ok(Some(_))) {
             self.closed = Some(Instant::now());

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_control::admin::Reply;
 
-use crate::keeper::{Ask, Handle};
+use crate::keeper::{Handle, KeeperCommand};
 use crate::policy::Sleep;
 
 /// Has all devices made ready for the machine's sleep; `answer` hears when the last one is, and
@@ -27,7 +27,7 @@ pub fn all<'k>(
     for keeper in keepers {
         let awaited = awaited.clone();
         let heard = move |reply| awaited.lock().unwrap_or_else(PoisonError::into_inner).hear(reply);
-        keeper.ask(Ask::Sleep { sleep, answer: Box::new(heard) });
+        keeper.ask(KeeperCommand::Sleep { sleep, answer: Box::new(heard) });
     }
 }
 

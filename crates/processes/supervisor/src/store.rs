@@ -49,7 +49,7 @@ struct Facts {
 
 /// What is kept of one device.
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredDevice {
     names: BTreeSet<String>,
     /// The number of its file of facts; 0: none.
     number: u64,
@@ -59,7 +59,7 @@ struct Kept {
 #[derive(Debug)]
 pub struct Store {
     notifier: Notifier,
-    kept: Mutex<BTreeMap<String, Kept>>,
+    kept: Mutex<BTreeMap<String, StoredDevice>>,
 }
 
 impl Store {
@@ -113,7 +113,7 @@ impl Store {
             return None;
         }
         fds.retain(|name, _| facts.names.contains(name));
-        self.lock().insert(device.to_owned(), Kept { names: facts.names, number });
+        self.lock().insert(device.to_owned(), StoredDevice { names: facts.names, number });
         Some(Record { facts: facts.facts, fds })
     }
 
@@ -154,7 +154,7 @@ impl Store {
 
     /// Keeps nothing of `device` any more.
     pub fn forget(&self, device: &str) {
-        if let Some(Kept { names, number }) = self.lock().remove(device) {
+        if let Some(StoredDevice { names, number }) = self.lock().remove(device) {
             // First, so that nothing incomplete is taken for whole.
             self.remove(device, &format!("{FACTS}{number}"));
             names.iter().for_each(|name| self.remove(device, name));
@@ -174,7 +174,7 @@ impl Store {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Kept>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, StoredDevice>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hold::Shelf;
+    use crate::hold::FdStore;
 
     /// Who keeps, as far as a store knows him.
     struct Keeper {
@@ -244,7 +244,7 @@ mod tests {
         }
 
         /// Keeps the first `most` messages that have come, and loses the others.
-        fn shelf(&self, shelf: Shelf, most: usize) -> Shelf {
+        fn shelf(&self, shelf: FdStore, most: usize) -> FdStore {
             let mut shelf = shelf;
             let mut done = 0;
             while let Some((message, fds)) = crate::hold::receive(&self.socket).unwrap() {
@@ -278,7 +278,7 @@ mod tests {
         store.keep("a", &json!(1), &[("device", &device), ("irq.0", &memory("old"))]).unwrap();
         store.keep("a", &json!(2), &[("device", &device), ("irq.1", &irq)]).unwrap();
         store.keep("b", &json!("b"), &[]).unwrap();
-        let shelf = keeper.shelf(Shelf::default(), usize::MAX);
+        let shelf = keeper.shelf(FdStore::default(), usize::MAX);
         assert_eq!(shelf.names(), "a/device:a/irq.1:a/facts.2:b/facts.1");
         let (next, mut records, _) = keeper.store(shelf.into_kept());
         let a = records.remove("a").unwrap();
@@ -289,7 +289,7 @@ mod tests {
         );
         // What was kept already is not sent again.
         next.keep("a", &json!(3), &[("device", &device)]).unwrap();
-        assert_eq!(keeper.shelf(Shelf::default(), usize::MAX).names(), "a/facts.3");
+        assert_eq!(keeper.shelf(FdStore::default(), usize::MAX).names(), "a/facts.3");
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
             store
                 .keep("a", &json!("old"), &[("device", &device), ("irq.0", &memory("old"))])
                 .unwrap();
-            let shelf = keeper.shelf(Shelf::default(), usize::MAX);
+            let shelf = keeper.shelf(FdStore::default(), usize::MAX);
             store
                 .keep("a", &json!("new"), &[("device", &device), ("irq.1", &memory("new"))])
                 .unwrap();
@@ -313,7 +313,7 @@ mod tests {
             );
             assert_eq!(found, if most < 2 { ("old", "irq.0") } else { ("new", "irq.1") }, "{most}");
             // What belongs to the other one is kept no longer.
-            let removed = keeper.shelf(Shelf::default(), 0);
+            let removed = keeper.shelf(FdStore::default(), 0);
             assert_eq!(removed.names(), "");
         }
     }
@@ -325,7 +325,7 @@ mod tests {
         store.keep("a", &json!(1), &[("device", &memory("x"))]).unwrap();
         store.keep("b", &json!(1), &[("device", &memory("x"))]).unwrap();
         store.forget("a");
-        let shelf = keeper.shelf(Shelf::default(), usize::MAX);
+        let shelf = keeper.shelf(FdStore::default(), usize::MAX);
         let mut passed = shelf.into_kept();
         assert_eq!(passed.len(), 2);
         passed.retain(|(name, _)| name != "b/device");
@@ -351,7 +351,7 @@ mod tests {
         store.keep("a", &json!(1), &of(3)).unwrap();
         let refused = store.keep("a", &json!(2), &of(MAX_KEPT)).unwrap_err();
         assert!(refused.to_string().contains("1024"), "{refused}");
-        let shelf = keeper.shelf(Shelf::default(), usize::MAX);
+        let shelf = keeper.shelf(FdStore::default(), usize::MAX);
         let (_, records, _) = keeper.store(shelf.into_kept());
         assert_eq!((&records["a"].facts, records["a"].fds.len()), (&json!(1), 3));
     }

@@ -13,15 +13,17 @@ use ring3_control::admin::{Command, Reply};
 use ring3_control::status::DeviceStatus;
 use ring3_sandbox::Program;
 
-use crate::admin::{Request, Server};
+use crate::admin::{AdminServer, Request};
 use crate::export::tap::Tap;
 use crate::export::ublk::Ublk;
-use crate::export::{Export, Ids};
+use crate::export::{Export, ReservedIds};
 use crate::faults::Faults;
 use crate::half;
 use crate::hosted;
-use crate::keeper::{self, Ask, Handle, Records, Setup, Shared, Survival, Taken};
-use crate::manifest::{self, Device, Half, Kind, User, Wanted};
+use crate::keeper::{
+    self, Handle, KeeperCommand, KeeperOptions, PublishedState, Records, StatePersistence, Taken,
+};
+use crate::manifest::{self, Device, Kind, ManifestEntry, User, UserHalf};
 use crate::notify::Notifier;
 use crate::sleep;
 use crate::store::Store;
@@ -37,17 +39,17 @@ pub struct Supervisor {
     program: Arc<Program>,
     taken: Taken,
     /// Numbers of disks that manifests name.
-    ids: Ids,
+    ids: ReservedIds,
     /// Users of devices whose manifests name none.
     users: BTreeMap<String, User>,
     /// What survives this process.
     store: Arc<Store>,
-    seen: Seen,
-    keepers: Vec<(Handle, Wanted)>,
+    seen: DeviceOverview,
+    keepers: Vec<(Handle, ManifestEntry)>,
     /// Devices that are being stopped for good, and what came of it.
     ending: BTreeSet<String>,
     /// Devices that follow those of the same names.
-    coming: Vec<Wanted>,
+    coming: Vec<ManifestEntry>,
     /// A reload whose end somebody waits for.
     reloading: Option<Reloading>,
     ended: (Sender<Ended>, Receiver<Ended>),
@@ -55,16 +57,16 @@ pub struct Supervisor {
 
 /// What is known of all devices, for any thread.
 #[derive(Clone)]
-pub struct Seen {
-    shared: Arc<Mutex<Vec<Arc<Shared>>>>,
+pub struct DeviceOverview {
+    shared: Arc<Mutex<Vec<Arc<PublishedState>>>>,
     faults: Faults,
 }
 
-impl Seen {
+impl DeviceOverview {
     /// All of it.
     pub fn devices(&self) -> Vec<DeviceStatus> {
         let shared = self.lock().clone();
-        let status = |shared: Arc<Shared>| {
+        let status = |shared: Arc<PublishedState>| {
             let status = shared.now();
             let iommu_faults =
                 status.device.strip_prefix("vfio:").map_or(0, |address| self.faults.of(address));
@@ -73,7 +75,7 @@ impl Seen {
         shared.into_iter().map(status).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Shared>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<PublishedState>>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,16 +115,16 @@ impl Supervisor {
     ) -> io::Result<Self> {
         let (store, mut records, _) = Store::open(Notifier::silent(), Vec::new());
         let mut supervisor = Self::empty(PathBuf::new(), program, Arc::new(store));
-        let wanted = Wanted::Device(Box::new(device.clone()));
+        let wanted = ManifestEntry::Device(Box::new(device.clone()));
         supervisor.reserve(&wanted);
         supervisor.keep_device(device, &mut records, export)?;
         Ok(supervisor)
     }
 
     fn empty(config: PathBuf, program: Arc<Program>, store: Arc<Store>) -> Self {
-        let seen = Seen { shared: Arc::default(), faults: Faults::watch() };
+        let seen = DeviceOverview { shared: Arc::default(), faults: Faults::watch() };
         let (keepers, ending, ended) = (Vec::new(), BTreeSet::new(), channel());
-        let (ids, users) = (Ids::default(), BTreeMap::new());
+        let (ids, users) = (ReservedIds::default(), BTreeMap::new());
         Self {
             config,
             program,
@@ -139,7 +141,7 @@ impl Supervisor {
         }
     }
 
-    fn reserve(&self, wanted: &Wanted) {
+    fn reserve(&self, wanted: &ManifestEntry) {
         let Some(device) = wanted.device() else { return };
         self.ids.set(&device.name, device.export.id);
         if let manifest::Match::Address(address) = &device.r#match {
@@ -147,13 +149,14 @@ impl Supervisor {
         }
     }
 
-    fn keep(&mut self, wanted: Wanted, records: &mut Records) -> io::Result<()> {
+    fn keep(&mut self, wanted: ManifestEntry, records: &mut Records) -> io::Result<()> {
         match wanted {
-            Wanted::Device(device) => self.keep_device(*device, records, None),
-            Wanted::Half(half) => {
+            ManifestEntry::Device(device) => self.keep_device(*device, records, None),
+            ManifestEntry::UserHalf(half) => {
                 let user = half.user.map_or_else(|| self.own_user(&half.name), Ok)?;
-                let keeper = half::start(Half { user: Some(user), ..half.clone() }, &self.program)?;
-                self.add(keeper, Wanted::Half(half));
+                let keeper =
+                    half::start(UserHalf { user: Some(user), ..half.clone() }, &self.program)?;
+                self.add(keeper, ManifestEntry::UserHalf(half));
                 Ok(())
             }
         }
@@ -174,7 +177,7 @@ impl Supervisor {
         Ok(user)
     }
 
-    fn add(&mut self, keeper: Handle, wanted: Wanted) {
+    fn add(&mut self, keeper: Handle, wanted: ManifestEntry) {
         self.seen.lock().push(keeper.shared.clone());
         self.keepers.push((keeper, wanted));
     }
@@ -205,9 +208,9 @@ impl Supervisor {
             }
         };
         let adopted = keeper::adopt(&device, records, &mut *export);
-        let survival = Survival::new(&self.store, &device.name);
+        let survival = StatePersistence::new(&self.store, &device.name);
         let user = device.user.map_or_else(|| self.own_user(&device.name), Ok)?;
-        let setup = Setup {
+        let setup = KeeperOptions {
             device: Device { user: Some(user), ..device.clone() },
             program,
             argv,
@@ -215,7 +218,7 @@ impl Supervisor {
             taken,
         };
         let keeper = keeper::go_on(setup, export, survival, adopted)?;
-        self.add(keeper, Wanted::Device(Box::new(device)));
+        self.add(keeper, ManifestEntry::Device(Box::new(device)));
         Ok(())
     }
 
@@ -225,7 +228,7 @@ impl Supervisor {
     }
 
     /// The same for other threads.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> DeviceOverview {
         self.seen.clone()
     }
 
@@ -235,7 +238,7 @@ impl Supervisor {
 
     /// A device may have come or gone.
     pub fn look(&self) {
-        self.keepers().for_each(|keeper| keeper.ask(Ask::Look));
+        self.keepers().for_each(|keeper| keeper.ask(KeeperCommand::Look));
     }
 
     /// Leaves all devices, with their drivers and their users, to the next ring3d. The error says
@@ -249,12 +252,12 @@ impl Supervisor {
                 keeper.name
             ));
         }
-        self.keepers.iter().for_each(|(keeper, _)| keeper.ask(Ask::Leave));
+        self.keepers.iter().for_each(|(keeper, _)| keeper.ask(KeeperCommand::Leave));
         Ok(())
     }
 
     /// Does what a user asks; the answer comes from here, or from the keeper later.
-    pub fn obey(&mut self, server: &mut Server, Request { command, from }: Request) {
+    pub fn obey(&mut self, server: &mut AdminServer, Request { command, from }: Request) {
         let reply = match &command {
             Command::Hello { .. } => Reply::Refused("once is enough".into()),
             Command::Status => Reply::Status(self.devices()),
@@ -267,7 +270,7 @@ impl Supervisor {
                 return sleep::all(self.keepers(), *driven, server.later(from));
             }
             Command::Wake => {
-                self.keepers().for_each(|keeper| keeper.ask(Ask::Wake));
+                self.keepers().for_each(|keeper| keeper.ask(KeeperCommand::Wake));
                 Reply::Done
             }
             Command::Logs { name, .. }
@@ -292,10 +295,12 @@ impl Supervisor {
                     Command::Logs { lines, .. } => {
                         Reply::Logs(keeper.shared.journal().last(lines as usize, ROOM))
                     }
-                    Command::Restart { .. } => return keeper.ask(Ask::Restart(answer)),
-                    Command::Stop { force, .. } => return keeper.ask(Ask::Stop { force, answer }),
+                    Command::Restart { .. } => return keeper.ask(KeeperCommand::Restart(answer)),
+                    Command::Stop { force, .. } => {
+                        return keeper.ask(KeeperCommand::Stop { force, answer });
+                    }
                     Command::Upgrade { program, .. } => {
-                        return keeper.ask(Ask::Upgrade { program, answer });
+                        return keeper.ask(KeeperCommand::Upgrade { program, answer });
                     }
                     _ => return,
                 }
@@ -307,11 +312,12 @@ impl Supervisor {
     /// Starts what comes in the place of what has ended. The error of the last that could not be
     /// started.
     fn follow(&mut self) -> Option<String> {
-        let is_waiting =
-            |wanted: &Wanted| self.keepers.iter().any(|(keeper, _)| keeper.name == wanted.name());
+        let is_waiting = |wanted: &ManifestEntry| {
+            self.keepers.iter().any(|(keeper, _)| keeper.name == wanted.name())
+        };
         let (waiting, coming) = std::mem::take(&mut self.coming).into_iter().partition(is_waiting);
         self.coming = waiting;
-        let start = |wanted: Wanted| {
+        let start = |wanted: ManifestEntry| {
             self.reserve(&wanted);
             self.keep(wanted, &mut Records::new())
                 .err()
@@ -326,7 +332,7 @@ impl Supervisor {
         };
         let (tell, name) = (self.ended.0.clone(), name.to_owned());
         self.ending.insert(name.clone());
-        keeper.ask(Ask::End {
+        keeper.ask(KeeperCommand::End {
             force,
             answer: Box::new(move |reply| drop(tell.send(Ended { name, reply }))),
         });
@@ -338,7 +344,7 @@ impl Supervisor {
         self.keepers
             .iter()
             .filter(|(keeper, _)| self.ending.contains(&keeper.name))
-            .for_each(|(keeper, _)| keeper.ask(Ask::Insist));
+            .for_each(|(keeper, _)| keeper.ask(KeeperCommand::Insist));
     }
 
     /// Asks all that are not being asked already to end.

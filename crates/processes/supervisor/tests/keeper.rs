@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ring3_control::admin::Reply;
-use ring3_control::drive::{DiskFacts, Offered, Order, Report, Serve};
+use ring3_control::drive::{DriverCommand, DriverMessage, Offered, OfferedDisk, Serve};
 use ring3_control::status::{DeviceStatus, DiskStatus, State};
 use ring3_device::Device;
-use ring3_device::dma::Kept;
+use ring3_device::dma::PersistentWords;
 use ring3_lease::Channel;
 use ring3_sandbox::Program;
 use ring3_stats::{Operation, Phase, Recorder, Segment};
-use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
-use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
+use ring3_supervisor::export::{CancelFlags, Export, Refusal, ServeRequest, StatusSource};
+use ring3_supervisor::keeper::{self, Handle, KeeperCommand, KeeperOptions};
 use ring3_supervisor::manifest;
 use ring3_supervisor::policy::Sleep;
 use rustix::fs::MemfdFlags;
@@ -50,17 +50,17 @@ fn driver_process() {
 /// What a driver does, as far as its keeper sees it; the first life of one that is not well
 /// differs.
 fn drive(control: &Channel, manner: &str) -> Option<()> {
-    let next = || control.receive::<Order>().ok().flatten();
-    let say = |report: &Report| control.send(report, &[]).ok();
+    let next = || control.receive::<DriverCommand>().ok().flatten();
+    let say = |report: &DriverMessage| control.send(report, &[]).ok();
     let (_, fds) = next()?;
     let segment = Arc::new(Segment::open(fds.into_iter().next()?).ok()?);
     let recorder = Recorder::new(&segment, Some(0))?;
     if manner == "lies at once" {
-        say(&Report::Serving { disk: 7 })?;
+        say(&DriverMessage::Serving { disk: 7 })?;
     }
-    say(&Report::Standby)?;
+    say(&DriverMessage::Standby)?;
     let (order, fds) = next()?;
-    let adopted = matches!(order, Order::Drive { adopt: true, .. }) && fds.len() == 2;
+    let adopted = matches!(order, DriverCommand::Drive { adopt: true, .. }) && fds.len() == 2;
     let lease = fds.into_iter().next()?;
     if manner == "dies when it drives" {
         std::process::abort();
@@ -69,14 +69,14 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
     let disks = match manner {
         "offers many" => vec![disk(); 17],
         "comes back as another disk" if came_before(&*device) => {
-            vec![DiskFacts { identity: "the second".into(), ..disk() }]
+            vec![OfferedDisk { identity: "the second".into(), ..disk() }]
         }
         "comes back larger and with a second disk" if came_before(&*device) => {
-            vec![DiskFacts { blocks: 2000, ..disk() }, disk()]
+            vec![OfferedDisk { blocks: 2000, ..disk() }, disk()]
         }
         _ => vec![disk()],
     };
-    say(&Report::Offers {
+    say(&DriverMessage::Offers {
         disks,
         nics: Vec::new(),
         refused: Vec::new(),
@@ -85,8 +85,8 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
     loop {
         let (order, _) = next()?;
         match order {
-            Order::Serve(Serve { disk, .. }) => {
-                say(&Report::Serving { disk })?;
+            DriverCommand::Serve(Serve { disk, .. }) => {
+                say(&DriverMessage::Serving { disk })?;
                 recorder.started(5, Operation::Write, 4711, 8);
                 recorder.phase(if manner == "stands still" { Phase::Working } else { Phase::Idle });
                 match manner {
@@ -95,7 +95,7 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                         b"{garbage",
                         rustix::net::SendFlags::NOSIGNAL,
                     )),
-                    "says what makes no sense" => drop(say(&Report::Standby)),
+                    "says what makes no sense" => drop(say(&DriverMessage::Standby)),
                     "tells of a link" => drop(say(&linked())),
                     "records" | "records what it cannot adopt" => record(control, 1)?,
                     "records twice" => record(control, 2)?,
@@ -106,8 +106,10 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                         std::thread::sleep(Duration::from_secs(1));
                         std::process::abort();
                     }
-                    "records nothing" => drop(say(&Report::Adoptable)),
-                    "floods" => while say(&Report::Event { text: "x".repeat(100) }).is_some() {},
+                    "records nothing" => drop(say(&DriverMessage::Adoptable)),
+                    "floods" => {
+                        while say(&DriverMessage::Event { text: "x".repeat(100) }).is_some() {}
+                    }
                     "closes its socket" => {
                         control.close();
                         std::thread::sleep(PATIENCE);
@@ -115,20 +117,20 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
                     _ => {}
                 }
             }
-            Order::Leave if manner.starts_with("leaves") => {
+            DriverCommand::Leave if manner.starts_with("leaves") => {
                 let file = rustix::fs::memfd_create("saved", MemfdFlags::CLOEXEC).ok()?;
                 let kept = Some(device).filter(|_| manner == "leaves with its lease");
-                control.send(&Report::Left, &[file.as_fd()]).ok()?;
+                control.send(&DriverMessage::Left, &[file.as_fd()]).ok()?;
                 std::thread::sleep(PATIENCE);
                 drop(kept);
                 return Some(());
             }
-            Order::Stop | Order::Rest if manner != "does not rest" => {
-                say(&Report::Stopped)?;
+            DriverCommand::Stop | DriverCommand::Rest if manner != "does not rest" => {
+                say(&DriverMessage::Stopped)?;
                 drop(device);
                 return Some(());
             }
-            Order::Rest => std::thread::sleep(PATIENCE),
+            DriverCommand::Rest => std::thread::sleep(PATIENCE),
             _ => return None,
         }
     }
@@ -136,7 +138,7 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
 
 /// Whether a driver has been there before, by a word of the device's that outlives drivers.
 fn came_before(device: &dyn Device) -> bool {
-    let (kept, last) = (device.dma().arena().kept().unwrap(), Kept::WORDS - 1);
+    let (kept, last) = (device.dma().arena().kept().unwrap(), PersistentWords::WORDS - 1);
     let before = kept.load(last);
     kept.store(last, 1);
     before == 1
@@ -145,16 +147,16 @@ fn came_before(device: &dyn Device) -> bool {
 /// Says by what its device could be adopted.
 fn record(control: &Channel, times: usize) -> Option<()> {
     let file = rustix::fs::memfd_create("record", MemfdFlags::CLOEXEC).ok()?;
-    (0..times).try_for_each(|_| control.send(&Report::Adoptable, &[file.as_fd()]).ok())
+    (0..times).try_for_each(|_| control.send(&DriverMessage::Adoptable, &[file.as_fd()]).ok())
 }
 
 /// A card's link is there.
-fn linked() -> Report {
-    Report::Link { nic: 0, up: true, speed: Some(1000), full_duplex: Some(true) }
+fn linked() -> DriverMessage {
+    DriverMessage::Link { nic: 0, up: true, speed: Some(1000), full_duplex: Some(true) }
 }
 
-fn disk() -> DiskFacts {
-    DiskFacts {
+fn disk() -> OfferedDisk {
+    OfferedDisk {
         name: "the disk".into(),
         model: "model".into(),
         serial: "serial".into(),
@@ -194,7 +196,7 @@ impl Notes {
 }
 
 impl Export for Notes {
-    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), Refusal> {
+    fn create(&mut self, _: &Offered, _: &CancelFlags) -> Result<(), Refusal> {
         if self.taken.load(Ordering::Relaxed) {
             return Err(Refusal::Busy("md0 has the old one open".into()));
         }
@@ -202,12 +204,12 @@ impl Export for Notes {
         Ok(())
     }
 
-    fn recover(&mut self, _: &Vain) -> Result<(), String> {
+    fn recover(&mut self, _: &CancelFlags) -> Result<(), String> {
         self.note("recover");
         Ok(())
     }
 
-    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<ServeRequest>, String> {
         self.note("serve");
         let serve = |disk| Serve {
             disk,
@@ -219,11 +221,15 @@ impl Export for Notes {
             encoded: true,
         };
         let file = || rustix::fs::memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
-        let given = |place| Given { place, order: Order::Serve(serve(place)), fds: vec![file()] };
+        let given = |place| ServeRequest {
+            place,
+            order: DriverCommand::Serve(serve(place)),
+            fds: vec![file()],
+        };
         Ok((0..offered.disks.len() as u16).map(given).collect())
     }
 
-    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+    fn start(&mut self) -> Result<Arc<dyn StatusSource>, String> {
         self.note("start");
         Ok(Arc::new(self.clone()))
     }
@@ -241,7 +247,7 @@ impl Export for Notes {
     }
 }
 
-impl Look for Notes {
+impl StatusSource for Notes {
     fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -269,7 +275,8 @@ fn bed(manner: &str, terms: &str) -> Bed {
     let argv = words.into_iter().map(|word| CString::new(word).unwrap()).collect();
     let program = Arc::new(Program::open(std::env::current_exe().unwrap()).unwrap());
     let notes = Notes::default();
-    let setup = Setup { device, program, argv, unconfined: true, taken: Default::default() };
+    let setup =
+        KeeperOptions { device, program, argv, unconfined: true, taken: Default::default() };
     Bed { keeper: keeper::start(setup, Box::new(notes.clone())).unwrap(), notes }
 }
 
@@ -304,20 +311,20 @@ impl Bed {
         self.keeper.shared.journal().last(2000, 1 << 20).join("\n")
     }
 
-    fn ask(&self, ask: impl FnOnce(keeper::Answer) -> Ask) -> Reply {
+    fn ask(&self, ask: impl FnOnce(keeper::Answer) -> KeeperCommand) -> Reply {
         let (tell, reply) = channel();
         self.keeper.ask(ask(Box::new(move |reply| drop(tell.send(reply)))));
         reply.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no answer\n{}", self.log()))
     }
 
     fn stop(&self, force: bool) -> Reply {
-        self.ask(|answer| Ask::Stop { force, answer })
+        self.ask(|answer| KeeperCommand::Stop { force, answer })
     }
 }
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        self.keeper.ask(Ask::End { force: true, answer: Box::new(drop) });
+        self.keeper.ask(KeeperCommand::End { force: true, answer: Box::new(drop) });
         let since = Instant::now();
         while !self.keeper.has_ended() && since.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(5));
@@ -522,7 +529,7 @@ fn a_driver_that_dies_too_often_is_given_up_at_the_deadline_and_a_user_may_try_a
     assert!(died.elapsed() > Duration::from_millis(1900));
     assert_eq!(bed.notes.count("stop"), 1, "users have got errors");
     assert_eq!(bed.keeper.shared.now().outages[0].total_ms, None);
-    assert_eq!(bed.ask(Ask::Restart), Reply::Done);
+    assert_eq!(bed.ask(KeeperCommand::Restart), Reply::Done);
     assert_eq!((bed.ready().state, bed.notes.count("create")), (State::Running, 2));
 }
 
@@ -530,7 +537,7 @@ fn a_driver_that_dies_too_often_is_given_up_at_the_deadline_and_a_user_may_try_a
 fn a_user_restarts_and_stops_a_device_and_is_told_who_uses_it() {
     let bed = bed("works", "");
     let before = bed.ready();
-    assert_eq!(bed.ask(Ask::Restart), Reply::Done);
+    assert_eq!(bed.ask(KeeperCommand::Restart), Reply::Done);
     assert_ne!(bed.ready().pid, before.pid);
     bed.notes.used.store(true, Ordering::Relaxed);
     assert!(
@@ -540,7 +547,7 @@ fn a_user_restarts_and_stops_a_device_and_is_told_who_uses_it() {
     assert_eq!(bed.stop(true), Reply::Done);
     let stopped = bed.keeper.shared.now();
     assert_eq!((stopped.state, stopped.pid, stopped.standby), (State::Stopped, 0, 0));
-    assert_eq!(bed.ask(Ask::Restart), Reply::Done);
+    assert_eq!(bed.ask(KeeperCommand::Restart), Reply::Done);
     assert_eq!(bed.ready().state, State::Running);
 }
 
@@ -548,7 +555,7 @@ fn a_user_restarts_and_stops_a_device_and_is_told_who_uses_it() {
 fn a_driver_that_says_that_it_has_left_and_keeps_its_lease_is_replaced_once_it_has_ended() {
     let bed = bed("leaves with its lease", "");
     let before = bed.ready();
-    let upgraded = bed.ask(|answer| Ask::Upgrade { program: None, answer });
+    let upgraded = bed.ask(|answer| KeeperCommand::Upgrade { program: None, answer });
     assert!(matches!(upgraded, Reply::Upgraded { .. }), "{upgraded:?}\n{}", bed.log());
     let after = bed.ready();
     assert!((after.upgrades, after.restarts) == (1, 0) && after.pid != before.pid, "{}", bed.log());
@@ -558,7 +565,7 @@ fn a_driver_that_says_that_it_has_left_and_keeps_its_lease_is_replaced_once_it_h
 fn a_program_is_replaced_without_a_fence_and_one_that_does_not_do_goes_back() {
     let bed = bed("leaves", "");
     let before = bed.ready();
-    let upgraded = bed.ask(|answer| Ask::Upgrade { program: None, answer });
+    let upgraded = bed.ask(|answer| KeeperCommand::Upgrade { program: None, answer });
     assert!(
         matches!(upgraded, Reply::Upgraded { stall_ms } if stall_ms > 0.0),
         "{upgraded:?}\n{}",
@@ -567,11 +574,12 @@ fn a_program_is_replaced_without_a_fence_and_one_that_does_not_do_goes_back() {
     let after = bed.ready();
     assert_eq!((after.upgrades, after.restarts), (1, 0));
     assert_ne!(after.pid, before.pid);
-    let wrong = bed.ask(|answer| Ask::Upgrade { program: Some("/bin/true".into()), answer });
+    let wrong =
+        bed.ask(|answer| KeeperCommand::Upgrade { program: Some("/bin/true".into()), answer });
     assert!(matches!(wrong, Reply::Refused(why) if why.contains("old one drives")));
     assert_eq!(bed.ready().pid, after.pid, "it was not touched");
-    let nothing =
-        bed.ask(|answer| Ask::Upgrade { program: Some("/no/such/program".into()), answer });
+    let nothing = bed
+        .ask(|answer| KeeperCommand::Upgrade { program: Some("/no/such/program".into()), answer });
     assert!(matches!(nothing, Reply::Refused(why) if why.contains("/no/such/program")));
 }
 
@@ -580,8 +588,10 @@ fn an_upgrade_whose_old_driver_is_killed_meanwhile_says_that_the_new_one_drives(
     let bed = bed("works", "");
     let (tell, reply) = channel();
     let before = bed.ready();
-    bed.keeper
-        .ask(Ask::Upgrade { program: None, answer: Box::new(move |reply| drop(tell.send(reply))) });
+    bed.keeper.ask(KeeperCommand::Upgrade {
+        program: None,
+        answer: Box::new(move |reply| drop(tell.send(reply))),
+    });
     signal(before.pid, Signal::KILL);
     let reply = reply.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Upgraded { .. }), "{reply:?}\n{}", bed.log());
@@ -593,11 +603,13 @@ fn a_driver_that_does_not_hear_that_it_is_to_stop_ends_once_somebody_insists() {
     let bed = bed("works", "");
     halt(bed.ready().pid);
     let (tell, reply) = channel();
-    bed.keeper
-        .ask(Ask::End { force: false, answer: Box::new(move |reply| drop(tell.send(reply))) });
+    bed.keeper.ask(KeeperCommand::End {
+        force: false,
+        answer: Box::new(move |reply| drop(tell.send(reply))),
+    });
     bed.until("stopping", |status| status.state == State::Stopping);
     assert!(reply.recv_timeout(Duration::from_millis(500)).is_err(), "its driver has time");
-    bed.keeper.ask(Ask::Insist);
+    bed.keeper.ask(KeeperCommand::Insist);
     assert_eq!(reply.recv_timeout(PATIENCE), Ok(Reply::Done), "{}", bed.log());
     bed.until("ended", |_| bed.keeper.has_ended());
 }
@@ -633,7 +645,7 @@ fn what_somebody_else_has_ends_the_start_and_who_asked_is_told_by_whom() {
     assert_eq!(bed.stop(true), Reply::Done);
     bed.notes.taken.store(true, Ordering::Relaxed);
     let before = bed.keeper.shared.now().restarts;
-    let reply = bed.ask(Ask::Restart);
+    let reply = bed.ask(KeeperCommand::Restart);
     assert!(
         matches!(&reply, Reply::Refused(why) if why.contains("md0 has the old one open")),
         "{reply:?}"
@@ -641,7 +653,7 @@ fn what_somebody_else_has_ends_the_start_and_who_asked_is_told_by_whom() {
     let status = bed.until("given up", |status| status.state == State::Failed);
     assert_eq!(status.restarts, before, "no driver after the other");
     bed.notes.taken.store(false, Ordering::Relaxed);
-    assert_eq!(bed.ask(Ask::Restart), Reply::Done);
+    assert_eq!(bed.ask(KeeperCommand::Restart), Reply::Done);
 }
 
 #[test]
@@ -649,11 +661,16 @@ fn before_the_machine_sleeps_a_driver_stops_its_device_which_is_no_death_and_the
  {
     let bed = bed("works", "");
     let before = bed.ready();
-    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Stopped, answer }), Reply::Done);
+    assert_eq!(
+        bed.ask(|answer| KeeperCommand::Sleep { sleep: Sleep::Stopped, answer }),
+        Reply::Done
+    );
     let asleep = bed.until("asleep", |status| status.state == State::Sleeping);
     assert_eq!((asleep.pid, asleep.standby), (0, before.standby));
-    assert!(matches!(bed.ask(Ask::Restart), Reply::Refused(why) if why.contains("ring3 wake")));
-    bed.keeper.ask(Ask::Wake);
+    assert!(
+        matches!(bed.ask(KeeperCommand::Restart), Reply::Refused(why) if why.contains("ring3 wake"))
+    );
+    bed.keeper.ask(KeeperCommand::Wake);
     let after = bed.ready();
     assert_eq!((after.pid, after.restarts, bed.notes.count("stop")), (before.standby, 0, 0));
     assert_eq!(
@@ -666,7 +683,10 @@ fn before_the_machine_sleeps_a_driver_stops_its_device_which_is_no_death_and_the
 fn a_driver_that_does_not_stop_its_device_before_the_machine_sleeps_is_killed_for_it() {
     let bed = bed("does not rest", "");
     bed.ready();
-    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Stopped, answer }), Reply::Done);
+    assert_eq!(
+        bed.ask(|answer| KeeperCommand::Sleep { sleep: Sleep::Stopped, answer }),
+        Reply::Done
+    );
     assert_eq!(bed.until("asleep", |status| status.state == State::Sleeping).pid, 0);
 }
 
@@ -674,8 +694,11 @@ fn a_driver_that_does_not_stop_its_device_before_the_machine_sleeps_is_killed_fo
 fn a_driver_that_drove_through_a_hibernation_is_replaced_and_its_device_fenced() {
     let bed = bed("works", "");
     let before = bed.ready();
-    assert_eq!(bed.ask(|answer| Ask::Sleep { sleep: Sleep::Driven, answer }), Reply::Done);
+    assert_eq!(
+        bed.ask(|answer| KeeperCommand::Sleep { sleep: Sleep::Driven, answer }),
+        Reply::Done
+    );
     assert_eq!(bed.keeper.shared.now().pid, before.pid);
-    bed.keeper.ask(Ask::Wake);
+    bed.keeper.ask(KeeperCommand::Wake);
     bed.until("replaced", |status| status.state == State::Running && status.pid == before.standby);
 }

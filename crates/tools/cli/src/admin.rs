@@ -92,7 +92,7 @@ fn long(fds: Vec<OwnedFd>) -> Result<Reply> {
 #[cfg(test)]
 mod tests {
     use ring3_control::status::State;
-    use ring3_supervisor::admin::Server;
+    use ring3_supervisor::admin::AdminServer;
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
@@ -125,7 +125,7 @@ mod tests {
     fn the_status_of_two_hundred_devices_arrives_whole() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
-        let mut server = Server::listen(&path).unwrap();
+        let mut server = AdminServer::listen(&path).unwrap();
         let devices: Vec<_> = (0..200).map(device).collect();
         let wanted = devices.clone();
         let client =

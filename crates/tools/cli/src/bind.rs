@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use ring3_pci::{Address, Blocked, Function, Host, Rebound, Way, bind, uio_file, unbind};
+use ring3_pci::{
+    Address, BindReport, Blocked, Function, Host, PassthroughDriver, bind, uio_file, unbind,
+};
 
 /// Options of `ring3 bind`.
 #[derive(clap::Args)]
@@ -14,7 +16,7 @@ pub struct BindArgs {
     /// The driver that hands it to processes: vfio-pci, or uio_pci_generic, with which nothing
     /// confines its transfers.
     #[arg(long, default_value_t)]
-    driver: Way,
+    driver: PassthroughDriver,
     /// Take it even if it is in use; says first what it takes and from whom. Whoever uses it will
     /// see errors, and what is not written yet is lost.
     #[arg(long)]
@@ -37,7 +39,7 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
     let host = Host::this();
     // Before anything is changed: a name that does not exist leaves everything as it is.
     let owner = args.owner.as_deref().map(|owner| user_id(&host, owner)).transpose()?;
-    if owner.is_some() && args.driver == Way::Uio {
+    if owner.is_some() && args.driver == PassthroughDriver::Uio {
         bail!(
             "{}: only root can drive it by uio_pci_generic, so it has no other owner",
             args.address
@@ -48,8 +50,8 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
         bind(&host, args.address, args.driver, if args.force { Some(&mut told) } else { None })?;
     outln!("{}", describe(&done));
     match args.driver {
-        Way::Vfio => share_group(&host, args.address, owner)?,
-        Way::Uio => warn_of_uio(&host, args.address),
+        PassthroughDriver::Vfio => share_group(&host, args.address, owner)?,
+        PassthroughDriver::Uio => warn_of_uio(&host, args.address),
     }
     outln!("undo: sudo ring3 unbind {}", args.address);
     Ok(ExitCode::SUCCESS)
@@ -88,7 +90,7 @@ pub fn run_unbind(args: UnbindArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(done: &Rebound) -> String {
+fn describe(done: &BindReport) -> String {
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "no driver".into());
     let loaded = done
         .loaded
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_was_done_is_said_in_one_line_and_a_loaded_module_in_another() {
-        let done = Rebound {
+        let done = BindReport {
             address: "0000:01:00.0".parse().unwrap(),
             before: Some("nvme".into()),
             now: Some("vfio-pci".into()),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ring3_pci::{Check, Function, Host, Obstacle, Use, Way, examine};
+use ring3_pci::{Check, Function, Host, Obstacle, PassthroughDriver, Use, examine};
 use serde::Serialize;
 
 /// Options of `ring3 devices`.
@@ -43,8 +43,8 @@ fn row(host: &Host, function: Function) -> Row {
     let way = function.way().unwrap_or_default();
     let checks = examine(host, function.address, way, 0);
     let claim = match way {
-        Way::Vfio => claim(&checks),
-        Way::Uio => format!("{}, unprotected", claim(&checks)),
+        PassthroughDriver::Vfio => claim(&checks),
+        PassthroughDriver::Uio => format!("{}, unprotected", claim(&checks)),
     };
     let uses = checks.into_iter().find_map(|check| match check.found.err()?.obstacle {
         Obstacle::InUse { uses } => Some(uses),
@@ -123,15 +123,20 @@ mod tests {
     fn a_function_that_is_only_not_bound_is_ready_after_bind() {
         let module = Obstacle::NoModule { module: "vfio-pci".into(), reason: None };
         assert_eq!(
-            claim(&checks(vec![Obstacle::NotBound { way: Way::Vfio, driver: None }, module])),
+            claim(&checks(vec![
+                Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: None },
+                module
+            ])),
             "after bind"
         );
     }
 
     #[test]
     fn other_obstacles_are_named() {
-        let obstacles =
-            vec![Obstacle::NotBound { way: Way::Vfio, driver: None }, Obstacle::NoIommu];
+        let obstacles = vec![
+            Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: None },
+            Obstacle::NoIommu,
+        ];
         assert_eq!(claim(&checks(obstacles)), "no-iommu");
     }
 }

@@ -4,7 +4,9 @@
 use std::process::ExitCode;
 
 use ring3_backend::{OpenOptions, parse_size};
-use ring3_pci::{Address, Blocked, Check, Function, Host, Way, examine, examine_machine};
+use ring3_pci::{
+    Address, Blocked, Check, Function, Host, PassthroughDriver, examine, examine_machine,
+};
 use serde_json::{Value, json};
 
 /// Options of `ring3 doctor`.
@@ -15,7 +17,7 @@ pub struct Args {
     /// The way to look at, by its driver: vfio-pci or uio_pci_generic; without it, the one that the
     /// function is on, else vfio-pci.
     #[arg(long)]
-    driver: Option<Way>,
+    driver: Option<PassthroughDriver>,
     /// DMA memory that the driver will ask for.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = OpenOptions::default().arena as u64)]
     arena: u64,
@@ -46,11 +48,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         outln!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {
         crate::output::write(format_args!("{}", report(&checks)));
-        if way == Way::Vfio
+        if way == PassthroughDriver::Vfio
             && args.driver.is_none()
             && checks.iter().any(|check| check.found.is_err())
         {
-            crate::output::write(format_args!("{}", other_way(args.address, &look(Way::Uio))));
+            crate::output::write(format_args!(
+                "{}",
+                other_way(args.address, &look(PassthroughDriver::Uio))
+            ));
         }
     }
     Ok(if checks.iter().all(|check| check.found.is_ok()) {
@@ -103,7 +108,7 @@ fn other_way(address: Option<Address>, checks: &[Check]) -> String {
     let how = if in_the_way.is_empty() { "open".into() } else { in_the_way.join(", ") };
     format!(
         "\nThe way without protection (uio): {how}; ring3 doctor {address}--driver {} says more.\n",
-        Way::Uio
+        PassthroughDriver::Uio
     )
 }
 
@@ -126,7 +131,8 @@ mod tests {
     fn an_obstacle_is_printed_with_what_mends_it_and_what_undoes_that() {
         let address: Address = "0000:01:00.0".parse().unwrap();
         let found =
-            Err(Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) }.at(address));
+            Err(Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: Some("nvme".into()) }
+                .at(address));
         let report = report(&[Check { what: "driver", found }]);
         assert!(
             report.contains("no  driver  0000:01:00.0: it belongs to the kernel's driver nvme"),
@@ -142,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_program_reads_the_obstacle_by_name_with_the_commands_that_mend_it() {
-        let found = Err(Obstacle::NotBound { way: Way::Vfio, driver: None }
+        let found = Err(Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: None }
             .at("0000:01:00.0".parse::<Address>().unwrap()));
         let json = json(&Check { what: "driver", found });
         assert_eq!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ring3_backend::{OpenOptions, Uri};
-use ring3_model::vfio_user::{Served, Server};
+use ring3_model::vfio_user::{VfioUserDevice, VfioUserServer};
 use serde_json::json;
 
 /// Options of `ring3 model`.
@@ -30,7 +30,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let (model, device) = open(&args.model)?;
     let name = name(&args.socket)?;
-    let server = Server::bind(&args.socket, device)?;
+    let server = VfioUserServer::bind(&args.socket, device)?;
     let stop = server.stop();
     ctrlc::set_handler(move || stop.now()).context("taking signals")?;
     match args.json {
@@ -49,7 +49,7 @@ pub const OPTIONS: OpenOptions =
     OpenOptions { arena: 4096, below: u64::MAX, unprotected: false, memory: None };
 
 /// The model that a user calls `words`.
-pub fn open(words: &str) -> Result<(Uri, Arc<dyn Served>)> {
+pub fn open(words: &str) -> Result<(Uri, Arc<dyn VfioUserDevice>)> {
     let uri: Uri = format!("sim:{words}").parse()?;
     let device = ring3_model::open(&uri, OPTIONS)?;
     Ok((uri, device))

@@ -14,7 +14,7 @@ use ring3_broker::server::{self, card};
 use ring3_driver::registry::Settings;
 use ring3_host::open::Claim;
 use ring3_host::serve::{self, Options, Shares};
-use ring3_host::{Ending, Ready};
+use ring3_host::{ExitReason, Ready};
 use ring3_supervisor::manifest::User;
 use share::Share;
 
@@ -191,7 +191,7 @@ fn serve(
     let poll = Duration::from_micros(common.poll);
     let options = Options { shares, poll, copy: common.copy, json: common.json, ready };
     Ok(match serve::run(&claim, options)? {
-        Ending::Forced => ExitCode::from(FORCED),
-        Ending::Stopped | Ending::Removed => ExitCode::SUCCESS,
+        ExitReason::Forced => ExitCode::from(FORCED),
+        ExitReason::Stopped | ExitReason::Removed => ExitCode::SUCCESS,
     })
 }

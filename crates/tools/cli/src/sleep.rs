@@ -76,7 +76,7 @@ pub fn wake(args: &WakeArgs) -> Result<ExitCode> {
 /// First the drivers, then who waits for them.
 fn wake_all(host: &Host, socket: &Path) -> Result<()> {
     let told = tell(host, socket, &Command::Wake);
-    ring3_sleep::let_users_go(host)?;
+    ring3_sleep::thaw_users(host)?;
     told
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use namespace::Namespace;
 use ring3_backend::OpenOptions;
 use ring3_class::net::Mac;
-use ring3_model::vfio_user::{Running, Server};
+use ring3_model::vfio_user::{Running, VfioUserServer};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto,
 };
@@ -203,7 +203,7 @@ fn pair(model: &str, folder: &Path) -> [(Running, String); 2] {
             .unwrap();
         let options = OpenOptions { arena: 4096, ..OpenOptions::default() };
         let socket = folder.join(format!("card{end}"));
-        let running = Server::bind(&socket, ring3_model::open(&uri, options).unwrap())
+        let running = VfioUserServer::bind(&socket, ring3_model::open(&uri, options).unwrap())
             .unwrap()
             .spawn()
             .unwrap();

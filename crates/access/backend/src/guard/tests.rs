@@ -73,7 +73,7 @@ fn a_span_keeps_its_start_and_its_length_and_what_does_not_fit_is_refused() {
 
 #[test]
 fn the_handler_never_sees_the_start_of_one_mapping_with_the_length_of_another() {
-    let slot = Slot { span: AtomicU64::new(Span::NONE.0), gone: AtomicBool::new(false) };
+    let slot = GuardSlot { span: AtomicU64::new(Span::NONE.0), gone: AtomicBool::new(false) };
     let spans =
         [Span::NONE, Span::new(8 * PAGE, PAGE).unwrap(), Span::new(2 * PAGE, 100 * PAGE).unwrap()];
     std::thread::scope(|scope| {

@@ -8,17 +8,17 @@ use ring3_device::config::{self, Filter};
 use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region, SavedArena};
 use ring3_device::irq::{Irq, IrqControl, IrqKind, IrqLimits};
 use ring3_device::{Access, Bar, BarInfo, Device, Error};
-use ring3_lease::{Answer, BarFacts, Facts, Kind, Memory, Msix, Request};
+use ring3_lease::{Answer, DeviceDescription, Kind, LeasedBar, Memory, Msix, Request};
 use ring3_spec::pci;
 
 use super::Lease;
-use super::link::Link;
+use super::link::LeaseClient;
 use crate::{eventfd, vfio};
 
 /// A device that somebody else holds. Its drop does nothing to it.
 struct Attached {
-    link: Arc<Link>,
-    facts: Facts,
+    link: Arc<LeaseClient>,
+    facts: DeviceDescription,
     dma: Dma,
     /// By index. What can be mapped of them is; the device's descriptor is not kept.
     bars: Vec<Option<Bar>>,
@@ -45,7 +45,7 @@ fn attach_with(
     saved: Option<&SavedArena>,
     runs: bool,
 ) -> Result<Arc<dyn Device>, Error> {
-    let (link, facts, fds) = Link::open(lease.into())?;
+    let (link, facts, fds) = LeaseClient::open(lease.into())?;
     let link = Arc::new(link);
     let mut fds = fds.into_iter();
     let mut next = || {
@@ -90,8 +90,8 @@ fn attach_with(
 /// The arena over the regions of the lease: fresh, or as it was `saved`. What is mapped besides is
 /// given back, as nobody knows of it any more; unless the device still `runs`.
 fn arena(
-    link: &Link,
-    facts: &Facts,
+    link: &LeaseClient,
+    facts: &DeviceDescription,
     regions: Vec<(Memory, Arc<Region>)>,
     (saved, runs): (Option<&SavedArena>, bool),
 ) -> Result<Arena, Error> {
@@ -127,9 +127,9 @@ fn arena(
 
 /// BAR `index`: mapped as far as that goes, and the rest by the holder.
 fn bar(
-    link: &Arc<Link>,
+    link: &Arc<LeaseClient>,
     name: &str,
-    (index, bar): (u8, &BarFacts),
+    (index, bar): (u8, &LeasedBar),
     device: Option<&OwnedFd>,
 ) -> Bar {
     let registers = Registers { link: Arc::clone(link), index, len: bar.len, ports: bar.ports };
@@ -139,12 +139,12 @@ fn bar(
     }
 }
 
-fn config_read(link: &Link, offset: u64, width: usize) -> u32 {
+fn config_read(link: &LeaseClient, offset: u64, width: usize) -> u32 {
     link.value(&Request::ConfigRead { offset, width: width as u8 }) as u32
 }
 
 impl Attached {
-    fn bar_facts(&self, index: u8) -> Option<&BarFacts> {
+    fn bar_facts(&self, index: u8) -> Option<&LeasedBar> {
         self.facts.bars.get(usize::from(index))?.as_ref()
     }
 
@@ -241,7 +241,7 @@ impl Device for Attached {
 /// Registers behind the holder. Writes to memory are posted; one to a port has happened when it
 /// returns. [PCI 3.2.5]
 struct Registers {
-    link: Arc<Link>,
+    link: Arc<LeaseClient>,
     index: u8,
     len: u64,
     ports: bool,
@@ -274,7 +274,7 @@ impl Access for Registers {
 }
 
 /// Vectors that the holder masks.
-struct Masks(Arc<Link>);
+struct Masks(Arc<LeaseClient>);
 
 impl IrqControl for Masks {
     fn mask(&self, vector: u16) -> Result<(), Error> {
@@ -287,7 +287,7 @@ impl IrqControl for Masks {
 
 /// The holder's address translation.
 struct Mapper {
-    link: Arc<Link>,
+    link: Arc<LeaseClient>,
     ranges: Vec<RangeInclusive<u64>>,
     page_size: usize,
     can_map: bool,
@@ -295,7 +295,7 @@ struct Mapper {
 }
 
 impl Mapper {
-    fn new(link: &Arc<Link>, facts: &Facts) -> Self {
+    fn new(link: &Arc<LeaseClient>, facts: &DeviceDescription) -> Self {
         let page_size = usize::try_from(facts.page_size).ok().filter(|size| size.is_power_of_two());
         Self {
             link: Arc::clone(link),

@@ -17,9 +17,9 @@ use rustix::io::Errno;
 
 use super::facts::Constants;
 use super::maps::{Files, Mapping};
-use super::pace::Pace;
-use super::rate::{Rate, Verdict};
-use super::saved::Changed;
+use super::pace::ChangeRateLimit;
+use super::rate::{InterruptRate, Verdict};
+use super::saved::OnChange;
 use crate::eventfd;
 use crate::vfio::Windows;
 
@@ -27,28 +27,28 @@ use crate::vfio::Windows;
 const CONFIG_LEN: u64 = 4096;
 
 /// A claimed device, and what its drivers have asked for.
-pub(super) struct Desk {
+pub(super) struct LeaseServer {
     pub(super) device: Arc<dyn Device>,
     pub(super) windows: Option<Windows>,
     bars: [Option<Bar>; pci::BAR_COUNT as usize],
     pub(super) constants: Constants,
     pub(super) below: u64,
-    asked: Mutex<Asked>,
+    asked: Mutex<DriverGrants>,
     /// Raised from before a request is taken until it is answered.
     pub(super) turn: OwnedFd,
     /// Who keeps what is saved.
-    pub(super) changed: OnceLock<Changed>,
+    pub(super) changed: OnceLock<OnChange>,
     /// What of configuration space a driver may write, if somebody has said.
     pub(super) writable: OnceLock<Vec<Range<u64>>>,
     /// Bytes that a driver may have mapped beside its own.
     pub(super) allowed: AtomicUsize,
-    rate: Mutex<Rate>,
+    rate: Mutex<InterruptRate>,
 }
 
 /// What stays when a driver goes.
-pub(super) struct Asked {
+pub(super) struct DriverGrants {
     /// The interrupts that are enabled.
-    pub(super) irqs: Option<Enabled>,
+    pub(super) irqs: Option<EnabledInterrupts>,
     /// What is mapped beside the arena, by device address.
     pub(super) mapped: BTreeMap<u64, Mapping>,
     /// The files of that.
@@ -66,20 +66,20 @@ pub(super) struct Asked {
 }
 
 /// Interrupts, by the number under which they are saved.
-pub(super) struct Enabled {
+pub(super) struct EnabledInterrupts {
     pub(super) serial: u64,
     pub(super) kind: IrqKind,
     pub(super) irqs: Vec<Irq>,
 }
 
-impl Asked {
+impl DriverGrants {
     pub(super) fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
     }
 }
 
-impl Default for Asked {
+impl Default for DriverGrants {
     fn default() -> Self {
         let (irqs, mapped, files, lease) = (None, BTreeMap::new(), Files::default(), None);
         Self { irqs, mapped, files, lease, quiet: true, serial: 0, agreed: false, held: false }
@@ -89,14 +89,14 @@ impl Default for Asked {
 /// An answer with the descriptors beside it.
 pub(super) type Reply = (Answer, Vec<OwnedFd>);
 
-impl Desk {
+impl LeaseServer {
     /// [`Error::Unsupported`] if the device's memory cannot be shared.
     pub(super) fn new(
         device: Arc<dyn Device>,
         windows: Option<Windows>,
         below: u64,
     ) -> Result<Self, Error> {
-        Self::with(device, windows, below, Asked::default(), eventfd::new()?)
+        Self::with(device, windows, below, DriverGrants::default(), eventfd::new()?)
     }
 
     /// As [`new`](Self::new), where drivers have asked for something already.
@@ -104,7 +104,7 @@ impl Desk {
         device: Arc<dyn Device>,
         windows: Option<Windows>,
         below: u64,
-        asked: Asked,
+        asked: DriverGrants,
         turn: OwnedFd,
     ) -> Result<Self, Error> {
         if device.dma().arena().regions().any(|placed| placed.region.file().is_none()) {
@@ -137,7 +137,7 @@ impl Desk {
     /// Answers until the driver goes, or sends what is no message; or until `leave` is raised: then
     /// another process goes on with the lease.
     pub(super) fn serve(&self, channel: &Channel, leave: &OwnedFd) {
-        let mut pace = Pace::new(Instant::now());
+        let mut pace = ChangeRateLimit::new(Instant::now());
         let end = loop {
             eventfd::clear(&self.turn);
             if is_left(leave, pace.pause(Instant::now())) || has_come(channel, leave).is_none() {
@@ -277,7 +277,7 @@ impl Desk {
             asked.irqs = None;
             self.tell(&asked);
             let (serial, irqs) = (asked.next_serial(), self.device.irqs(kind, count)?);
-            asked.irqs = (count > 0).then_some(Enabled { serial, kind, irqs });
+            asked.irqs = (count > 0).then_some(EnabledInterrupts { serial, kind, irqs });
             self.tell(&asked);
         }
         if asked.held {
@@ -327,7 +327,7 @@ impl Desk {
 
     /// Unties all vectors from their descriptors, or ties them again and wakes whoever waits for
     /// one.
-    pub(super) fn hold(&self, asked: &mut Asked, held: bool) -> Result<(), Error> {
+    pub(super) fn hold(&self, asked: &mut DriverGrants, held: bool) -> Result<(), Error> {
         let changes = held || asked.held;
         asked.held = held;
         let Some((windows, enabled)) =
@@ -342,11 +342,11 @@ impl Desk {
         Ok(())
     }
 
-    fn rate(&self) -> MutexGuard<'_, Rate> {
+    fn rate(&self) -> MutexGuard<'_, InterruptRate> {
         self.rate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn asked(&self) -> MutexGuard<'_, Asked> {
+    pub(super) fn asked(&self) -> MutexGuard<'_, DriverGrants> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,16 +5,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ring3_device::config::Filter;
 use ring3_device::dma::Pages;
 use ring3_device::{Device, Error};
-use ring3_lease::{Answer, BarFacts, Facts, Function, MAX_FDS, Memory, Msix, VERSION, Vectors};
+use ring3_lease::{
+    Answer, DeviceDescription, Function, LeasedBar, MAX_FDS, Memory, Msix, VERSION, Vectors,
+};
 use ring3_spec::pci;
 
-use super::desk::{Desk, Reply};
+use super::desk::{LeaseServer, Reply};
 use crate::vfio::Windows;
 
 /// What stays the same as long as the device is claimed, asked for once: users wait for each new
 /// driver, who would wait for each answer of the kernel's.
 pub(super) struct Constants {
-    bars: Vec<Option<BarFacts>>,
+    bars: Vec<Option<LeasedBar>>,
     function: Function,
 }
 
@@ -23,7 +25,7 @@ impl Constants {
         let bar = |index| {
             let info = device.bar_info(index)?;
             let window = windows.filter(|_| !info.ports).and_then(|windows| windows.window(index));
-            Some(BarFacts { len: info.len, ports: info.ports, window })
+            Some(LeasedBar { len: info.len, ports: info.ports, window })
         };
         let msix = Filter::new(|offset, width| device.config_read(offset, width)).msix;
         let function = Function {
@@ -40,7 +42,7 @@ impl Constants {
     }
 }
 
-impl Desk {
+impl LeaseServer {
     /// What the driver is told first, and the descriptors beside it.
     pub(super) fn facts(&self) -> Result<Reply, Error> {
         let (device, iommu, limits) =
@@ -88,7 +90,7 @@ impl Desk {
             .regions()
             .all(|placed| placed.region.pages().is_ok_and(|pages| iommu.can_map(&pages)));
         let most = |count: u16| count.min(MAX_FDS as u16);
-        let facts = Facts {
+        let facts = DeviceDescription {
             version: VERSION,
             name: device.name().to_owned(),
             bars: self.constants.bars.clone(),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ring3_device::config::virtio_structure;
 use ring3_device::found::Found;
 use ring3_device::{Bar, Deadline, Device, Error, poll_until};
-use ring3_lease::{Look, Quiesce, Step};
+use ring3_lease::{Quiesce, RegisterCheck, Step};
 use ring3_spec::virtio;
 
 /// What a fence did.
@@ -52,7 +52,7 @@ pub(super) fn fence(device: &dyn Device, quiesce: Option<&Quiesce>) -> Result<Fe
 /// Whether the device is seen to run as its driver has left it.
 fn runs(device: &dyn Device, quiesce: &Quiesce) -> Result<bool, Error> {
     let (bar, from) = registers(device, quiesce)?;
-    let says = |look: &Look, number: u32| {
+    let says = |look: &RegisterCheck, number: u32| {
         let (at, width) = (
             from.saturating_add(look.at + u64::from(number) * look.stride),
             u64::from(look.width / 8),
@@ -64,7 +64,7 @@ fn runs(device: &dyn Device, quiesce: &Quiesce) -> Result<bool, Error> {
         let all_ones = if look.width == 32 { u32::MAX } else { u8::MAX.into() };
         value != all_ones && value & look.mask == look.value
     };
-    let all_say = |look: &Look| (0..look.times).all(|number| says(look, number));
+    let all_say = |look: &RegisterCheck| (0..look.times).all(|number| says(look, number));
     Ok(!quiesce.running.is_empty() && quiesce.running.iter().all(all_say))
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ring3_device::Error;
-use ring3_lease::{Answer, Channel, Facts, Refusal, Request, VERSION};
+use ring3_lease::{Answer, Channel, DeviceDescription, Refusal, Request, VERSION};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// The driver's end of a lease. Dropping it gives the lease back.
-pub(super) struct Link {
+pub(super) struct LeaseClient {
     name: String,
     channel: Arc<Channel>,
     /// Held from a request to its answer.
@@ -23,9 +23,9 @@ pub(super) struct Link {
     gone: Arc<AtomicBool>,
 }
 
-impl Link {
+impl LeaseClient {
     /// Agrees on a version, and learns what is leased.
-    pub(super) fn open(socket: OwnedFd) -> Result<(Self, Facts, Vec<OwnedFd>), Error> {
+    pub(super) fn open(socket: OwnedFd) -> Result<(Self, DeviceDescription, Vec<OwnedFd>), Error> {
         let failed = |error: io::Error| {
             Error::Claim(format!(
                 "this is no lease of a device: {error}; give one that its holder has made"
@@ -147,7 +147,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for LeaseClient {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Release);
         self.channel.close();

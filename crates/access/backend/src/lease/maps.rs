@@ -16,7 +16,7 @@ use ring3_device::dma::{Pages, Region, admit};
 use ring3_lease::Memory;
 use rustix::fs::SealFlags;
 
-use super::desk::{Asked, Desk};
+use super::desk::{DriverGrants, LeaseServer};
 
 /// How many ranges a driver may have mapped at a time. A process may have 65530. [vm.max_map_count]
 pub(super) const MAX_MAPS: usize = 1024;
@@ -60,7 +60,7 @@ impl Files {
     }
 }
 
-impl Desk {
+impl LeaseServer {
     pub(super) fn map(&self, memory: Memory, file: Option<OwnedFd>) -> Result<(), Error> {
         let Memory { iova, len, .. } = memory;
         let refused = |why: &str| Error::Invalid(format!("mapping {iova:#x}+{len:#x}: {why}"));
@@ -99,7 +99,11 @@ impl Desk {
     }
 
     /// Fails unless there is room for it, by all that is counted and by its addresses.
-    fn check_map(&self, asked: &Asked, &Memory { iova, len, .. }: &Memory) -> Result<(), Error> {
+    fn check_map(
+        &self,
+        asked: &DriverGrants,
+        &Memory { iova, len, .. }: &Memory,
+    ) -> Result<(), Error> {
         let refused = |why: &str| Error::Invalid(format!("mapping {iova:#x}+{len:#x}: {why}"));
         let size = usize::try_from(len).map_err(|_| refused("no such size"))?;
         if asked.mapped.len() >= MAX_MAPS {

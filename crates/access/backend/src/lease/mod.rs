@@ -54,7 +54,7 @@ pub use saved::SavedClaim;
 
 use crate::vfio::Windows;
 use crate::{OpenOptions, Uri, eventfd, vfio};
-use desk::Desk;
+use desk::LeaseServer;
 
 /// How long a driver may take to take an answer.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ impl From<Lease> for OwnedFd {
 pub struct Claim {
     // Before the desk, as the thread that serves a lease holds that, too.
     state: Mutex<State>,
-    desk: Arc<Desk>,
+    desk: Arc<LeaseServer>,
 }
 
 /// Who has the device.
@@ -125,7 +125,7 @@ impl Claim {
     fn new(device: Arc<dyn Device>, windows: Option<Windows>, below: u64) -> Result<Self, Error> {
         Ok(Self {
             state: Mutex::new(State::Quiet),
-            desk: Arc::new(Desk::new(device, windows, below)?),
+            desk: Arc::new(LeaseServer::new(device, windows, below)?),
         })
     }
 
@@ -264,7 +264,7 @@ impl Claim {
 
 impl Serving {
     /// Serves the driver at the other end of `channel`.
-    fn start(desk: &Arc<Desk>, channel: Arc<Channel>) -> std::io::Result<Self> {
+    fn start(desk: &Arc<LeaseServer>, channel: Arc<Channel>) -> std::io::Result<Self> {
         let leave = Arc::new(eventfd::new().map_err(std::io::Error::other)?);
         let (desk, serves, stops) = (Arc::clone(desk), Arc::clone(&channel), Arc::clone(&leave));
         let serve = move || desk.serve(&serves, &stops);

@@ -12,12 +12,12 @@ const RATE: u32 = 1000;
 
 /// Changes that a driver has left.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ChangeRateLimit {
     left: f64,
     at: Instant,
 }
 
-impl Pace {
+impl ChangeRateLimit {
     pub(super) fn new(now: Instant) -> Self {
         Self { left: BURST.into(), at: now }
     }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_driver_that_changes_its_mappings_without_end_is_held_to_a_rate() {
         let start = Instant::now();
-        let (mut pace, mut now) = (Pace::new(start), start);
+        let (mut pace, mut now) = (ChangeRateLimit::new(start), start);
         for _ in 0..BURST + 10 * RATE {
             now += pace.pause(now);
             pace.spend(now);
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_driver_that_maps_what_it_needs_at_its_start_does_not_wait() {
         let now = Instant::now();
-        let mut pace = Pace::new(now);
+        let mut pace = ChangeRateLimit::new(now);
         (0..BURST).for_each(|_| pace.spend(now));
         assert_eq!(pace.pause(now), Duration::ZERO);
     }

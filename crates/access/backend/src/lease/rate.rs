@@ -24,13 +24,13 @@ pub(super) enum Verdict {
 
 /// What was seen so far.
 #[derive(Debug, Default)]
-pub(super) struct Rate {
+pub(super) struct InterruptRate {
     last: Option<(Instant, u64)>,
     until: Option<Instant>,
     hold: Duration,
 }
 
-impl Rate {
+impl InterruptRate {
     /// `count` interrupts have come until `now`; `most` a second are allowed.
     pub(super) fn look(&mut self, now: Instant, count: u64, most: u64) -> Verdict {
         let last = self.last.replace((now, count));
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn as_many_as_are_allowed_are_fine_and_one_more_is_held_back_for_a_second() {
-        let (mut rate, start) = (Rate::default(), Instant::now());
+        let (mut rate, start) = (InterruptRate::default(), Instant::now());
         assert_eq!(rate.look(start, 1_000_000, 100), Verdict::Fine);
         assert_eq!(rate.look(start + SECOND, 1_000_100, 100), Verdict::Fine);
         assert_eq!(rate.look(start + 2 * SECOND, 1_000_201, 100), Verdict::Hold(101, SECOND));
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_device_that_goes_on_is_held_back_longer_each_time_up_to_a_minute() {
-        let (mut rate, mut now, mut count) = (Rate::default(), Instant::now(), 0);
+        let (mut rate, mut now, mut count) = (InterruptRate::default(), Instant::now(), 0);
         rate.look(now, count, 100);
         let mut holds = Vec::new();
         while holds.len() < 8 {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_count_that_begins_anew_is_no_storm() {
-        let (mut rate, start) = (Rate::default(), Instant::now());
+        let (mut rate, start) = (InterruptRate::default(), Instant::now());
         rate.look(start, 1_000, 100);
         assert_eq!(rate.look(start + SECOND, 5, 100), Verdict::Fine);
     }

@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::desk::{Asked, Desk, Enabled};
+use super::desk::{DriverGrants, EnabledInterrupts, LeaseServer};
 use super::maps::{Files, Mapping};
 use super::{Claim, SEND_LIMIT, Serving, State};
 use crate::vfio::{Place, Vfio, Windows};
@@ -45,7 +45,7 @@ pub struct SavedClaim {
 }
 
 /// Who is told of what is saved, or why it cannot be.
-pub(super) type Changed = Box<dyn Fn(Result<SavedClaim, Error>) + Send + Sync>;
+pub(super) type OnChange = Box<dyn Fn(Result<SavedClaim, Error>) + Send + Sync>;
 
 #[derive(Serialize, Deserialize)]
 struct Facts {
@@ -161,7 +161,7 @@ impl Claim {
             .lease
             .map(|serial| fds.take(&format!("lease.{serial}")).map(|fd| (serial, fd)))
             .transpose()?;
-        let asked = Asked {
+        let asked = DriverGrants {
             irqs,
             mapped,
             files,
@@ -172,7 +172,7 @@ impl Claim {
             // The last holder may have held them back, and not lived to say so.
             held: true,
         };
-        let desk = Arc::new(Desk::with(device, windows, facts.below, asked, turn)?);
+        let desk = Arc::new(LeaseServer::with(device, windows, facts.below, asked, turn)?);
         // A storm is seen anew; a driver that waits for one interrupt does not wait for that.
         desk.hold(&mut desk.asked(), false)?;
         let state = if desk.asked().quiet { State::Quiet } else { State::Unfenced };
@@ -223,7 +223,7 @@ impl Claim {
     }
 }
 
-impl Asked {
+impl DriverGrants {
     /// The first mapping of each file, by the file's descriptor here: the descriptor is kept under
     /// its number. [`Files`] gives a file one descriptor, so that two descriptors are two files.
     fn kept_by(&self) -> BTreeMap<RawFd, u64> {
@@ -238,15 +238,15 @@ impl Asked {
     }
 }
 
-impl Desk {
+impl LeaseServer {
     /// Tells whoever keeps what is saved.
-    pub(super) fn tell(&self, asked: &Asked) {
+    pub(super) fn tell(&self, asked: &DriverGrants) {
         if let Some(changed) = self.changed.get() {
             changed(self.check_durable(asked).and_then(|()| self.save(asked)));
         }
     }
 
-    fn check_durable(&self, asked: &Asked) -> Result<(), Error> {
+    fn check_durable(&self, asked: &DriverGrants) -> Result<(), Error> {
         let name = self.device.name();
         if self.windows.is_none() {
             return Err(Error::Unsupported(format!(
@@ -262,7 +262,7 @@ impl Desk {
         Ok(())
     }
 
-    fn save(&self, asked: &Asked) -> Result<SavedClaim, Error> {
+    fn save(&self, asked: &DriverGrants) -> Result<SavedClaim, Error> {
         let mut fds = Vec::new();
         let mut keep = |name: String, fd: &dyn AsFd| {
             let fd = fd
@@ -298,7 +298,7 @@ impl Desk {
             }
             mapped.push((*serial, Memory { iova, offset, len: pages.len() as u64 }));
         }
-        if let Some(Enabled { serial, irqs, .. }) = &asked.irqs {
+        if let Some(EnabledInterrupts { serial, irqs, .. }) = &asked.irqs {
             irqs.iter()
                 .enumerate()
                 .try_for_each(|(vector, irq)| keep(format!("irq.{serial}.{vector}"), irq))?;
@@ -341,7 +341,7 @@ impl Facts {
 }
 
 impl Interrupts {
-    fn of(enabled: &Enabled) -> Self {
+    fn of(enabled: &EnabledInterrupts) -> Self {
         Self { serial: enabled.serial, kind: enabled.kind, count: enabled.irqs.len() as u16 }
     }
 }
@@ -380,7 +380,7 @@ impl Descriptors {
         &mut self,
         Interrupts { serial, kind, count }: Interrupts,
         windows: Option<&Windows>,
-    ) -> Result<Enabled, Error> {
+    ) -> Result<EnabledInterrupts, Error> {
         let fds = (0..count)
             .map(|vector| self.take(&format!("irq.{serial}.{vector}")))
             .collect::<Result<Vec<_>, _>>()?;
@@ -392,7 +392,7 @@ impl Descriptors {
                 .map(|(fd, vector)| Irq::new(fd, kind, vector, None))
                 .collect(),
         };
-        Ok(Enabled { serial, kind, irqs })
+        Ok(EnabledInterrupts { serial, kind, irqs })
     }
 }
 

@@ -14,7 +14,7 @@ use ring3_driver::registry::{Driver, Offer, Opened, Settings};
 use ring3_lease::{Answer, Kind, MAX_FDS, Memory, Refusal, Request, VERSION};
 use ring3_model::fault::{Action, Rule};
 use ring3_model::nvme::{NvmeHandle, SimNvme};
-use ring3_model::vfio_user::{Running, Server};
+use ring3_model::vfio_user::{Running, VfioUserServer};
 use ring3_spec::nvme::opcode::nvm;
 use ring3_spec::nvme::registers::{CC, CSTS};
 use ring3_spec::pci;
@@ -46,7 +46,7 @@ fn claimed() -> (Claim, NvmeHandle) {
 fn served() -> (tempfile::TempDir, Running, Claim, NvmeHandle) {
     let (folder, model) = (tempfile::tempdir().unwrap(), Arc::new(model()));
     let (path, handle) = (folder.path().join("s"), model.handle());
-    let server = Server::bind(&path, model).unwrap().spawn().unwrap();
+    let server = VfioUserServer::bind(&path, model).unwrap().spawn().unwrap();
     let claim =
         claim(&format!("vfio-user:{}", path.display()).parse().unwrap(), options()).unwrap();
     (folder, server, claim, handle)

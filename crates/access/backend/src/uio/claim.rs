@@ -12,13 +12,13 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use ring3_device::Error;
 use ring3_device::dma::Region;
-use ring3_pci::{Address, Function, Host, Obstacle, Resource, WARDEN, Way, uio_file};
+use ring3_pci::{Address, Function, Host, Obstacle, PassthroughDriver, Resource, WARDEN, uio_file};
 use ring3_spec::pci;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::blocked;
-use super::warden::{Post, Warden};
+use super::warden::{CleanupHandles, Warden};
 use crate::config::ConfigSpace;
 
 /// A function that is locked, with its transfers stopped.
@@ -49,7 +49,7 @@ impl Claim {
             ));
         }
         let uio_name = match uio_file(host, address) {
-            Some(name) if function.way() == Some(Way::Uio) => name,
+            Some(name) if function.way() == Some(PassthroughDriver::Uio) => name,
             _ => return Err(not_bound(host, &function)),
         };
         function.check_untranslated(host).map_err(|obstacle| blocked(address, obstacle))?;
@@ -87,7 +87,7 @@ impl Claim {
             memory.fd().ok_or_else(|| Error::Invalid("DMA memory without a file".into()))?;
         let (config, lock) = (self.config.file(), self.lock.as_fd());
         let reset = self.reset.as_ref().map(AsFd::as_fd);
-        self.warden = Some(Warden::start(&Post { config, lock, memory, reset })?);
+        self.warden = Some(Warden::start(&CleanupHandles { config, lock, memory, reset })?);
         Ok(())
     }
 
@@ -181,10 +181,12 @@ impl Drop for Claim {
 
 /// Why it is not there: the module, or the binding.
 fn not_bound(host: &Host, function: &Function) -> Error {
-    let loaded = host.path(&format!("sys/bus/pci/drivers/{}", Way::Uio)).is_dir();
+    let loaded = host.path(&format!("sys/bus/pci/drivers/{}", PassthroughDriver::Uio)).is_dir();
     let obstacle = match loaded {
-        true => Obstacle::NotBound { way: Way::Uio, driver: function.driver.clone() },
-        false => Obstacle::NoModule { module: Way::Uio.driver().into(), reason: None },
+        true => Obstacle::NotBound { way: PassthroughDriver::Uio, driver: function.driver.clone() },
+        false => {
+            Obstacle::NoModule { module: PassthroughDriver::Uio.driver().into(), reason: None }
+        }
     };
     blocked(function.address, obstacle)
 }

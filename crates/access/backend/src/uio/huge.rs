@@ -36,7 +36,7 @@ pub(super) fn allocate(
     below: u64,
 ) -> Result<(Region, u64), Error> {
     let needed = bytes.div_ceil(HUGE_PAGE).max(1);
-    let mut hoard = Hoard::new()?;
+    let mut hoard = HugePagePool::new()?;
     // As few pages as will do: others want some, too, and each costs the time to be cleared.
     let mut wanted = needed;
     let run = loop {
@@ -57,12 +57,12 @@ pub(super) fn allocate(
 }
 
 /// Huge pages in a file, from which some are chosen.
-struct Hoard {
+struct HugePagePool {
     file: OwnedFd,
     pages: usize,
 }
 
-impl Hoard {
+impl HugePagePool {
     fn new() -> Result<Self, Error> {
         let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB | MemfdFlags::CLOEXEC;
         let file = memfd_create("ring3-dma", flags)

@@ -26,7 +26,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// What a warden holds beside the pipe.
-pub(super) struct Post<'a> {
+pub(super) struct CleanupHandles<'a> {
     /// The function's configuration space, from its first byte on.
     pub(super) config: BorrowedFd<'a>,
     /// Whoever has it has the function.
@@ -46,7 +46,7 @@ pub(super) struct Warden {
 
 impl Warden {
     /// Starts one.
-    pub(super) fn start(post: &Post<'_>) -> Result<Self, Error> {
+    pub(super) fn start(post: &CleanupHandles<'_>) -> Result<Self, Error> {
         let failed = |error| {
             Error::os("starting the process that stops the device when its driver is gone", error)
         };
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn start(config: &std::fs::File, memory: &OwnedFd) -> Warden {
-        Warden::start(&Post {
+        Warden::start(&CleanupHandles {
             config: config.as_fd(),
             lock: config.as_fd(),
             memory: memory.as_fd(),
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn after_the_transfers_the_function_is_reset() {
         let (config, reset, memory) = (config(), memory(), memory());
-        let post = Post {
+        let post = CleanupHandles {
             config: config.as_fd(),
             lock: config.as_fd(),
             memory: memory.as_fd(),

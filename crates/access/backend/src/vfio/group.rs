@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring3_device::Error;
-use ring3_pci::{Address, Function, Host, Obstacle, Way, group};
+use ring3_pci::{Address, Function, Host, Obstacle, PassthroughDriver, group};
 use vfio_bindings::bindings::vfio::{
     VFIO_API_VERSION, VFIO_GROUP_FLAGS_VIABLE, VFIO_TYPE1v2_IOMMU,
 };
@@ -36,10 +36,10 @@ pub(super) struct Opened {
 pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
     let function = Function::read(host, address).map_err(|obstacle| blocked(address, obstacle))?;
     let number = function.iommu_group.ok_or_else(|| blocked(address, Obstacle::NoIommu))?;
-    if function.way() != Some(Way::Vfio) {
+    if function.way() != Some(PassthroughDriver::Vfio) {
         return Err(blocked(
             address,
-            Obstacle::NotBound { way: Way::Vfio, driver: function.driver },
+            Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: function.driver },
         ));
     }
     let container = open_container(host, address)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use ring3_device::Deadline;
 use ring3_driver::edu::{self, Edu};
-use ring3_model::vfio_user::{Channel, Running, Server};
+use ring3_model::vfio_user::{Channel, Running, VfioUserServer};
 use ring3_model::{BarLayout, Bus, Identity, Model, Platform, SimDevice};
 
 use super::*;
@@ -23,7 +23,7 @@ fn serve(model: &str) -> (tempfile::TempDir, PathBuf, Running) {
     let path = folder.path().join("s");
     let device =
         ring3_model::open(&model.parse().unwrap(), OpenOptions { arena: 4096, ..OPTIONS }).unwrap();
-    let server = Server::bind(&path, device).unwrap().spawn().unwrap();
+    let server = VfioUserServer::bind(&path, device).unwrap().spawn().unwrap();
     (folder, path, server)
 }
 
@@ -89,7 +89,7 @@ fn a_message_that_comes_while_it_is_masked_is_delivered_afterwards() {
         .unwrap(),
     );
     let handle = model.handle();
-    let _server = Server::bind(&path, model).unwrap().spawn().unwrap();
+    let _server = VfioUserServer::bind(&path, model).unwrap().spawn().unwrap();
     let device = device(&path).unwrap();
     device.set_bus_master(true).unwrap();
     let irqs = device.irqs(IrqKind::MsiX, 2).unwrap();
@@ -148,7 +148,7 @@ fn a_write_to_a_port_has_happened_when_it_returns_and_one_to_memory_before_the_n
         &Platform { arena: 4096, ..Platform::default() },
     )
     .unwrap();
-    let _server = Server::bind(&path, Arc::new(model)).unwrap().spawn().unwrap();
+    let _server = VfioUserServer::bind(&path, Arc::new(model)).unwrap().spawn().unwrap();
     let device = device(&path).unwrap();
     assert_eq!(
         (device.bar_info(0).unwrap().ports, device.bar_info(1).unwrap().ports, device.bar_info(2)),

@@ -51,11 +51,11 @@ pub struct Replay {
     name: String,
     header: Header,
     dma: Dma,
-    shared: Arc<Shared>,
+    shared: Arc<ReplayShared>,
     deliverer: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct ReplayShared {
     threads: Threads,
     script: Mutex<Script>,
     has_irqs: AtomicBool,
@@ -67,7 +67,7 @@ struct Shared {
 struct ReplayBar {
     info: BarInfo,
     index: u8,
-    shared: Arc<Shared>,
+    shared: Arc<ReplayShared>,
 }
 
 impl Replay {
@@ -82,8 +82,13 @@ impl Replay {
         let dma = arena_at(header.arena, false)?;
         let script = Mutex::new(Script::new(recording, Mirror::new(dma.clone(), None))?);
         let [has_irqs, is_journaled, over] = [false; 3].map(AtomicBool::new);
-        let shared =
-            Arc::new(Shared { threads: Threads::default(), script, has_irqs, is_journaled, over });
+        let shared = Arc::new(ReplayShared {
+            threads: Threads::default(),
+            script,
+            has_irqs,
+            is_journaled,
+            over,
+        });
         let for_deliverer = Arc::clone(&shared);
         let deliverer = std::thread::Builder::new()
             .name("ring3-replay".into())
@@ -120,7 +125,7 @@ impl Drop for Replay {
     }
 }
 
-impl Shared {
+impl ReplayShared {
     fn script(&self) -> MutexGuard<'_, Script> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }

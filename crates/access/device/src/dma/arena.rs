@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::ledger::Ledger;
+use super::ledger::RangeAllocator;
 use super::{DmaBuffer, Region, Segment, Span};
 use crate::Error;
 
@@ -27,8 +27,8 @@ struct Inner {
     /// Filled from the front and never emptied.
     regions: [OnceLock<Placed>; MAX_REGIONS],
     /// What is free of each, and what is taken.
-    ledgers: Mutex<Vec<Ledger>>,
-    /// The last page of region 0 is [kept](super::Kept).
+    ledgers: Mutex<Vec<RangeAllocator>>,
+    /// The last page of region 0 is [kept](super::PersistentWords).
     keeps: OnceLock<()>,
 }
 
@@ -78,7 +78,7 @@ impl Arena {
         let number = ledgers.len();
         let place = self.inner.regions.get(number)?;
         let end = end.min(placed.region.len());
-        ledgers.push(Ledger::new(start as u64..end as u64));
+        ledgers.push(RangeAllocator::new(start as u64..end as u64));
         place.set(placed).ok().map(|()| number as u32)
     }
 
@@ -139,7 +139,7 @@ impl Arena {
     /// As [`alloc_pages`](Self::alloc_pages), with the bytes that whoever had the range before has
     /// left: no page of it is touched, which takes the most of the time. For memory that is filled
     /// before anybody reads it.
-    pub fn alloc_stale(&self, len: usize) -> Result<DmaBuffer, Error> {
+    pub fn alloc_uninitialised(&self, len: usize) -> Result<DmaBuffer, Error> {
         if len == 0 || len > u32::MAX as usize {
             return Err(Error::Invalid(format!("DMA buffer of {len} bytes")));
         }
@@ -211,7 +211,7 @@ impl Arena {
         self.change(iova, |ledger, offset| ledger.tag(offset, tag));
     }
 
-    pub(super) fn change(&self, iova: u64, step: impl FnOnce(&mut Ledger, u64)) {
+    pub(super) fn change(&self, iova: u64, step: impl FnOnce(&mut RangeAllocator, u64)) {
         let mut ledgers = self.ledgers();
         let found = ledgers
             .iter_mut()
@@ -226,7 +226,7 @@ impl Arena {
     /// and nobody has claimed, with its tags.
     pub fn unclaimed(&self) -> Vec<(Span, String)> {
         let span = |region, offset, len| Span { region, len, offset };
-        let of = |(region, ledger): (u32, &Ledger)| {
+        let of = |(region, ledger): (u32, &RangeAllocator)| {
             let ranges = ledger
                 .unclaimed()
                 .map(|(offset, len, tag)| (span(region, offset, len as u32), tag.to_owned()));
@@ -238,12 +238,13 @@ impl Arena {
     /// The buffer that `span` was when the arena was saved, or when it was left, with its bytes.
     /// Each range is given once; anything else is [`Error::Invalid`].
     pub fn claim(&self, span: Span) -> Result<DmaBuffer, Error> {
-        self.claim_on_trial(span).inspect(|buffer| self.change(buffer.iova(), Ledger::commit))
+        self.claim_tentative(span)
+            .inspect(|buffer| self.change(buffer.iova(), RangeAllocator::commit))
     }
 
     /// The same; a buffer that is dropped before it is settled leaves the range to be claimed
     /// again.
-    pub(super) fn claim_on_trial(&self, span: Span) -> Result<DmaBuffer, Error> {
+    pub(super) fn claim_tentative(&self, span: Span) -> Result<DmaBuffer, Error> {
         let refused = || {
             Error::Invalid(format!("{span:?} is no range that was saved, or it is claimed already"))
         };
@@ -258,10 +259,10 @@ impl Arena {
     /// Frees what was taken when the arena was adopted and nobody has claimed: the device must not
     /// know of it any more.
     pub fn release(&self) {
-        self.ledgers().iter_mut().for_each(Ledger::release);
+        self.ledgers().iter_mut().for_each(RangeAllocator::release);
     }
 
-    pub(super) fn ledgers(&self) -> MutexGuard<'_, Vec<Ledger>> {
+    pub(super) fn ledgers(&self) -> MutexGuard<'_, Vec<RangeAllocator>> {
         // They are consistent between any two statements that can panic, so a poisoned lock is
         // still good.
         self.inner.ledgers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -307,11 +308,11 @@ mod tests {
         let arena = arena(1 << 14);
         arena.alloc_pages(4096).unwrap().write(7, b"left").unwrap();
         let mut bytes = [0; 4];
-        arena.alloc_stale(4096).unwrap().read(7, &mut bytes).unwrap();
+        arena.alloc_uninitialised(4096).unwrap().read(7, &mut bytes).unwrap();
         assert_eq!(&bytes, b"left");
         arena.alloc_pages(4096).unwrap().read(7, &mut bytes).unwrap();
         assert_eq!(bytes, [0; 4]);
-        assert!(arena.alloc_stale(0).is_err());
+        assert!(arena.alloc_uninitialised(0).is_err());
     }
 
     #[test]

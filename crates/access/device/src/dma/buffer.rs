@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use super::ledger::Ledger;
+use super::ledger::RangeAllocator;
 use super::{Arena, Segment, Span, bytes};
 use crate::Error;
 
@@ -153,7 +153,7 @@ impl DmaBuffer {
     /// The 16 bytes right before byte `start`; `None` where they are not aligned as words are, or
     /// not within the buffer.
     #[inline]
-    pub fn pair_before(&self, start: u32) -> Option<Pair<'_>> {
+    pub fn words_before(&self, start: u32) -> Option<Pair<'_>> {
         // What is not aligned, and what begins before the buffer, has a number beyond all words.
         let first = (start as usize).wrapping_sub(PAIR as usize).rotate_right(3);
         if first >= self.0.pairs {
@@ -228,7 +228,7 @@ impl DmaBuffer {
     pub fn leave(&mut self) -> Span {
         let span = self.span();
         if span.len > 0 {
-            self.0.arena.change(self.iova(), Ledger::leave);
+            self.0.arena.change(self.iova(), RangeAllocator::leave);
             self.lose();
         }
         span
@@ -259,8 +259,8 @@ impl Pair<'_> {
     #[inline]
     pub fn half<const N: usize>(self) -> u32 {
         const { assert!(N < 4, "a pair has four halves of words") };
-        // SAFETY: both words are within the buffer and aligned, as `pair_before` has seen, and they
-        // are only accessed by raw pointers.
+        // SAFETY: both words are within the buffer and aligned, as `words_before` has seen, and
+        // they are only accessed by raw pointers.
         unsafe { bytes::load_half(self.at.cast::<u32>().wrapping_add(N)) }
     }
 
@@ -297,7 +297,7 @@ mod tests {
 
     /// The halves of the words before byte `start`.
     fn read(buffer: &DmaBuffer, start: u32) -> Option<[u32; 4]> {
-        let pair = buffer.pair_before(start)?;
+        let pair = buffer.words_before(start)?;
         Some([pair.half::<0>(), pair.half::<1>(), pair.half::<2>(), pair.half::<3>()])
     }
 
@@ -307,9 +307,9 @@ mod tests {
         buffer.write(16, &[1, 0, 0, 0, 0, 0, 0, 0, 2]).unwrap();
         assert_eq!(read(&buffer, 32), Some([1, 0, 2, 0]));
         buffer.write(30, &[3, 4]).unwrap();
-        assert_eq!(buffer.pair_before(32).unwrap().quarter::<7>(), u16::from_ne_bytes([3, 4]));
+        assert_eq!(buffer.words_before(32).unwrap().quarter::<7>(), u16::from_ne_bytes([3, 4]));
         for start in [16, 24, 64] {
-            assert!(buffer.pair_before(start).is_some(), "{start}");
+            assert!(buffer.words_before(start).is_some(), "{start}");
         }
         for start in [0, 8, 15, 17, 31, 63, 72, u32::MAX, u32::MAX - 7, 1 << 31] {
             assert_eq!(read(&buffer, start), None, "{start}");

@@ -1,6 +1,6 @@
 //! Ranges that are claimed together: all of them, or none.
 
-use super::ledger::Ledger;
+use super::ledger::RangeAllocator;
 use super::{Arena, DmaBuffer, Span};
 use crate::Error;
 
@@ -26,7 +26,7 @@ impl Claims {
 
     /// As [`Arena::claim`].
     pub fn claim(&mut self, span: Span) -> Result<DmaBuffer, Error> {
-        let buffer = self.arena.claim_on_trial(span)?;
+        let buffer = self.arena.claim_tentative(span)?;
         self.spans.push(span);
         Ok(buffer)
     }
@@ -37,7 +37,7 @@ impl Claims {
         for span in &self.spans {
             // `claim` has found the region.
             if let Some(ledger) = ledgers.get_mut(span.region as usize) {
-                Ledger::commit(ledger, span.offset);
+                RangeAllocator::commit(ledger, span.offset);
             }
         }
     }

@@ -19,13 +19,13 @@ use super::{Arena, Region, SavedArena};
 
 /// The words.
 #[derive(Clone)]
-pub struct Kept {
+pub struct PersistentWords {
     region: Arc<Region>,
     /// Of word 0, from the region's start.
     base: usize,
 }
 
-impl Kept {
+impl PersistentWords {
     /// Bytes of all words.
     pub const BYTES: usize = 4096;
     /// How many there are.
@@ -67,12 +67,12 @@ impl Arena {
 
     /// The words that outlive the drivers of the device; `None` if buffers may lie there, as in the
     /// arena of a driver that knew of no such words, or if the memory is somebody else's.
-    pub fn kept(&self) -> Option<Kept> {
+    pub fn kept(&self) -> Option<PersistentWords> {
         let region = self.regions().next().filter(|_| self.keeps())?.region.clone();
-        let base = region.len().checked_sub(Kept::BYTES)?;
+        let base = region.len().checked_sub(PersistentWords::BYTES)?;
         let is_aligned = region.as_ptr().wrapping_add(base).cast::<AtomicU64>().is_aligned();
         let is_free = self.ledgers().first().is_some_and(|ledger| ledger.usable.end <= base as u64);
-        (is_aligned && is_free).then_some(Kept { region, base })
+        (is_aligned && is_free).then_some(PersistentWords { region, base })
     }
 }
 
@@ -90,7 +90,7 @@ impl SavedArena {
 /// Bytes of a region of `len` bytes that are given out beside the words; all of one that is too
 /// small for both.
 fn usable(len: usize) -> usize {
-    if len >= 4 * Kept::BYTES { len - Kept::BYTES } else { len }
+    if len >= 4 * PersistentWords::BYTES { len - PersistentWords::BYTES } else { len }
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn there_is_no_word_behind_the_last() {
         let kept = Arena::keeping(region(), 0x10_0000).kept().unwrap();
-        kept.store(Kept::WORDS, 1);
-        assert_eq!((kept.load(Kept::WORDS), kept.load(usize::MAX)), (0, 0));
+        kept.store(PersistentWords::WORDS, 1);
+        assert_eq!((kept.load(PersistentWords::WORDS), kept.load(usize::MAX)), (0, 0));
     }
 }

@@ -9,7 +9,7 @@ use super::saved::SavedRange;
 
 /// The ranges of one region, in offsets from its start; each is free, or taken by its length.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct RangeAllocator {
     /// What is given out at all.
     pub(super) usable: Range<u64>,
     free: Extents,
@@ -38,7 +38,7 @@ enum Holder {
     Buffer,
 }
 
-impl Ledger {
+impl RangeAllocator {
     /// All of `usable` is free.
     pub(super) fn new(usable: Range<u64>) -> Self {
         let free = Extents::new(usable.start, usable.end.saturating_sub(usable.start));

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::ledger::Ledger;
+use super::ledger::RangeAllocator;
 use super::{Arena, DmaBuffer, Segment, Span, bytes};
 use crate::Error;
 
@@ -127,7 +127,9 @@ impl SegmentList {
     /// stay taken, whoever drops them.
     pub fn leave(self) {
         if let Some(arena) = &self.arena {
-            self.segments.iter().for_each(|segment| arena.change(segment.iova, Ledger::leave));
+            self.segments
+                .iter()
+                .for_each(|segment| arena.change(segment.iova, RangeAllocator::leave));
         }
     }
 

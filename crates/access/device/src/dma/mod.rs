@@ -42,14 +42,14 @@ pub use arena::{Arena, MAX_REGIONS, Placed};
 pub use buffer::{DmaBuffer, Pair};
 pub use claims::Claims;
 pub use foreign::Foreign;
-pub use kept::Kept;
+pub use kept::PersistentWords;
 pub use list::SegmentList;
 pub use mapping::Mapping;
 pub use pages::Pages;
 pub use region::{HUGE_PAGE, Region};
 pub use saved::{SavedArena, SavedRange, SavedRegion};
 pub use segment::{Segment, SegmentRules};
-pub use share::{Admitted, admit, budget};
+pub use share::{MemoryReservation, admit, budget};
 pub use span::Span;
 pub use static_iommu::StaticIommu;
 pub use streams::{

@@ -19,7 +19,7 @@ pub struct SavedArena {
     pub version: u32,
     /// In the order of their numbers.
     pub regions: Vec<SavedRegion>,
-    /// The last page of the first one is [kept](super::Kept).
+    /// The last page of the first one is [kept](super::PersistentWords).
     #[serde(default)]
     pub kept: bool,
 }
@@ -63,7 +63,7 @@ impl Arena {
     /// their owners stop first.
     pub fn save(&self) -> SavedArena {
         let ledgers = self.ledgers();
-        let region = |(placed, ledger): (&Placed, &super::ledger::Ledger)| SavedRegion {
+        let region = |(placed, ledger): (&Placed, &super::ledger::RangeAllocator)| SavedRegion {
             iova: placed.iova,
             len: placed.region.len() as u64,
             start: ledger.usable.start,

@@ -35,16 +35,16 @@ pub fn budget() {
 /// Memory that is admitted for a while. Dropping it gives that back to who only counts down;
 /// whoever looks sees it anyway.
 #[derive(Debug)]
-pub struct Admitted(u64);
+pub struct MemoryReservation(u64);
 
-impl Admitted {
+impl MemoryReservation {
     /// Of `bytes` bytes that [`admit`] has let pass.
     pub fn of(bytes: usize) -> Self {
         Self(bytes as u64)
     }
 }
 
-impl Drop for Admitted {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         if let Some(budget) = BUDGET.get().filter(|_| self.0 > SMALL) {
             budget.fetch_add(self.0, Ordering::AcqRel);

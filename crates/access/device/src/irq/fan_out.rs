@@ -27,22 +27,22 @@ const REST: Duration = Duration::from_secs(3600);
 
 /// A vector and those who share it.
 pub struct FanOut {
-    shared: Arc<Shared>,
+    shared: Arc<FanOutShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct FanOutShared {
     line: Irq,
     stop: AtomicBool,
     /// Signalled when the thread is to stop.
     wake: OwnedFd,
-    outlets: Mutex<Vec<Weak<Outlet>>>,
+    outlets: Mutex<Vec<Weak<VectorSubscriber>>>,
 }
 
-struct Outlet {
+struct VectorSubscriber {
     fd: OwnedFd,
     state: Mutex<State>,
-    shared: Arc<Shared>,
+    shared: Arc<FanOutShared>,
 }
 
 struct State {
@@ -54,7 +54,7 @@ struct State {
 impl FanOut {
     /// Shares `line`. `fired` is called whenever it fires, before the outlets are signalled.
     pub fn new(line: Irq, mut fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FanOutShared {
             line,
             stop: AtomicBool::new(false),
             wake: new_fd()?,
@@ -86,7 +86,7 @@ impl FanOut {
         let for_owner =
             fd.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
         let state = Mutex::new(State { open: line.kind() != IrqKind::Intx, pending: false });
-        let outlet = Arc::new(Outlet { fd, state, shared: self.shared.clone() });
+        let outlet = Arc::new(VectorSubscriber { fd, state, shared: self.shared.clone() });
         let mut outlets = lock(&self.shared.outlets);
         outlets.retain(|outlet| outlet.strong_count() > 0);
         outlets.push(Arc::downgrade(&outlet));
@@ -106,7 +106,7 @@ impl Drop for FanOut {
     }
 }
 
-impl Shared {
+impl FanOutShared {
     fn run(&self, fired: &mut dyn FnMut()) {
         while !self.stop.load(Ordering::Acquire) {
             match self.next() {
@@ -148,7 +148,7 @@ impl Shared {
     }
 }
 
-impl IrqControl for Outlet {
+impl IrqControl for VectorSubscriber {
     fn mask(&self, _: u16) -> Result<(), Error> {
         lock(&self.state).open = false;
         Ok(())

@@ -1,6 +1,6 @@
 //! Packed virtqueues. [virtio 2.8]
 
-use super::{Halves, Ordering, Words, fence};
+use super::{HalfWords, Ordering, Words, fence};
 use crate::Error;
 
 /// The driver's side of a packed virtqueue: one ring of descriptors, which the device gives back
@@ -190,7 +190,7 @@ impl<W: Words> PackedRing<W> {
             take(len, slot, place)
         };
         let pairs = (slots.get_mut(usize::from(first)..).unwrap_or_default(), &mut places[..run]);
-        let halves = Halves { key: 2 * at + 1, step: 4, other: 2 * at };
+        let halves = HalfWords { key: 2 * at + 1, step: 4, other: 2 * at };
         // SAFETY: `new` has seen that the words of each descriptor are there, and the run ends with
         // the last.
         let taken =

@@ -2,7 +2,7 @@
 
 use ring3_spec::virtio::ring::passes;
 
-use super::{Halves, Ordering, Words, fence};
+use super::{HalfWords, Ordering, Words, fence};
 use crate::Error;
 
 /// The driver's side of a split virtqueue: a table of descriptors, a ring of what is available, a
@@ -183,7 +183,7 @@ impl<W: Words> SplitRing<W> {
         let pairs = (slots.get_mut(usize::from(first)..).unwrap_or_default(), &mut places[..run]);
         // An entry lies across two words: number, then bytes.
         let number = 2 * usize::from(word) + 1;
-        let halves = Halves { key: number, step: 2, other: number + 1 };
+        let halves = HalfWords { key: number, step: 2, other: number + 1 };
         // SAFETY: `new` has seen that there is a word behind that of each entry.
         let taken =
             unsafe { self.used.take_halves_unchecked::<LEN, _, _>(halves, pairs, accept) } as u16;

@@ -25,7 +25,7 @@ const BLOCK: usize = 4;
 /// Where halves of words lie that belong together: the first key, how far the next is, and what is
 /// read after the first key.
 #[derive(Clone, Copy)]
-pub struct Halves {
+pub struct HalfWords {
     /// The half that says whether there is something.
     pub key: usize,
     /// Halves from one to the next.
@@ -112,7 +112,7 @@ pub trait Words {
     #[inline(always)]
     unsafe fn take_halves_unchecked<const OTHER: bool, S, T>(
         &self,
-        at: Halves,
+        at: HalfWords,
         (slots, places): (&mut [S], &mut [T]),
         mut take: impl FnMut(u32, u32, &mut S, &mut T) -> bool,
     ) -> usize {
@@ -319,7 +319,7 @@ impl Words for DmaBuffer {
     #[inline(always)]
     unsafe fn take_halves_unchecked<const OTHER: bool, S, T>(
         &self,
-        at: Halves,
+        at: HalfWords,
         (slots, places): (&mut [S], &mut [T]),
         mut take: impl FnMut(u32, u32, &mut S, &mut T) -> bool,
     ) -> usize {

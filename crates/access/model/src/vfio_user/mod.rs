@@ -1,9 +1,9 @@
 //! A device that a driver in another process uses, by the vfio-user protocol.
 //!
 //! # Shape
-//! [`Server`] listens on a UNIX socket and serves one client at a time; `session` answers its
-//! requests. [`Channel`] is one end of a connection and carries messages; the backend `vfio-user:`
-//! holds the other.
+//! [`VfioUserServer`] listens on a UNIX socket and serves one client at a time; `session` answers
+//! its requests. [`Channel`] is one end of a connection and carries messages; the backend
+//! `vfio-user:` holds the other.
 //!
 //! # Life
 //! The device outlives its clients. When one goes, however it goes, the function is as after
@@ -29,11 +29,11 @@ use ring3_device::Device;
 use ring3_device::irq::IrqKind;
 
 pub use channel::{Body, Channel};
-pub use server::{Running, Server, Stop};
+pub use server::{Running, Stop, VfioUserServer};
 
 /// A device as its platform sees it: what VFIO and a machine monitor do around a function for
 /// whoever drives it.
-pub trait Served: Device {
+pub trait VfioUserDevice: Device {
     /// Writes configuration space as firmware and a kernel do: BARs, MSI, MSI-X and all of COMMAND
     /// take it.
     fn platform_write(&self, offset: u64, width: usize, value: u32);

@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::Served;
+use super::VfioUserDevice;
 use super::channel::{Channel, answer};
 use super::session::Session;
 
@@ -29,16 +29,16 @@ const REFUSAL_LIMIT: Duration = Duration::from_millis(200);
 const BACKLOG: i32 = 8;
 
 /// A device on a socket. Dropping it removes the socket.
-pub struct Server {
+pub struct VfioUserServer {
     listener: UnixListener,
     path: PathBuf,
     /// Device and number of the socket's file: another one at its path is not ours to remove.
     file: (u64, u64),
-    device: Arc<dyn Served>,
+    device: Arc<dyn VfioUserDevice>,
     stop: Arc<OwnedFd>,
 }
 
-/// Ends [`Server::run`]. Cloning makes another handle.
+/// Ends [`VfioUserServer::run`]. Cloning makes another handle.
 #[derive(Clone)]
 pub struct Stop(Arc<OwnedFd>);
 
@@ -50,7 +50,7 @@ impl Stop {
     }
 }
 
-/// A [`Server`] that runs in a thread of its own, until this is dropped.
+/// A [`VfioUserServer`] that runs in a thread of its own, until this is dropped.
 pub struct Running {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
@@ -69,10 +69,10 @@ struct Client {
     session: JoinHandle<()>,
 }
 
-impl Server {
+impl VfioUserServer {
     /// Listens at `path`, for this user alone. A socket there that nobody listens on any more is
     /// replaced; one that somebody listens on is [`Error::Busy`].
-    pub fn bind(path: &Path, device: Arc<dyn Served>) -> Result<Self, Error> {
+    pub fn bind(path: &Path, device: Arc<dyn VfioUserDevice>) -> Result<Self, Error> {
         let listener = listen(path)?;
         let failed =
             |error| Error::os(format!("{}: looking at the new socket", path.display()), error);
@@ -187,7 +187,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for VfioUserServer {
     fn drop(&mut self) {
         if std::fs::symlink_metadata(&self.path)
             .is_ok_and(|file| (file.dev(), file.ino()) == self.file)

@@ -10,7 +10,7 @@ use ring3_spec::vfio_user::*;
 use ring3_spec::{pci, vfio_user};
 use rustix::io::Errno;
 
-use super::Served;
+use super::VfioUserDevice;
 use super::channel::{Body, Channel, answer};
 use super::memory::{ClientMemory, MAX_MAPS};
 
@@ -20,7 +20,7 @@ const KINDS: [IrqKind; 3] = [IrqKind::Intx, IrqKind::Msi, IrqKind::MsiX];
 
 /// A connected client. Dropping it gives the device up as its driver's death would.
 pub(super) struct Session {
-    device: Arc<dyn Served>,
+    device: Arc<dyn VfioUserDevice>,
     bars: [Option<Bar>; pci::BAR_COUNT as usize],
     // Gone after `drop`, which has stopped the device by then.
     memory: ClientMemory,
@@ -28,7 +28,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(device: Arc<dyn Served>) -> Self {
+    pub(super) fn new(device: Arc<dyn VfioUserDevice>) -> Self {
         let bars = std::array::from_fn(|index| device.bar(index as u8).ok());
         let memory = ClientMemory::new(Arc::clone(device.dma().iommu()));
         Self { device, bars, memory, versioned: false }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ring3_device::OpenOptions;
-use ring3_model::vfio_user::{Channel, Running, Server};
+use ring3_model::vfio_user::{Channel, Running, VfioUserServer};
 use ring3_spec::vfio_user::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -28,7 +28,7 @@ pub fn serve(uri: &str) -> Served {
         OpenOptions { arena: 4096, ..OpenOptions::default() },
     )
     .unwrap();
-    Served { _server: Server::bind(&path, device).unwrap().spawn().unwrap(), path, folder }
+    Served { _server: VfioUserServer::bind(&path, device).unwrap().spawn().unwrap(), path, folder }
 }
 
 impl Served {

@@ -1,7 +1,7 @@
 //! Handing functions to vfio-pci and giving them back.
 
 use crate::machine::Machine;
-use ring3_pci::{BindError, Blocked, Obstacle, Way, bind, unbind};
+use ring3_pci::{BindError, Blocked, Obstacle, PassthroughDriver, bind, unbind};
 
 const DISK: &str = "0000:01:00.0";
 
@@ -23,7 +23,7 @@ fn blocked(error: BindError) -> Blocked {
 #[test]
 fn a_bound_function_has_vfio_pci_and_an_override_of_its_own() {
     let machine = machine();
-    let done = bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    let done = bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     assert_eq!((done.before.as_deref(), done.now.as_deref()), (Some("nvme"), Some("vfio-pci")));
     assert_eq!(
         (machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()),
@@ -35,7 +35,7 @@ fn a_bound_function_has_vfio_pci_and_an_override_of_its_own() {
 fn no_other_function_of_the_same_kind_is_touched() {
     let machine = machine();
     machine.function("0000:02:00.0", Some(8), Some("nvme"));
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     assert_eq!(machine.driver_of("0000:02:00.0").as_deref(), Some("nvme"));
     assert!(!machine.journal().iter().any(|entry| entry.contains("new_id")));
 }
@@ -43,7 +43,7 @@ fn no_other_function_of_the_same_kind_is_touched() {
 #[test]
 fn unbind_gives_the_function_back_to_the_driver_that_had_it() {
     let machine = machine();
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     let done = unbind(&machine.host(), DISK.parse().unwrap()).unwrap();
     assert_eq!(done.now.as_deref(), Some("nvme"));
     assert_eq!(machine.override_of(DISK), "(null)");
@@ -53,7 +53,7 @@ fn unbind_gives_the_function_back_to_the_driver_that_had_it() {
 fn unbind_puts_an_earlier_override_back() {
     let machine = machine();
     machine.file(&format!("sys/bus/pci/devices/{DISK}/driver_override"), "nvme\n");
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     unbind(&machine.host(), DISK.parse().unwrap()).unwrap();
     assert_eq!(
         (machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()),
@@ -64,7 +64,7 @@ fn unbind_puts_an_earlier_override_back() {
 #[test]
 fn unbind_without_a_memory_lets_the_kernel_choose() {
     let machine = machine();
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     std::fs::remove_dir_all(machine.path("run/ring3")).unwrap();
     assert_eq!(
         unbind(&machine.host(), DISK.parse().unwrap()).unwrap().now.as_deref(),
@@ -75,9 +75,9 @@ fn unbind_without_a_memory_lets_the_kernel_choose() {
 #[test]
 fn a_second_bind_and_a_second_unbind_do_nothing() {
     let machine = machine();
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     let writes = machine.journal().len();
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     assert_eq!(machine.journal().len(), writes);
     unbind(&machine.host(), DISK.parse().unwrap()).unwrap();
     let writes = machine.journal().len();
@@ -91,7 +91,10 @@ fn a_missing_module_is_loaded_and_named() {
     machine.function(DISK, Some(7), Some("nvme"));
     machine.offer_module("vfio-pci");
     assert_eq!(
-        bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap().loaded.as_deref(),
+        bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None)
+            .unwrap()
+            .loaded
+            .as_deref(),
         Some("vfio-pci")
     );
 }
@@ -100,7 +103,9 @@ fn a_missing_module_is_loaded_and_named() {
 fn a_module_that_cannot_be_loaded_leaves_everything_as_it_was() {
     let machine = Machine::new();
     machine.function(DISK, Some(7), Some("nvme"));
-    let error = blocked(bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err());
+    let error = blocked(
+        bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap_err(),
+    );
     assert!(error.to_string().contains("Module vfio-pci not found"), "{error}");
     assert_eq!(machine.journal(), ["modprobe vfio-pci"]);
 }
@@ -110,7 +115,9 @@ fn a_mounted_disk_is_refused_with_where_it_is_mounted() {
     let machine = machine();
     machine.disk(DISK, "nvme0n1", "259:0");
     machine.mount("259:0", "/home", "/dev/nvme0n1");
-    let error = blocked(bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err());
+    let error = blocked(
+        bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap_err(),
+    );
     assert_eq!(
         error.to_string(),
         "0000:01:00.0: it is in use: /dev/nvme0n1 is mounted at /home; to mend it: sudo umount \
@@ -128,7 +135,7 @@ fn force_takes_a_mounted_disk_and_says_so_before_anything_is_changed() {
     machine.open_by(77, "qemu", "dev/nvme0n1");
     let (mut told, mut before) = (String::new(), Vec::new());
     let mut tell = |blocked: &Blocked| (told, before) = (blocked.problem(), machine.journal());
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, Some(&mut tell)).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, Some(&mut tell)).unwrap();
     assert_eq!(
         told,
         "0000:01:00.0: it is in use: /dev/nvme0n1 is mounted at /home, /dev/nvme0n1 is open in \
@@ -146,7 +153,9 @@ fn refusal(prepare: impl FnOnce(&Machine)) -> String {
     machine.partition(DISK, "nvme0n1", "nvme0n1p1", "259:1");
     machine.character(&format!("sys/devices/pci0000:00/{DISK}/nvme/nvme0/ng0n1"), "237:0");
     prepare(&machine);
-    let error = blocked(bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err());
+    let error = blocked(
+        bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap_err(),
+    );
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("nvme"));
     assert!(
         !machine.journal().iter().any(|entry| entry.starts_with("driver_override")),
@@ -257,7 +266,7 @@ fn names_that_others_chose_reach_the_terminal_escaped() {
 fn a_disk_is_claimed_until_its_driver_has_let_go_of_it() {
     let machine = machine();
     machine.disk(DISK, "nvme0n1", "259:0");
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     let journal = machine.journal();
     let at = |wanted: &str| {
         journal
@@ -276,8 +285,9 @@ fn a_disk_is_claimed_until_its_driver_has_let_go_of_it() {
 fn a_kernel_that_does_not_answer_is_an_error_that_says_how_it_was_left() {
     let machine = machine();
     machine.stall("unbind");
-    let error =
-        bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err().to_string();
+    let error = bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("the kernel has not answered; it was not put back")
             && error.contains("ring3 unbind"),
@@ -288,7 +298,7 @@ fn a_kernel_that_does_not_answer_is_an_error_that_says_how_it_was_left() {
 #[test]
 fn a_function_that_is_held_by_its_own_vfio_file_is_not_unbound() {
     let machine = machine();
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     machine.file(&format!("sys/bus/pci/devices/{DISK}/vfio-dev/vfio0/dev"), "511:0");
     machine.open_by(4711, "qemu", "dev/vfio/devices/vfio0");
     let error = blocked(unbind(&machine.host(), DISK.parse().unwrap()).unwrap_err());
@@ -297,7 +307,8 @@ fn a_function_that_is_held_by_its_own_vfio_file_is_not_unbound() {
         "{error}"
     );
     let error = blocked(
-        bind(&machine.host(), DISK.parse().unwrap(), Way::Uio, Some(&mut |_| ())).unwrap_err(),
+        bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Uio, Some(&mut |_| ()))
+            .unwrap_err(),
     );
     assert!(["busy", "translated"].contains(&error.obstacle.name()), "{error}");
 }
@@ -305,7 +316,7 @@ fn a_function_that_is_held_by_its_own_vfio_file_is_not_unbound() {
 #[test]
 fn a_process_that_was_killed_and_is_not_gone_yet_holds_nothing() {
     let machine = machine();
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     machine.open_by(4711, "ring3", "dev/vfio/7");
     machine.file(
         "proc/4711/status",
@@ -318,7 +329,8 @@ fn a_process_that_was_killed_and_is_not_gone_yet_holds_nothing() {
 fn a_driver_that_does_not_take_the_function_is_rolled_back() {
     let machine = machine();
     machine.break_driver("vfio-pci");
-    let error = bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err();
+    let error =
+        bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap_err();
     assert!(error.to_string().ends_with("it was put back as it was"), "{error}");
     assert_eq!(
         (machine.driver_of(DISK).as_deref(), machine.override_of(DISK).as_str()),
@@ -330,7 +342,9 @@ fn a_driver_that_does_not_take_the_function_is_rolled_back() {
 fn a_step_that_is_not_permitted_asks_for_root() {
     let machine = machine();
     machine.forbid("driver_override");
-    let error = blocked(bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap_err());
+    let error = blocked(
+        bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap_err(),
+    );
     assert!(matches!(error.obstacle, Obstacle::NoPermission { .. }));
     assert!(error.to_string().contains("sudo"), "{error}");
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("nvme"));
@@ -341,7 +355,8 @@ fn a_function_without_an_iommu_is_refused() {
     let machine = machine();
     machine.function("0000:02:00.0", None, Some("nvme"));
     let error = blocked(
-        bind(&machine.host(), "0000:02:00.0".parse().unwrap(), Way::Vfio, None).unwrap_err(),
+        bind(&machine.host(), "0000:02:00.0".parse().unwrap(), PassthroughDriver::Vfio, None)
+            .unwrap_err(),
     );
     assert_eq!(error.obstacle, Obstacle::NoIommu);
 }
@@ -351,8 +366,13 @@ fn a_bridge_is_refused() {
     let machine = machine();
     machine.function_of_class("0000:00:1c.0", Some(3), Some("pcieport"), "0x060400");
     let error = blocked(
-        bind(&machine.host(), "0000:00:1c.0".parse().unwrap(), Way::Vfio, Some(&mut |_| ()))
-            .unwrap_err(),
+        bind(
+            &machine.host(),
+            "0000:00:1c.0".parse().unwrap(),
+            PassthroughDriver::Vfio,
+            Some(&mut |_| ()),
+        )
+        .unwrap_err(),
     );
     assert_eq!(error.obstacle, Obstacle::Bridge);
 }
@@ -360,7 +380,8 @@ fn a_bridge_is_refused() {
 #[test]
 fn a_wrong_address_is_named() {
     let error = blocked(
-        bind(&machine().host(), "0000:09:00.0".parse().unwrap(), Way::Vfio, None).unwrap_err(),
+        bind(&machine().host(), "0000:09:00.0".parse().unwrap(), PassthroughDriver::Vfio, None)
+            .unwrap_err(),
     );
     assert!(
         error.to_string().starts_with("0000:09:00.0: there is no such PCI function"),
@@ -371,7 +392,7 @@ fn a_wrong_address_is_named() {
 #[test]
 fn a_function_that_a_process_drives_is_not_unbound() {
     let machine = machine();
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
     machine.open_by(4711, "ring3", "dev/vfio/7");
     let error = blocked(unbind(&machine.host(), DISK.parse().unwrap()).unwrap_err());
     assert_eq!(
@@ -386,7 +407,7 @@ fn a_function_without_an_iommu_goes_to_uio_and_comes_back() {
     let machine = Machine::new();
     machine.offer_module("uio_pci_generic");
     machine.function(DISK, None, Some("nvme"));
-    let done = bind(&machine.host(), DISK.parse().unwrap(), Way::Uio, None).unwrap();
+    let done = bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Uio, None).unwrap();
     assert_eq!(
         (done.now.as_deref(), done.loaded.as_deref()),
         (Some("uio_pci_generic"), Some("uio_pci_generic"))
@@ -402,8 +423,8 @@ fn from_one_way_to_the_other_the_first_driver_is_remembered() {
     let machine = machine();
     machine.driver("uio_pci_generic");
     machine.file("sys/kernel/iommu_groups/7/type", "identity\n");
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Vfio, None).unwrap();
-    bind(&machine.host(), DISK.parse().unwrap(), Way::Uio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None).unwrap();
+    bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Uio, None).unwrap();
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("uio_pci_generic"));
     assert_eq!(
         unbind(&machine.host(), DISK.parse().unwrap()).unwrap().now.as_deref(),
@@ -415,7 +436,9 @@ fn from_one_way_to_the_other_the_first_driver_is_remembered() {
 fn a_function_behind_an_iommu_that_translates_is_not_bound_for_uio() {
     let machine = machine();
     machine.file("sys/kernel/iommu_groups/7/type", "DMA\n");
-    let error = blocked(bind(&machine.host(), DISK.parse().unwrap(), Way::Uio, None).unwrap_err());
+    let error = blocked(
+        bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Uio, None).unwrap_err(),
+    );
     assert_eq!(error.obstacle.name(), "translated");
     assert_eq!(machine.driver_of(DISK).as_deref(), Some("nvme"));
 }

@@ -1,6 +1,6 @@
 //! docs/errors.md explains every obstacle under its name, in the words that are printed.
 
-use ring3_pci::{Address, Holder, Obstacle, Use, Way};
+use ring3_pci::{Address, Holder, Obstacle, PassthroughDriver, Use};
 
 fn obstacles() -> Vec<Obstacle> {
     let other: Address = "0000:01:00.1".parse().unwrap();
@@ -15,9 +15,9 @@ fn obstacles() -> Vec<Obstacle> {
         Obstacle::Bridge,
         Obstacle::NoIommu,
         Obstacle::NoModule { module: "vfio-pci".into(), reason: None },
-        Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) },
-        Obstacle::NotBound { way: Way::Vfio, driver: None },
-        Obstacle::NotBound { way: Way::Uio, driver: None },
+        Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: Some("nvme".into()) },
+        Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: None },
+        Obstacle::NotBound { way: PassthroughDriver::Uio, driver: None },
         Obstacle::InUse { uses: vec![mounted, held] },
         Obstacle::InUse { uses: vec![inside] },
         Obstacle::InUse { uses: vec![open] },

@@ -2,18 +2,18 @@
 
 use crate::machine::Machine;
 use ring3_pci::{
-    Address, Blocked, Function, Host, Obstacle, Usage, Use, Way, examine, examine_machine,
-    forges_interrupts,
+    Address, Blocked, Function, Host, Obstacle, PassthroughDriver, Usage, Use, examine,
+    examine_machine, forges_interrupts,
 };
 
 const DISK: &str = "0000:01:00.0";
 const ARENA: u64 = 4 << 20;
 
 fn obstacles(machine: &Machine) -> Vec<Blocked> {
-    on(Way::Vfio, machine)
+    on(PassthroughDriver::Vfio, machine)
 }
 
-fn on(way: Way, machine: &Machine) -> Vec<Blocked> {
+fn on(way: PassthroughDriver, machine: &Machine) -> Vec<Blocked> {
     examine(&machine.host(), DISK.parse().unwrap(), way, ARENA)
         .into_iter()
         .filter_map(|check| check.found.err())
@@ -60,7 +60,7 @@ fn a_function_with_the_kernels_driver_is_not_bound_and_bind_is_named_with_its_un
     let obstacles = obstacles(&machine);
     assert_eq!(
         obstacles[0].obstacle,
-        Obstacle::NotBound { way: Way::Vfio, driver: Some("nvme".into()) }
+        Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: Some("nvme".into()) }
     );
     assert_eq!(
         (obstacles[0].mend()[0].as_str(), obstacles[0].undo()[0].as_str()),
@@ -115,7 +115,7 @@ fn a_machine_without_an_iommu_is_told_how_to_get_one() {
     machine.function(DISK, None, Some("nvme"));
     let names = names(&machine);
     assert_eq!(names, ["not-bound", "no-iommu", "no-module"]);
-    let checks = examine_machine(&machine.host(), Way::Vfio, ARENA);
+    let checks = examine_machine(&machine.host(), PassthroughDriver::Vfio, ARENA);
     let text = checks[0].found.as_ref().unwrap_err().to_string();
     assert!(text.contains("intel_iommu=on"), "{text}");
 }
@@ -135,7 +135,8 @@ fn interrupts_that_are_not_remapped_stand_in_the_way_unless_allowed() {
 
 #[test]
 fn a_wrong_address_is_the_only_thing_said() {
-    let checks = examine(&ready().host(), "0000:09:00.0".parse().unwrap(), Way::Vfio, ARENA);
+    let checks =
+        examine(&ready().host(), "0000:09:00.0".parse().unwrap(), PassthroughDriver::Vfio, ARENA);
     assert_eq!(checks.len(), 1);
     assert_eq!(checks[0].found.as_ref().unwrap_err().obstacle, Obstacle::NoFunction);
 }
@@ -270,17 +271,17 @@ fn ready_for_uio() -> Machine {
 
 #[test]
 fn nothing_stands_in_the_way_of_a_function_without_protection() {
-    assert_eq!(on(Way::Uio, &ready_for_uio()), []);
+    assert_eq!(on(PassthroughDriver::Uio, &ready_for_uio()), []);
 }
 
 #[test]
 fn a_function_that_vfio_has_is_not_bound_for_uio_and_the_command_names_the_driver() {
     let machine = ready();
     machine.file("sys/kernel/iommu_groups/7/type", "identity\n");
-    let blocked = on(Way::Uio, &machine).remove(0);
+    let blocked = on(PassthroughDriver::Uio, &machine).remove(0);
     assert_eq!(
         blocked.obstacle,
-        Obstacle::NotBound { way: Way::Uio, driver: Some("vfio-pci".into()) }
+        Obstacle::NotBound { way: PassthroughDriver::Uio, driver: Some("vfio-pci".into()) }
     );
     assert_eq!(blocked.mend(), ["sudo ring3 bind 0000:01:00.0 --driver uio_pci_generic"]);
 }
@@ -291,7 +292,7 @@ fn an_iommu_that_translates_is_in_the_way_and_the_message_points_to_vfio() {
     machine
         .link(&format!("sys/devices/pci0000:00/{DISK}/iommu_group"), "sys/kernel/iommu_groups/7");
     machine.file("sys/kernel/iommu_groups/7/type", "DMA-FQ\n");
-    let blocked = on(Way::Uio, &machine).remove(0);
+    let blocked = on(PassthroughDriver::Uio, &machine).remove(0);
     assert!(
         blocked.problem().contains("an IOMMU translates its addresses (group 7, DMA-FQ)"),
         "{blocked}"
@@ -303,7 +304,7 @@ fn an_iommu_that_translates_is_in_the_way_and_the_message_points_to_vfio() {
 fn too_few_huge_pages_are_counted_with_the_command_that_reserves_more() {
     let machine = ready_for_uio();
     machine.huge_pages(8, 1);
-    let blocked = on(Way::Uio, &machine).remove(0);
+    let blocked = on(PassthroughDriver::Uio, &machine).remove(0);
     assert_eq!(blocked.obstacle.name(), "no-huge-pages");
     assert_eq!(blocked.mend()[0], "echo 10 | sudo tee /proc/sys/vm/nr_hugepages");
     assert_eq!(blocked.undo(), ["echo 8 | sudo tee /proc/sys/vm/nr_hugepages"]);
@@ -313,7 +314,7 @@ fn too_few_huge_pages_are_counted_with_the_command_that_reserves_more() {
 fn who_may_not_see_physical_addresses_is_told() {
     let machine = ready_for_uio();
     machine.file("proc/self/status", "CapEff:\t0000000000000000\n");
-    assert_eq!(on(Way::Uio, &machine)[0].obstacle, Obstacle::NoPhysicalAddresses);
+    assert_eq!(on(PassthroughDriver::Uio, &machine)[0].obstacle, Obstacle::NoPhysicalAddresses);
 }
 
 #[test]
@@ -321,6 +322,8 @@ fn who_holds_the_uio_file_is_named() {
     let machine = ready_for_uio();
     machine.open_by(99, "ring3", "dev/uio0");
     assert!(
-        on(Way::Uio, &machine)[0].to_string().contains("/dev/uio0 is held by process 99 (ring3)")
+        on(PassthroughDriver::Uio, &machine)[0]
+            .to_string()
+            .contains("/dev/uio0 is held by process 99 (ring3)")
     );
 }

@@ -10,7 +10,7 @@ use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
 use super::{Completion, Discard, Disk, Info, Queue, Rejected, Request, reap_ready};
-use crate::nowhere::Nowhere;
+use crate::nowhere::NoDma;
 
 /// Completes every request within the disk when it is rung. Reads leave the data as it is.
 pub struct Null {
@@ -45,7 +45,7 @@ impl Null {
             read_only: false,
             rotates: false,
         };
-        let dma = Dma::new(Arena::new(Region::new(arena)?, 0), Arc::new(Nowhere));
+        let dma = Dma::new(Arena::new(Region::new(arena)?, 0), Arc::new(NoDma));
         Ok(Self { info, dma })
     }
 }

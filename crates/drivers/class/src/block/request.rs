@@ -91,7 +91,7 @@ impl Completion {
     /// Becomes the end of the request with `token`, and takes `data`. In almost every place that a
     /// queue is given there is nothing to drop, and nothing is called.
     #[inline]
-    pub fn become_end_of(&mut self, token: u64, result: Result<(), IoError>, data: &mut Data) {
+    pub fn into_completion_of(&mut self, token: u64, result: Result<(), IoError>, data: &mut Data) {
         if !matches!(self.data, Data::None) {
             self.data = Data::None;
         }

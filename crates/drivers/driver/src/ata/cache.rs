@@ -85,7 +85,7 @@ impl Default for Cache {
 
 /// A [`Cache`] as it is written down. Fields are only ever added, each with a default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::ata) struct SavedLink {
+pub(in crate::ata) struct SavedDriveCache {
     /// Writes have ended since the last flush that ended well.
     written: bool,
     /// Some may be lost, and no flush has said so.
@@ -93,7 +93,7 @@ pub(in crate::ata) struct SavedLink {
     resetting: bool,
 }
 
-impl SavedLink {
+impl SavedDriveCache {
     pub(in crate::ata) fn of(cache: &Cache) -> Self {
         Self { written: !cache.is_clean(), lost: cache.has_lost(), resetting: cache.resetting }
     }
@@ -154,8 +154,8 @@ mod tests {
         let mut lost = written();
         lost.lose();
         for cache in [Cache::default(), written(), lost] {
-            let saved = SavedLink::of(&cache);
-            assert_eq!(SavedLink::of(&saved.resume(None)), saved);
+            let saved = SavedDriveCache::of(&cache);
+            assert_eq!(SavedDriveCache::of(&saved.resume(None)), saved);
         }
     }
 }

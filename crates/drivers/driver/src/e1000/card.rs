@@ -13,7 +13,7 @@ use super::interrupts::Vectors;
 use super::options::Options;
 use super::rings::Rings;
 use super::variant::{Family, Variant};
-use crate::lifetime::{Unstopped, stop_function};
+use crate::lifetime::{StopFailed, stop_function};
 
 /// The type of VLAN frames. [802.3 3.2.7]
 const VLAN_TYPE: u32 = 0x8100;
@@ -155,7 +155,7 @@ impl Card {
 
     /// Stops the card: resets it, and if it does not obey, takes its bus mastering away and resets
     /// the function.
-    pub(super) fn stop(&mut self, device: &dyn Device) -> Result<(), Unstopped> {
+    pub(super) fn stop(&mut self, device: &dyn Device) -> Result<(), StopFailed> {
         self.rings.iter_mut().flatten().for_each(|rings| rings.started = false);
         self.reset().or_else(|error| stop_function(device, error))
     }

@@ -8,7 +8,7 @@ use ring3_device::irq::Irq;
 use ring3_device::wait::{Source, Waiter, sooner};
 use ring3_device::{Deadline, Error};
 
-use super::nic::Shared;
+use super::nic::E1000Shared;
 use crate::lifetime::lock;
 
 /// Without an interrupt the link is looked at this often.
@@ -18,12 +18,12 @@ const LOST: Duration = Duration::from_secs(2);
 
 /// Pending when the link has changed since it was last asked for.
 pub(super) struct LinkWatch {
-    shared: Arc<Shared>,
+    shared: Arc<E1000Shared>,
     waiter: Waiter,
 }
 
 impl LinkWatch {
-    pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, Error> {
+    pub(super) fn new(shared: &Arc<E1000Shared>) -> Result<Self, Error> {
         if shared.watched.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy(format!(
                 "{}: its link is watched already: drop that watch",
@@ -49,7 +49,7 @@ impl LinkWatch {
 }
 
 /// Whether the link is not as it was told.
-fn has_changed(shared: &Shared) -> bool {
+fn has_changed(shared: &E1000Shared) -> bool {
     // A card that is gone is for `link` to report.
     lock(&shared.card).link().map_or(true, |link| link != *lock(&shared.told))
 }

@@ -21,7 +21,7 @@ use super::link::LinkWatch;
 use super::options::Options;
 use super::queue::CardQueue;
 use super::variant::Variant;
-use crate::lifetime::{Lifetime, Unstopped, lock};
+use crate::lifetime::{ControllerState, StopFailed, lock};
 use crate::registry::Controller;
 
 /// Most buffers that a queue holds each way.
@@ -36,13 +36,13 @@ const MTU: (u32, u32) = (68, 9000);
 
 /// A card that is driven. Dropping the last of it and its queues resets it.
 pub struct E1000 {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<E1000Shared>,
 }
 
 /// What a card, its queues and its watch share. A queue's thread takes no lock of it on the way of
 /// a packet.
-pub(super) struct Shared {
-    pub(super) lifetime: Lifetime,
+pub(super) struct E1000Shared {
+    pub(super) lifetime: ControllerState,
     pub(super) variant: Variant,
     pub(super) vectors: Vectors,
     pub(super) card: Mutex<Card>,
@@ -64,7 +64,7 @@ impl E1000 {
         let mut card = Card::new(&*device, variant)?;
         // Whoever had it before may have left it running: it is stopped before it may reach for
         // memory again.
-        card.stop(&*device).map_err(|Unstopped { error, .. }| error)?;
+        card.stop(&*device).map_err(|StopFailed { error, .. }| error)?;
         let mac = card.address()?;
         let phy = card.start_phy()?;
         tracing::debug!("{}: {mac}, PHY {phy:#010x}", device.name());
@@ -72,7 +72,7 @@ impl E1000 {
         let vectors = Vectors::enable(&*device, card.registers().bar(), variant, &options)?;
         card.set_filter(&Filter::own(mac));
         card.start(&vectors, &options);
-        let lifetime = Lifetime::new(device.name());
+        let lifetime = ControllerState::new(device.name());
         Self::with(device, variant, mac, (lifetime, card, vectors, options))
     }
 
@@ -81,13 +81,13 @@ impl E1000 {
         device: Arc<dyn Device>,
         variant: Variant,
         mac: Mac,
-        (lifetime, card, vectors, options): (Lifetime, Card, Vectors, Options),
+        (lifetime, card, vectors, options): (ControllerState, Card, Vectors, Options),
     ) -> Result<Self, Error> {
         let info = info(variant, mac, vectors.queues(variant.queues));
         let told = Mutex::new(card.link()?);
         let tallies = (0..info.max_queues).map(|_| Tally::default()).collect();
         let (card, watched) = (Mutex::new(card), AtomicBool::new(false));
-        let shared = Shared {
+        let shared = E1000Shared {
             lifetime,
             variant,
             vectors,
@@ -198,12 +198,12 @@ impl Nic for E1000 {
     }
 }
 
-impl Drop for Shared {
+impl Drop for E1000Shared {
     fn drop(&mut self) {
         // Without a queue it owns no memory of ours: whoever comes next starts it anew.
         if self.lifetime.check().is_ok()
             && let Ok(card) = self.card.get_mut()
-            && let Err(Unstopped { error, .. }) = card.stop(&*self.device)
+            && let Err(StopFailed { error, .. }) = card.stop(&*self.device)
         {
             tracing::warn!("{}: it could not be reset at the end: {error}", self.device.name());
         }

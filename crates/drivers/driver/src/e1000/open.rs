@@ -13,14 +13,14 @@ use ring3_device::wait::Waiter;
 use ring3_spec::e1000::{BAR, DESCRIPTOR_BYTES, RING_ALIGN, RING_STEP};
 
 use super::card::Card;
-use super::nic::Shared;
+use super::nic::E1000Shared;
 use super::queue::CardQueue;
 use super::receiver::Receiver;
-use super::recovery::Watch;
+use super::recovery::HangDetector;
 use super::rings::Rings;
 use super::transmitter::{SENT_BIT, Transmitter};
 use super::variant::Family;
-use crate::lifetime::{GENERATION_DETACHED, Unstopped, lock};
+use crate::lifetime::{GENERATION_DETACHED, StopFailed, lock};
 use crate::throttle::Adaptive;
 
 /// Sizes of buffers that the card has, largest first. [82574 10.2.5, RCTL.BSIZE]
@@ -31,7 +31,7 @@ const SPARE: u32 = 64;
 impl CardQueue {
     /// Opens `count` queues and starts both directions of each.
     pub(super) fn open(
-        shared: &Arc<Shared>,
+        shared: &Arc<E1000Shared>,
         count: u16,
         settings: &QueueSettings,
     ) -> Result<Vec<Self>, Error> {
@@ -67,7 +67,7 @@ impl CardQueue {
     }
 
     /// Queue `index`, of which the card knows nothing.
-    fn new(shared: &Arc<Shared>, index: u32, settings: &QueueSettings) -> Result<Self, Error> {
+    fn new(shared: &Arc<E1000Shared>, index: u32, settings: &QueueSettings) -> Result<Self, Error> {
         let (rx, tx) = shared.info.max_depth;
         let settings = QueueSettings {
             rx_depth: settings.rx_depth.min(rx),
@@ -101,7 +101,7 @@ impl CardQueue {
     /// Queue `index` with these directions. The card does not know it, and is told nothing when it
     /// is dropped, before its generation is the card's.
     pub(super) fn of(
-        shared: &Arc<Shared>,
+        shared: &Arc<E1000Shared>,
         index: u32,
         settings: QueueSettings,
         (rx, tx): (Receiver, Transmitter),
@@ -121,7 +121,7 @@ impl CardQueue {
             counters: Default::default(),
             before: shared.tallies.get(index as usize).map(|tally| tally.get()).unwrap_or_default(),
             wake_on_tx: false,
-            watch: Watch::default(),
+            watch: HangDetector::default(),
             waiter,
             adaptive: adaptive(shared, index),
             shared: shared.clone(),
@@ -144,7 +144,7 @@ impl CardQueue {
 }
 
 /// What chooses the throttle of queue `index`: of queues that share one, the first does.
-pub(super) fn adaptive(shared: &Shared, index: u32) -> Option<Adaptive> {
+pub(super) fn adaptive(shared: &E1000Shared, index: u32) -> Option<Adaptive> {
     (shared.options.throttle == Throttle::Adaptive && index < shared.vectors.throttles())
         .then(Adaptive::default)
 }
@@ -213,7 +213,7 @@ impl CardQueue {
         card.count_missed();
         match card.stop(&*shared.device) {
             Ok(()) => card.start(&shared.vectors, &shared.options),
-            Err(Unstopped { error, quiesced }) => {
+            Err(StopFailed { error, quiesced }) => {
                 shared.lifetime.fail(&error, "it cannot be stopped", quiesced);
                 if !quiesced {
                     self.abandon();

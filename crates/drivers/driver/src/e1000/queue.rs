@@ -13,10 +13,10 @@ use ring3_device::wait::Waiter;
 use ring3_device::{Bar, Error};
 use ring3_spec::e1000::receive::status;
 
-use super::nic::Shared;
+use super::nic::E1000Shared;
 use super::offload::MAX_BUFFER;
 use super::receiver::{Receiver, SHORTEST, UNUSUAL, checksum, written_back};
-use super::recovery::Watch;
+use super::recovery::HangDetector;
 use super::transmitter::Transmitter;
 use crate::lifetime::lock;
 use crate::throttle::Adaptive;
@@ -43,11 +43,11 @@ pub(super) struct CardQueue {
     /// What went through queues of this number before this one was opened.
     pub(super) before: Counters,
     pub(super) wake_on_tx: bool,
-    pub(super) watch: Watch,
+    pub(super) watch: HangDetector,
     pub(super) waiter: Waiter,
     /// Chooses the throttle of its vector, if that is wanted.
     pub(super) adaptive: Option<Adaptive>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<E1000Shared>,
 }
 
 impl CardQueue {

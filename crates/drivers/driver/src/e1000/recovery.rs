@@ -9,7 +9,7 @@ use ring3_device::Error;
 use super::card::Card;
 use super::open::adaptive;
 use super::queue::CardQueue;
-use crate::lifetime::{GENERATION_DETACHED, Unstopped, lock};
+use crate::lifetime::{GENERATION_DETACHED, StopFailed, lock};
 
 /// A card with packets to send is looked at this often.
 const BUSY: Duration = Duration::from_millis(50);
@@ -20,7 +20,7 @@ const AHEAD: Duration = Duration::from_secs(1);
 
 /// What was seen at the last look.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct HangDetector {
     next: Option<Instant>,
     /// The oldest descriptor to be sent, and since when it is that.
     sending: Option<(u32, Instant)>,
@@ -88,7 +88,7 @@ impl CardQueue {
         if !self.is_stale() {
             shared.lifetime.begin_reset(self.generation, why);
             card.count_missed();
-            if let Err(Unstopped { error, quiesced }) = card.stop(&*shared.device) {
+            if let Err(StopFailed { error, quiesced }) = card.stop(&*shared.device) {
                 shared.lifetime.fail(&error, "it cannot be stopped", quiesced);
                 return Err(error);
             }
@@ -116,7 +116,7 @@ impl CardQueue {
             shared.lifetime.fail(&error, "its queue cannot be started", quiesced);
             return Err(error);
         }
-        self.watch = Watch { next: self.watch.next, ..Watch::default() };
+        self.watch = HangDetector { next: self.watch.next, ..HangDetector::default() };
         // The reset has ended the throttle.
         self.adaptive = adaptive(shared, self.index);
         self.take_sends_back();

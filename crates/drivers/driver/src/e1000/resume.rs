@@ -17,14 +17,14 @@ use ring3_spec::e1000::DESCRIPTOR_BYTES;
 
 use super::card::Card;
 use super::interrupts::Vectors;
-use super::nic::{E1000, Shared, variant};
+use super::nic::{E1000, E1000Shared, variant};
 use super::open::buffer_bytes;
 use super::queue::CardQueue;
 use super::receiver::Receiver;
 use super::rings::Rings;
 use super::saved::{CARD, QUEUE, SavedCard, SavedQueue, SavedRing, SavedRings, claim_all};
 use super::transmitter::{SENT_BIT, SILENT, Transmitter};
-use crate::lifetime::{GENERATION_DETACHED, Lifetime, lock};
+use crate::lifetime::{ControllerState, GENERATION_DETACHED, lock};
 use crate::throttle::Adaptive;
 
 impl CardQueue {
@@ -82,7 +82,7 @@ impl CardQueue {
     }
 
     /// The queues that were detached as `saved`.
-    pub(super) fn resume(shared: &Arc<Shared>, saved: &[Saved]) -> Result<Vec<Self>, Error> {
+    pub(super) fn resume(shared: &Arc<E1000Shared>, saved: &[Saved]) -> Result<Vec<Self>, Error> {
         let states = saved
             .iter()
             .map(|saved| saved.read(QUEUE.0, QUEUE.1))
@@ -106,7 +106,7 @@ impl CardQueue {
 
     /// The queue that was saved as `state`. It is input.
     fn claim(
-        shared: &Arc<Shared>,
+        shared: &Arc<E1000Shared>,
         card: &Card,
         state: &SavedQueue,
         claims: &mut Claims,
@@ -154,7 +154,7 @@ impl CardQueue {
     }
 
     fn claim_receiver(
-        shared: &Shared,
+        shared: &E1000Shared,
         state: &SavedQueue,
         claims: &mut Claims,
     ) -> Result<Receiver, Error> {
@@ -169,7 +169,7 @@ impl CardQueue {
     }
 
     fn claim_transmitter(
-        shared: &Shared,
+        shared: &E1000Shared,
         state: &SavedQueue,
         claims: &mut Claims,
     ) -> Result<Transmitter, Error> {
@@ -290,7 +290,7 @@ impl E1000 {
                 state.vectors
             )));
         }
-        let lifetime = Lifetime::resume(device.name(), state.generation)?;
+        let lifetime = ControllerState::resume(device.name(), state.generation)?;
         let nic = Self::with(device, variant, state.mac, (lifetime, card, vectors, options))?;
         nic.shared
             .tallies

@@ -16,14 +16,14 @@ use ring3_spec::nvme::{Submission, log};
 use super::DRIVER;
 use super::admin::Admin;
 use super::event::Event;
-use super::identity::{Identity, Traits};
+use super::identity::{ControllerFeatures, Identity};
 use super::init;
 use super::interrupts::Vectors;
 use super::namespace::{Namespace, Unit};
 use super::options::Options;
 use super::reset::Members;
 use super::revalidate::power_count;
-use crate::lifetime::{Lifetime, lock};
+use crate::lifetime::{ControllerState, lock};
 use crate::write_cache::{PowerCount, WriteCache};
 
 /// An NVMe controller that takes commands.
@@ -31,15 +31,15 @@ use crate::write_cache::{PowerCount, WriteCache};
 /// Dropping the last of a controller and its disks and queues shuts the controller down and
 /// disables it.
 pub struct Controller {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<NvmeShared>,
     pub(super) refused: Vec<(u32, Error)>,
     pub(super) namespaces: Vec<Namespace>,
 }
 
 /// What a controller, its disks and its queues share. A queue's thread looks at the generation
 /// alone.
-pub(super) struct Shared {
-    pub(super) lifetime: Lifetime,
+pub(super) struct NvmeShared {
+    pub(super) lifetime: ControllerState,
     /// The generation that began with the last loss of the volatile caches; 0 if there was none.
     pub(super) cache_lost: AtomicU32,
     /// A write zeroes has timed out: no more are sent. The next process tries again.
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     pub(super) vectors: Vectors,
     pub(super) admin: Arc<Mutex<Admin>>,
     pub(super) members: Mutex<Members>,
-    pub(super) traits: Traits,
+    pub(super) traits: ControllerFeatures,
     pub(super) cap: Cap,
     pub(super) options: Options,
     pub(super) device: Arc<dyn Device>,
@@ -92,9 +92,9 @@ impl Controller {
             traits.identity.max_transfer = traits.identity.max_transfer.min(limit.max(4096));
         }
         let members = Mutex::new(Members::new(queues));
-        let (lifetime, cache_lost) = (Lifetime::new(device.name()), AtomicU32::new(0));
+        let (lifetime, cache_lost) = (ControllerState::new(device.name()), AtomicU32::new(0));
         let zeroes_hang = AtomicBool::new(false);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NvmeShared {
             lifetime,
             cache_lost,
             zeroes_hang,
@@ -109,7 +109,7 @@ impl Controller {
         Self::with_namespaces(shared)
     }
 
-    fn with_namespaces(shared: Arc<Shared>) -> Result<Self, Error> {
+    fn with_namespaces(shared: Arc<NvmeShared>) -> Result<Self, Error> {
         let mut controller = Self { shared, refused: Vec::new(), namespaces: Vec::new() };
         let has_cache = controller.shared.traits.identity.volatile_cache;
         // One that fails at the question has been reset, and counts as one that does not say: it is
@@ -246,7 +246,7 @@ fn queues_in_bar(registers: &Registers, cap: Cap, wanted: u16) -> Result<u16, Er
 
 /// Starts the controller and asks what it is and how many of `queues` I/O queues it grants. [NVMe
 /// 3.5.1, steps 2 to 10]
-fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(Traits, u16), Error> {
+fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(ControllerFeatures, u16), Error> {
     init::enable(admin, cap)?;
     let version = admin.registers().read(VS);
     // Step 7: identify the controller; the limits of some commands since version 2.0.
@@ -262,7 +262,7 @@ fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(Traits, u16), Erro
         Err(Error::Unsupported(_)) => None,
         Err(error) => return Err(error),
     };
-    let mut traits = Traits::new(&controller, limits, init::page_size(cap), version);
+    let mut traits = ControllerFeatures::new(&controller, limits, init::page_size(cap), version);
     if traits.identity.volatile_cache {
         // A cache that is switched off loses nothing. If the controller does not say, it is on.
         let value = admin.execute(Submission::get_feature(feature::VOLATILE_WRITE_CACHE))?;
@@ -277,7 +277,7 @@ fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(Traits, u16), Erro
 /// queues granted. [NVMe 3.5.1, steps 8 to 10]
 pub(super) fn negotiate_queues(
     admin: &mut Admin,
-    traits: &Traits,
+    traits: &ControllerFeatures,
     queues: u16,
 ) -> Result<u16, Error> {
     // Step 8: number of I/O queues; the controller may grant fewer, or more.
@@ -331,7 +331,7 @@ fn unmask_events(admin: &mut Admin) -> Result<(), Error> {
     Ok(())
 }
 
-impl Shared {
+impl NvmeShared {
     /// The present generation.
     #[inline]
     pub(super) fn generation(&self) -> u32 {

@@ -11,7 +11,7 @@ use ring3_spec::nvme::Submission;
 use ring3_spec::nvme::identify::{self, cns, csi};
 
 use super::admin::Admin;
-use super::controller::Shared;
+use super::controller::NvmeShared;
 use super::init;
 use super::namespace::UniqueId;
 
@@ -30,7 +30,7 @@ pub(super) struct Structures {
 /// A namespace that cannot be used, and why.
 pub(super) type Refused = (u32, Error);
 
-impl Shared {
+impl NvmeShared {
     /// All active namespace ids, ascending, and the first that is left out if there are more than
     /// make sense. [NVMe 5.1.13.2.2]
     ///

@@ -38,7 +38,7 @@ pub struct Identity {
 
 /// What the driver keeps of identify controller.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(super) struct Traits {
+pub(super) struct ControllerFeatures {
     pub(super) identity: Identity,
     pub(super) write_zeroes: Option<u32>,
     pub(super) discard: Option<u32>,
@@ -58,7 +58,7 @@ pub(super) struct Traits {
     pub(super) sgl: bool,
 }
 
-impl Traits {
+impl ControllerFeatures {
     /// What `controller` (and `limits`, if it has them) says, for memory pages of `page` bytes.
     pub(super) fn new(
         controller: &identify::Controller,
@@ -171,10 +171,10 @@ mod tests {
     use super::*;
     use ring3_spec::nvme::identify::LbaFormat;
 
-    fn traits(set: impl FnOnce(&mut identify::Controller)) -> Traits {
+    fn traits(set: impl FnOnce(&mut identify::Controller)) -> ControllerFeatures {
         let mut controller = identify::Controller::zeroed();
         set(&mut controller);
-        Traits::new(&controller, None, 4096, Version(0x0002_0100))
+        ControllerFeatures::new(&controller, None, 4096, Version(0x0002_0100))
     }
 
     fn namespace(format: LbaFormat, blocks: u64) -> identify::Namespace {
@@ -227,7 +227,8 @@ mod tests {
         let blocks = |shift| {
             let mut limits = NvmLimits::zeroed();
             limits.set_write_zeroes_shift(shift);
-            let traits = Traits::new(&controller, Some(limits), 4096, Version(0x0002_0100));
+            let traits =
+                ControllerFeatures::new(&controller, Some(limits), 4096, Version(0x0002_0100));
             traits.disk(&namespace(LbaFormat::new(9, 0), 1 << 20)).unwrap().max_write_zeroes_blocks
         };
         assert_eq!([0, 3, 40].map(blocks), [16, 64, MAX_BLOCKS]);

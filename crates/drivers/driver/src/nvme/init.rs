@@ -8,7 +8,7 @@ use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CRTO, CSTS, Cap, 
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
 use super::admin::{Admin, ENTRIES};
-use crate::lifetime::{Unstopped, stop_function};
+use crate::lifetime::{StopFailed, stop_function};
 
 /// Shutting down takes this long if the controller does not say (RTD3E). [NVMe 3.6.1]
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -143,7 +143,7 @@ pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
 /// Stops the device: disables the controller, and if it does not obey, takes its bus mastering away
 /// and resets the function. When this succeeds, nothing that was started before can write to
 /// memory. Bus mastering may be off afterwards.
-pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), Unstopped> {
+pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), StopFailed> {
     disable(registers, cap).or_else(|error| stop_function(device, error))
 }
 
@@ -162,7 +162,7 @@ pub(super) fn take_over(device: &dyn Device, registers: &Registers, cap: Cap) ->
 /// Leaves a controller that did not start: its memory goes back to the arena only if it can be
 /// stopped.
 pub(super) fn leave(device: &dyn Device, admin: &mut Admin, cap: Cap) {
-    if let Err(Unstopped { quiesced: false, .. }) = stop(device, admin.registers(), cap) {
+    if let Err(StopFailed { quiesced: false, .. }) = stop(device, admin.registers(), cap) {
         admin.abandon();
     }
 }

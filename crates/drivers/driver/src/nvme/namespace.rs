@@ -7,7 +7,7 @@ use ring3_class::block::{Disk, Info, Queue};
 use ring3_device::Error;
 use ring3_device::dma::Dma;
 
-use super::controller::Shared;
+use super::controller::NvmeShared;
 use super::queue::QueuePair;
 use crate::lifetime::lock;
 use crate::write_cache::WriteCache;
@@ -15,7 +15,7 @@ use crate::write_cache::WriteCache;
 /// One namespace of a controller. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Namespace {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<NvmeShared>,
     pub(super) unit: Arc<Unit>,
 }
 
@@ -72,7 +72,7 @@ impl Unit {
 }
 
 impl Namespace {
-    pub(super) fn new(shared: Arc<Shared>, unit: Arc<Unit>) -> Self {
+    pub(super) fn new(shared: Arc<NvmeShared>, unit: Arc<Unit>) -> Self {
         lock(&shared.members).namespaces.push(unit.clone());
         Self { shared, unit }
     }

@@ -7,9 +7,9 @@
 //! id.
 //!
 //! # Trust
-//! A completion is accepted only if its command id is that of a request in flight, the id's lap bits
-//! included (`slots.rs`). Any other is reported as [`Error::Protocol`], and the queue stays usable.
-//! The request whose completion was lost this way is handled by its time-out.
+//! A completion is accepted only if its command id is that of a request in flight, the id's lap
+//! bits included (`slots.rs`). Any other is reported as [`Error::Protocol`], and the queue stays
+//! usable. The request whose completion was lost this way is handled by its time-out.
 //!
 //! # Waiting
 //! See [`Waiter`]. Completions are acknowledged many at a time, and always before a sleep, so that
@@ -33,7 +33,7 @@ use ring3_spec::nvme::{
 };
 
 use super::command::Encoder;
-use super::controller::Shared;
+use super::controller::NvmeShared;
 use super::namespace::Unit;
 use super::recovery::Delayed;
 use super::slots::Slots;
@@ -62,7 +62,7 @@ pub(super) struct QueuePair {
     pub(super) delayed: Vec<Delayed>,
     pub(super) timeouts: Timeouts,
     pub(super) waiter: Waiter,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<NvmeShared>,
     pub(super) unit: Arc<Unit>,
     pub(super) cache: Option<Arc<WriteCache>>,
     pub(super) listener: Listener,
@@ -103,7 +103,7 @@ impl QueuePair {
                     return false;
                 }
                 slot.vacate();
-                place.become_end_of(slot.request.token, Ok(()), &mut slot.request.data);
+                place.into_completion_of(slot.request.token, Ok(()), &mut slot.request.data);
                 true
             });
         self.slots.vacated(count);
@@ -124,7 +124,7 @@ impl QueuePair {
                 };
                 wrote |= WriteCache::holds(&slot.request);
                 slot.vacate();
-                place.become_end_of(slot.request.token, Ok(()), &mut slot.request.data);
+                place.into_completion_of(slot.request.token, Ok(()), &mut slot.request.data);
                 true
             });
         self.slots.vacated(count);
@@ -188,26 +188,26 @@ impl QueuePair {
         if self.is_given_up(request.operation) {
             return rejected(request, Some(IoError::Unsupported));
         }
-        self.slots.pass_over();
-        let Some(vacancy) = self.slots.vacancy() else {
+        self.slots.skip_busy_slot();
+        let Some(free_slot) = self.slots.free_slot() else {
             return rejected(
                 request,
                 (self.generation == GENERATION_DETACHED).then_some(IoError::Gone),
             );
         };
-        let command = match self.encoder.encode(vacancy.number(), request) {
-            Ok(command) => command.with_id(vacancy.id()),
+        let command = match self.encoder.encode(free_slot.number(), request) {
+            Ok(command) => command.with_id(free_slot.id()),
             Err(error) => return rejected(request, Some(error)),
         };
         let request = mem::replace(request, Request::flush(0));
-        let (slot, is_flush) = (vacancy.number(), request.operation == Operation::Flush);
+        let (slot, is_flush) = (free_slot.number(), request.operation == Operation::Flush);
         place(&mut self.submission, command);
         let epoch = if is_flush {
             self.timeouts.epoch_for(self.shared.options.flush_timeout)
         } else {
             self.timeouts.epoch()
         };
-        vacancy.fill(request, epoch);
+        free_slot.fill(request, epoch);
         if is_flush
             && let Some(cache) = &self.cache
             && let Some(slot) = self.slots.get_mut(slot)
@@ -303,11 +303,11 @@ impl Queue for QueuePair {
     fn submit(&mut self, mut request: Request) -> Result<(), Rejected> {
         // The way of almost every request calls nothing; whatever is out of the ordinary starts
         // again in `submit_any`.
-        if let Some(vacancy) = self.slots.vacancy()
-            && let Some(command) = self.encoder.page_transfer(vacancy.id(), &request)
+        if let Some(free_slot) = self.slots.free_slot()
+            && let Some(command) = self.encoder.page_transfer(free_slot.id(), &request)
         {
             place(&mut self.submission, command);
-            vacancy.fill(request, self.timeouts.epoch());
+            free_slot.fill(request, self.timeouts.epoch());
             return Ok(());
         }
         let submitted = self.submit_any(&mut request);

@@ -12,11 +12,11 @@ use ring3_device::Error;
 use ring3_spec::nvme::Submission;
 
 use super::admin::Admin;
-use super::controller::{Shared, negotiate_queues};
+use super::controller::{NvmeShared, negotiate_queues};
 use super::init::{self, Condition};
 use super::namespace::Unit;
 use super::revalidate::power_count;
-use crate::lifetime::{Unstopped, lock};
+use crate::lifetime::{StopFailed, lock};
 use crate::write_cache::{PowerCount, WriteCache};
 
 /// A queue is deleted within this before a shutdown.
@@ -51,7 +51,7 @@ impl Members {
     }
 }
 
-impl Shared {
+impl NvmeShared {
     pub(super) fn take_queue_id(&self) -> Result<u16, Error> {
         let mut members = lock(&self.members);
         let count = members.queues.len();
@@ -93,7 +93,7 @@ impl Shared {
         if condition == Condition::Crashed {
             self.lose_caches(next, "it has crashed");
         }
-        if let Err(Unstopped { error, quiesced }) =
+        if let Err(StopFailed { error, quiesced }) =
             init::stop(&*self.device, admin.registers(), self.cap)
         {
             self.lifetime.fail(&error, "it cannot be stopped", quiesced);
@@ -202,7 +202,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl NvmeShared {
     /// Deletes the queues that the controller has, as the specification wants it before a shutdown
     /// [NVMe 3.6.1]. One that does not answer is asked no more: the shutdown has a time limit of
     /// its own.
@@ -229,7 +229,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for NvmeShared {
     fn drop(&mut self) {
         if self.lifetime.check().is_ok()
             && let Err(error) = self.shut_down()

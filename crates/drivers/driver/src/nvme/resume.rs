@@ -22,7 +22,7 @@ use ring3_spec::nvme::registers::{ACQ, ASQ, doorbells_end};
 
 use super::DRIVER;
 use super::admin::Admin;
-use super::controller::{Controller, Shared};
+use super::controller::{Controller, NvmeShared};
 use super::init;
 use super::interrupts::Vectors;
 use super::namespace::{Namespace, Unit};
@@ -34,8 +34,8 @@ use super::saved::{
     CONTROLLER, QUEUE, SavedAdmin, SavedCache, SavedController, SavedNamespace, SavedPair,
     SavedRing, SavedSlot,
 };
-use super::slots::{MAX_SLOTS, Slot, Slots};
-use crate::lifetime::{GENERATION_DETACHED, Lifetime, lock};
+use super::slots::{MAX_SLOTS, NvmeSlot, Slots};
+use crate::lifetime::{ControllerState, GENERATION_DETACHED, lock};
 use crate::timeouts::Timeouts;
 use crate::write_cache::{Record, SavedListener};
 
@@ -105,7 +105,7 @@ impl Controller {
         let mut claims = Claims::new(device.dma().arena());
         let admin = Admin::resume(registers, &mut claims, &state, cap.stride())?;
         check_admin_queue(&admin)?;
-        let lifetime = Lifetime::resume(device.name(), state.generation)?;
+        let lifetime = ControllerState::resume(device.name(), state.generation)?;
         let members = Members::resume(state.traits.identity.queues, &state.queues)?;
         let members = Mutex::new(Members { power: state.power, ..members });
         let admin = Arc::new(Mutex::new(admin));
@@ -127,7 +127,7 @@ impl Controller {
         lock(&admin).detached = false;
         let (cache_lost, zeroes_hang) = (AtomicU32::new(state.cache_lost), AtomicBool::new(false));
         let SavedController { traits, options, namespaces, refused, .. } = state;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NvmeShared {
             lifetime,
             cache_lost,
             zeroes_hang,
@@ -217,7 +217,7 @@ impl Members {
     }
 }
 
-impl Shared {
+impl NvmeShared {
     /// The ids of the queues that were detached, if all were that are not closed.
     fn detached_queues(&self) -> Result<Vec<u16>, Error> {
         let members = lock(&self.members);
@@ -372,7 +372,8 @@ impl Parts {
                     "the saved queue has command {id:#06x} as a flush that was not begun"
                 )));
             }
-            let slot = Slot::of(request, timeouts.epoch_of(*age), (*attempts, *aborted), *flush);
+            let slot =
+                NvmeSlot::of(request, timeouts.epoch_of(*age), (*attempts, *aborted), *flush);
             if !slots.restore(*id, slot) {
                 return Err(Error::Invalid(format!(
                     "the saved queue has command {id:#06x} twice, or has no such slot"

@@ -22,7 +22,7 @@ use ring3_spec::nvme::{Submission, log};
 use ring3_spec::text::Printable;
 
 use super::admin::Admin;
-use super::controller::{Controller, Shared};
+use super::controller::{Controller, NvmeShared};
 use super::event::Event;
 use super::namespace::{UniqueId, Unit};
 use crate::lifetime::lock;
@@ -62,7 +62,7 @@ impl Budget {
 
 impl Controller {
     /// Looks what has become of the namespaces. If one cannot be used any more, the controller is
-    /// reset, which takes back what is in flight and [ends](Shared::revalidate) it.
+    /// reset, which takes back what is in flight and [ends](NvmeShared::revalidate) it.
     pub(super) fn rescan(&self) -> Result<Vec<Event>, Error> {
         let shared = &self.shared;
         let generation = shared.generation();
@@ -96,7 +96,7 @@ impl Controller {
     }
 }
 
-impl Shared {
+impl NvmeShared {
     /// The namespaces that are used.
     fn units(&self) -> Vec<Arc<Unit>> {
         lock(&self.members).namespaces.iter().filter(|unit| !unit.is_over()).cloned().collect()

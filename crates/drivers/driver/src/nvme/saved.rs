@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admin::{Admin, ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
 use super::checkpoint::Checkpoint;
-use super::identity::Traits;
+use super::identity::ControllerFeatures;
 use super::namespace::UniqueId;
 use super::options::Options;
 pub(super) use crate::write_cache::SavedCache;
@@ -31,7 +31,7 @@ pub(super) struct SavedController {
     /// CAP, by which another controller is told apart.
     pub(super) cap: u64,
     pub(super) options: Options,
-    pub(super) traits: Traits,
+    pub(super) traits: ControllerFeatures,
     /// Interrupts that are enabled.
     pub(super) vectors: u16,
     pub(super) generation: u32,

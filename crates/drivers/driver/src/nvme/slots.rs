@@ -1,9 +1,9 @@
 //! The requests of a queue that are in flight, each in a slot, and the command ids by which the
 //! device names them.
 //!
-//! Command ids and slots are assigned in turn. The low bits of an id are the slot's number, the high
-//! bits count the laps. An id is used again only after all others, so a completion that is duplicate,
-//! late or spurious is detected. A slot that is still occupied is skipped.
+//! Command ids and slots are assigned in turn. The low bits of an id are the slot's number, the
+//! high bits count the laps. An id is used again only after all others, so a completion that is
+//! duplicate, late or spurious is detected. A slot that is still occupied is skipped.
 
 use std::mem;
 
@@ -25,7 +25,7 @@ const NO_SLOT: u32 = u32::MAX - 1;
 const REPEATED: u16 = 5 << 10;
 
 /// One request in flight.
-pub(super) struct Slot {
+pub(super) struct NvmeSlot {
     /// The command id under which the device knows it; none has [`VACANT`] or [`NO_SLOT`].
     id: u32,
     /// When it was handed to the device; see [`Timeouts`](crate::timeouts::Timeouts).
@@ -44,7 +44,7 @@ pub(super) struct Slot {
 /// All slots of a queue.
 pub(super) struct Slots {
     /// A power of two of them, so that each id has one; those behind the last are never vacant.
-    slots: Box<[Slot]>,
+    slots: Box<[NvmeSlot]>,
     count: u16,
     /// The id whose turn it is.
     next: u16,
@@ -58,7 +58,7 @@ impl Slots {
     pub(super) fn new(count: u16) -> Self {
         let count = count.clamp(1, MAX_SLOTS);
         let id = |number| if number < count { VACANT } else { NO_SLOT };
-        let slot = |number| Slot {
+        let slot = |number| NvmeSlot {
             id: id(number),
             epoch: 0,
             attempts: 0,
@@ -92,11 +92,11 @@ impl Slots {
     }
 
     /// Puts what was in flight as `id` back; false if that is no id, or its slot is not vacant.
-    pub(super) fn restore(&mut self, id: u16, held: Slot) -> bool {
+    pub(super) fn restore(&mut self, id: u16, held: NvmeSlot) -> bool {
         let number = u32::from(id) & self.mask;
         let vacant =
             self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant() && id <= IDS);
-        let restored = vacant.map(|slot| *slot = Slot { id: id.into(), ..held }).is_some();
+        let restored = vacant.map(|slot| *slot = NvmeSlot { id: id.into(), ..held }).is_some();
         self.in_flight += u16::from(restored);
         restored
     }
@@ -112,13 +112,13 @@ impl Slots {
         self.in_flight
     }
 
-    /// The slot whose turn it is, if it is vacant; see [`pass_over`](Self::pass_over).
+    /// The slot whose turn it is, if it is vacant; see [`skip_busy_slot`](Self::skip_busy_slot).
     #[inline]
-    pub(super) fn vacancy(&mut self) -> Option<Vacancy<'_>> {
+    pub(super) fn free_slot(&mut self) -> Option<FreeSlot<'_>> {
         let id = self.next;
         let number = u32::from(id) & self.mask;
         let slot = self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant())?;
-        Some(Vacancy {
+        Some(FreeSlot {
             id,
             number: number as u16,
             slot,
@@ -129,8 +129,8 @@ impl Slots {
 
     /// Gives the turn to a vacant slot, if there is one.
     #[cold]
-    pub(super) fn pass_over(&mut self) {
-        while self.in_flight < self.count() && self.vacancy().is_none() {
+    pub(super) fn skip_busy_slot(&mut self) {
+        while self.in_flight < self.count() && self.free_slot().is_none() {
             self.next = (self.next + 1) & IDS;
         }
     }
@@ -143,7 +143,7 @@ impl Slots {
         (slot.id == u32::from(id)).then_some(number as u16)
     }
 
-    /// The slots that are in flight, by id. Who [vacates](Slot::vacate) such says [how
+    /// The slots that are in flight, by id. Who [vacates](NvmeSlot::vacate) such says [how
     /// many](Self::vacated).
     #[inline]
     pub(super) fn by_id(&mut self) -> ById<'_> {
@@ -158,7 +158,7 @@ impl Slots {
 
     /// Vacates slot `number`, if it holds a request, and lends it so that its request can be
     /// completed.
-    pub(super) fn vacate(&mut self, number: u16) -> Option<&mut Slot> {
+    pub(super) fn vacate(&mut self, number: u16) -> Option<&mut NvmeSlot> {
         let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_held())?;
         slot.vacate();
         self.in_flight -= 1;
@@ -178,12 +178,12 @@ impl Slots {
     }
 
     /// Slot `number`, if it holds a request.
-    pub(super) fn get(&self, number: u16) -> Option<&Slot> {
+    pub(super) fn get(&self, number: u16) -> Option<&NvmeSlot> {
         self.slots.get(usize::from(number)).filter(|slot| slot.is_held())
     }
 
     /// Slot `number`, if it holds a request.
-    pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut Slot> {
+    pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut NvmeSlot> {
         self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_held())
     }
 
@@ -195,29 +195,29 @@ impl Slots {
 
 /// The slots of a queue, for who looks many up.
 pub(super) struct ById<'a> {
-    slots: &'a mut [Slot],
+    slots: &'a mut [NvmeSlot],
     mask: u32,
 }
 
 impl ById<'_> {
     /// The one that is in flight as `id`.
     #[inline]
-    pub(super) fn get_mut(&mut self, id: u16) -> Option<&mut Slot> {
+    pub(super) fn get_mut(&mut self, id: u16) -> Option<&mut NvmeSlot> {
         let number = u32::from(id) & self.mask;
         self.slots.get_mut(number as usize).filter(|slot| slot.id == u32::from(id))
     }
 }
 
 /// A vacant slot, and what changes when it is filled.
-pub(super) struct Vacancy<'a> {
+pub(super) struct FreeSlot<'a> {
     id: u16,
     number: u16,
-    slot: &'a mut Slot,
+    slot: &'a mut NvmeSlot,
     next: &'a mut u16,
     in_flight: &'a mut u16,
 }
 
-impl Vacancy<'_> {
+impl FreeSlot<'_> {
     /// Which slot it is.
     #[inline]
     pub(super) fn number(&self) -> u16 {
@@ -243,7 +243,7 @@ impl Vacancy<'_> {
     }
 }
 
-impl Slot {
+impl NvmeSlot {
     /// `request`, as it was in flight in another process.
     pub(super) fn of(
         request: Request,
@@ -286,14 +286,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn filled(slots: &mut Slots, token: u64) -> u16 {
-        slots.pass_over();
-        let vacancy = slots.vacancy().unwrap();
-        let id = vacancy.id();
-        vacancy.fill(Request::flush(token), 0);
+        slots.skip_busy_slot();
+        let free_slot = slots.free_slot().unwrap();
+        let id = free_slot.id();
+        free_slot.fill(Request::flush(token), 0);
         id
     }
 
-    fn vacate_by_id(slots: &mut Slots, id: u16) -> Option<&mut Slot> {
+    fn vacate_by_id(slots: &mut Slots, id: u16) -> Option<&mut NvmeSlot> {
         let number = slots.find(id)?;
         slots.vacate(number)
     }
@@ -330,8 +330,8 @@ mod tests {
         let mut slots = Slots::new(2);
         filled(&mut slots, 1);
         filled(&mut slots, 2);
-        slots.pass_over();
-        assert!(slots.vacancy().is_none());
+        slots.skip_busy_slot();
+        assert!(slots.free_slot().is_none());
         assert_eq!(slots.in_flight(), 2);
     }
 

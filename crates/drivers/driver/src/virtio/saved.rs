@@ -26,7 +26,7 @@ pub(super) enum SavedRing {
 
 /// What a device has been told of a virtqueue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedPlaces {
+pub(super) struct SavedQueueAddresses {
     pub(super) size: u16,
     /// Device addresses: descriptors, the driver's area, the device's.
     pub(super) places: [u64; 3],

@@ -8,7 +8,7 @@ use ring3_spec::register::{PureRead, Reg, Ro, Rw, Value};
 use ring3_spec::virtio::{self as spec, common};
 
 use super::Layout;
-use super::saved::SavedPlaces;
+use super::saved::SavedQueueAddresses;
 use super::structures::Structure;
 use super::virtqueue::{Doorbell, Rings, Virtqueue};
 
@@ -187,7 +187,7 @@ impl Transport {
     }
 
     /// Whether the device, which goes, has queue `queue` there.
-    pub(super) fn has_queue(&self, queue: u16, saved: &SavedPlaces) -> bool {
+    pub(super) fn has_queue(&self, queue: u16, saved: &SavedQueueAddresses) -> bool {
         self.common.write(common::QUEUE_SELECT, queue);
         let half = |register: Reg<u64, Rw>, at: u64| {
             u64::from(self.common.read::<u32, Ro>(Reg::at((register.offset() + at) as u32)))

@@ -6,7 +6,7 @@ use ring3_device::{Bar, Error};
 use ring3_spec::virtio::ring::{self, NEXT};
 use ring3_spec::virtio::{EVENT_IDX, RING_PACKED};
 
-use super::saved::{SavedPlaces, SavedRing, SavedVirtqueue};
+use super::saved::{SavedQueueAddresses, SavedRing, SavedVirtqueue};
 
 /// Where a queue is notified, and with what.
 pub(super) struct Doorbell {
@@ -208,12 +208,12 @@ impl Virtqueue {
     }
 
     /// Where the device has it.
-    pub(super) fn places(&self) -> SavedPlaces {
+    pub(super) fn places(&self) -> SavedQueueAddresses {
         let words = match &self.ring {
             Ring::Split(ring) => ring.words(),
             Ring::Packed(ring) => ring.words(),
         };
-        SavedPlaces { size: self.size(), places: words.map(DmaBuffer::iova) }
+        SavedQueueAddresses { size: self.size(), places: words.map(DmaBuffer::iova) }
     }
 
     /// How far it is, for who [resumes](Self::resume) it. All that was offered was

@@ -27,11 +27,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ring3_class::block::{IoError, Operation, Request};
-use ring3_device::dma::Kept;
+use ring3_device::dma::PersistentWords;
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::lock;
-use record::Left;
+use record::SavedCacheState;
 pub(crate) use record::{PowerCount, Record};
 
 /// What the queues of a disk with a volatile cache share. Flushes are numbered from 1 on, in the
@@ -46,13 +46,13 @@ pub(crate) struct WriteCache {
     flushed: AtomicU64,
     /// How often writes were lost.
     losses: AtomicU64,
-    audience: Mutex<Audience>,
+    audience: Mutex<LossSubscribers>,
     record: Option<Record>,
 }
 
 /// Who is told of losses.
 #[derive(Default)]
-struct Audience {
+struct LossSubscribers {
     /// Each queue's number, and the losses that it was told of.
     listeners: Vec<(u64, u64)>,
     next: u64,
@@ -75,22 +75,23 @@ impl WriteCache {
     /// lost its power as often as `now`: as the driver before has left it in `kept`. Where the
     /// device does not count, `has_run_on` says that it was not reset by others since then.
     pub(crate) fn open(
-        kept: Option<Kept>,
+        kept: Option<PersistentWords>,
         (serial, part): (&str, u32),
         now: PowerCount,
         has_run_on: bool,
     ) -> Self {
         let Some(record) = Record::find(kept, serial, part) else { return Self::default() };
         // One that cannot be may have said anything.
-        let (left, is_damaged) = record
-            .left()
-            .map_or((Left { covering: 1, ..Left::default() }, true), |left| (left, false));
+        let (left, is_damaged) = record.left().map_or(
+            (SavedCacheState { covering: 1, ..SavedCacheState::default() }, true),
+            |left| (left, false),
+        );
         let cache = Self {
             begun: AtomicU64::new(left.begun()),
             covering: AtomicU64::new(left.covering),
             flushed: AtomicU64::new(left.flushed),
             losses: AtomicU64::new(left.losses),
-            audience: Mutex::new(Audience { told: left.told, ..Audience::default() }),
+            audience: Mutex::new(LossSubscribers { told: left.told, ..LossSubscribers::default() }),
             record: None,
         };
         if is_damaged {
@@ -277,7 +278,7 @@ impl SavedCache {
     /// says goes on from there: the state may be from before the death of a driver.
     pub(crate) fn resume(&self, record: Option<Record>) -> WriteCache {
         let since = record.as_ref().and_then(Record::left).unwrap_or_default();
-        let left = Left {
+        let left = SavedCacheState {
             covering: self.covering.max(since.covering),
             flushed: self.flushed.max(since.flushed),
             losses: self.losses.max(self.lost.into()).max(since.losses),
@@ -289,7 +290,7 @@ impl SavedCache {
             covering: AtomicU64::new(left.covering),
             flushed: AtomicU64::new(left.flushed),
             losses: AtomicU64::new(left.losses),
-            audience: Mutex::new(Audience { told: left.told, ..Audience::default() }),
+            audience: Mutex::new(LossSubscribers { told: left.told, ..LossSubscribers::default() }),
             record,
         }
     }

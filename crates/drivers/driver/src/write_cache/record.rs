@@ -1,23 +1,24 @@
 //! What a disk's cache may hold, in words that outlive the driver.
 //!
 //! # Shape
-//! The [kept words](Kept) of a device begin with what the holder's fence has found, and go on with
-//! a record for each disk: whose it is, the numbers of its [`WriteCache`](super::WriteCache), and
-//! how often the device had lost its power when it was asked last. Numbers only grow, so that two
-//! threads that write them at the same time leave the greater one, whichever comes last.
+//! The [kept words](PersistentWords) of a device begin with what the holder's fence has found, and
+//! go on with a record for each disk: whose it is, the numbers of its
+//! [`WriteCache`](super::WriteCache), and how often the device had lost its power when it was asked
+//! last. Numbers only grow, so that two threads that write them at the same time leave the greater
+//! one, whichever comes last.
 //!
 //! # Trust
 //! A driver that ran wild, or its device, may have written anything. A record that cannot be is one
 //! of a disk that has lost what was written.
 
-use ring3_device::dma::Kept;
+use ring3_device::dma::PersistentWords;
 
 /// Words before the first record.
 const HEADER: usize = 8;
 /// Words of a record.
 const WORDS: usize = 8;
 /// Records: a device with more disks than this has the rest of them without one.
-const RECORDS: usize = (Kept::WORDS - HEADER) / WORDS;
+const RECORDS: usize = (PersistentWords::WORDS - HEADER) / WORDS;
 /// No disk has flushed or lost so often.
 const LIMIT: u64 = 1 << 62;
 
@@ -48,20 +49,20 @@ impl PowerCount {
 /// A disk's words.
 #[derive(Clone)]
 pub(crate) struct Record {
-    kept: Kept,
+    kept: PersistentWords,
     first: usize,
 }
 
 /// What a driver has left in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Left {
+pub(super) struct SavedCacheState {
     pub(super) covering: u64,
     pub(super) flushed: u64,
     pub(super) losses: u64,
     pub(super) told: u64,
 }
 
-impl Left {
+impl SavedCacheState {
     /// Flushes that were begun for certain: the one that is to cover the last write was perhaps
     /// not.
     pub(super) fn begun(&self) -> u64 {
@@ -71,7 +72,7 @@ impl Left {
 
 impl Record {
     /// The record of the disk `part` of the device that is called `serial`; `None` if none is free.
-    pub(crate) fn find(kept: Option<Kept>, serial: &str, part: u32) -> Option<Self> {
+    pub(crate) fn find(kept: Option<PersistentWords>, serial: &str, part: u32) -> Option<Self> {
         let (kept, key) = (kept?, key(serial, part));
         let first = |index: usize| HEADER + index * WORDS;
         let place = (0..RECORDS).map(first).find(|&at| [0, key].contains(&kept.load(at + KEY)))?;
@@ -80,9 +81,9 @@ impl Record {
     }
 
     /// What was left there; `None` if that cannot be.
-    pub(super) fn left(&self) -> Option<Left> {
+    pub(super) fn left(&self) -> Option<SavedCacheState> {
         let load = |word| self.kept.load(self.first + word);
-        let left = Left {
+        let left = SavedCacheState {
             covering: load(COVERING),
             flushed: load(FLUSHED),
             losses: load(LOSSES),
@@ -93,8 +94,8 @@ impl Record {
         fits.then_some(left)
     }
 
-    pub(super) fn set(&self, left: Left) {
-        let Left { covering, flushed, losses, told } = left;
+    pub(super) fn set(&self, left: SavedCacheState) {
+        let SavedCacheState { covering, flushed, losses, told } = left;
         // Losses first: a driver that dies in between leaves one that was told more often than need
         // be.
         let words = [(LOSSES, losses), (TOLD, told), (COVERING, covering), (FLUSHED, flushed)];
@@ -146,7 +147,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(crate) fn kept() -> Kept {
+    pub(crate) fn kept() -> PersistentWords {
         Arena::keeping(Region::new(1 << 16).unwrap(), 0x10_0000).kept().unwrap()
     }
 
@@ -176,7 +177,7 @@ pub(super) mod tests {
             assert_eq!(record.left(), None, "{word}");
             kept.store(record.first + word, 0);
         }
-        assert_eq!(record.left(), Some(Left::default()));
+        assert_eq!(record.left(), Some(SavedCacheState::default()));
     }
 
     #[test]

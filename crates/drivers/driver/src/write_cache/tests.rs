@@ -7,7 +7,7 @@ fn flush(cache: &WriteCache, listener: &mut Listener) -> Result<(), IoError> {
     cache.end_flush(listener, cache.begin_flush())
 }
 
-fn open(kept: &Kept, cycles: u64) -> WriteCache {
+fn open(kept: &PersistentWords, cycles: u64) -> WriteCache {
     WriteCache::open(Some(kept.clone()), ("serial", 1), PowerCount([cycles, 0]), false)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ring3_backend::{OpenOptions, attach, claim};
 use ring3_device::Device;
-use ring3_model::vfio_user::Server;
+use ring3_model::vfio_user::VfioUserServer;
 
 /// Calls `use_it` with the name of `model`, which a thread serves meanwhile.
 pub fn served(model: &str, use_it: impl FnOnce(&str)) {
@@ -15,7 +15,7 @@ pub fn served(model: &str, use_it: impl FnOnce(&str)) {
         OpenOptions { arena: 4096, ..OpenOptions::default() },
     )
     .unwrap();
-    let _server = Server::bind(&path, device).unwrap().spawn().unwrap();
+    let _server = VfioUserServer::bind(&path, device).unwrap().spawn().unwrap();
     use_it(&format!("vfio-user:{}", path.display()));
 }
 

@@ -10,13 +10,13 @@ use ring3_class::{Deadline, Error};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::Connection;
-use crate::protocol::{Answer, Ask};
+use crate::protocol::{Answer, ClientRequest};
 
 /// How often the server is looked after while something is waited for.
 pub const LOOK: Duration = Duration::from_secs(1);
 
 /// See the module.
-pub struct Bell {
+pub struct ServerNotifier {
     connection: Arc<Connection>,
     kick: OwnedFd,
     irq: Irq,
@@ -25,7 +25,7 @@ pub struct Bell {
     pub lost: bool,
 }
 
-impl Bell {
+impl ServerNotifier {
     /// Of the server's eventfd and the pipe that it writes to.
     pub fn new(connection: Arc<Connection>, kick: OwnedFd, woken: OwnedFd) -> Self {
         Self {
@@ -54,18 +54,18 @@ impl Bell {
             return Ok(());
         }
         self.lost = true;
-        Err(self.connection.last_word())
+        Err(self.connection.disconnect_reason())
     }
 
     /// Why the server has parted.
-    pub fn last_word(&self) -> Error {
-        self.connection.last_word()
+    pub fn disconnect_reason(&self) -> Error {
+        self.connection.disconnect_reason()
     }
 
     /// Has the server close queue `number`; whether nothing of it is with a device any more.
     pub fn close(&self, number: u16) -> bool {
         let closed = |answer| matches!(answer, (Answer::Closed { queue }, _) if queue == number);
-        !self.lost && self.connection.ask(&Ask::Close { queue: number }).is_ok_and(closed)
+        !self.lost && self.connection.ask(&ClientRequest::Close { queue: number }).is_ok_and(closed)
     }
 
     /// Sleeps until the server has something to say, or for `left`.
@@ -85,9 +85,9 @@ impl Bell {
 }
 
 /// A queue that has one.
-pub trait Rung: Source {
+pub trait NotifiedQueue: Source {
     /// It.
-    fn bell(&mut self) -> &mut Bell;
+    fn bell(&mut self) -> &mut ServerNotifier;
     /// Whether something may come soon, so that looking for it pays.
     fn busy(&self) -> bool;
     /// Asks the server to say when there is something to take, or not to.
@@ -95,19 +95,19 @@ pub trait Rung: Source {
 }
 
 /// [`Source::arm`] of such a queue.
-pub fn arm(queue: &mut impl Rung) -> Result<bool, Error> {
+pub fn arm(queue: &mut impl NotifiedQueue) -> Result<bool, Error> {
     queue.want(true);
     Ok(!queue.pending())
 }
 
 /// [`Source::disarm`] of such a queue.
-pub fn disarm(queue: &mut impl Rung) -> Result<(), Error> {
+pub fn disarm(queue: &mut impl NotifiedQueue) -> Result<(), Error> {
     queue.want(false);
     queue.bell().irq.take().map(drop)
 }
 
 /// [`Source::tick`] of such a queue.
-pub fn tick(queue: &mut impl Rung, now: Instant) -> Result<Option<Instant>, Error> {
+pub fn tick(queue: &mut impl NotifiedQueue, now: Instant) -> Result<Option<Instant>, Error> {
     if !queue.busy() {
         return Ok(None);
     }
@@ -116,7 +116,7 @@ pub fn tick(queue: &mut impl Rung, now: Instant) -> Result<Option<Instant>, Erro
 }
 
 /// [`Source::wait`] of such a queue.
-pub fn wait(queue: &mut impl Rung, deadline: Deadline) -> Result<bool, Error> {
+pub fn wait(queue: &mut impl NotifiedQueue, deadline: Deadline) -> Result<bool, Error> {
     if queue.pending() {
         return Ok(true);
     }

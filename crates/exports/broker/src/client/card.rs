@@ -15,8 +15,8 @@ use ring3_class::{Deadline, Error};
 use super::connection::Connection;
 use super::port::RemotePort;
 use super::{BASE, Remote, arena};
-use crate::memory::{self, Board};
-use crate::protocol::{Answer, Ask, OpenPort, Port};
+use crate::memory::{self, StatusPage};
+use crate::protocol::{Answer, ClientRequest, OpenPort, Port};
 
 /// One client's part of a card, with an address of its own: it is [`shared`](Info::shared).
 pub struct RemoteCard {
@@ -26,12 +26,12 @@ pub struct RemoteCard {
     dma: Dma,
     memory: u64,
     mapped: bool,
-    news: Arc<News>,
+    news: Arc<LinkStatus>,
 }
 
 /// What the server shows of the link.
-struct News {
-    board: Board,
+struct LinkStatus {
+    board: StatusPage,
     irq: Arc<Irq>,
     /// How often the link had changed when it was last asked for.
     heard: AtomicU64,
@@ -69,10 +69,10 @@ impl RemoteCard {
         {
             return Err(connection.nonsense());
         }
-        memory::check(&board, Board::BYTES)?;
+        memory::check(&board, StatusPage::BYTES)?;
         let irq = Arc::new(Irq::new(woken, IrqKind::MsiX, 0, None));
-        let news = News {
-            board: Board::map(board.as_fd())?,
+        let news = LinkStatus {
+            board: StatusPage::map(board.as_fd())?,
             irq,
             heard: AtomicU64::new(0),
             watched: AtomicBool::new(false),
@@ -95,7 +95,7 @@ impl RemoteCard {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if self.connection.is_lost() { Err(self.connection.last_word()) } else { Ok(()) }
+        if self.connection.is_lost() { Err(self.connection.disconnect_reason()) } else { Ok(()) }
     }
 }
 
@@ -130,7 +130,7 @@ impl Nic for RemoteCard {
 
     fn set_filter(&self, filter: &Filter) -> Result<(), Error> {
         self.info.check_filter(filter)?;
-        match self.connection.ask(&Ask::Filter { multicast: filter.multicast.clone() })? {
+        match self.connection.ask(&ClientRequest::Filter { multicast: filter.multicast.clone() })? {
             (Answer::Filtered, _) => Ok(()),
             _ => Err(self.connection.nonsense()),
         }
@@ -149,7 +149,7 @@ impl Nic for RemoteCard {
         self.info.check_settings(count, settings)?;
         let QueueSettings { rx_depth, tx_depth, mtu, .. } = *settings;
         let (answer, fds) =
-            self.connection.ask(&Ask::OpenPort(OpenPort { rx_depth, tx_depth, mtu }))?;
+            self.connection.ask(&ClientRequest::OpenPort(OpenPort { rx_depth, tx_depth, mtu }))?;
         let Answer::PortOpened { rx_depth, tx_depth } = answer else {
             return Err(self.connection.nonsense());
         };
@@ -168,11 +168,11 @@ impl Nic for RemoteCard {
 
 /// Pending when the link has changed since it was asked for.
 struct Watch {
-    news: Arc<News>,
+    news: Arc<LinkStatus>,
     waiter: Waiter,
 }
 
-impl News {
+impl LinkStatus {
     fn is_new(&self) -> bool {
         self.board.changes() != self.heard.load(Ordering::Acquire)
     }

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::protocol::{Answer, Ask, VERSION};
+use crate::protocol::{Answer, ClientRequest, VERSION};
 
 /// How long an answer may take: a queue is closed when its last request has ended, a region is
 /// registered when what is in flight has, and a driver may have to reset its device before.
@@ -97,19 +97,23 @@ impl Connection {
 
     /// Asks, and waits for the answer, with the descriptors beside it. A refusal is
     /// [`Error::Busy`]; the end of the connection [`Error::Fatal`].
-    pub fn ask(&self, ask: &Ask) -> Result<(Answer, Vec<OwnedFd>), Error> {
+    pub fn ask(&self, ask: &ClientRequest) -> Result<(Answer, Vec<OwnedFd>), Error> {
         self.ask_with(ask, &[])
     }
 
     /// Offers `file`, a region of `bytes` bytes; with which disks it is shared.
     pub fn offer(&self, file: BorrowedFd<'_>, bytes: u64) -> Result<Vec<String>, Error> {
-        match self.ask_with(&Ask::Offer { version: VERSION, bytes }, &[file])? {
+        match self.ask_with(&ClientRequest::Offer { version: VERSION, bytes }, &[file])? {
             (Answer::Shared { disks }, _) => Ok(disks),
             _ => Err(self.nonsense()),
         }
     }
 
-    fn ask_with(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), Error> {
+    fn ask_with(
+        &self,
+        ask: &ClientRequest,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), Error> {
         let channel = self.lock();
         // A server that has parted has said why before.
         let sent = channel.send(ask, fds);
@@ -135,7 +139,7 @@ impl Connection {
     }
 
     /// Why it has.
-    pub fn last_word(&self) -> Error {
+    pub fn disconnect_reason(&self) -> Error {
         if let Some(reason) = self.ended.get() {
             return self.over(reason);
         }

@@ -32,7 +32,7 @@ use ring3_class::block::{Disk, Info, Queue};
 use ring3_class::dma::{Arena, Dma, Placed, Region, StaticIommu};
 
 use crate::memory;
-use crate::protocol::{Answer, Ask, VERSION, Welcome};
+use crate::protocol::{Answer, ClientRequest, DiskDescription, VERSION};
 
 /// The address of the memory's first byte, as queues here name it: what the device calls it only
 /// the server knows. A multiple of every page size. What is lent follows at further multiples, of
@@ -63,7 +63,7 @@ impl Remote {
     /// What is served at `path`, with `memory` bytes for data, or as many as are granted.
     pub fn connect(path: &Path, memory: usize) -> Result<Self, Error> {
         let connection = Connection::open(path, Peer::Server)?;
-        match connection.ask(&Ask::Hello { version: VERSION, memory: memory as u64 })? {
+        match connection.ask(&ClientRequest::Hello { version: VERSION, memory: memory as u64 })? {
             (Answer::Welcome(welcome), fds) => {
                 RemoteDisk::new(connection, path, *welcome, fds).map(Self::Disk)
             }
@@ -97,11 +97,11 @@ impl RemoteDisk {
     fn new(
         connection: Connection,
         path: &Path,
-        welcome: Welcome,
+        welcome: DiskDescription,
         fds: Vec<OwnedFd>,
     ) -> Result<Self, Error> {
         let [file] = <[_; 1]>::try_from(fds).map_err(|_| connection.nonsense())?;
-        let Welcome { disk, info, memory, queues, mapped, .. } = welcome;
+        let DiskDescription { disk, info, memory, queues, mapped, .. } = welcome;
         let len = usize::try_from(memory).map_err(|_| connection.nonsense())?;
         if !info.block_size.is_power_of_two()
             || info.block_size < 512
@@ -169,7 +169,7 @@ impl Disk for RemoteDisk {
     }
 
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
-        let (answer, fds) = self.connection.ask(&Ask::Open { depth })?;
+        let (answer, fds) = self.connection.ask(&ClientRequest::Open { depth })?;
         let Answer::Opened { queue, depth } = answer else {
             return Err(self.connection.nonsense());
         };

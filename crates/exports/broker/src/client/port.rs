@@ -14,7 +14,7 @@ use ring3_class::wait::Source;
 use ring3_class::{Deadline, Error};
 use ring3_device::ring::{Consumer, Producer};
 
-use super::bell::{self, Bell, Rung};
+use super::bell::{self, NotifiedQueue, ServerNotifier};
 use super::connection::Connection;
 use super::slots::{Slots, fill};
 use crate::frame::{self, BUFFER, PIECE, Piece, RECEIVED, SENT};
@@ -25,7 +25,7 @@ const NUMBER: u16 = 0;
 
 /// See the module.
 pub struct RemotePort {
-    bell: Bell,
+    bell: ServerNotifier,
     limits: Limits,
     /// The arena's addresses.
     reach: Range<u64>,
@@ -55,7 +55,7 @@ impl RemotePort {
         memory::check(&file, parts.bytes())?;
         let [buffers, received, pieces, sent] = parts.map(file.as_fd())?;
         Ok(Self {
-            bell: Bell::new(connection, kick, woken),
+            bell: ServerNotifier::new(connection, kick, woken),
             limits: Limits::new(info, &settings, tx_depth),
             reach,
             buffers: Producer::new(buffers, rx_depth)?,
@@ -99,7 +99,7 @@ impl RemotePort {
         }
         match self.fault.take() {
             Some(fault) => Err(fault),
-            None if self.bell.lost => Err(self.bell.last_word()),
+            None if self.bell.lost => Err(self.bell.disconnect_reason()),
             None => Ok(0),
         }
     }
@@ -264,8 +264,8 @@ impl Source for RemotePort {
     }
 }
 
-impl Rung for RemotePort {
-    fn bell(&mut self) -> &mut Bell {
+impl NotifiedQueue for RemotePort {
+    fn bell(&mut self) -> &mut ServerNotifier {
         &mut self.bell
     }
 

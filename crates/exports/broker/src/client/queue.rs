@@ -12,7 +12,7 @@ use ring3_class::wait::Source;
 use ring3_class::{Deadline, Error};
 use ring3_device::ring::{Consumer, Producer, Words};
 
-use super::bell::{self, Bell, Rung};
+use super::bell::{self, NotifiedQueue, ServerNotifier};
 use super::connection::Connection;
 use super::slots::{Slots, fill};
 use crate::memory::{self, Layout};
@@ -20,14 +20,14 @@ use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, ended, place
 
 /// A request's place.
 #[derive(Default)]
-struct Held {
+struct SentRequest {
     token: u64,
     data: Data,
 }
 
 /// See the module.
 pub struct RemoteQueue {
-    bell: Bell,
+    bell: ServerNotifier,
     number: u16,
     info: Info,
     /// What the server shares.
@@ -35,7 +35,7 @@ pub struct RemoteQueue {
     submissions: Producer<DmaBuffer, SUBMISSION>,
     completions: Consumer<DmaBuffer, COMPLETION>,
     tables: DmaBuffer,
-    slots: Slots<Held>,
+    slots: Slots<SentRequest>,
     /// What was found wrong behind ends that were to be told first.
     fault: Option<Error>,
 }
@@ -53,7 +53,7 @@ impl RemoteQueue {
         memory::check(&file, layout.bytes())?;
         let parts = layout.map(file.as_fd())?;
         Ok(Self {
-            bell: Bell::new(connection, kick, woken),
+            bell: ServerNotifier::new(connection, kick, woken),
             number,
             info,
             arena,
@@ -101,7 +101,7 @@ impl RemoteQueue {
         let Some(entry) = self.completions.pop()? else { return Ok(false) };
         let (tag, result) = ended(entry);
         let held = self.slots.end(tag)?;
-        place.become_end_of(held.token, result, &mut held.data);
+        place.into_completion_of(held.token, result, &mut held.data);
         Ok(true)
     }
 
@@ -112,7 +112,7 @@ impl RemoteQueue {
             && let Some(held) = self.slots.end_any()
         {
             mem::forget(mem::take(&mut held.data));
-            done[count].become_end_of(held.token, Err(IoError::Gone), &mut Data::None);
+            done[count].into_completion_of(held.token, Err(IoError::Gone), &mut Data::None);
             count += 1;
         }
         count
@@ -210,8 +210,8 @@ impl Source for RemoteQueue {
     }
 }
 
-impl Rung for RemoteQueue {
-    fn bell(&mut self) -> &mut Bell {
+impl NotifiedQueue for RemoteQueue {
+    fn bell(&mut self) -> &mut ServerNotifier {
         &mut self.bell
     }
 

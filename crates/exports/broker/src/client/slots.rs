@@ -5,11 +5,11 @@ use ring3_class::Error;
 
 /// See the module.
 pub struct Slots<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<ClientSlot<T>>,
     free: Vec<u16>,
 }
 
-struct Slot<T> {
+struct ClientSlot<T> {
     generation: u16,
     busy: bool,
     value: T,
@@ -18,7 +18,7 @@ struct Slot<T> {
 impl<T: Default> Slots<T> {
     /// Places for `depth`.
     pub fn new(depth: u16) -> Self {
-        let slot = || Slot { generation: 0, busy: false, value: T::default() };
+        let slot = || ClientSlot { generation: 0, busy: false, value: T::default() };
         Self { slots: (0..depth).map(|_| slot()).collect(), free: (0..depth).rev().collect() }
     }
 

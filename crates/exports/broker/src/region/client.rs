@@ -8,7 +8,7 @@ use ring3_class::Error;
 use ring3_class::dma::{Foreign, Piece, Region};
 
 use crate::client::{Connection, Peer};
-use crate::protocol::{Answer, Ask};
+use crate::protocol::{Answer, ClientRequest};
 
 /// Memory of this process's own, in which requests to disks of ring3's need no copy once it is lent
 /// to who drives them.
@@ -88,7 +88,7 @@ impl Loan {
     /// Takes the memory back, and returns when no request lies there any more and no device of the
     /// export's reaches it. The bytes stay.
     pub fn revoke(self) -> Result<(), Error> {
-        match self.connection.ask(&Ask::Revoke)? {
+        match self.connection.ask(&ClientRequest::Revoke)? {
             (Answer::Revoked, _) => Ok(()),
             _ => Err(self.connection.nonsense()),
         }

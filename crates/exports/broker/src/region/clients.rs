@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ring3_lease::Channel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::protocol::{Answer, Ask, VERSION};
+use crate::protocol::{Answer, ClientRequest, VERSION};
 use crate::server::{Listener, PAUSE};
 
 /// Clients at the same time.
@@ -152,7 +152,7 @@ impl<R: Register> Clients<R> {
     /// Does what a client asks. One that says nonsense, does not take its answer or has gone is
     /// parted with.
     fn hear(&mut self, place: usize) {
-        let answer = match self.clients[place].channel.hear::<Ask>() {
+        let answer = match self.clients[place].channel.hear::<ClientRequest>() {
             Ok(Some((ask, fd))) => self.answer(place, ask, fd),
             Ok(None) => None,
             Err(error) => {
@@ -180,24 +180,24 @@ impl<R: Register> Clients<R> {
     }
 
     /// `None` for nonsense.
-    fn answer(&mut self, place: usize, ask: Ask, fd: Option<OwnedFd>) -> Option<Answer> {
+    fn answer(&mut self, place: usize, ask: ClientRequest, fd: Option<OwnedFd>) -> Option<Answer> {
         let refused = |reason: String| Some(Answer::Refused { reason });
         let client = &mut self.clients[place];
         match (ask, fd) {
-            (Ask::Offer { version, .. }, _) if version != VERSION => {
+            (ClientRequest::Offer { version, .. }, _) if version != VERSION => {
                 refused(format!("it speaks version {version}, and this export {VERSION}: both must be of one release of ring3"))
             }
-            (Ask::Offer { .. }, Some(_)) if client.memory.is_some() => {
+            (ClientRequest::Offer { .. }, Some(_)) if client.memory.is_some() => {
                 refused("it shares a region already, and a connection has one: revoke it, or connect once more".into())
             }
-            (Ask::Offer { bytes, .. }, Some(fd)) => match self.registrar.register(&fd, bytes) {
+            (ClientRequest::Offer { bytes, .. }, Some(fd)) => match self.registrar.register(&fd, bytes) {
                 Ok(memory) => {
                     client.memory = Some(memory);
                     Some(Answer::Shared { disks: self.registrar.names() })
                 }
                 Err(reason) => refused(reason),
             },
-            (Ask::Revoke, None) => match client.memory.take() {
+            (ClientRequest::Revoke, None) => match client.memory.take() {
                 Some(memory) => {
                     self.registrar.revoke(memory);
                     Some(Answer::Revoked)
@@ -345,11 +345,11 @@ mod tests {
         loan.revoke().unwrap();
         assert_eq!(served.did(), "revoked");
         let channel = channel_to(&served.path);
-        channel.send(&Ask::Revoke, &[]).unwrap();
+        channel.send(&ClientRequest::Revoke, &[]).unwrap();
         assert!(
             matches!(answer(&channel), Some(Answer::Refused { reason }) if reason.contains("nothing to revoke"))
         );
-        let offer = Ask::Offer { version: VERSION, bytes: memory.len() as u64 };
+        let offer = ClientRequest::Offer { version: VERSION, bytes: memory.len() as u64 };
         channel.send(&offer, &[memory.as_fd()]).unwrap();
         assert!(matches!(answer(&channel), Some(Answer::Shared { .. })));
         assert_eq!((served.did(), served.end()), ("shared", 1));
@@ -378,7 +378,10 @@ mod tests {
         let ((memory, _loan), channel) = (lent(&served), channel_to(&served.path));
         for version in [VERSION, VERSION + 1] {
             channel
-                .send(&Ask::Offer { version, bytes: memory.len() as u64 }, &[memory.as_fd()])
+                .send(
+                    &ClientRequest::Offer { version, bytes: memory.len() as u64 },
+                    &[memory.as_fd()],
+                )
                 .unwrap();
             assert_eq!(
                 matches!(answer(&channel), Some(Answer::Refused { .. })),
@@ -386,7 +389,10 @@ mod tests {
             );
         }
         channel
-            .send(&Ask::Offer { version: VERSION, bytes: memory.len() as u64 }, &[memory.as_fd()])
+            .send(
+                &ClientRequest::Offer { version: VERSION, bytes: memory.len() as u64 },
+                &[memory.as_fd()],
+            )
             .unwrap();
         let Some(Answer::Refused { reason }) = answer(&channel) else { panic!("a second region") };
         assert!(reason.contains("connection has one"), "{reason}");
@@ -402,7 +408,9 @@ mod tests {
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).unwrap();
         let channel = channel_to(&served.path);
         for _ in 0..2 {
-            channel.send(&Ask::Offer { version: VERSION, bytes: 4096 }, &[file.as_fd()]).unwrap();
+            channel
+                .send(&ClientRequest::Offer { version: VERSION, bytes: 4096 }, &[file.as_fd()])
+                .unwrap();
             let Some(Answer::Refused { reason }) = answer(&channel) else {
                 panic!("memory that is not sealed")
             };
@@ -415,7 +423,7 @@ mod tests {
     /// end has when this returns.
     fn lingers(
         path: &Path,
-        (asks, count): (&[Ask], usize),
+        (asks, count): (&[ClientRequest], usize),
         held: &mut Vec<TcpListener>,
     ) -> Channel {
         let (channel, (fd, unread), (last, others)) =
@@ -429,13 +437,17 @@ mod tests {
     #[test]
     fn a_socket_that_is_slow_to_close_stalls_nobody_but_its_client() {
         let (mut held, mut clients) = (Vec::new(), Vec::new());
-        let offer = || Ask::Offer { version: VERSION, bytes: 4096 };
+        let offer = || ClientRequest::Offer { version: VERSION, bytes: 4096 };
         // Before anybody hears them: the close of the last who has a socket is the one that waits,
         // and that must not be this thread's.
         let served = served_with(&[], |path| {
             clients.extend([1, 2].map(|count| lingers(path, (&[offer()], count), &mut held)));
             // Behind a message that ends the client.
-            lingers(path, (&[Ask::Open { depth: 1 }, Ask::Revoke], 1), &mut held);
+            lingers(
+                path,
+                (&[ClientRequest::Open { depth: 1 }, ClientRequest::Revoke], 1),
+                &mut held,
+            );
         });
         let since = Instant::now();
         for channel in &clients {
@@ -454,7 +466,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, mut held) = (folder.path().join("share"), Vec::new());
         let listener = Listener::bind(&path, 0o600).unwrap();
-        lingers(&path, (&[Ask::Revoke], 1), &mut held);
+        lingers(&path, (&[ClientRequest::Revoke], 1), &mut held);
         let since = Instant::now();
         drop(listener);
         assert!(since.elapsed() < LINGER, "{:?}", since.elapsed());
@@ -463,7 +475,7 @@ mod tests {
     #[test]
     fn nobody_is_accepted_while_too_much_of_others_is_being_closed() {
         let (mut first, mut held) = (Vec::new(), Vec::new());
-        let offer = Ask::Offer { version: VERSION, bytes: 4096 };
+        let offer = ClientRequest::Offer { version: VERSION, bytes: 4096 };
         let served = served_with(&[], |path| {
             lingers(path, (std::slice::from_ref(&offer), 1), &mut first);
         });
@@ -488,10 +500,10 @@ mod tests {
         let (memory, loan) = lent(&served);
         let fd = memory.as_fd();
         for (ask, fds) in [
-            (Ask::Offer { version: VERSION, bytes: 4096 }, vec![]),
-            (Ask::Offer { version: VERSION, bytes: 4096 }, vec![fd, fd]),
-            (Ask::Revoke, vec![fd]),
-            (Ask::Open { depth: 1 }, vec![]),
+            (ClientRequest::Offer { version: VERSION, bytes: 4096 }, vec![]),
+            (ClientRequest::Offer { version: VERSION, bytes: 4096 }, vec![fd, fd]),
+            (ClientRequest::Revoke, vec![fd]),
+            (ClientRequest::Open { depth: 1 }, vec![]),
         ] {
             let channel = channel_to(&served.path);
             channel.send(&ask, &fds).unwrap();
@@ -512,7 +524,7 @@ mod tests {
         let before = served();
         let memory = SharedMemory::new(8192).unwrap();
         let (loan, idle) = (memory.lend(&before.path).unwrap(), channel_to(&before.path));
-        idle.send(&Ask::Revoke, &[]).unwrap();
+        idle.send(&ClientRequest::Revoke, &[]).unwrap();
         assert!(matches!(answer(&idle), Some(Answer::Refused { .. })));
         let kept = std::mem::take(&mut *before.kept.lock().unwrap());
         assert_eq!(kept.len(), 1);
@@ -525,7 +537,7 @@ mod tests {
         let (ours, theirs) = Channel::pair().unwrap();
         let next = served_with(&[theirs], |_| {});
         let client = Channel::new(ours, LONG, true).unwrap();
-        client.send(&Ask::Revoke, &[]).unwrap();
+        client.send(&ClientRequest::Revoke, &[]).unwrap();
         assert_eq!((answer(&client), next.did()), (Some(Answer::Revoked), "revoked"));
     }
 
@@ -543,7 +555,7 @@ mod tests {
         let clients: Vec<_> = (0..MOST).map(|_| channel_to(&served.path)).collect();
         // Each is heard, so that it has its place.
         for client in &clients {
-            client.send(&Ask::Revoke, &[]).unwrap();
+            client.send(&ClientRequest::Revoke, &[]).unwrap();
             assert!(matches!(answer(client), Some(Answer::Refused { .. })));
         }
         let refused =

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use ring3_class::Error;
 use ring3_class::block::Info;
 
-use super::terms::{Term, parse};
+use super::terms::{SocketOption, parse};
 use crate::wire::MAX_SEGMENTS;
 
 /// A socket and its terms: `PATH[,KEY=VALUE]...`. Limits are each client's.
@@ -60,7 +60,7 @@ impl Access {
         }
     }
 
-    fn set(&mut self, term: Term<'_>) -> Result<(), String> {
+    fn set(&mut self, term: SocketOption<'_>) -> Result<(), String> {
         match term.key {
             "mode" => self.mode = term.mode()?,
             "access" => {
@@ -94,7 +94,7 @@ impl FromStr for Access {
 }
 
 /// What a client of an [`Access`] gets of one disk.
-pub(super) struct Grant {
+pub(super) struct DiskGrant {
     pub access: Access,
     /// The disk as it sees it.
     pub info: Info,
@@ -102,7 +102,7 @@ pub(super) struct Grant {
     pub first: u64,
 }
 
-impl Grant {
+impl DiskGrant {
     /// Of the disk that `info` describes; [`Error::Invalid`] if it has no such part.
     pub fn new(access: Access, info: &Info) -> Result<Self, Error> {
         let wrong = |what: &str, bytes: u64| {
@@ -179,9 +179,10 @@ mod tests {
     #[test]
     fn a_part_of_the_disk_is_a_disk_of_its_own_size() {
         let grant =
-            Grant::new("/a,offset=51200,size=10240,access=ro".parse().unwrap(), &info()).unwrap();
+            DiskGrant::new("/a,offset=51200,size=10240,access=ro".parse().unwrap(), &info())
+                .unwrap();
         assert_eq!((grant.first, grant.info.blocks, grant.info.read_only), (100, 20, true));
-        let rest = Grant::new("/a,offset=51200".parse().unwrap(), &info()).unwrap();
+        let rest = DiskGrant::new("/a,offset=51200".parse().unwrap(), &info()).unwrap();
         assert_eq!(rest.info.blocks, 900);
     }
 
@@ -190,7 +191,7 @@ mod tests {
         for text in
             ["/a,offset=512000", "/a,offset=100", "/a,size=100", "/a,offset=511488,size=1024"]
         {
-            let error = Grant::new(text.parse().unwrap(), &info()).err().unwrap().to_string();
+            let error = DiskGrant::new(text.parse().unwrap(), &info()).err().unwrap().to_string();
             assert!(error.contains("1000 blocks of 512 bytes"), "{error}");
         }
     }

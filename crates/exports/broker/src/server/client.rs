@@ -8,18 +8,18 @@ use ring3_class::Error;
 use ring3_class::block::{Completion, Disk};
 use ring3_reactor::Reactor;
 
-use super::access::Grant;
+use super::access::DiskGrant;
 use super::memory::Memory;
-use super::queue::{ClientQueue, Held};
-use super::session::{Guest, Session, refuse_version};
+use super::queue::{ClientQueue, QueuedRequest};
+use super::session::{ClientSession, Session, refuse_version};
 use super::share::{DISK, Share};
-use super::unflushed::{Effect, Unflushed};
-use crate::protocol::{Answer, Ask, VERSION, Welcome};
+use super::unflushed::{FlushEffect, Unflushed};
+use crate::protocol::{Answer, ClientRequest, DiskDescription, VERSION};
 
 /// See the module.
 pub struct Client {
     session: Session,
-    pub grant: Arc<Grant>,
+    pub grant: Arc<DiskGrant>,
     memory: Option<Arc<Memory>>,
     queues: Vec<Option<ClientQueue>>,
     /// Which queue is asked first for the next request.
@@ -32,7 +32,7 @@ pub struct Client {
 
 impl Client {
     /// In `session`, by the terms of `grant`.
-    pub fn new(session: Session, grant: Arc<Grant>) -> Self {
+    pub fn new(session: Session, grant: Arc<DiskGrant>) -> Self {
         let access = &grant.access;
         let share = Share::new(DISK, access.weight, access.iops, access.rate, Instant::now());
         let queues = (0..access.queues).map(|_| None).collect();
@@ -51,27 +51,31 @@ impl Client {
     /// Does what it asks for. An error ends the client.
     pub fn hear(
         &mut self,
-        (ask, fd): (Ask, Option<OwnedFd>),
+        (ask, fd): (ClientRequest, Option<OwnedFd>),
         disk: &dyn Disk,
         mapped: bool,
         reactor: &mut Reactor,
     ) -> Result<(), Error> {
         let (answer, fds) = match ask {
-            Ask::Hello { version, memory } => self.welcome(version, memory, disk, mapped)?,
-            Ask::Open { depth } => self.open(depth, reactor)?,
-            Ask::Offer { version, bytes } => (self.take_in(version, bytes, fd, disk)?, Vec::new()),
-            Ask::Revoke => {
+            ClientRequest::Hello { version, memory } => {
+                self.welcome(version, memory, disk, mapped)?
+            }
+            ClientRequest::Open { depth } => self.open(depth, reactor)?,
+            ClientRequest::Offer { version, bytes } => {
+                (self.take_in(version, bytes, fd, disk)?, Vec::new())
+            }
+            ClientRequest::Revoke => {
                 return Err(Error::Protocol(
                     "it takes the server for an export: what it lends is lent as long as it is connected".into(),
                 ));
             }
-            Ask::Close { queue } => {
+            ClientRequest::Close { queue } => {
                 let found = self.queues.get_mut(usize::from(queue)).and_then(Option::as_mut);
                 let found = found.filter(|queue| !queue.closing);
                 found.ok_or_else(|| Error::Protocol(format!("queue {queue} is not open")))?.close();
                 return self.bury(reactor);
             }
-            Ask::OpenPort(_) | Ask::Filter { .. } => {
+            ClientRequest::OpenPort(_) | ClientRequest::Filter { .. } => {
                 return Err(Error::Protocol("it takes the disk for a network card".into()));
             }
         };
@@ -91,7 +95,7 @@ impl Client {
         if self.memory.is_some() {
             return Err(Error::Protocol("it says hello twice".into()));
         }
-        let Grant { access, info, .. } = &*self.grant;
+        let DiskGrant { access, info, .. } = &*self.grant;
         let (file, memory) = match Memory::make(wanted, access.memory, mapped.then(|| disk.dma())) {
             Ok(made) => made,
             Err(error) => {
@@ -103,7 +107,7 @@ impl Client {
         };
         let bytes = memory.foreign.len() as u64;
         self.memory = Some(Arc::new(memory));
-        let welcome = Welcome {
+        let welcome = DiskDescription {
             version: VERSION,
             disk: disk.name(),
             info: info.clone(),
@@ -197,7 +201,7 @@ impl Client {
 
     /// Its next request and the queue that has it; nothing while it has as many in flight as it may
     /// have. An error ends it.
-    pub fn peek(&mut self) -> Result<Option<(usize, &Held)>, Error> {
+    pub fn peek(&mut self) -> Result<Option<(usize, &QueuedRequest)>, Error> {
         let count = self.queues.len();
         if self.session.leaving || self.in_flight() >= self.grant.access.depth {
             return Ok(None);
@@ -220,7 +224,7 @@ impl Client {
     }
 
     /// Takes what was peeked at in `queue`, whose turn is over.
-    pub fn take(&mut self, queue: usize) -> Option<Held> {
+    pub fn take(&mut self, queue: usize) -> Option<QueuedRequest> {
         self.next = queue + 1;
         self.queues.get_mut(queue)?.as_mut()?.take()
     }
@@ -231,7 +235,7 @@ impl Client {
     }
 
     /// A request of `queue` has ended.
-    pub fn end(&mut self, queue: usize, (tag, effect): (u32, Effect), mut end: Completion) {
+    pub fn end(&mut self, queue: usize, (tag, effect): (u32, FlushEffect), mut end: Completion) {
         let Some(queue) = self.queues.get_mut(queue).and_then(Option::as_mut) else { return };
         end.result = self.unflushed.end(effect, &mut queue.debt, end.result);
         queue.end(tag, end);
@@ -239,7 +243,7 @@ impl Client {
 
     /// If it has written something that was not flushed, its queues are to be told that this may be
     /// lost, but for the one that was `told`.
-    pub fn owe_all_but(&mut self, told: Option<usize>) {
+    pub fn record_flush_failure_of_others(&mut self, told: Option<usize>) {
         if !self.unflushed.is_dirty() {
             return;
         }
@@ -258,7 +262,7 @@ impl Client {
     }
 }
 
-impl Guest for Client {
+impl ClientSession for Client {
     fn session(&self) -> &Session {
         &self.session
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ring3_class::Error;
-use ring3_lease::{Channel, Closer};
+use ring3_lease::{Channel, DeferredCloser};
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -29,7 +29,7 @@ pub struct Listener {
     /// `None` if another process has made it.
     file: Option<(u64, u64)>,
     /// Closes what its clients have sent and nobody takes.
-    closer: Closer,
+    closer: DeferredCloser,
 }
 
 impl Listener {
@@ -61,8 +61,12 @@ impl Listener {
         let file = file.map_err(|error| {
             Error::os(format!("{}: looking at the new socket", path.display()), error)
         })?;
-        let listener =
-            Self { socket, path: path.to_owned(), file: Some(file), closer: Closer::default() };
+        let listener = Self {
+            socket,
+            path: path.to_owned(),
+            file: Some(file),
+            closer: DeferredCloser::default(),
+        };
         // From here on, a failure removes the file.
         rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(failed)?;
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed)?;
@@ -71,7 +75,7 @@ impl Listener {
 
     /// Goes on with a socket that another process listens on at `path`, and removes.
     pub fn inherited(socket: OwnedFd, path: &Path) -> Self {
-        Self { socket, path: path.to_owned(), file: None, closer: Closer::default() }
+        Self { socket, path: path.to_owned(), file: None, closer: DeferredCloser::default() }
     }
 
     /// Its socket, for another process that [goes on](Self::inherited) with it.
@@ -110,7 +114,7 @@ impl Listener {
 
     /// Who closes what its clients have sent and nobody takes. While that is full, no client is to
     /// be accepted.
-    pub fn closer(&self) -> &Closer {
+    pub fn closer(&self) -> &DeferredCloser {
         &self.closer
     }
 

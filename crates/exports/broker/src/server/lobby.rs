@@ -13,16 +13,16 @@ use ring3_reactor::{Pool, Reactor, Registration, Timer, Token};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::listener::{Listener, PAUSE};
-use super::session::{Guest, Session, Word};
-use crate::protocol::{Answer, Ask};
+use super::session::{ClientSession, Session, SessionEvent};
+use crate::protocol::{Answer, ClientRequest};
 
 /// Entries of the reactor's in one turn.
 const COMMANDS: u32 = 64;
 
 /// See the module.
-pub struct Lobby<G> {
+pub struct SessionTable<G> {
     pub reactor: Reactor,
-    doors: Vec<Door>,
+    doors: Vec<ListeningSocket>,
     calls: Vec<Token>,
     /// How clients' rings are waited for.
     pub registration: Registration,
@@ -32,7 +32,7 @@ pub struct Lobby<G> {
     pub seats: Vec<Option<G>>,
 }
 
-struct Door {
+struct ListeningSocket {
     listener: Listener,
     token: Token,
     /// Raised when clients may be accepted again.
@@ -46,7 +46,7 @@ struct Door {
 }
 
 /// What a descriptor that is readable was for.
-pub enum Rung {
+pub enum WakeReason {
     /// One of those who may end the server.
     Call,
     /// A client, or somebody who wants to be one.
@@ -55,7 +55,7 @@ pub enum Rung {
     Other,
 }
 
-impl<G: Guest> Lobby<G> {
+impl<G: ClientSession> SessionTable<G> {
     /// With `places` behind each of `listeners`, for a server that also waits for `calls`.
     pub fn new(
         listeners: Vec<(Listener, u16)>,
@@ -100,7 +100,15 @@ impl<G: Guest> Lobby<G> {
             listener.closer().tell(room.clone());
             let again = reactor.add(room.as_fd()).map_err(failed)?;
             let places = usize::from(places);
-            doors.push(Door { listener, token, room, again, retry: None, first, places });
+            doors.push(ListeningSocket {
+                listener,
+                token,
+                room,
+                again,
+                retry: None,
+                first,
+                places,
+            });
             first += places;
         }
         Ok(Self {
@@ -115,21 +123,25 @@ impl<G: Guest> Lobby<G> {
 
     /// Sees to what is readable. Who wants to be a client is `made` one, of the door's number and
     /// of its place behind that, or told that there is none.
-    pub fn ready(&mut self, token: Token, made: impl FnMut(Session, (usize, usize)) -> G) -> Rung {
+    pub fn ready(
+        &mut self,
+        token: Token,
+        made: impl FnMut(Session, (usize, usize)) -> G,
+    ) -> WakeReason {
         if self.calls.contains(&token) {
-            return Rung::Call;
+            return WakeReason::Call;
         }
         if let Some(door) =
             self.doors.iter().position(|door| door.token == token || door.again == token)
         {
             let _ = rustix::io::read(&*self.doors[door].room, &mut [0; 8]);
             self.accept(door, made);
-            return Rung::Client;
+            return WakeReason::Client;
         }
         let client = self.seats.iter_mut().flatten().find(|client| client.session().token == token);
-        client.map_or(Rung::Other, |client| {
+        client.map_or(WakeReason::Other, |client| {
             client.session_mut().talks = true;
-            Rung::Client
+            WakeReason::Client
         })
     }
 
@@ -145,7 +157,7 @@ impl<G: Guest> Lobby<G> {
     }
 
     fn accept(&mut self, door: usize, mut made: impl FnMut(Session, (usize, usize)) -> G) {
-        let Door { listener, first, places, retry, .. } = &mut self.doors[door];
+        let ListeningSocket { listener, first, places, retry, .. } = &mut self.doors[door];
         // Each may have sent what is not taken. Who waits is accepted when there is room again.
         while !listener.closer().is_full() {
             let (socket, who) = match listener.accept() {
@@ -183,22 +195,26 @@ impl<G: Guest> Lobby<G> {
     /// One message of each client, if it has one, to `hear`, whose error ends the client.
     pub fn hear(
         &mut self,
-        mut hear: impl FnMut(&mut G, (Ask, Option<OwnedFd>), &mut Reactor) -> Result<(), Error>,
+        mut hear: impl FnMut(
+            &mut G,
+            (ClientRequest, Option<OwnedFd>),
+            &mut Reactor,
+        ) -> Result<(), Error>,
     ) {
         for client in self.seats.iter_mut().flatten() {
             if !client.session().talks || client.session().leaving {
                 continue;
             }
             let heard = client.session().next().and_then(|word| match word {
-                Word::Nothing => {
+                SessionEvent::Nothing => {
                     client.session_mut().talks = false;
                     Ok(())
                 }
-                Word::Left => {
+                SessionEvent::Left => {
                     client.leave(None, &mut self.reactor);
                     Ok(())
                 }
-                Word::Said(ask, fd) => hear(client, (ask, fd), &mut self.reactor),
+                SessionEvent::Said(ask, fd) => hear(client, (ask, fd), &mut self.reactor),
             });
             if let Err(error) = heard {
                 client.cut(&error, &mut self.reactor);
@@ -214,8 +230,8 @@ impl<G: Guest> Lobby<G> {
             .for_each(|client| client.leave(Some(reason.into()), &mut self.reactor));
     }
 
-    /// All clients' rings, to wait for with the reactor; not for what [waits](Guest::waits) while
-    /// what is shared is `full`.
+    /// All clients' rings, to wait for with the reactor; not for what [waits](ClientSession::waits)
+    /// while what is shared is `full`.
     pub fn split(&mut self, full: bool) -> (&mut Reactor, &Registration, Rings<'_, G>) {
         (
             &mut self.reactor,
@@ -234,7 +250,7 @@ pub struct Rings<'a, G> {
     full: bool,
 }
 
-impl<G: Guest> Rings<'_, G> {
+impl<G: ClientSession> Rings<'_, G> {
     /// Asks each client that does not wait for what is full.
     fn want(&mut self) {
         let full = self.full;
@@ -246,7 +262,7 @@ impl<G: Guest> Rings<'_, G> {
     }
 }
 
-impl<G: Guest> Source for Rings<'_, G> {
+impl<G: ClientSession> Source for Rings<'_, G> {
     fn irq(&self) -> Option<&Irq> {
         Some(self.bell)
     }

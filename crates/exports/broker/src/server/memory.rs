@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_class::Error;
-use ring3_class::dma::{Admitted, Arena, Dma, Foreign, MAX_REGIONS, Mapping, Placed, Region};
+use ring3_class::dma::{
+    Arena, Dma, Foreign, MAX_REGIONS, Mapping, MemoryReservation, Placed, Region,
+};
 use ring3_reactor::{Reactor, Token};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -18,13 +20,13 @@ pub struct Memory {
     /// Dropped first.
     _mapping: Option<Mapping>,
     /// Of regions of the client's own.
-    lent: Mutex<Vec<(Mapping, Option<Admitted>)>>,
+    lent: Mutex<Vec<(Mapping, Option<MemoryReservation>)>>,
     pub foreign: Foreign,
     /// The client's memory alone, its own regions included, by the device's addresses if it is
     /// mapped.
     pub arena: Arena,
     pub mapped: bool,
-    _admitted: Admitted,
+    _admitted: MemoryReservation,
 }
 
 impl Memory {
@@ -33,7 +35,7 @@ impl Memory {
     pub fn make(wanted: u64, most: u64, dma: Option<&Dma>) -> Result<(OwnedFd, Self), Error> {
         let bytes = wanted.clamp(1, most).next_multiple_of(4096);
         let file = memory::make(bytes as usize)?;
-        let admitted = Admitted::of(bytes as usize);
+        let admitted = MemoryReservation::of(bytes as usize);
         let copy = file.try_clone().map_err(|error| Error::os("duplicating memory", error))?;
         let foreign = Foreign::from(Region::from_fd(copy)?);
         let mapping = dma.map(|dma| dma.map(foreign.region().pages()?)).transpose()?;
@@ -70,7 +72,7 @@ impl Memory {
         }
         let region = Arc::new(region::check(fd, bytes)?);
         // Huge ones were set aside by somebody.
-        let admitted = (!region.is_huge()).then(|| Admitted::of(bytes as usize));
+        let admitted = (!region.is_huge()).then(|| MemoryReservation::of(bytes as usize));
         let mapping = dma.map(region.pages()?)?;
         self.arena.lend(Placed { region, iova: mapping.iova() });
         self.lent.lock().unwrap_or_else(PoisonError::into_inner).push((mapping, admitted));
@@ -79,13 +81,13 @@ impl Memory {
 }
 
 /// Wakes a client, and is woken by it.
-pub struct Bell {
+pub struct ClientNotifier {
     waker: OwnedFd,
     /// By which the reactor knows the client's eventfd.
     pub kick: Token,
 }
 
-impl Bell {
+impl ClientNotifier {
     /// With the descriptors that are the client's: eventfd, pipe.
     pub fn new(reactor: &mut Reactor) -> Result<(Self, [OwnedFd; 2]), Error> {
         let failed = |error| Error::os("making a client's queue", error);

@@ -1,9 +1,9 @@
 //! The driver's side: sockets, clients, and one thread that serves them all.
 //!
 //! # Shape
-//! A [`Server`] is made of a disk and of what is granted on it. [`Server::run`] is its thread's
-//! life: clients come and ask (`client`), requests are taken out of their rings (`queue`) in turns
-//! (`share`), go to one queue of the disk, and end in the rings that they came from.
+//! A [`DiskServer`] is made of a disk and of what is granted on it. [`DiskServer::run`] is its
+//! thread's life: clients come and ask (`client`), requests are taken out of their rings (`queue`)
+//! in turns (`share`), go to one queue of the disk, and end in the rings that they came from.
 //!
 //! # Fairness
 //! The disk's queue is where clients meet. Room in it is dealt out by deficit round robin over
@@ -32,20 +32,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use access::Access;
-use access::Grant;
+use access::DiskGrant;
 use client::Client;
 pub use listener::Listener;
 pub(crate) use listener::PAUSE;
-use lobby::{Lobby, Rung};
-pub use nested::Nested;
+use lobby::{SessionTable, WakeReason};
+pub use nested::EmbeddedServer;
 use ring3_class::Error;
 use ring3_class::block::{BlockQueue, Completion, Disk, ForeignAccess, Queue, open};
 use ring3_class::dma::{Mode, Region};
 use ring3_class::wait::{DEFAULT_POLL, Source};
 use ring3_reactor::{Event, Pool, Registration, Token};
-use session::Guest;
-use thaw::Thaw;
-use turn::Slot;
+use session::ClientSession;
+use thaw::ThrottleTimer;
+use turn::BrokerSlot;
 
 /// Boundaries of segments up to which whole pages suit a device wherever they are mapped.
 const PAGE: u32 = 4096;
@@ -70,14 +70,14 @@ impl Default for Options {
 }
 
 /// A disk on sockets. Dropping it removes them.
-pub struct Server {
+pub struct DiskServer {
     disk: Arc<dyn Disk>,
-    doors: Vec<(Listener, Arc<Grant>)>,
+    doors: Vec<(Listener, Arc<DiskGrant>)>,
     options: Options,
     mapped: bool,
 }
 
-impl Server {
+impl DiskServer {
     /// Listens at the sockets of `accesses`. Nobody is served before [`run`](Self::run).
     pub fn bind(
         disk: Arc<dyn Disk>,
@@ -96,7 +96,7 @@ impl Server {
     ) -> Result<Self, Error> {
         let mut doors = Vec::new();
         for access in accesses {
-            let grant = Arc::new(Grant::new(access, disk.info())?);
+            let grant = Arc::new(DiskGrant::new(access, disk.info())?);
             doors.push((listens(&grant.access)?, grant));
         }
         let mapped = !options.copy && reaches(&*disk);
@@ -127,12 +127,13 @@ impl Server {
         asked: impl FnMut() -> bool,
     ) -> Result<(), Error> {
         let poll = self.options.poll;
-        Broker::new(self, |listeners| Lobby::new(listeners, calls, (rings, poll)))?.serve(asked)
+        Broker::new(self, |listeners| SessionTable::new(listeners, calls, (rings, poll)))?
+            .serve(asked)
     }
 
     /// Serves by turns, in a loop of another kind.
-    pub fn nested(self) -> Result<Nested, Error> {
-        Broker::new(self, Lobby::nested).map(Nested)
+    pub fn nested(self) -> Result<EmbeddedServer, Error> {
+        Broker::new(self, SessionTable::nested).map(EmbeddedServer)
     }
 }
 
@@ -148,25 +149,25 @@ struct Broker {
     queue: BlockQueue,
     disk: Arc<dyn Disk>,
     mapped: bool,
-    grants: Vec<Arc<Grant>>,
+    grants: Vec<Arc<DiskGrant>>,
     registration: Registration,
-    lobby: Lobby<Client>,
+    lobby: SessionTable<Client>,
     /// Whose turn it is.
     cursor: usize,
-    slots: Vec<Slot>,
+    slots: Vec<BrokerSlot>,
     free: Vec<usize>,
     done: Box<[Completion]>,
-    thaw: Thaw,
+    thaw: ThrottleTimer,
     limited: bool,
     stopping: bool,
 }
 
 impl Broker {
     fn new(
-        server: Server,
-        lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<Lobby<Client>, Error>,
+        server: DiskServer,
+        lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<SessionTable<Client>, Error>,
     ) -> Result<Self, Error> {
-        let Server { disk, doors, options, mapped } = server;
+        let DiskServer { disk, doors, options, mapped } = server;
         let copies = if mapped { 1 } else { COPIES };
         let foreign = ForeignAccess { mode: Mode::Copy, copies, ..ForeignAccess::default() };
         let queue = open(&*disk, options.depth, foreign)?;
@@ -187,10 +188,10 @@ impl Broker {
             registration,
             lobby,
             cursor: 0,
-            slots: (0..depth).map(|_| Slot::default()).collect(),
+            slots: (0..depth).map(|_| BrokerSlot::default()).collect(),
             free: (0..depth).rev().collect(),
             done: (0..depth).map(|_| Completion::default()).collect(),
-            thaw: Thaw::default(),
+            thaw: ThrottleTimer::default(),
             stopping: false,
         })
     }
@@ -225,9 +226,9 @@ impl Broker {
         while let Some(event) = self.lobby.reactor.next_event() {
             match event {
                 Event::Ready(token) => match self.ready(token) {
-                    Rung::Call => self.stopping |= asked(),
-                    Rung::Client => {}
-                    Rung::Other => self.rest(),
+                    WakeReason::Call => self.stopping |= asked(),
+                    WakeReason::Client => {}
+                    WakeReason::Other => self.rest(),
                 },
                 Event::Timer(timer, _) if self.thaw.is(timer) || self.lobby.retries(timer) => {}
                 Event::Timer(_, now) if self.queue.in_flight() > 0 => self.tick(now)?,
@@ -246,7 +247,7 @@ impl Broker {
         Ok(())
     }
 
-    fn ready(&mut self, token: Token) -> Rung {
+    fn ready(&mut self, token: Token) -> WakeReason {
         let grants = &self.grants;
         self.lobby.ready(token, |session, (door, _)| Client::new(session, grants[door].clone()))
     }
@@ -269,7 +270,7 @@ impl Broker {
 
     /// Takes away what is to go and has nothing in flight any more: queues, and clients.
     fn sweep(&mut self) {
-        let Lobby { seats, reactor, .. } = &mut self.lobby;
+        let SessionTable { seats, reactor, .. } = &mut self.lobby;
         for place in seats {
             let Some(client) = place else { continue };
             if (client.session().leaving || client.is_closing())

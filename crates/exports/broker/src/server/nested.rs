@@ -12,9 +12,9 @@ use super::Broker;
 
 /// See the module. Dropping it removes the sockets; clients whose requests are in flight hear that
 /// the server is gone.
-pub struct Nested(pub(super) Broker);
+pub struct EmbeddedServer(pub(super) Broker);
 
-impl Nested {
+impl EmbeddedServer {
     /// What the loop sleeps on: readable when a [`turn`](Self::turn) has something to do. Its sleep
     /// may end with EINTR then.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
@@ -50,7 +50,7 @@ impl Nested {
     }
 }
 
-impl Drop for Nested {
+impl Drop for EmbeddedServer {
     fn drop(&mut self) {
         self.0.part(None);
     }

@@ -9,14 +9,14 @@ use ring3_class::dma::{DmaBuffer, Piece, Span};
 use ring3_device::ring::{Consumer, Producer, Words};
 use ring3_reactor::Reactor;
 
-use super::access::Grant;
-use super::memory::{Bell, Memory};
-use super::unflushed::Debt;
+use super::access::DiskGrant;
+use super::memory::{ClientNotifier, Memory};
+use super::unflushed::PendingFlushError;
 use crate::memory::{self, Layout};
 use crate::wire::{COMPLETION, MAX_SEGMENTS, SUBMISSION, Submission, completion, span};
 
 /// A request that was taken out of the ring and waits for its turn.
-pub struct Held {
+pub struct QueuedRequest {
     pub tag: u32,
     /// Bytes that it moves.
     pub bytes: u64,
@@ -30,17 +30,17 @@ pub struct ClientQueue {
     submissions: Consumer<DmaBuffer, SUBMISSION>,
     completions: Producer<DmaBuffer, COMPLETION>,
     tables: DmaBuffer,
-    held: Option<Held>,
+    held: Option<QueuedRequest>,
     memory: Arc<Memory>,
     /// A list of segments for each request that can be in flight, where the device reaches the
     /// memory.
     lists: Vec<Data>,
-    pub bell: Bell,
+    pub bell: ClientNotifier,
     /// Requests in the disk's hands.
     pub in_flight: u16,
     /// It takes nothing more, and is gone when nothing of it is in flight.
     pub closing: bool,
-    pub debt: Debt,
+    pub debt: PendingFlushError,
 }
 
 impl ClientQueue {
@@ -57,7 +57,7 @@ impl ClientQueue {
         let list = || memory.arena.list(&[]).map(|list| Data::from(list.keeping(memory.clone())));
         let lists =
             if memory.mapped { (0..depth).filter_map(|_| list()).collect() } else { Vec::new() };
-        let (bell, [kick, woken]) = Bell::new(reactor)?;
+        let (bell, [kick, woken]) = ClientNotifier::new(reactor)?;
         let queue = Self {
             submissions: Consumer::new(parts.submissions, depth)?,
             completions: Producer::new(parts.completions, depth)?,
@@ -68,7 +68,7 @@ impl ClientQueue {
             bell,
             in_flight: 0,
             closing: false,
-            debt: Debt::default(),
+            debt: PendingFlushError::default(),
         };
         Ok((queue, [file, kick, woken]))
     }
@@ -85,7 +85,7 @@ impl ClientQueue {
     }
 
     /// The next request, which stays here. An error is the client's: it broke the protocol.
-    pub fn peek(&mut self, grant: &Grant) -> Result<Option<&Held>, Error> {
+    pub fn peek(&mut self, grant: &DiskGrant) -> Result<Option<&QueuedRequest>, Error> {
         if self.held.is_none() && !self.closing {
             self.held = self.fetch(grant)?;
         }
@@ -93,7 +93,7 @@ impl ClientQueue {
     }
 
     /// Takes what was peeked at.
-    pub fn take(&mut self) -> Option<Held> {
+    pub fn take(&mut self) -> Option<QueuedRequest> {
         self.held.take()
     }
 
@@ -102,7 +102,7 @@ impl ClientQueue {
         (self.closing, self.held) = (true, None);
     }
 
-    fn fetch(&mut self, grant: &Grant) -> Result<Option<Held>, Error> {
+    fn fetch(&mut self, grant: &DiskGrant) -> Result<Option<QueuedRequest>, Error> {
         let place = self.submissions.place();
         let Some(words) = self.submissions.pop()? else { return Ok(None) };
         // The client gives room before it asks for more, so it stands to reason here.
@@ -174,7 +174,7 @@ impl ClientQueue {
 }
 
 /// The request as the disk gets it, or why not.
-fn held(submission: Submission, data: Data, grant: &Grant) -> Held {
+fn held(submission: Submission, data: Data, grant: &DiskGrant) -> QueuedRequest {
     let Submission { operation, fua, blocks, lba, tag, .. } = submission;
     let mut request = Request { operation, fua, blocks, lba, token: 0, data };
     let checked = match &request.data {
@@ -189,5 +189,5 @@ fn held(submission: Submission, data: Data, grant: &Grant) -> Held {
     // What is refused moves nothing, whatever it says: nobody waits until it could be afforded.
     let moves = checked.is_ok() && matches!(operation, Operation::Read | Operation::Write);
     let bytes = if moves { u64::from(blocks) * u64::from(grant.info.block_size) } else { 0 };
-    Held { tag, bytes, request, refusal: checked.err() }
+    QueuedRequest { tag, bytes, request, refusal: checked.err() }
 }

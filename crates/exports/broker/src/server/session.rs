@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ring3_class::Error;
-use ring3_lease::{Channel, Closer};
+use ring3_lease::{Channel, DeferredCloser};
 use ring3_reactor::{Reactor, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::protocol::{Answer, Ask, VERSION};
+use crate::protocol::{Answer, ClientRequest, VERSION};
 
 /// How long a client may take to take an answer, which nobody waits for: its socket has room for
 /// many.
@@ -31,11 +31,11 @@ pub struct Session {
 }
 
 /// What came over a socket.
-pub enum Word {
+pub enum SessionEvent {
     /// Nothing more.
     Nothing,
     /// A question, and the descriptor that one has.
-    Said(Ask, Option<OwnedFd>),
+    Said(ClientRequest, Option<OwnedFd>),
     /// Its end.
     Left,
 }
@@ -44,7 +44,7 @@ impl Session {
     /// On `socket`, which was accepted at `path`. What it sends and nobody takes is for `closer`.
     pub fn new(
         (socket, who): (OwnedFd, String),
-        (path, closer): (&Path, &Closer),
+        (path, closer): (&Path, &DeferredCloser),
         reactor: &mut Reactor,
     ) -> Result<Self, Error> {
         let failed = |error| Error::os("serving a client", error);
@@ -54,20 +54,22 @@ impl Session {
     }
 
     /// Takes a message, if there is one. An error ends the client.
-    pub fn next(&self) -> Result<Word, Error> {
+    pub fn next(&self) -> Result<SessionEvent, Error> {
         let mut fds = [PollFd::new(&self.channel, PollFlags::IN)];
         if !poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
-            return Ok(Word::Nothing);
+            return Ok(SessionEvent::Nothing);
         }
         let garbage = |error: std::io::Error| Error::Protocol(format!("no message: {error}"));
-        match self.channel.hear::<Ask>().map_err(garbage)? {
-            None => Ok(Word::Left),
-            Some((ask @ Ask::Offer { .. }, Some(fd))) => Ok(Word::Said(ask, Some(fd))),
-            Some((Ask::Offer { .. }, None)) => {
+        match self.channel.hear::<ClientRequest>().map_err(garbage)? {
+            None => Ok(SessionEvent::Left),
+            Some((ask @ ClientRequest::Offer { .. }, Some(fd))) => {
+                Ok(SessionEvent::Said(ask, Some(fd)))
+            }
+            Some((ClientRequest::Offer { .. }, None)) => {
                 Err(Error::Protocol("it offers memory without a descriptor".into()))
             }
             Some((_, Some(_))) => Err(Error::Protocol("descriptors that nobody asked for".into())),
-            Some((ask, None)) => Ok(Word::Said(ask, None)),
+            Some((ask, None)) => Ok(SessionEvent::Said(ask, None)),
         }
     }
 
@@ -81,7 +83,7 @@ impl Session {
 }
 
 /// A client, whatever it shares.
-pub trait Guest {
+pub trait ClientSession {
     /// Its socket.
     fn session(&self) -> &Session;
     /// The same, to be changed.

@@ -32,8 +32,8 @@ pub struct Share {
     deficit: u64,
     /// It has had its quantum of this round.
     begun: bool,
-    operations: Option<Bucket>,
-    bytes: Option<Bucket>,
+    operations: Option<TokenBucket>,
+    bytes: Option<TokenBucket>,
 }
 
 impl Share {
@@ -45,7 +45,7 @@ impl Share {
         bytes: Option<u64>,
         now: Instant,
     ) -> Self {
-        let bucket = |rate| Bucket::new(rate, now);
+        let bucket = |rate| TokenBucket::new(rate, now);
         Self {
             scale,
             weight: weight.into(),
@@ -83,7 +83,8 @@ impl Share {
 
     /// When it may do something again, if not `now`.
     pub fn held_until(&mut self, now: Instant) -> Option<Instant> {
-        let due = |bucket: &mut Option<Bucket>| bucket.as_mut().and_then(|bucket| bucket.due(now));
+        let due =
+            |bucket: &mut Option<TokenBucket>| bucket.as_mut().and_then(|bucket| bucket.due(now));
         due(&mut self.operations).max(due(&mut self.bytes))
     }
 
@@ -97,7 +98,7 @@ impl Share {
 
 /// Lets `rate` units through in a second. Who takes more than there is waits for it afterwards, so
 /// that a request larger than any burst goes through, too.
-struct Bucket {
+struct TokenBucket {
     rate: u64,
     /// Nanoseconds' worth of units, below zero if more was taken.
     level: i128,
@@ -106,7 +107,7 @@ struct Bucket {
 
 const SECOND: u64 = 1_000_000_000;
 
-impl Bucket {
+impl TokenBucket {
     fn new(rate: u64, now: Instant) -> Self {
         Self { rate, level: Self::most(rate), at: now }
     }

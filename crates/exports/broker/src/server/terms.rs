@@ -8,7 +8,7 @@ use ring3_device::parse_size;
 pub fn parse<A>(
     text: &str,
     new: impl FnOnce(PathBuf) -> A,
-    set: impl Fn(&mut A, Term<'_>) -> Result<(), String>,
+    set: impl Fn(&mut A, SocketOption<'_>) -> Result<(), String>,
 ) -> Result<A, String> {
     let mut parts = text.split(',');
     let path = parts.next().filter(|path| !path.is_empty()).ok_or("a socket's path is missing")?;
@@ -17,19 +17,19 @@ pub fn parse<A>(
         let (key, value) = part
             .split_once('=')
             .ok_or_else(|| format!("option {part:?} has no value: write key=value"))?;
-        set(&mut access, Term { key, value })?;
+        set(&mut access, SocketOption { key, value })?;
     }
     Ok(access)
 }
 
 /// One of them.
 #[derive(Clone, Copy)]
-pub struct Term<'a> {
+pub struct SocketOption<'a> {
     pub key: &'a str,
     pub value: &'a str,
 }
 
-impl Term<'_> {
+impl SocketOption<'_> {
     /// That it should be something else.
     pub fn wrong(self, wanted: &str) -> String {
         format!("{}={} should be {wanted}", self.key, self.value)

@@ -6,9 +6,9 @@ use ring3_reactor::{Reactor, Timer};
 
 /// See the module.
 #[derive(Default)]
-pub struct Thaw(Option<(Timer, Instant)>);
+pub struct ThrottleTimer(Option<(Timer, Instant)>);
 
-impl Thaw {
+impl ThrottleTimer {
     /// Whether `timer` was it; it is over then.
     pub fn is(&mut self, timer: Timer) -> bool {
         self.0.take_if(|(thaw, _)| *thaw == timer).is_some()

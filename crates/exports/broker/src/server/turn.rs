@@ -7,22 +7,22 @@ use ring3_class::block::{IoError, Queue};
 use ring3_class::wait::sooner;
 
 use super::client::Client;
-use super::queue::Held;
-use super::session::Guest;
-use super::unflushed::Effect;
+use super::queue::QueuedRequest;
+use super::session::ClientSession;
+use super::unflushed::FlushEffect;
 use super::{Broker, survive};
 
 /// Whose request is in flight under a token, which is the slot's number.
 #[derive(Clone, Copy, Default)]
-pub struct Slot {
+pub struct BrokerSlot {
     seat: usize,
     queue: usize,
     tag: u32,
-    effect: Effect,
+    effect: FlushEffect,
 }
 
 /// How a client's turn ended.
-enum Turn {
+enum DiskTurnResult {
     /// It has had its part, and wants more.
     Used,
     /// It wants nothing more, or may not.
@@ -44,7 +44,7 @@ impl Broker {
                 let index = end.token as usize;
                 let Some(&slot) = self.slots.get(index) else { continue };
                 self.free.push(index);
-                let lost = matches!(slot.effect, Effect::Flushed(_)) && end.result.is_err();
+                let lost = matches!(slot.effect, FlushEffect::Flushed(_)) && end.result.is_err();
                 if let Some(client) = self.lobby.seats.get_mut(slot.seat).and_then(Option::as_mut) {
                     client.end(slot.queue, (slot.tag, slot.effect), end);
                 }
@@ -67,9 +67,9 @@ impl Broker {
         let mut idle = 0;
         while idle < self.lobby.seats.len() && left > 0 {
             match self.serve_client(self.cursor, now, &mut left) {
-                Turn::Full => break,
-                Turn::Used => idle = 0,
-                Turn::Idle => idle += 1,
+                DiskTurnResult::Full => break,
+                DiskTurnResult::Used => idle = 0,
+                DiskTurnResult::Idle => idle += 1,
             }
             self.cursor = (self.cursor + 1) % self.lobby.seats.len();
         }
@@ -77,8 +77,13 @@ impl Broker {
         self.set_thaw();
     }
 
-    fn serve_client(&mut self, seat: usize, now: Option<Instant>, left: &mut usize) -> Turn {
-        let Some(client) = self.lobby.seats[seat].as_mut() else { return Turn::Idle };
+    fn serve_client(
+        &mut self,
+        seat: usize,
+        now: Option<Instant>,
+        left: &mut usize,
+    ) -> DiskTurnResult {
+        let Some(client) = self.lobby.seats[seat].as_mut() else { return DiskTurnResult::Idle };
         client.share.begin();
         loop {
             client.held_until = now.and_then(|now| client.share.held_until(now));
@@ -87,23 +92,27 @@ impl Broker {
                 Ok(Some((queue, held))) => (queue, held.bytes),
                 Ok(None) => {
                     client.share.end(true);
-                    return Turn::Idle;
+                    return DiskTurnResult::Idle;
                 }
                 Err(error) => {
                     client.cut(&error, &mut self.lobby.reactor);
-                    return Turn::Idle;
+                    return DiskTurnResult::Idle;
                 }
             };
             if !client.share.affords(1, bytes) || *left == 0 {
                 client.share.end(false);
-                return Turn::Used;
+                return DiskTurnResult::Used;
             }
-            let Some(&slot) = self.free.last() else { return Turn::Full };
-            let Some(held) = client.take(queue) else { return Turn::Idle };
+            let Some(&slot) = self.free.last() else { return DiskTurnResult::Full };
+            let Some(held) = client.take(queue) else { return DiskTurnResult::Idle };
             *left -= 1;
             client.share.charge(1, bytes);
-            let place =
-                Slot { seat, queue, tag: held.tag, effect: client.unflushed.begin(&held.request) };
+            let place = BrokerSlot {
+                seat,
+                queue,
+                tag: held.tag,
+                effect: client.unflushed.begin(&held.request),
+            };
             if submit(&mut self.queue, client, held, place, slot) {
                 self.free.pop();
                 self.slots[slot] = place;
@@ -132,10 +141,10 @@ impl Broker {
 /// The flush in `slot` has failed, and its queue was told: the others that have written are to be
 /// told, too.
 #[cold]
-fn owe(seats: &mut [Option<Client>], slot: Slot) {
+fn owe(seats: &mut [Option<Client>], slot: BrokerSlot) {
     for (seat, client) in seats.iter_mut().enumerate() {
         let told = (seat == slot.seat).then_some(slot.queue);
-        client.iter_mut().for_each(|client| client.owe_all_but(told));
+        client.iter_mut().for_each(|client| client.record_flush_failure_of_others(told));
     }
 }
 
@@ -143,8 +152,8 @@ fn owe(seats: &mut [Option<Client>], slot: Slot) {
 fn submit(
     disk: &mut impl Queue,
     client: &mut Client,
-    held: Held,
-    place: Slot,
+    held: QueuedRequest,
+    place: BrokerSlot,
     slot: usize,
 ) -> bool {
     let Some(queue) = client.queue(place.queue) else { return false };

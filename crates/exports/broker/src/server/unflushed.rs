@@ -25,7 +25,7 @@ pub struct Unflushed {
 
 /// What a queue of a client is still to be told.
 #[derive(Default)]
-pub struct Debt {
+pub struct PendingFlushError {
     /// Its next flush fails.
     owed: bool,
     /// Its flushes up to this one fail.
@@ -34,7 +34,7 @@ pub struct Debt {
 
 /// What the end of a request in the disk's hands says of that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Effect {
+pub enum FlushEffect {
     /// Nothing.
     #[default]
     None,
@@ -46,33 +46,33 @@ pub enum Effect {
 
 impl Unflushed {
     /// A request is about to be handed to the disk.
-    pub fn begin(&mut self, request: &Request) -> Effect {
+    pub fn begin(&mut self, request: &Request) -> FlushEffect {
         match request.operation {
             Operation::Flush => {
                 self.begun += 1;
-                Effect::Flushed(self.begun)
+                FlushEffect::Flushed(self.begun)
             }
-            Operation::Write | Operation::WriteZeroes if !request.fua => Effect::Written,
-            _ => Effect::None,
+            Operation::Write | Operation::WriteZeroes if !request.fua => FlushEffect::Written,
+            _ => FlushEffect::None,
         }
     }
 
     /// A request of the queue with `debt` has ended with `result`; how it ends for the client.
     pub fn end(
         &mut self,
-        effect: Effect,
-        debt: &mut Debt,
+        effect: FlushEffect,
+        debt: &mut PendingFlushError,
         result: Result<(), IoError>,
     ) -> Result<(), IoError> {
         match effect {
-            Effect::None => result,
-            Effect::Written => {
+            FlushEffect::None => result,
+            FlushEffect::Written => {
                 if result.is_ok() {
                     self.covering = self.begun + 1;
                 }
                 result
             }
-            Effect::Flushed(number) => {
+            FlushEffect::Flushed(number) => {
                 if std::mem::take(&mut debt.owed) {
                     // None of those that are under way may say that all is well.
                     debt.failed = self.begun;
@@ -91,7 +91,7 @@ impl Unflushed {
     }
 }
 
-impl Debt {
+impl PendingFlushError {
     /// Its next flush fails.
     pub fn owe(&mut self) {
         self.owed = true;
@@ -103,13 +103,13 @@ mod tests {
     use super::*;
 
     /// A client that has written something.
-    fn written() -> (Unflushed, Debt) {
-        let (mut client, mut debt) = (Unflushed::default(), Debt::default());
-        client.end(Effect::Written, &mut debt, Ok(())).unwrap();
+    fn written() -> (Unflushed, PendingFlushError) {
+        let (mut client, mut debt) = (Unflushed::default(), PendingFlushError::default());
+        client.end(FlushEffect::Written, &mut debt, Ok(())).unwrap();
         (client, debt)
     }
 
-    fn flush(client: &mut Unflushed, debt: &mut Debt) -> Result<(), IoError> {
+    fn flush(client: &mut Unflushed, debt: &mut PendingFlushError) -> Result<(), IoError> {
         let effect = client.begin(&Request::flush(0));
         client.end(effect, debt, Ok(()))
     }
@@ -130,7 +130,7 @@ mod tests {
     fn a_client_is_dirty_from_its_write_to_the_end_of_a_flush_that_came_later() {
         let (mut client, mut debt) = written();
         let early = client.begin(&Request::flush(0));
-        client.end(Effect::Written, &mut debt, Ok(())).unwrap();
+        client.end(FlushEffect::Written, &mut debt, Ok(())).unwrap();
         client.end(early, &mut debt, Ok(())).unwrap();
         assert!(client.is_dirty());
         flush(&mut client, &mut debt).unwrap();
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn what_is_durable_by_itself_and_what_has_failed_is_not_written() {
-        let (mut client, mut debt) = (Unflushed::default(), Debt::default());
-        assert_eq!(client.begin(&Request::write_zeroes(1, 0, 1).with_fua()), Effect::None);
-        client.end(Effect::Written, &mut debt, Err(IoError::Medium)).unwrap_err();
+        let (mut client, mut debt) = (Unflushed::default(), PendingFlushError::default());
+        assert_eq!(client.begin(&Request::write_zeroes(1, 0, 1).with_fua()), FlushEffect::None);
+        client.end(FlushEffect::Written, &mut debt, Err(IoError::Medium)).unwrap_err();
         assert!(!client.is_dirty());
     }
 }

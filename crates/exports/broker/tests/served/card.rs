@@ -11,8 +11,8 @@ use ring3_backend::OpenOptions;
 use ring3_broker::client::RemoteCard;
 use ring3_broker::frame::{PIECE, Piece};
 use ring3_broker::memory;
-use ring3_broker::protocol::{Answer, Ask, OpenPort, Port, VERSION};
-use ring3_broker::server::card::{Options, Server};
+use ring3_broker::protocol::{Answer, ClientRequest, OpenPort, Port, VERSION};
+use ring3_broker::server::card::{CardServer, Options};
 use ring3_class::dma::{DmaBuffer, Region};
 use ring3_class::net::{Cable, Mac, Meta, Nic, Packet, Queue, QueueSettings};
 use ring3_class::{Deadline, Error};
@@ -20,7 +20,7 @@ use ring3_conformance::net::{Peer, Wire};
 use ring3_device::ring::Words;
 use ring3_driver::registry::{Controller, Driver, Offer, Settings};
 use ring3_driver::virtio::net::Card;
-use ring3_model::virtio::net::Misbehaviour;
+use ring3_model::virtio::net::InjectedFault;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{HEAD, Raw, SOON, TAIL};
@@ -76,7 +76,7 @@ impl ServedCard {
         let opened = OpenOptions { arena: 32 << 20, ..OpenOptions::default() };
         let device =
             ring3_model::virtio::net::open(&"sim:virtio-net".parse().unwrap(), opened).unwrap();
-        device.handle().misbehave(Some(Misbehaviour::WireIsFull));
+        device.handle().misbehave(Some(InjectedFault::WireIsFull));
         let card = Card::open(Arc::new(device), Default::default()).unwrap();
         let (_, _, other) = Cable::new(1 << 20).unwrap();
         Self::over((Arc::new(card), Arc::new(other)), terms, options)
@@ -88,7 +88,8 @@ impl ServedCard {
             format!("{}/{index}{terms}", folder.path().display()).parse().unwrap()
         };
         let server =
-            Server::bind(card, terms.iter().enumerate().map(access).collect(), options).unwrap();
+            CardServer::bind(card, terms.iter().enumerate().map(access).collect(), options)
+                .unwrap();
         assert_eq!(server.is_mapped(), !options.copy);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
         let call = stop.clone();
@@ -248,12 +249,16 @@ impl RawCard {
     /// With 64 KiB of memory.
     pub fn new(path: &std::path::Path) -> Self {
         let raw = Raw::silent(path);
-        let (answer, mut fds) = raw.ask(&Ask::Hello { version: VERSION, memory: 64 << 10 });
+        let (answer, mut fds) =
+            raw.ask(&ClientRequest::Hello { version: VERSION, memory: 64 << 10 });
         let Answer::Port(port) = answer else { panic!("{answer:?}") };
         let file = fds.remove(0);
         let memory = Region::from_fd(file.try_clone().unwrap()).unwrap();
-        let (answer, fds) =
-            raw.ask(&Ask::OpenPort(OpenPort { rx_depth: DEPTH, tx_depth: DEPTH, mtu: 1500 }));
+        let (answer, fds) = raw.ask(&ClientRequest::OpenPort(OpenPort {
+            rx_depth: DEPTH,
+            tx_depth: DEPTH,
+            mtu: 1500,
+        }));
         assert_eq!(answer, Answer::PortOpened { rx_depth: DEPTH, tx_depth: DEPTH });
         let [words, kick, woken] = <[OwnedFd; 3]>::try_from(fds).unwrap();
         let rings = memory::port(DEPTH, DEPTH).map(words.as_fd()).unwrap();

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use ring3_broker::client::RemoteDisk;
 use ring3_broker::memory::{Layout, QueueMemory};
-use ring3_broker::protocol::{Answer, Ask, VERSION, Welcome};
-use ring3_broker::server::{Options, Server};
+use ring3_broker::protocol::{Answer, ClientRequest, DiskDescription, VERSION};
+use ring3_broker::server::{DiskServer, Options};
 use ring3_broker::wire::Submission;
 use ring3_class::block::{
     Completion, Disk, Info, Operation, Queue, Ram, Rejected, Request, execute,
@@ -56,7 +56,8 @@ impl Served {
             format!("{}/{index}{terms}", folder.path().display()).parse().unwrap()
         };
         let server =
-            Server::bind(disk, terms.iter().enumerate().map(access).collect(), options).unwrap();
+            DiskServer::bind(disk, terms.iter().enumerate().map(access).collect(), options)
+                .unwrap();
         assert_eq!(server.is_mapped(), !options.copy);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
         let call = stop.clone();
@@ -234,7 +235,7 @@ pub fn read(disk: &dyn Disk, lba: u64) -> [u8; 512] {
 /// A client that has the protocol's means and none of its manners.
 pub struct Raw {
     pub channel: Channel,
-    pub welcome: Option<Welcome>,
+    pub welcome: Option<DiskDescription>,
     pub file: Option<OwnedFd>,
     pub memory: Option<Region>,
 }
@@ -273,7 +274,8 @@ impl Raw {
     /// With memory of 64 KiB.
     pub fn new(path: &Path) -> Self {
         let mut raw = Self::silent(path);
-        let (answer, mut fds) = raw.ask(&Ask::Hello { version: VERSION, memory: 64 << 10 });
+        let (answer, mut fds) =
+            raw.ask(&ClientRequest::Hello { version: VERSION, memory: 64 << 10 });
         let Answer::Welcome(welcome) = answer else { panic!("{answer:?}") };
         let file = fds.pop().unwrap();
         raw.memory = Some(Region::from_fd(file.try_clone().unwrap()).unwrap());
@@ -281,13 +283,13 @@ impl Raw {
         raw
     }
 
-    pub fn ask(&self, ask: &Ask) -> (Answer, Vec<OwnedFd>) {
+    pub fn ask(&self, ask: &ClientRequest) -> (Answer, Vec<OwnedFd>) {
         self.channel.send(ask, &[]).unwrap();
         self.channel.receive().unwrap().unwrap()
     }
 
     pub fn open(&self, depth: u16) -> RawQueue {
-        let (answer, fds) = self.ask(&Ask::Open { depth });
+        let (answer, fds) = self.ask(&ClientRequest::Open { depth });
         let Answer::Opened { queue, depth } = answer else { panic!("{answer:?}") };
         let [file, kick, woken] = <[OwnedFd; 3]>::try_from(fds).unwrap();
         let words = Layout::new(depth).map(file.as_fd()).unwrap();

@@ -16,9 +16,9 @@ use ring3_reactor::{Event, Reactor, Registration, Token};
 use ring3_stats::{Phase, Recorder};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::export::{EngineSettings, Manner};
+use super::export::{EngineSettings, TapThreadOptions};
 use super::layout::Layout;
-use super::netlink::Wishes;
+use super::netlink::RequestedSettings;
 use super::plane::ControlPlane;
 use super::queue::Start;
 use super::stats::{self, Counters};
@@ -41,7 +41,7 @@ pub struct Control {
     engine: EngineSettings,
     joins: bool,
     /// What was last heard of the interface.
-    pub wishes: Wishes,
+    pub wishes: RequestedSettings,
     /// The MTU that the queues were opened with.
     mtu: u32,
     /// What was last said upwards.
@@ -69,7 +69,7 @@ impl Control {
         (nic, interface): (Arc<dyn Nic>, Arc<Interface>),
         plane: Box<dyn ControlPlane>,
         counters: Arc<[Counters]>,
-        manner: &Manner,
+        manner: &TapThreadOptions,
         bell: &Arc<OwnedFd>,
     ) -> Result<Self, Error> {
         let wishes = plane.wishes()?;
@@ -327,7 +327,7 @@ impl Drop for Control {
 }
 
 /// What an interface's users want, as a card is told.
-fn filter(wishes: &Wishes) -> Filter {
+fn filter(wishes: &RequestedSettings) -> Filter {
     Filter {
         address: wishes.address,
         unicast: wishes.unicast.clone(),

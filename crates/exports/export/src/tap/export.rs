@@ -14,7 +14,7 @@ use super::control::{Control, event, fits, ring};
 use super::interface::{Interface, Shape};
 use super::layout::Layout;
 use super::load::{Engine, Limits};
-use super::place::Place;
+use super::place::NamespaceSockets;
 use super::plane::{ControlPlane, Rtnetlink};
 use super::priority::Priority;
 use super::stats::{self, Counters, Stats};
@@ -81,7 +81,7 @@ pub struct EngineSettings {
 
 /// How the threads of an export work.
 #[derive(Clone)]
-pub struct Manner {
+pub struct TapThreadOptions {
     /// How long a queue polls at most before it sleeps.
     pub poll: Duration,
     /// What moves packets between the card's memory and the kernel.
@@ -95,7 +95,7 @@ pub struct Manner {
 }
 
 /// A card that is an interface, until this is [stopped](Self::stop) or dropped.
-pub struct Export {
+pub struct TapExport {
     nic: Arc<dyn Nic>,
     interface: Arc<Interface>,
     /// Nobody else holds it.
@@ -108,7 +108,7 @@ pub struct Export {
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
-impl Export {
+impl TapExport {
     /// Makes the interface, in the network namespace of the calling thread, and moves packets from
     /// now on. It is down until somebody sets it up.
     pub fn start(nic: Arc<dyn Nic>, options: &Options) -> Result<Self, Error> {
@@ -129,14 +129,19 @@ impl Export {
         let Options { name, owner, persist, .. } = options.clone();
         let interface = Arc::new(Interface::open(&Shape { name, queues, owner, persist })?);
         let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
-        let place = Place::here(interface.name()).map_err(asking)?;
+        let place = NamespaceSockets::here(interface.name()).map_err(asking)?;
         interface.set_up(&place.netlink, &info, options.mtu)?;
         let plane = Rtnetlink::new(interface.clone(), place).map_err(asking)?;
         let segment = Segment::create(queues + 1)
             .map_err(|error| Error::os("memory for its figures", error))?;
         let (poll, joins) = (options.poll, options.joins);
-        let manner =
-            Manner { poll, engine, joins, rings: Pool::default(), segment: Arc::new(segment) };
+        let manner = TapThreadOptions {
+            poll,
+            engine,
+            joins,
+            rings: Pool::default(),
+            segment: Arc::new(segment),
+        };
         let mut export = Self::over((nic, interface), Box::new(plane), &manner)?;
         export.own = true;
         Ok(export)
@@ -147,7 +152,7 @@ impl Export {
     pub fn over(
         (nic, interface): (Arc<dyn Nic>, Arc<Interface>),
         plane: Box<dyn ControlPlane>,
-        manner: &Manner,
+        manner: &TapThreadOptions,
     ) -> Result<Self, Error> {
         manner.engine.priority.check()?;
         let counters: Arc<[Counters]> =
@@ -223,7 +228,7 @@ impl Export {
     }
 }
 
-impl Drop for Export {
+impl Drop for TapExport {
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -252,7 +257,7 @@ mod tests {
 
     use ring3_class::net::Cable;
 
-    use super::super::netlink::Wishes;
+    use super::super::netlink::RequestedSettings;
     use super::super::plane::Relay;
     use super::*;
 
@@ -262,14 +267,24 @@ mod tests {
         let (queue, _kernel) = UnixDatagram::pair().unwrap();
         queue.set_nonblocking(true).unwrap();
         let interface = Arc::new(Interface::of("lan".into(), 0, vec![queue.into()]));
-        let relay = Relay::new(Wishes { mtu: 1500, address: card.info().mac, ..Wishes::default() })
-            .unwrap();
+        let relay = Relay::new(RequestedSettings {
+            mtu: 1500,
+            address: card.info().mac,
+            ..RequestedSettings::default()
+        })
+        .unwrap();
         let engine = EngineSettings { engine: Engine::Tap, ..EngineSettings::default() };
         let (rings, segment) =
             (Pool::filled(4, 8, &[]).unwrap(), Arc::new(Segment::create(2).unwrap()));
-        let manner =
-            Manner { poll: Duration::ZERO, engine, joins: false, rings: rings.clone(), segment };
-        let export = Export::over((Arc::new(card), interface), Box::new(relay), &manner).unwrap();
+        let manner = TapThreadOptions {
+            poll: Duration::ZERO,
+            engine,
+            joins: false,
+            rings: rings.clone(),
+            segment,
+        };
+        let export =
+            TapExport::over((Arc::new(card), interface), Box::new(relay), &manner).unwrap();
         rings.trim(0);
         thread::sleep(Duration::from_millis(100));
         export.stop().unwrap();

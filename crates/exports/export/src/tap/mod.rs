@@ -2,8 +2,8 @@
 //! packets between it and the card.
 //!
 //! # Shape
-//! An [`Interface`] is the kernel's half: a name, and a descriptor for each queue. An [`Export`] is
-//! that and the serving half: a thread for each queue, and one for what is not packets: link,
+//! An [`Interface`] is the kernel's half: a name, and a descriptor for each queue. An [`TapExport`]
+//! is that and the serving half: a thread for each queue, and one for what is not packets: link,
 //! address, MTU, filters.
 //!
 //! What users want of the interface, and how the link is, goes by a [`ControlPlane`]: of the kernel
@@ -56,12 +56,12 @@ mod vhost;
 mod worker;
 
 pub use error::Error;
-pub use export::{EngineSettings, Export, Manner, Options, arena_bytes};
+pub use export::{EngineSettings, Options, TapExport, TapThreadOptions, arena_bytes};
 pub use interface::{ANY, Interface, Shape, is_name};
 pub(crate) use layout::cuts;
 pub use load::{Engine, Limits};
-pub use netlink::{Changes, Figures, Netlink, Wishes};
-pub use place::Place;
+pub use netlink::{Changes, InterfaceCounters, Netlink, RequestedSettings};
+pub use place::NamespaceSockets;
 pub(crate) use plane::Rtnetlink;
 pub use plane::{ControlPlane, Relay};
 pub use priority::Priority;

@@ -29,7 +29,7 @@ const ANSWER: usize = 64 << 10;
 
 /// What users of an interface want of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct RequestedSettings {
     /// Its address.
     pub address: Mac,
     /// Most bytes of a packet without its Ethernet header.
@@ -48,7 +48,7 @@ pub struct Wishes {
 
 /// What the kernel has counted of an interface since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct InterfaceCounters {
     /// It has a carrier.
     pub carrier: bool,
     /// Packets received.
@@ -85,8 +85,8 @@ impl Netlink {
     }
 
     /// What is wanted of the interface `index`; ENODEV if it is gone.
-    pub fn wishes(&self, index: u32) -> io::Result<Wishes> {
-        let mut wishes = Wishes::default();
+    pub fn wishes(&self, index: u32) -> io::Result<RequestedSettings> {
+        let mut wishes = RequestedSettings::default();
         // The kernel would add its figures up over all processors.
         let bare = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
         self.ask(
@@ -132,8 +132,8 @@ impl Netlink {
     }
 
     /// What has gone through the interface `index`; ENODEV if it is gone.
-    pub fn figures(&self, index: u32) -> io::Result<Figures> {
-        let mut figures = Figures::default();
+    pub fn figures(&self, index: u32) -> io::Result<InterfaceCounters> {
+        let mut figures = InterfaceCounters::default();
         self.ask(
             RouteNetlinkMessage::GetLink(link(index, Vec::new())),
             NLM_F_ACK,
@@ -205,7 +205,7 @@ impl Netlink {
     }
 }
 
-impl Figures {
+impl InterfaceCounters {
     fn hear(&mut self, link: LinkMessage) {
         for attribute in link.attributes {
             match attribute {
@@ -223,7 +223,7 @@ impl Figures {
     }
 }
 
-impl Wishes {
+impl RequestedSettings {
     fn hear_link(&mut self, link: LinkMessage) {
         self.up = link.header.flags.contains(LinkFlags::Up);
         for attribute in link.attributes {

@@ -22,7 +22,7 @@ const HERE: &str = "/proc/thread-self/ns/net";
 const NAMED: &str = "/run/netns";
 
 /// An interface in its network namespace, with sockets there.
-pub struct Place {
+pub struct NamespaceSockets {
     /// What it is called there.
     pub name: String,
     /// By which the kernel names it there.
@@ -33,7 +33,7 @@ pub struct Place {
     pub changes: Changes,
 }
 
-impl Place {
+impl NamespaceSockets {
     /// Where `interface` is now. [`Error::Deleted`] if it is gone, and another error if it is where
     /// this process cannot follow.
     pub fn of(interface: &Interface) -> Result<Self, Error> {
@@ -74,7 +74,7 @@ impl Place {
 
 impl Interface {
     /// Does `run`, which is told the interface's name, in its network namespace. For what no socket
-    /// of a [`Place`] can do.
+    /// of a [`NamespaceSockets`] can do.
     pub(super) fn within<T: Send>(
         &self,
         run: impl Fn(&str) -> io::Result<T> + Sync,
@@ -85,7 +85,7 @@ impl Interface {
             return within(&self.namespace().map_err(other)?, || run(&name));
         };
         let device = link.device().ok_or_else(nowhere)?;
-        let in_it = || Place::made_of(&device).and_then(|place| run(&place.name));
+        let in_it = || NamespaceSockets::made_of(&device).and_then(|place| run(&place.name));
         namespaces().find_map(|namespace| within(&namespace, in_it).ok()).ok_or_else(nowhere)
     }
 }
@@ -156,7 +156,10 @@ mod tests {
 
     #[test]
     fn no_interface_is_made_of_a_device_that_there_is_not() {
-        assert!(Place::made_of("virtio-none").is_err() && Place::here("r3-nowhere").is_err());
-        assert_eq!(Place::here("lo").unwrap().index, 1);
+        assert!(
+            NamespaceSockets::made_of("virtio-none").is_err()
+                && NamespaceSockets::here("r3-nowhere").is_err()
+        );
+        assert_eq!(NamespaceSockets::here("lo").unwrap().index, 1);
     }
 }

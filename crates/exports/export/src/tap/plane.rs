@@ -16,8 +16,8 @@ use ring3_class::net::Link;
 use rustix::event::epoll;
 
 use super::control::{event, ring};
-use super::netlink::Wishes;
-use super::{Error, Interface, Place};
+use super::netlink::RequestedSettings;
+use super::{Error, Interface, NamespaceSockets};
 
 /// Of what no kernel tells (addresses that a program joins by a packet socket, and before Linux
 /// 6.14 all groups) is asked this often.
@@ -26,7 +26,7 @@ pub const LOOK: Duration = Duration::from_secs(2);
 /// What the thread that serves a card needs beside packets.
 pub trait ControlPlane: Send {
     /// What is wanted of the interface.
-    fn wishes(&self) -> Result<Wishes, Error>;
+    fn wishes(&self) -> Result<RequestedSettings, Error>;
     /// Whether there is somebody at the other end of the card's wire, and how fast that is.
     fn set_link(&self, link: Link) -> Result<(), Error>;
     /// Sets the interface's MTU back to one that the card takes.
@@ -43,17 +43,17 @@ pub trait ControlPlane: Send {
 pub struct Rtnetlink {
     interface: Arc<Interface>,
     /// `None` while it is where this process cannot follow.
-    place: RefCell<Option<Place>>,
+    place: RefCell<Option<NamespaceSockets>>,
     /// Readable when a socket of the place is. The place may change, and who waits has this one
     /// descriptor.
     changes: OwnedFd,
     /// What was wanted last.
-    last: RefCell<Wishes>,
+    last: RefCell<RequestedSettings>,
 }
 
 impl Rtnetlink {
     /// Of an interface that was just made, or found.
-    pub fn new(interface: Arc<Interface>, place: Place) -> io::Result<Self> {
+    pub fn new(interface: Arc<Interface>, place: NamespaceSockets) -> io::Result<Self> {
         let changes = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&changes, &place)?;
         Ok(Self { interface, place: RefCell::new(Some(place)), changes, last: RefCell::default() })
@@ -61,8 +61,8 @@ impl Rtnetlink {
 
     /// Goes to where the interface is now. What it was called before is what it is called in the
     /// log.
-    fn follow(&self) -> Result<Wishes, Error> {
-        let followed = Place::of(&self.interface).and_then(|place| {
+    fn follow(&self) -> Result<RequestedSettings, Error> {
+        let followed = NamespaceSockets::of(&self.interface).and_then(|place| {
             let failed = |error| {
                 Error::os(format!("{}: watching it in its network namespace", place.name), error)
             };
@@ -96,12 +96,12 @@ impl Rtnetlink {
 
 /// Has `changes` be readable when something has changed at `place`. The sockets of a place before
 /// it are closed.
-fn watch(changes: &OwnedFd, place: &Place) -> io::Result<()> {
+fn watch(changes: &OwnedFd, place: &NamespaceSockets) -> io::Result<()> {
     Ok(epoll::add(changes, &place.changes, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
 }
 
 impl ControlPlane for Rtnetlink {
-    fn wishes(&self) -> Result<Wishes, Error> {
+    fn wishes(&self) -> Result<RequestedSettings, Error> {
         let asked = self.place.borrow().as_ref().map(|place| place.netlink.wishes(place.index));
         let wishes = match asked {
             Some(Err(error)) if error.raw_os_error() != Some(libc::ENODEV) => {
@@ -149,7 +149,7 @@ impl ControlPlane for Rtnetlink {
 pub struct Relay(Arc<Inner>);
 
 struct Inner {
-    wishes: Mutex<Wishes>,
+    wishes: Mutex<RequestedSettings>,
     changed: OwnedFd,
     /// What the holder has not been told yet.
     link: Mutex<Option<Link>>,
@@ -158,7 +158,7 @@ struct Inner {
 
 impl Relay {
     /// With what is wanted now.
-    pub fn new(wishes: Wishes) -> io::Result<Self> {
+    pub fn new(wishes: RequestedSettings) -> io::Result<Self> {
         let (changed, linked) = (event()?, event()?);
         Ok(Self(Arc::new(Inner {
             wishes: Mutex::new(wishes),
@@ -169,7 +169,7 @@ impl Relay {
     }
 
     /// That is wanted from now on.
-    pub fn wish(&self, wishes: Wishes) {
+    pub fn wish(&self, wishes: RequestedSettings) {
         *lock(&self.0.wishes) = wishes;
         ring(&self.0.changed);
     }
@@ -191,7 +191,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ControlPlane for Relay {
-    fn wishes(&self) -> Result<Wishes, Error> {
+    fn wishes(&self) -> Result<RequestedSettings, Error> {
         Ok(lock(&self.0.wishes).clone())
     }
 
@@ -232,9 +232,9 @@ mod tests {
 
     #[test]
     fn a_wish_is_heard_once_and_stays_wanted() {
-        let relay = Relay::new(Wishes::default()).unwrap();
+        let relay = Relay::new(RequestedSettings::default()).unwrap();
         assert!(!is_readable(relay.changes()));
-        relay.clone().wish(Wishes { mtu: 9000, ..Wishes::default() });
+        relay.clone().wish(RequestedSettings { mtu: 9000, ..RequestedSettings::default() });
         assert!(is_readable(relay.changes()));
         relay.hear();
         assert!(!is_readable(relay.changes()) && relay.wishes().unwrap().mtu == 9000);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn of_a_link_that_flaps_the_last_state_is_told_once() {
-        let relay = Relay::new(Wishes::default()).unwrap();
+        let relay = Relay::new(RequestedSettings::default()).unwrap();
         let link = |up| Link { up, ..Link::default() };
         [true, false, true].into_iter().for_each(|up| relay.set_link(link(up)).unwrap());
         assert!(is_readable(relay.linked()));

@@ -6,14 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use ring3_reactor::{Reactor, Token};
 
 use super::{Interface, header};
-use crate::vduse::Half;
+use crate::vduse::VduseRing;
 
 /// One direction of a queue of the interface.
 pub enum Port<'a> {
     /// By `write` or `read`.
     Tap(BorrowedFd<'a>),
     /// By a virtqueue.
-    Virtio(Box<Half>),
+    Virtio(Box<VduseRing>),
 }
 
 /// What a write can end with.

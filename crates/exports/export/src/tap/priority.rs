@@ -71,7 +71,7 @@ impl Priority {
 }
 
 /// The priority of the calling thread.
-pub struct Ahead {
+pub struct PriorityBoost {
     priority: Priority,
     /// The thread's nice value at first.
     nice: i32,
@@ -81,7 +81,7 @@ pub struct Ahead {
     turns: u32,
 }
 
-impl Ahead {
+impl PriorityBoost {
     /// The calling thread has `priority` from now on, if it may.
     pub fn new(priority: Priority) -> Self {
         // Of the thread, not of its process. [getpriority(2), C library/kernel differences] One in
@@ -144,7 +144,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for PriorityBoost {
     fn drop(&mut self) {
         if self.now {
             self.set(false);
@@ -192,8 +192,8 @@ mod tests {
     }
 
     /// One that runs ahead; `None` where this process may not.
-    fn ahead() -> Option<Ahead> {
-        let ahead = Ahead::new(Priority::RealTime);
+    fn ahead() -> Option<PriorityBoost> {
+        let ahead = PriorityBoost::new(Priority::RealTime);
         if !ahead.now {
             println!("skipped: no right to real-time priorities");
         }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn where_it_is_not_wanted_nothing_is_asked_for() {
-        let mut ahead = Ahead::new(Priority::Ordinary);
+        let mut ahead = PriorityBoost::new(Priority::Ordinary);
         ahead.slept();
         (0..2 * LOOK).for_each(|_| ahead.worked());
         assert_eq!((ahead.now, policy()), (false, libc::SCHED_OTHER));
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_high_priority_is_a_nice_value_which_goes_when_the_thread_does_not_sleep_and_at_the_end() {
         let before = niceness();
-        let mut ahead = Ahead::new(Priority::High);
+        let mut ahead = PriorityBoost::new(Priority::High);
         if !ahead.now {
             println!("skipped: no right to nice values below zero");
             return;
@@ -326,7 +326,7 @@ mod tests {
             let mut sets = capabilities(None).unwrap();
             sets.effective.remove(CapabilitySet::SYS_NICE);
             set_capabilities(None, sets).unwrap();
-            let mut ahead = Ahead::new(Priority::High);
+            let mut ahead = PriorityBoost::new(Priority::High);
             ahead.waited(true);
             (ahead.now, ahead.priority, niceness())
         };

@@ -19,7 +19,7 @@ use rustix::thread::sched_getaffinity;
 use super::layout::Layout;
 use super::load::{self, Done, Engine, Load};
 use super::port::Watched;
-use super::priority::Ahead;
+use super::priority::PriorityBoost;
 use super::receive::Receiver;
 use super::send::Sender;
 use super::stats::Counters;
@@ -92,7 +92,7 @@ impl Start {
         let EngineSettings { engine, limits, workers, priority } = engine;
         let load = Load::new(limits, spare, Instant::now(), done(counters, reactor));
         let vhost = None;
-        let mut server = Server {
+        let mut server = TapQueueServer {
             reactor,
             registration,
             queue,
@@ -107,7 +107,7 @@ impl Start {
             engine,
             workers,
             load,
-            ahead: Ahead::new(priority),
+            ahead: PriorityBoost::new(priority),
             vhost,
             turns: 0,
         };
@@ -115,14 +115,14 @@ impl Start {
         server.let_go();
         recorder.phase(Phase::New);
         ran.map_err(|end| match end {
-            End::Turned(turned) => turned.error(name, &card),
+            End::QueueError(turned) => turned.error(name, &card),
             End::Failed(error) => error,
             End::Os(error) => Error::os(format!("{name}: waiting for packets"), error),
         })
     }
 }
 
-struct Server<'a> {
+struct TapQueueServer<'a> {
     reactor: &'a mut Reactor,
     registration: Registration,
     queue: &'a mut dyn Queue,
@@ -139,7 +139,7 @@ struct Server<'a> {
     engine: Engine,
     workers: Workers,
     load: Load,
-    ahead: Ahead,
+    ahead: PriorityBoost,
     /// What moves packets in place of `read` and `write`.
     vhost: Option<(Vhost, Registration)>,
     turns: u32,
@@ -156,7 +156,7 @@ fn done(counters: &Counters, reactor: &Reactor) -> Done {
 }
 
 enum End {
-    Turned(super::receive::Turned),
+    QueueError(super::receive::QueueError),
     Failed(Error),
     Os(io::Error),
 }
@@ -167,9 +167,9 @@ impl From<Error> for End {
     }
 }
 
-impl From<super::receive::Turned> for End {
-    fn from(turned: super::receive::Turned) -> Self {
-        Self::Turned(turned)
+impl From<super::receive::QueueError> for End {
+    fn from(turned: super::receive::QueueError) -> Self {
+        Self::QueueError(turned)
     }
 }
 
@@ -179,7 +179,7 @@ impl From<io::Error> for End {
     }
 }
 
-impl Server<'_> {
+impl TapQueueServer<'_> {
     fn run(&mut self) -> Result<(), End> {
         if self.engine == Engine::Vhost {
             self.begin_vhost()?;
@@ -367,7 +367,7 @@ impl Server<'_> {
     fn look_after(&mut self, now: Instant) -> Result<(), End> {
         use ring3_class::Error::{Fatal, Gone};
         match self.registration.tick(self.reactor, self.queue, now) {
-            Err(error @ (Gone | Fatal(_))) => Err(super::receive::Turned::Card(error).into()),
+            Err(error @ (Gone | Fatal(_))) => Err(super::receive::QueueError::Card(error).into()),
             Err(error) => {
                 tracing::warn!(%error, "the card is not well");
                 Ok(())

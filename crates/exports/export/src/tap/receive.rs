@@ -6,7 +6,7 @@ use std::mem;
 use ring3_class::dma::Arena;
 use ring3_class::net::{Packet, Queue, VLAN_TAG};
 
-use super::coalesce::{Train, Trains};
+use super::coalesce::{CoalesceBatch, CoalescedPacket};
 use super::layout::Layout;
 use super::port::{Port, Written};
 use super::stats::Counters;
@@ -24,7 +24,7 @@ pub struct Receiver<'a> {
     pub(super) layout: Layout,
     pub(super) counters: &'a Counters,
     pub(super) batch: Box<[Packet]>,
-    pub(super) trains: Trains,
+    pub(super) trains: CoalesceBatch,
     /// Pieces at the start of the batch of a packet that is continued.
     kept: usize,
     /// What comes is the rest of a packet of too many pieces.
@@ -49,7 +49,7 @@ impl<'a> Receiver<'a> {
     ) -> Result<Self, ring3_class::Error> {
         let batch = (0..BATCH).map(|_| Packet::default()).collect();
         let depth = queue.depth().0.into();
-        let (trains, spare) = (Trains::new(joins), Vec::with_capacity(depth));
+        let (trains, spare) = (CoalesceBatch::new(joins), Vec::with_capacity(depth));
         let piece = layout.longest_piece();
         let mut receiver = Self {
             port,
@@ -76,7 +76,7 @@ impl<'a> Receiver<'a> {
         &mut self,
         queue: &mut dyn Queue,
         mut vhost: Option<&mut Vhost>,
-    ) -> Result<bool, Turned> {
+    ) -> Result<bool, QueueError> {
         if let Some(vhost) = &mut vhost {
             self.take_back(vhost)?;
         }
@@ -92,8 +92,8 @@ impl<'a> Receiver<'a> {
         if self.full {
             return Ok(false);
         }
-        let end =
-            self.kept + queue.rx_return(&mut self.batch[self.kept..room]).map_err(Turned::Card)?;
+        let end = self.kept
+            + queue.rx_return(&mut self.batch[self.kept..room]).map_err(QueueError::Card)?;
         if end == self.kept {
             return Ok(false);
         }
@@ -166,7 +166,7 @@ impl<'a> Receiver<'a> {
 
     /// Hands the packets of `train` to the kernel, whose pieces are counted from `from` on.
     #[inline]
-    fn deliver(&mut self, from: usize, train: Train) -> Result<(), Turned> {
+    fn deliver(&mut self, from: usize, train: CoalescedPacket) -> Result<(), QueueError> {
         let packets = u64::from(train.packets);
         match self.write(from, train) {
             Written::Taken(bytes) => {
@@ -175,12 +175,12 @@ impl<'a> Receiver<'a> {
                 self.counters.rx_bytes.add(bytes as u64);
             }
             Written::Dropped => self.counters.rx_dropped.add(packets),
-            Written::Deleted => return Err(Turned::Deleted),
+            Written::Deleted => return Err(QueueError::Deleted),
         }
         Ok(())
     }
 
-    fn write(&mut self, from: usize, train: Train) -> Written {
+    fn write(&mut self, from: usize, train: CoalescedPacket) -> Written {
         let mut pieces = self.trains.pieces(train).map(|(piece, skip)| (from + piece, skip));
         let Some((head, _)) = pieces.next() else { return Written::Dropped };
         let first = &mut self.batch[head];
@@ -236,7 +236,7 @@ fn bytes(piece: &Packet, skip: u32) -> Option<libc::iovec> {
 
 /// Why a turn has ended the queue.
 #[derive(Debug)]
-pub enum Turned {
+pub enum QueueError {
     /// The card.
     Card(ring3_class::Error),
     /// The interface was deleted.
@@ -245,7 +245,7 @@ pub enum Turned {
     Vhost(ring3_class::Error),
 }
 
-impl Turned {
+impl QueueError {
     /// For the user, who knows the two by names.
     pub fn error(self, interface: &str, card: &str) -> Error {
         match self {
@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
     use crate::tap::arena_bytes;
-    use crate::vduse::Half;
+    use crate::vduse::VduseRing;
 
     const SIZE: u16 = 8;
     const TABLE: u64 = 0x1000;
@@ -294,7 +294,7 @@ mod tests {
 
     /// A virtqueue whose driver has chains of one piece each, and where it says how many it has
     /// offered.
-    fn half() -> (Half, Place) {
+    fn half() -> (VduseRing, Place) {
         let regions = [(TABLE, 0x1000), (DRIVER, 0x1000), (DEVICE, 0x1000), (DATA, 0x1_0000)];
         let mut memory = Memory::of_zeroes(&regions).unwrap();
         let mut write = |iova: u64, bytes: &[u8]| {
@@ -317,7 +317,7 @@ mod tests {
         };
         let queue =
             ring3_vduse::Queue::open(memory, &vring, features::ALL, None, Begin::Fresh).unwrap();
-        (Half::over(queue, true), index)
+        (VduseRing::over(queue, true), index)
     }
 
     #[test]

@@ -9,9 +9,9 @@ use ring3_class::net::{Meta, Packet, Queue};
 use super::header;
 use super::layout::{LONG_TOKEN, Layout, RING_TOKEN};
 use super::port::{Port, Read};
-use super::receive::{BATCH, Turned};
+use super::receive::{BATCH, QueueError};
 use super::stats::Counters;
-use super::vhost::Ringing;
+use super::vhost::VhostInFlight;
 
 /// The way of what one queue sends.
 pub struct Sender<'a> {
@@ -25,7 +25,7 @@ pub struct Sender<'a> {
     /// Packets that were read and that the card has not taken.
     pub(super) read: Vec<Packet>,
     /// Those of vhost-net.
-    pub(super) ringing: Ringing,
+    pub(super) ringing: VhostInFlight,
     /// Where buffers come back.
     back: Box<[Packet]>,
     /// There may be packets to read.
@@ -44,7 +44,7 @@ impl<'a> Sender<'a> {
         let (small, long) = layout.send_buffers(arena)?;
         let back = (0..BATCH).map(|_| Packet::default()).collect();
         // What was there before somebody watched is not announced.
-        let (read, ringing) = (Vec::with_capacity(2 * BATCH), Ringing::default());
+        let (read, ringing) = (Vec::with_capacity(2 * BATCH), VhostInFlight::default());
         Ok(Self {
             port,
             layout,
@@ -61,7 +61,7 @@ impl<'a> Sender<'a> {
 
     /// Moves a batch; whether there was something.
     #[inline]
-    pub fn turn(&mut self, queue: &mut dyn Queue) -> Result<bool, Turned> {
+    pub fn turn(&mut self, queue: &mut dyn Queue) -> Result<bool, QueueError> {
         if !self.readable && !self.blocked {
             return Ok(false);
         }
@@ -98,10 +98,10 @@ impl<'a> Sender<'a> {
 
     /// Takes buffers back whose packets were sent; whether there were some.
     #[inline]
-    pub fn take_back(&mut self, queue: &mut dyn Queue) -> Result<bool, Turned> {
+    pub fn take_back(&mut self, queue: &mut dyn Queue) -> Result<bool, QueueError> {
         let mut any = false;
         loop {
-            let count = queue.tx_return(&mut self.back).map_err(Turned::Card)?;
+            let count = queue.tx_return(&mut self.back).map_err(QueueError::Card)?;
             for place in 0..count {
                 let packet = mem::take(&mut self.back[place]);
                 self.put_back(packet);
@@ -125,12 +125,12 @@ impl<'a> Sender<'a> {
     }
 
     #[inline]
-    fn read_batch(&mut self) -> Result<bool, Turned> {
+    fn read_batch(&mut self) -> Result<bool, QueueError> {
         while self.readable && self.read.len() < BATCH && self.has_room() {
             match self.read_one() {
                 Read::Bytes(bytes) => self.accept(bytes),
                 Read::Nothing => self.readable = false,
-                Read::Deleted => return Err(Turned::Deleted),
+                Read::Deleted => return Err(QueueError::Deleted),
             }
         }
         Ok(!self.read.is_empty())

@@ -32,7 +32,7 @@ pub struct Command {
 
 /// What has come of a command.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum BatchEvent {
     /// Tags have a request: see [`Batches::next`]. The fetch goes on, or has to be given anew.
     Requests { fetch: bool },
     /// So many tags will have none any more.
@@ -116,30 +116,36 @@ impl Batches {
 
     /// What it means that command `name` has ended, or gone on if there is `more`, with `result`.
     /// `tags` are the bytes that it has filled.
-    pub fn hear(&mut self, name: u64, result: i32, more: bool, tags: &[u8]) -> io::Result<Heard> {
+    pub fn hear(
+        &mut self,
+        name: u64,
+        result: i32,
+        more: bool,
+        tags: &[u8],
+    ) -> io::Result<BatchEvent> {
         if name & KIND != FETCH {
             return self.confirmed(name, result);
         }
         match result {
             uapi::RES_ABORT => {
                 self.aborted = true;
-                Ok(Heard::Aborted(self.depth - self.held))
+                Ok(BatchEvent::Aborted(self.depth - self.held))
             }
             0.. => {
                 let tags = tags.chunks_exact(2).map(|tag| u16::from_ne_bytes([tag[0], tag[1]]));
                 let before = self.tags.len();
                 self.tags.extend(tags);
                 self.held += self.tags.len() - before;
-                Ok(Heard::Requests { fetch: !more })
+                Ok(BatchEvent::Requests { fetch: !more })
             }
             // The kernel keeps what it had no buffer for.
-            _ if result == -libc::ENOBUFS => Ok(Heard::Requests { fetch: true }),
+            _ if result == -libc::ENOBUFS => Ok(BatchEvent::Requests { fetch: true }),
             _ => Err(io::Error::from_raw_os_error(-result)),
         }
     }
 
     /// The kernel has taken a list.
-    fn confirmed(&mut self, name: u64, result: i32) -> io::Result<Heard> {
+    fn confirmed(&mut self, name: u64, result: i32) -> io::Result<BatchEvent> {
         let place = (name & !KIND) as usize;
         let Some(list) = self.lists.get_mut(place) else {
             return Err(io::Error::other(format!(
@@ -151,16 +157,16 @@ impl Batches {
         self.free.push(place);
         match (name & KIND, result) {
             (_, ..0) => Err(io::Error::from_raw_os_error(-result)),
-            (PREPARE, _) => Ok(Heard::Requests { fetch: true }),
+            (PREPARE, _) => Ok(BatchEvent::Requests { fetch: true }),
             (_, taken) if taken != bytes => Err(io::Error::other(format!(
                 "the kernel took {taken} of {bytes} bytes of ends: a defect of ring3"
             ))),
             _ => {
                 self.held -= count.min(self.held);
                 Ok(if self.aborted {
-                    Heard::Aborted(count)
+                    BatchEvent::Aborted(count)
                 } else {
-                    Heard::Requests { fetch: false }
+                    BatchEvent::Requests { fetch: false }
                 })
             }
         }
@@ -188,7 +194,7 @@ mod tests {
         assert_eq!((command.operation, command.header.elements), (uapi::IO_PREPARE_BATCH, 2));
         assert_eq!(
             batches.hear(command.name, 0, false, &[]).unwrap(),
-            Heard::Requests { fetch: true }
+            BatchEvent::Requests { fetch: true }
         );
         batches
     }
@@ -196,7 +202,7 @@ mod tests {
     fn come(batches: &mut Batches, tags: &[u16]) {
         let bytes: Vec<u8> = tags.iter().flat_map(|tag| tag.to_ne_bytes()).collect();
         let heard = batches.hear(FETCH, bytes.len() as i32, true, &bytes).unwrap();
-        assert_eq!(heard, Heard::Requests { fetch: false });
+        assert_eq!(heard, BatchEvent::Requests { fetch: false });
     }
 
     fn taken(batches: &mut Batches) -> Vec<u16> {
@@ -204,7 +210,7 @@ mod tests {
     }
 
     /// Ends `tags` in one command, which the kernel confirms.
-    fn end(batches: &mut Batches, tags: &[u16]) -> Heard {
+    fn end(batches: &mut Batches, tags: &[u16]) -> BatchEvent {
         tags.iter().for_each(|&tag| batches.gather(tag, 512, 4096));
         let command = batches.send().unwrap();
         assert_eq!(command.operation, uapi::IO_COMMIT_BATCH);
@@ -248,7 +254,7 @@ mod tests {
     fn a_fetch_that_found_no_buffer_is_given_anew() {
         assert_eq!(
             prepared().hear(FETCH, -libc::ENOBUFS, false, &[]).unwrap(),
-            Heard::Requests { fetch: true }
+            BatchEvent::Requests { fetch: true }
         );
     }
 
@@ -256,8 +262,11 @@ mod tests {
     fn a_queue_is_at_its_end_when_what_it_holds_was_confirmed() {
         let mut batches = prepared();
         come(&mut batches, &[1]);
-        assert_eq!(batches.hear(FETCH, uapi::RES_ABORT, false, &[]).unwrap(), Heard::Aborted(1));
-        assert_eq!(end(&mut batches, &[1]), Heard::Aborted(1));
+        assert_eq!(
+            batches.hear(FETCH, uapi::RES_ABORT, false, &[]).unwrap(),
+            BatchEvent::Aborted(1)
+        );
+        assert_eq!(end(&mut batches, &[1]), BatchEvent::Aborted(1));
     }
 
     #[test]

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOCKED: Duration = Duration::from_secs(60);
 
 /// Says that what a command waits for cannot come any more.
-pub(super) type InVain<'a> = &'a dyn Fn() -> bool;
+pub(super) type IsCancelled<'a> = &'a dyn Fn() -> bool;
 
 /// A command that depends on nobody.
 pub(super) fn never() -> bool {
@@ -126,7 +126,7 @@ impl Control {
         admin: Admin,
         id: u32,
         pid: u32,
-        in_vain: InVain<'_>,
+        in_vain: IsCancelled<'_>,
     ) -> Result<(), Error> {
         let mut numbers = server::numbers(pid).into_iter().peekable();
         while let Some(number) = numbers.next() {
@@ -187,12 +187,12 @@ impl Control {
 
     /// Stops the device, whoever uses it; what is in flight ends first. `in_vain`: nobody is there
     /// to end it.
-    pub(super) fn stop(&mut self, id: u32, in_vain: InVain<'_>) -> Result<(), Error> {
+    pub(super) fn stop(&mut self, id: u32, in_vain: IsCancelled<'_>) -> Result<(), Error> {
         self.plain(uapi::STOP_DEV, id, 0, (SLOW, in_vain))
     }
 
     /// Stops the device unless it is open: EBUSY. Only with [`Features::safe_stop`].
-    pub(super) fn try_stop(&mut self, id: u32, in_vain: InVain<'_>) -> Result<(), Error> {
+    pub(super) fn try_stop(&mut self, id: u32, in_vain: IsCancelled<'_>) -> Result<(), Error> {
         self.plain(uapi::TRY_STOP_DEV, id, 0, (SLOW, in_vain))
     }
 
@@ -236,7 +236,7 @@ impl Control {
         admin: Admin,
         id: u32,
         data: u64,
-        patience: (Duration, InVain<'_>),
+        patience: (Duration, IsCancelled<'_>),
     ) -> Result<(), Error> {
         let argument = AdminCommand { dev_id: id, data, ..AdminCommand::default() };
         // SAFETY: there is no memory for the kernel to use.
@@ -317,7 +317,7 @@ impl Control {
         &mut self,
         admin: Admin,
         argument: AdminCommand,
-        (limit, in_vain): (Duration, InVain<'_>),
+        (limit, in_vain): (Duration, IsCancelled<'_>),
     ) -> io::Result<Option<i32>> {
         self.sequence += 1;
         let argument = AdminCommand { queue_id: NO_QUEUE, ..argument };

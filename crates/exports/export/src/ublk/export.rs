@@ -13,7 +13,7 @@ use ring3_class::dma::Dma;
 use ring3_reactor::Pool;
 use ring3_stats::Segment;
 
-use super::threads::{self, Layout, Manner, OnFailure, Threads};
+use super::threads::{self, Layout, OnFailure, QueueThreadOptions, Threads};
 use super::uapi::Parameters;
 use super::{
     Control, Device, Error, Queues, Recovery, Regions, Scheduler, Shape, Stats, limits, regions,
@@ -123,7 +123,7 @@ impl Options {
 
 /// A running export: both halves in one process. Dropping it takes the device away from whoever
 /// uses it.
-pub struct Export {
+pub struct UblkExport {
     device: Device,
     disk: String,
     threads: Threads,
@@ -131,7 +131,7 @@ pub struct Export {
     refused: Option<Instant>,
 }
 
-impl Export {
+impl UblkExport {
     /// Makes `disk` a block device, with buffers from the arena of the disk's device.
     ///
     /// When this returns, the device exists and its partitions have been looked for.
@@ -177,7 +177,7 @@ impl Export {
         let segment = Segment::create(queues.count())
             .map_err(|source| Error::os("making room for statistics", source))?;
         let segment = Arc::new(segment);
-        let manner = Manner {
+        let manner = QueueThreadOptions {
             segment,
             first: 0,
             poll: options.poll,
@@ -245,7 +245,7 @@ impl Export {
     }
 
     /// Readable once a queue thread has ended: somebody has stopped the device, or
-    /// [`failure`](Export::failure) says why not.
+    /// [`failure`](UblkExport::failure) says why not.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.threads.ended()
     }
@@ -260,8 +260,8 @@ impl Export {
         self.threads.stats()
     }
 
-    /// Fails every request from now on, but for those that the disk is at; [`stop`](Export::stop)
-    /// by force begins with it.
+    /// Fails every request from now on, but for those that the disk is at;
+    /// [`stop`](UblkExport::stop) by force begins with it.
     pub fn refuse(&mut self) {
         if self.refused.is_none() {
             self.refused = Some(Instant::now());
@@ -306,7 +306,7 @@ impl Export {
     }
 }
 
-impl Drop for Export {
+impl Drop for UblkExport {
     fn drop(&mut self) {
         // A device that could not be recovered is not this process's to stop: it waits for the
         // next.

@@ -3,10 +3,10 @@
 //! # Why
 //! The kernel does this with the device locked, and waits for the requests in flight. If the server
 //! dies then, these requests wait for the next server, whose recovery waits for that lock: a
-//! deadlock (Linux 7.2). A write to a file of the queue's in sysfs freezes the queue, too, and takes
-//! no lock that a server needs. Freezes nest. So many threads write again and again, and one of them
-//! is always within a freeze. When the first write of each has ended, no request is in flight, and
-//! the command does not have to wait for the server.
+//! deadlock (Linux 7.2). A write to a file of the queue's in sysfs freezes the queue, too, and
+//! takes no lock that a server needs. Freezes nest. So many threads write again and again, and one
+//! of them is always within a freeze. When the first write of each has ended, no request is in
+//! flight, and the command does not have to wait for the server.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -29,17 +29,17 @@ const CALM: Duration = Duration::from_millis(3);
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Such a moment. It ends when this is dropped.
-pub struct Lull(Arc<Freezes>);
+pub struct FrozenQueue(Arc<FreezeThreads>);
 
 #[derive(Default)]
-struct Freezes {
+struct FreezeThreads {
     /// Threads whose first freeze has ended: what was in flight before it has ended, too.
     at_work: AtomicU32,
     /// Nobody wants them any more.
     over: AtomicBool,
 }
 
-impl Lull {
+impl FrozenQueue {
     /// Waits for one of `/dev/ublkb{id}`; `None` if there is none in ten seconds, or if it is
     /// `in_vain`: its server is dead. Where a queue cannot be frozen so, any moment is one.
     pub fn of(id: u32, in_vain: &dyn Fn() -> bool) -> Option<Self> {
@@ -70,13 +70,13 @@ impl Lull {
     }
 }
 
-impl Drop for Lull {
+impl Drop for FrozenQueue {
     fn drop(&mut self) {
         self.0.over.store(true, Ordering::Release);
     }
 }
 
-impl Freezes {
+impl FreezeThreads {
     fn repeat(&self, file: &Depth) {
         let mut first = true;
         while !self.over.load(Ordering::Acquire) && file.freeze().is_ok() {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn of_a_disk_that_is_not_there_nothing_is_awaited() {
         let since = Instant::now();
-        assert!(Lull::of(u32::MAX, &|| false).is_some());
+        assert!(FrozenQueue::of(u32::MAX, &|| false).is_some());
         assert!(since.elapsed() < Duration::from_secs(5));
     }
 }

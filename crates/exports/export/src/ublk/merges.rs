@@ -9,13 +9,13 @@ use std::path::PathBuf;
 const NONE: &str = "2";
 
 /// A disk's requests, as the kernel merges them or not.
-pub struct Merges {
+pub struct MergeControl {
     file: PathBuf,
     /// What was there before, while there is none.
     before: Option<String>,
 }
 
-impl Merges {
+impl MergeControl {
     /// Of `/dev/ublkbN`.
     pub fn of(id: u32) -> Self {
         Self { file: format!("/sys/block/ublkb{id}/queue/nomerges").into(), before: None }
@@ -67,7 +67,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("nomerges");
         fs::write(&file, "1\n").unwrap();
-        let mut merges = Merges { file: file.clone(), before: None };
+        let mut merges = MergeControl { file: file.clone(), before: None };
         merges.stop();
         merges.stop();
         assert_eq!(fs::read_to_string(&file).unwrap(), "2");

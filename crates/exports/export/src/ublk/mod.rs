@@ -6,7 +6,7 @@
 //! and one class queue, sharing nothing; an open `/dev/ublkcN` and plain data ([`Layout`]) are all
 //! that they need. The two are apart because a device can outlive the process that serves it: who
 //! holds the device need not be who serves it, and dropping it ends nothing unless its holder
-//! [owns](Device::own) the end. An [`Export`] is both in one process.
+//! [owns](Device::own) the end. An [`UblkExport`] is both in one process.
 //!
 //! # The way of a request
 //! The kernel copies a write's bytes into the tag's buffer, which lies in the device's arena, and
@@ -58,15 +58,15 @@ pub(crate) mod users;
 pub use control::Control;
 pub use device::Device;
 pub use error::Error;
-pub use export::{Export, Options, Sharing};
-pub use lull::Lull;
-pub use merges::Merges;
+pub use export::{Options, Sharing, UblkExport};
+pub use lull::FrozenQueue;
+pub use merges::MergeControl;
 pub use queues::Queues;
 pub use regions::{Memory, Regions};
 pub use ring::rings;
 pub use scheduler::Scheduler;
 pub use shape::{Recovery, Shape};
 pub use stats::Stats;
-pub use threads::{Layout, Manner, OnFailure, Threads, flush};
+pub use threads::{Layout, OnFailure, QueueThreadOptions, Threads, flush};
 pub use uapi::MAX_ID;
 pub use users::{Nodes, User};

@@ -59,7 +59,7 @@ impl Queues {
     pub fn allocate(&mut self, disk: &dyn Disk, depth: u16, bytes: u32) -> Result<(), Error> {
         let failed = |cause| Error::Driver { disk: self.disk.clone(), cause };
         // What a request has not moved, the kernel does not take out of its buffer.
-        let one = || disk.dma().arena().alloc_stale(bytes as usize).map_err(failed);
+        let one = || disk.dma().arena().alloc_uninitialised(bytes as usize).map_err(failed);
         self.buffers = self
             .class
             .iter()

@@ -10,7 +10,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::Fd;
 use ring3_reactor::{Pool, Reactor};
 
-use super::batches::{self, Batches, Heard};
+use super::batches::{self, BatchEvent, Batches};
 use super::features::Commands;
 use super::uapi::{self, IoCommand};
 
@@ -114,9 +114,9 @@ impl Ring {
             heard = Some(batches.hear(name, result, more, tags))
         });
         match heard.unwrap_or_else(|| batches.hear(name, result, more, &[]))? {
-            Heard::Aborted(tags) => Ok(tags),
-            Heard::Requests { fetch: false } => Ok(0),
-            Heard::Requests { fetch: true } => {
+            BatchEvent::Aborted(tags) => Ok(tags),
+            BatchEvent::Requests { fetch: false } => Ok(0),
+            BatchEvent::Requests { fetch: true } => {
                 let command = batches.fetch();
                 self.push_batch(command).map(|()| 0)
             }

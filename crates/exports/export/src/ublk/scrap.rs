@@ -8,12 +8,12 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 /// A buffer that the kernel may write to and that nobody reads: what a tag lends to the kernel when
 /// its own buffer is lost to the driver, or to the device. All such tags share it. Untouched, it
 /// costs no memory.
-pub struct Scrap {
+pub struct ScratchBuffer {
     base: NonNull<libc::c_void>,
     len: usize,
 }
 
-impl Scrap {
+impl ScratchBuffer {
     /// Of `len` bytes.
     pub fn new(len: usize) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing.
@@ -35,7 +35,7 @@ impl Scrap {
     }
 }
 
-impl Drop for Scrap {
+impl Drop for ScratchBuffer {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, and the kernel writes there only within calls of the thread that
         // drops it, for tags that are fetched; the ring, and with it all fetches, is dropped by

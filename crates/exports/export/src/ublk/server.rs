@@ -2,8 +2,8 @@
 //!
 //! # Failure
 //! The kernel removes a device only when this thread has completed every request that it was given.
-//! - No successor ([`OnFailure::Refuse`]): after a forced removal, or when the driver has failed, the
-//!   thread keeps running and completes every request with an error.
+//! - No successor ([`OnFailure::Refuse`]): after a forced removal, or when the driver has failed,
+//!   the thread keeps running and completes every request with an error.
 //! - A successor is to come ([`OnFailure::Keep`]): the thread ends and leaves its requests
 //!   incomplete. The kernel re-issues them to the next server.
 
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use ring3_class::block::{Completion, Data, IoError, Queue, Request};
 use ring3_class::dma::DmaBuffer;
-use ring3_reactor::{Event, Registration, Timer, Token, Turn};
+use ring3_reactor::{Event, LoopStats, Registration, Timer, Token};
 use ring3_stats::{Operation, Phase, Recorder};
 
 use super::OnFailure;
@@ -28,14 +28,14 @@ use super::idle::{self, IdlePoll};
 use super::orders::{Order, Orders};
 use super::regions::View;
 use super::ring::Ring;
-use super::scrap::Scrap;
+use super::scrap::ScratchBuffer;
 use super::stats::Counters;
 use super::thread::Report;
 use super::translate::Geometry;
 use super::uapi;
 
 /// What belongs to a tag for the life of the queue.
-struct Slot {
+struct UblkSlot {
     /// Here, or with the class queue.
     buffer: Option<DmaBuffer>,
     /// Its address, which the kernel is told anew each time.
@@ -62,7 +62,7 @@ enum Mode {
 }
 
 /// To whom a queue's thread accounts for what it does.
-pub struct Account<'a> {
+pub struct QueueReporting<'a> {
     /// The queue's.
     pub counters: &'a Counters,
     /// The same, for those who watch the process.
@@ -74,7 +74,7 @@ pub struct Account<'a> {
 }
 
 /// Serves one hardware queue.
-pub struct Server<'a> {
+pub struct UblkQueueServer<'a> {
     // Dropped before the buffers: the kernel has them by it.
     ring: Ring,
     registration: Registration,
@@ -84,7 +84,7 @@ pub struct Server<'a> {
     class: &'a mut dyn Queue,
     descriptors: Descriptors,
     geometry: Geometry,
-    slots: Vec<Slot>,
+    slots: Vec<UblkSlot>,
     /// Clients' memory that requests may lie in.
     view: Option<View>,
     /// Requests for which the class queue had no room.
@@ -107,14 +107,14 @@ pub struct Server<'a> {
     /// Requests whose ends are no news of the disk if the driver is about to fail: they wait for
     /// what it says of its device.
     doubtful: Vec<(u16, IoError)>,
-    scrap: Option<Scrap>,
+    scrap: Option<ScratchBuffer>,
     idle: IdlePoll,
     /// Tags that the kernel has not aborted.
     live: usize,
     submitted: bool,
 }
 
-impl<'a> Server<'a> {
+impl<'a> UblkQueueServer<'a> {
     /// Serves `class`, with the kernel's descriptors and one buffer per tag.
     pub fn new(
         mut ring: Ring,
@@ -122,14 +122,14 @@ impl<'a> Server<'a> {
         (descriptors, buffers): (Descriptors, Vec<DmaBuffer>),
         orders: &'a Orders,
         on_failure: OnFailure,
-        Account { counters, recorder, started, report }: Account<'a>,
+        QueueReporting { counters, recorder, started, report }: QueueReporting<'a>,
     ) -> io::Result<Self> {
         let (registration, ordered) =
             (Registration::new(&mut ring.reactor, class)?, ring.reactor.add(orders.as_fd())?);
         let buffer_bytes = buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
         let geometry = Geometry::new(class.info().block_size, buffer_bytes);
         let backlog = VecDeque::with_capacity(buffers.len());
-        let slot = |buffer: DmaBuffer| Slot {
+        let slot = |buffer: DmaBuffer| UblkSlot {
             addr: buffer.as_ptr() as u64,
             buffer: Some(buffer),
             bytes: 0,
@@ -236,7 +236,7 @@ impl<'a> Server<'a> {
                     self.rest();
                 }
                 Event::Timer(timer, _) if self.patience == Some(timer) => {
-                    return Err(self.out_of_patience());
+                    return Err(self.quiesce_timeout_error());
                 }
                 Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now)?,
                 Event::Timer(..) => self.rest(),
@@ -276,7 +276,8 @@ impl<'a> Server<'a> {
     /// Sends what was pushed, and returns when there may be something to do.
     fn wait(&mut self) -> io::Result<()> {
         self.ring.push_gathered()?;
-        let Turn { calls, slept, polled } = if self.in_flight() == 0 && self.backlog.is_empty() {
+        let LoopStats { calls, slept, polled } = if self.in_flight() == 0 && self.backlog.is_empty()
+        {
             self.recorder.phase(Phase::Idle);
             self.rest_or_look()?
         } else {
@@ -301,7 +302,7 @@ impl<'a> Server<'a> {
     /// With nothing in flight: sends what was pushed, and returns when there is something. It looks
     /// for the next request as long as that pays, then it sleeps.
     #[inline]
-    fn rest_or_look(&mut self) -> io::Result<Turn> {
+    fn rest_or_look(&mut self) -> io::Result<LoopStats> {
         let most = self.idle.poll_for();
         if most.is_zero() || self.mode != Mode::Serving {
             self.idle.slept();
@@ -312,7 +313,7 @@ impl<'a> Server<'a> {
         let (found, looked) = reactor.look_for_events(most);
         self.idle.looked(looked, found, idle::preemptions);
         let turn = reactor.step(if found { Some(Duration::ZERO) } else { None })?;
-        Ok(Turn { calls: sent + turn.calls, polled: Some(found), ..turn })
+        Ok(LoopStats { calls: sent + turn.calls, polled: Some(found), ..turn })
     }
 
     /// Requests in the driver's hands.

@@ -19,12 +19,12 @@ use super::features::Commands;
 use super::idle::{self, IdlePoll};
 use super::orders::Orders;
 use super::ring::Ring;
-use super::server::{Account, Server};
+use super::server::{QueueReporting, UblkQueueServer};
 use super::stats::Counters;
 use super::{Error, OnFailure, Regions, affinity};
 
 /// What a queue thread says.
-pub enum Word {
+pub enum ThreadEvent {
     /// All its buffers are lent to the kernel.
     Ready,
     /// Its requests fail from now on, or wait for the next server, and why.
@@ -89,7 +89,7 @@ pub struct Report {
     /// The queue's number.
     pub queue: u16,
     /// What it has to say.
-    pub words: Sender<Word>,
+    pub words: Sender<ThreadEvent>,
     /// Readable when it has failed or ended.
     pub ended: Arc<OwnedFd>,
     /// Set when it has ended before its device.
@@ -99,7 +99,7 @@ pub struct Report {
 impl Report {
     /// It serves no more.
     pub fn failed(&self, reason: String, gone: bool) {
-        let _ = self.words.send(Word::Failed(Failure { queue: self.queue, reason, gone }));
+        let _ = self.words.send(ThreadEvent::Failed(Failure { queue: self.queue, reason, gone }));
         self.wake();
     }
 
@@ -143,8 +143,8 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     let ring = ring.map_err(|error| (format!("lending memory to its io_uring: {error}"), false))?;
     let counters = &start.counters[usize::from(queue)];
     let account =
-        Account { counters, recorder: &recorder, started: start.started, report: &report };
-    let server = Server::new(
+        QueueReporting { counters, recorder: &recorder, started: start.started, report: &report };
+    let server = UblkQueueServer::new(
         ring,
         &mut *class,
         (descriptors, buffers),
@@ -158,7 +158,7 @@ fn serve(start: Start, kernel: &Receiver<Kernel>) -> Result<Option<Box<dyn Queue
     }
     server.poll_when_idle(IdlePoll::of_this_thread(idle_poll));
     server.offer().map_err(|error| (format!("lending its buffers: {error}"), false))?;
-    let _ = report.words.send(Word::Ready);
+    let _ = report.words.send(ThreadEvent::Ready);
     let served = to_the_end(&mut server);
     recorder.phase(Phase::Ended);
     let (failed, gone) = (server.has_failed(), server.has_lost_device());
@@ -183,7 +183,7 @@ fn name(id: u32, queue: u16) {
 
 /// Serves until the device stops. If the driver panics, the kernel still gets an end of each
 /// request, or the next server gets them.
-fn to_the_end(server: &mut Server<'_>) -> io::Result<()> {
+fn to_the_end(server: &mut UblkQueueServer<'_>) -> io::Result<()> {
     // What the driver was about to do is lost with it: it is not asked again.
     match catch_unwind(AssertUnwindSafe(|| server.run())) {
         Ok(served) => served,

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::features::Commands;
 use super::orders::{self, Order, Orders};
 use super::stats::Counters;
-use super::thread::{self as queue_thread, Failure, Kernel, Report, Start, Word};
+use super::thread::{self as queue_thread, Failure, Kernel, Report, Start, ThreadEvent};
 use super::{Error, Queues, Stats};
 
 /// How long the queue threads may take to lend their buffers to the kernel.
@@ -53,7 +53,7 @@ pub struct Layout {
 
 /// How the queues of a disk are watched, and how they wait.
 #[derive(Clone)]
-pub struct Manner {
+pub struct QueueThreadOptions {
     /// Where the threads show what they do.
     pub segment: Arc<Segment>,
     /// Which of the segment's queues is the disk's first.
@@ -88,7 +88,7 @@ pub struct Threads {
     counters: Arc<[Counters]>,
     segment: Arc<Segment>,
     first: u16,
-    words: mpsc::Receiver<Word>,
+    words: mpsc::Receiver<ThreadEvent>,
     ended: Arc<OwnedFd>,
     orders: Arc<Orders>,
     abandoned: Arc<AtomicBool>,
@@ -96,11 +96,12 @@ pub struct Threads {
 
 impl Threads {
     /// Starts them, so that they have to be told the kernel's side only.
-    pub fn prepare(queues: Queues, manner: &Manner) -> Result<Self, Error> {
+    pub fn prepare(queues: Queues, manner: &QueueThreadOptions) -> Result<Self, Error> {
         let Queues { disk, class, buffers, regions } = queues;
         let (words, heard) = mpsc::channel();
         let counters: Arc<[Counters]> = class.iter().map(|_| Counters::default()).collect();
-        let Manner { segment, first, poll, idle_poll, on_failure, started, rings } = manner.clone();
+        let QueueThreadOptions { segment, first, poll, idle_poll, on_failure, started, rings } =
+            manner.clone();
         let mut threads = Self {
             name: disk.clone(),
             disk,
@@ -179,8 +180,8 @@ impl Threads {
         let deadline = Deadline::after(READY);
         for _ in 0..self.threads.len() {
             match self.words.recv_timeout(deadline.remaining()) {
-                Ok(Word::Ready) => {}
-                Ok(Word::Failed(failure)) => return Err(self.failed(failure)),
+                Ok(ThreadEvent::Ready) => {}
+                Ok(ThreadEvent::Failed(failure)) => return Err(self.failed(failure)),
                 Err(_) => {
                     return Err(Error::Hung {
                         command: "FETCH_REQ",
@@ -228,8 +229,8 @@ impl Threads {
     /// Why a thread has ended, if it was not asked to.
     pub fn failure(&mut self) -> Option<Error> {
         let failure = self.words.try_iter().find_map(|word| match word {
-            Word::Ready => None,
-            Word::Failed(failure) => Some(failure),
+            ThreadEvent::Ready => None,
+            ThreadEvent::Failed(failure) => Some(failure),
         });
         failure.map(|failure| self.failed(failure))
     }

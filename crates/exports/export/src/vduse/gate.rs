@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A virtqueue that its driver has set up.
 #[derive(Clone, Copy, Debug)]
-pub struct Opening {
+pub struct ReadyVirtqueue {
     /// Where it is.
     pub vring: Vring,
     /// What driver and device have agreed upon.
@@ -21,7 +21,7 @@ pub struct Opening {
 
 /// Of one virtqueue.
 #[derive(Debug)]
-pub struct Gate {
+pub struct QueueHandover {
     /// Raised when there is another word.
     changed: OwnedFd,
     /// Raised when the driver kicks.
@@ -32,7 +32,7 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct State {
-    opening: Option<Opening>,
+    opening: Option<ReadyVirtqueue>,
     /// Words that were given, and that were heeded.
     given: u64,
     heeded: u64,
@@ -48,7 +48,7 @@ impl State {
     }
 }
 
-impl Gate {
+impl QueueHandover {
     pub fn new() -> io::Result<Self> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Self {
@@ -66,7 +66,7 @@ impl Gate {
     /// Says where the queue is now, or that it is no more, because its driver has reset the device.
     /// False if a thread serves it that has not heeded this within `patience`: it may still be
     /// there.
-    pub fn give(&self, opening: Option<Opening>, patience: Duration) -> bool {
+    pub fn give(&self, opening: Option<ReadyVirtqueue>, patience: Duration) -> bool {
         let mut state = self.state();
         state.opening = opening;
         state.given += 1;
@@ -76,7 +76,7 @@ impl Gate {
     }
 
     /// The last word, which is [heeded](Self::heed) by its number.
-    pub fn word(&self) -> (u64, Option<Opening>) {
+    pub fn word(&self) -> (u64, Option<ReadyVirtqueue>) {
         let state = self.state();
         (state.given, state.opening)
     }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn who_gives_a_word_waits_until_it_is_heeded() {
-        let gate = Arc::new(Gate::new().unwrap());
+        let gate = Arc::new(QueueHandover::new().unwrap());
         gate.serve();
         let other = gate.clone();
         let heeding = thread::spawn(move || {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_thread_that_is_no_more_or_does_not_heed() {
-        let gate = Gate::new().unwrap();
+        let gate = QueueHandover::new().unwrap();
         assert!(gate.give(None, LONG));
         gate.serve();
         assert!(!gate.give(None, Duration::from_millis(1)));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ring3_vduse::{Begin, Device, Error, Message, Request, status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::gate::{Gate, Opening};
+use super::gate::{QueueHandover, ReadyVirtqueue};
 
 /// How long a queue's thread may take to open its queue, or to let go of it. The kernel waits for
 /// 30 s.
@@ -23,7 +23,7 @@ pub struct Messages {
 
 struct Answering {
     device: Arc<Device>,
-    gates: Vec<Arc<Gate>>,
+    gates: Vec<Arc<QueueHandover>>,
     /// The queues are where their threads know them to be.
     running: bool,
 }
@@ -31,7 +31,7 @@ struct Answering {
 impl Messages {
     /// Answers for `device`, whose queues are served behind `gates`. What a server that is no more
     /// has left is gone on with first.
-    pub fn start(device: Arc<Device>, gates: Vec<Arc<Gate>>) -> Result<Self, Error> {
+    pub fn start(device: Arc<Device>, gates: Vec<Arc<QueueHandover>>) -> Result<Self, Error> {
         let failed = |error: std::io::Error| {
             Error::os(format!("{}: the thread that answers the kernel", device.name()), error)
         };
@@ -127,7 +127,7 @@ impl Answering {
             let vring = self.device.vring(queue)?;
             if vring.ready {
                 self.device.kicks(queue, gate.kicks())?;
-                self.give(gate, Some(Opening { vring, features, begin }))?;
+                self.give(gate, Some(ReadyVirtqueue { vring, features, begin }))?;
                 // What a server that is no more has shown, it may not have announced.
                 if begin == Begin::Resume {
                     self.device.interrupt(queue);
@@ -143,7 +143,7 @@ impl Answering {
         self.gates.iter().try_for_each(|gate| self.give(gate, None))
     }
 
-    fn give(&self, gate: &Gate, opening: Option<Opening>) -> Result<(), Error> {
+    fn give(&self, gate: &QueueHandover, opening: Option<ReadyVirtqueue>) -> Result<(), Error> {
         if gate.give(opening, PATIENCE) {
             Ok(())
         } else {

@@ -1,9 +1,9 @@
 //! A disk or a card as a virtio device of the running kernel, by VDUSE.
 //!
 //! # Shape
-//! A `Gate` for each virtqueue stands between the two that share it: the thread that answers the
-//! kernel (`messages`), which knows when a driver has set its queues up and when it resets them,
-//! and the thread that serves the queue.
+//! A `QueueHandover` for each virtqueue stands between the two that share it: the thread that
+//! answers the kernel (`messages`), which knows when a driver has set its queues up and when it
+//! resets them, and the thread that serves the queue.
 //!
 //! # The way of a request
 //! The kernel copies a write's bytes into its bounce memory, which is mapped here. The queue's
@@ -24,9 +24,9 @@ mod name;
 mod net;
 mod refuse;
 
-pub use block::Export;
+pub use block::VduseExport;
 pub use net::{Card, start as start_card};
-pub(crate) use net::{Half, Link};
+pub(crate) use net::{Link, VduseRing};
 pub use ring3_vduse::is_name;
 
 /// Fails if the kernel has no VDUSE, or not for this process; makes nothing.

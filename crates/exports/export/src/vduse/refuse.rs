@@ -136,7 +136,7 @@ impl Refusing {
 /// has to be unbound by force.
 fn refuse(queue: &mut Queue, chain: &mut Chain) -> bool {
     for head in queue.in_flight() {
-        if queue.take_again(head, chain).is_ok() {
+        if queue.retake(head, chain).is_ok() {
             fail(queue, chain);
         }
     }

@@ -55,12 +55,12 @@ proptest! {
                 Step::Publish => drop(driver.queue.publish()),
                 Step::Die | Step::DieShowing => {
                     if matches!(step, Step::DieShowing) {
-                        driver.queue.show_and_die();
+                        driver.queue.publish_and_die();
                     }
                     driver = driver.reborn(log.queue(0));
                     held = driver.queue.in_flight();
                     let mut chain = Chain::with_capacity(8);
-                    held.iter().for_each(|&head| driver.queue.take_again(head, &mut chain).unwrap());
+                    held.iter().for_each(|&head| driver.queue.retake(head, &mut chain).unwrap());
                 }
             }
             for (head, _) in driver.used() {

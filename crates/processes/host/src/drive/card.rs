@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ring3_class::net::{Link, Mac, Nic};
-use ring3_control::drive::{Connect, NicFacts, Wishes};
-use ring3_export::tap::{self, Export, Interface, Manner, Relay};
+use ring3_control::drive::{Connect, InterfaceSettings, OfferedNic};
+use ring3_export::tap::{self, Interface, Relay, TapExport, TapThreadOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::standby::Standby;
@@ -18,13 +18,13 @@ const FLAP: Duration = Duration::from_millis(50);
 /// A card, served or not.
 pub struct Card {
     nic: Arc<dyn Nic>,
-    served: Option<Served>,
+    served: Option<ConnectedCard>,
     /// When the supervisor may be told of the link again.
     next: Instant,
 }
 
-struct Served {
-    export: Option<Export>,
+struct ConnectedCard {
+    export: Option<TapExport>,
     relay: Relay,
 }
 
@@ -40,9 +40,9 @@ impl Card {
     }
 
     /// What the supervisor is told of it.
-    pub fn facts(&self) -> NicFacts {
+    pub fn facts(&self) -> OfferedNic {
         let (info, offloads) = (self.nic.info(), self.nic.info().offloads);
-        NicFacts {
+        OfferedNic {
             name: self.nic.name(),
             model: info.model.clone(),
             mac: info.mac.0,
@@ -74,16 +74,17 @@ impl Card {
         let (poll, rings, segment) =
             (standby.wanted.poll, standby.rings.clone(), standby.segment.clone());
         let interface = Arc::new(Interface::of(interface, 0, queues));
-        let manner = Manner { poll, engine: standby.engine.clone(), joins: true, rings, segment };
+        let manner =
+            TapThreadOptions { poll, engine: standby.engine.clone(), joins: true, rings, segment };
         let export =
-            Some(Export::over((self.nic.clone(), interface), Box::new(relay.clone()), &manner)?);
-        self.served = Some(Served { export, relay });
+            Some(TapExport::over((self.nic.clone(), interface), Box::new(relay.clone()), &manner)?);
+        self.served = Some(ConnectedCard { export, relay });
         Ok(())
     }
 
     /// What the supervisor says of its interface. Of one that is not served it is said again when
     /// it is.
-    pub fn wish(&self, wishes: Wishes) {
+    pub fn wish(&self, wishes: InterfaceSettings) {
         if let Some(served) = &self.served {
             served.relay.wish(wanted(wishes));
         }
@@ -96,9 +97,9 @@ impl Card {
 
     /// Readable when its service has ended, or when the supervisor is to be told of the link.
     pub fn events(&self) -> Vec<BorrowedFd<'_>> {
-        let Some(Served { export, relay }) = &self.served else { return Vec::new() };
+        let Some(ConnectedCard { export, relay }) = &self.served else { return Vec::new() };
         let linked = (Instant::now() >= self.next).then(|| relay.linked());
-        export.iter().map(Export::ended).chain(linked).collect()
+        export.iter().map(TapExport::ended).chain(linked).collect()
     }
 
     /// When there may be something of the link to be told, and now there is not, because it flaps.
@@ -116,8 +117,8 @@ impl Card {
 
     /// Why its service has ended, if it has.
     pub fn check(&mut self) -> Result<(), Error> {
-        let Some(Served { export, .. }) = &mut self.served else { return Ok(()) };
-        let over = |export: &Export| {
+        let Some(ConnectedCard { export, .. }) = &mut self.served else { return Ok(()) };
+        let over = |export: &TapExport| {
             let mut fds = [PollFd::from_borrowed_fd(export.ended(), PollFlags::IN)];
             poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
         };
@@ -130,14 +131,22 @@ impl Card {
     /// Stops it.
     pub fn stop(&mut self) -> Result<(), Error> {
         let export = self.served.take().and_then(|served| served.export);
-        Ok(export.map_or(Ok(()), Export::stop)?)
+        Ok(export.map_or(Ok(()), TapExport::stop)?)
     }
 }
 
-fn wanted(wishes: Wishes) -> tap::Wishes {
-    let Wishes { address, mtu, unicast, groups, promiscuous } = wishes;
+fn wanted(wishes: InterfaceSettings) -> tap::RequestedSettings {
+    let InterfaceSettings { address, mtu, unicast, groups, promiscuous } = wishes;
     let macs = |addresses: Vec<[u8; 6]>| addresses.into_iter().map(Mac).collect();
     let all_groups = groups.is_none();
     let (unicast, groups) = (macs(unicast), groups.map(macs).unwrap_or_default());
-    tap::Wishes { address: Mac(address), mtu, up: true, promiscuous, all_groups, unicast, groups }
+    tap::RequestedSettings {
+        address: Mac(address),
+        mtu,
+        up: true,
+        promiscuous,
+        all_groups,
+        unicast,
+        groups,
+    }
 }

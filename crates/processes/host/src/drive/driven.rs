@@ -9,17 +9,17 @@ use ring3_class::Saved;
 use ring3_class::block::{Disk, Queue, detach};
 use ring3_class::net::Link;
 use ring3_control::drive::{
-    Connect, DiskFacts, Region, Report, SHARED_ARENA, Serve, Share, Wishes,
+    Connect, DriverMessage, InterfaceSettings, OfferedDisk, Region, SHARED_ARENA, Serve, Share,
 };
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_export::tap;
-use ring3_export::ublk::{self, Layout, Manner, OnFailure, Queues, Threads};
+use ring3_export::ublk::{self, Layout, OnFailure, QueueThreadOptions, Queues, Threads};
 use ring3_spec::pci::BAR_COUNT;
 use ring3_stats::Recorder;
 
 use super::card::Card;
-use super::left::{Before, Left, LeftDisk};
+use super::left::{InheritedState, Left, SavedDiskQueues};
 use super::lent::Lent;
 use super::share::{Offered, Sharing};
 use super::standby::Standby;
@@ -35,9 +35,9 @@ const LEAVE: Duration = Duration::from_secs(5);
 
 /// A driven device. Its drop ends its driver, then gives the device back; the disks' threads have
 /// ended then.
-pub struct Driven {
+pub struct ServedDevice {
     sharing: Option<Sharing>,
-    disks: Vec<Served>,
+    disks: Vec<ServedDisk>,
     cards: Vec<Card>,
     refused: Vec<String>,
     adopted: bool,
@@ -48,7 +48,7 @@ pub struct Driven {
 }
 
 /// A disk, and what it was served by when it was left.
-struct Served {
+struct ServedDisk {
     disk: Arc<dyn Disk>,
     saved: Vec<Saved>,
     /// What its queues were made for.
@@ -68,36 +68,40 @@ struct Prepared {
     buffer: u32,
 }
 
-impl Driven {
+impl ServedDevice {
     /// Opens the device of `lease`, or goes on with it as it was `left`.
-    pub fn start(standby: Standby, lease: OwnedFd, left: Before) -> Result<Self, Error> {
+    pub fn start(standby: Standby, lease: OwnedFd, left: InheritedState) -> Result<Self, Error> {
         let began = Instant::now();
         let device = match &left {
-            Before::Nothing => ring3_backend::attach(lease.into(), None),
-            Before::Left(left) => ring3_backend::attach(lease.into(), Some(&left.arena)),
-            Before::Killed(left) => ring3_backend::attach_running(lease.into(), &left.arena),
+            InheritedState::Nothing => ring3_backend::attach(lease.into(), None),
+            InheritedState::Left(left) => ring3_backend::attach(lease.into(), Some(&left.arena)),
+            InheritedState::Killed(left) => {
+                ring3_backend::attach_running(lease.into(), &left.arena)
+            }
         };
         let device = device
             .map_err(|source| Error::Device { device: "the leased device".into(), source })?;
         let failed = |source| Error::Device { device: device.name().into(), source };
         let mut adopted = false;
         let opened = match &left {
-            Before::Nothing => open(&device, &standby),
-            Before::Left(left) => {
+            InheritedState::Nothing => open(&device, &standby),
+            InheritedState::Left(left) => {
                 Driver::resume(device.clone(), &settings(&standby, EXPECTED), &left.controller)
             }
-            Before::Killed(left) => match left.adopt(&device, &settings(&standby, EXPECTED)) {
-                Some(opened) => {
-                    adopted = true;
-                    Ok(opened)
+            InheritedState::Killed(left) => {
+                match left.adopt(&device, &settings(&standby, EXPECTED)) {
+                    Some(opened) => {
+                        adopted = true;
+                        Ok(opened)
+                    }
+                    None => open(&device, &standby),
                 }
-                None => open(&device, &standby),
-            },
+            }
         }
         .map_err(failed)?;
         let disks = match left {
-            Before::Nothing => Vec::new(),
-            Before::Left(left) | Before::Killed(left) => left.disks,
+            InheritedState::Nothing => Vec::new(),
+            InheritedState::Left(left) | InheritedState::Killed(left) => left.disks,
         };
         Ok(Self { adopted, began, ..Self::of(standby, device, opened, disks)? })
     }
@@ -107,7 +111,7 @@ impl Driven {
         standby: Standby,
         device: Arc<dyn Device>,
         opened: Opened,
-        left: Vec<LeftDisk>,
+        left: Vec<SavedDiskQueues>,
     ) -> Result<Self, Error> {
         let Opened { offers, refused, controller } = opened;
         let mut saved = left.into_iter();
@@ -121,16 +125,16 @@ impl Driven {
                 }
             };
             let saved = match saved.next() {
-                Some(LeftDisk { name, queues }) if name == disk.name() => queues,
+                Some(SavedDiskQueues { name, queues }) if name == disk.name() => queues,
                 None => Vec::new(),
-                Some(LeftDisk { name, .. }) => {
+                Some(SavedDiskQueues { name, .. }) => {
                     return Err(Error::protocol(format!(
                         "what was saved is of {name}, and {} is there",
                         disk.name()
                     )));
                 }
             };
-            disks.push(Served {
+            disks.push(ServedDisk {
                 disk,
                 saved,
                 prepared: Prepared::default(),
@@ -158,10 +162,10 @@ impl Driven {
     }
 
     /// What the supervisor is told of the device.
-    pub fn offers(&self) -> Report {
+    pub fn offers(&self) -> DriverMessage {
         let disks = self.disks.iter().map(|served| facts(&*served.disk)).collect();
         let nics = self.cards.iter().map(Card::facts).collect();
-        Report::Offers { disks, nics, refused: self.refused.clone(), adopted: self.adopted }
+        DriverMessage::Offers { disks, nics, refused: self.refused.clone(), adopted: self.adopted }
     }
 
     /// By what another process can adopt the device if this one is killed, once all disks are
@@ -237,7 +241,7 @@ impl Driven {
         if self.standby.lent {
             served.lent.share_with(&mut queues);
         }
-        let manner = Manner {
+        let manner = QueueThreadOptions {
             segment,
             first,
             poll,
@@ -304,7 +308,7 @@ impl Driven {
         self.lent(disk)?.lent.remove(index).map_err(|source| Error::Device { device, source })
     }
 
-    fn lent(&mut self, disk: u16) -> Result<&mut Served, Error> {
+    fn lent(&mut self, disk: u16) -> Result<&mut ServedDisk, Error> {
         let lent = self.standby.lent;
         let served = self.disks.get_mut(usize::from(disk)).filter(|_| lent);
         served.ok_or_else(|| {
@@ -326,7 +330,7 @@ impl Driven {
 
     /// Shares the one disk or card with who comes to `sockets`; what the supervisor is told of
     /// that.
-    pub fn share(&mut self, share: &Share, sockets: Vec<OwnedFd>) -> Result<Report, Error> {
+    pub fn share(&mut self, share: &Share, sockets: Vec<OwnedFd>) -> Result<DriverMessage, Error> {
         let count = if share.card { self.cards.len() } else { self.disks.len() };
         if !self.standby.shared || self.sharing.is_some() {
             return Err(Error::protocol("it is not to be shared, or is already"));
@@ -344,7 +348,7 @@ impl Driven {
     }
 
     /// What is wanted of a card's interface now.
-    pub fn wish(&self, nic: u16, wishes: Wishes) -> Result<(), Error> {
+    pub fn wish(&self, nic: u16, wishes: InterfaceSettings) -> Result<(), Error> {
         let card = self
             .cards
             .get(usize::from(nic))
@@ -354,9 +358,9 @@ impl Driven {
     }
 
     /// The links of cards that have changed since the last call.
-    pub fn links(&mut self) -> Vec<Report> {
+    pub fn links(&mut self) -> Vec<DriverMessage> {
         let link = |(nic, card): (u16, &mut Card)| {
-            card.take_link().map(|Link { up, speed, full_duplex }| Report::Link {
+            card.take_link().map(|Link { up, speed, full_duplex }| DriverMessage::Link {
                 nic,
                 up,
                 speed,
@@ -446,7 +450,7 @@ impl Driven {
             // The kernel gives what was not ended to the next process, which is told of the same
             // memory.
             served.lent.clear().map_err(failed)?;
-            disks.push(LeftDisk { name: served.disk.name(), queues });
+            disks.push(SavedDiskQueues { name: served.disk.name(), queues });
         }
         let controller = self.controller.detach().map_err(failed)?;
         Left::new(self.device.dma().arena().save(), controller, disks).write()
@@ -468,7 +472,7 @@ impl Driven {
     pub fn stop(&mut self) -> Result<(), Error> {
         self.sharing.take().map_or(Ok(()), |mut sharing| sharing.stop())?;
         std::mem::take(&mut self.cards).iter_mut().try_for_each(Card::stop)?;
-        for Served { disk, threads, id, .. } in &mut self.disks {
+        for ServedDisk { disk, threads, id, .. } in &mut self.disks {
             let Some(threads) = threads else { continue };
             let (queues, device) =
                 (threads.join()?, format!("/dev/ublkb{}", id.unwrap_or_default()));
@@ -516,9 +520,9 @@ fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_dev
 }
 
 /// What a supervisor is told of `disk`.
-pub fn facts(disk: &dyn Disk) -> DiskFacts {
+pub fn facts(disk: &dyn Disk) -> OfferedDisk {
     let info = disk.info();
-    DiskFacts {
+    OfferedDisk {
         name: disk.name(),
         model: info.model.clone(),
         serial: info.serial.clone(),

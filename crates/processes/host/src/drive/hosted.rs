@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ring3_device::Device;
 use ring3_driver::registry::{Controller, Offer, Opened};
 
-use super::driven::Driven;
-use super::left::Before;
+use super::driven::ServedDevice;
+use super::left::InheritedState;
 use super::standby::{Drivers, Standby};
 use super::{Leased, Process};
 use crate::Error;
@@ -43,14 +43,14 @@ impl Hosted {
     pub fn drive(self, offer: Offer, controller: Box<dyn Controller>) -> Result<(), Error> {
         let Self { mut process, standby, device } = self;
         let opened = Opened { offers: vec![offer], refused: Vec::new(), controller };
-        let driven = Driven::of(standby, device, opened, Vec::new());
+        let driven = ServedDevice::of(standby, device, opened, Vec::new());
         driven.and_then(|driven| process.drive(driven)).inspect_err(|error| process.fail(error))
     }
 }
 
 fn attach(leased: Leased) -> Result<(Standby, Arc<dyn Device>), Error> {
     let Leased { standby, lease, before } = leased;
-    if !matches!(before, Before::Nothing) {
+    if !matches!(before, InheritedState::Nothing) {
         return Err(Error::protocol(
             "a hosted driver starts its device, and goes on with none that was left",
         ));

@@ -32,11 +32,11 @@ pub struct Left {
     /// The driver's.
     pub controller: Saved,
     /// In the order of the offers.
-    pub disks: Vec<LeftDisk>,
+    pub disks: Vec<SavedDiskQueues>,
 }
 
 /// How a process finds its device.
-pub enum Before {
+pub enum InheritedState {
     /// It does nothing.
     Nothing,
     /// Its last driver has left it so.
@@ -47,7 +47,7 @@ pub enum Before {
 
 /// A disk of it.
 #[derive(Serialize, Deserialize)]
-pub struct LeftDisk {
+pub struct SavedDiskQueues {
     /// What it is called.
     pub name: String,
     /// The queues that it was served by.
@@ -56,7 +56,7 @@ pub struct LeftDisk {
 
 impl Left {
     /// What was saved of a device.
-    pub fn new(arena: SavedArena, controller: Saved, disks: Vec<LeftDisk>) -> Self {
+    pub fn new(arena: SavedArena, controller: Saved, disks: Vec<SavedDiskQueues>) -> Self {
         Self { version: VERSION, arena, controller, disks }
     }
 
@@ -139,7 +139,7 @@ mod tests {
 
     fn left() -> Left {
         let queues = vec![Saved::new("a queue", 1, &7).unwrap()];
-        let disks = vec![LeftDisk { name: "disk".into(), queues }];
+        let disks = vec![SavedDiskQueues { name: "disk".into(), queues }];
         Left::new(
             SavedArena::fresh(std::iter::empty()),
             Saved::new("a controller", 1, &"state").unwrap(),

@@ -33,16 +33,16 @@ mod standby;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use ring3_control::drive::{Order, Report};
+use ring3_control::drive::{DriverCommand, DriverMessage};
 use ring3_lease::Channel;
 use ring3_stats::Phase;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
-use driven::Driven;
+use driven::ServedDevice;
 pub use driven::facts;
 pub use hosted::Hosted;
-use left::Before;
+use left::InheritedState;
 pub use left::{Left, read as read_left};
 use standby::{Drivers, Standby};
 
@@ -83,7 +83,7 @@ pub fn run(control: OwnedFd) -> Result<(), Error> {
     let mut process = Process::new(control)?;
     let lived = process.take_lease(Drivers::Own).and_then(|leased| {
         let Some(Leased { standby, lease, before }) = leased else { return Ok(()) };
-        let driven = Driven::start(standby, lease, before)?;
+        let driven = ServedDevice::start(standby, lease, before)?;
         process.drive(driven)
     });
     lived.inspect_err(|error| process.fail(error))
@@ -93,18 +93,18 @@ pub fn run(control: OwnedFd) -> Result<(), Error> {
 struct Leased {
     standby: Standby,
     lease: OwnedFd,
-    before: Before,
+    before: InheritedState,
 }
 
 struct Process {
     control: Channel,
     /// The supervisor, or who keeps its end for the next one, is there.
     connected: bool,
-    driven: Option<Driven>,
+    driven: Option<ServedDevice>,
 }
 
 /// What a message of the supervisor's was, with what came beside it.
-type Message = (Order, std::vec::IntoIter<OwnedFd>);
+type Message = (DriverCommand, std::vec::IntoIter<OwnedFd>);
 
 impl Process {
     fn new(control: OwnedFd) -> Result<Self, Error> {
@@ -117,7 +117,7 @@ impl Process {
     fn fail(&mut self, error: &Error) {
         let _ = self
             .control
-            .send(&Report::Failed { error: error.to_string(), gone: error.is_gone() }, &[]);
+            .send(&DriverMessage::Failed { error: error.to_string(), gone: error.is_gone() }, &[]);
         // Its end would speak to a device that does not obey, for as long as that takes, while
         // users wait for the next process.
         std::mem::forget(self.driven.take());
@@ -127,24 +127,24 @@ impl Process {
     /// gone.
     fn take_lease(&mut self, drivers: Drivers) -> Result<Option<Leased>, Error> {
         let Some((order, mut fds)) = self.receive()? else { return Ok(None) };
-        let Order::Prepare(prepare) = order else { return Err(misplaced(&order)) };
+        let DriverCommand::Prepare(prepare) = order else { return Err(misplaced(&order)) };
         let standby = Standby::new(*prepare, drivers, self.control.as_fd(), fds.next())?;
-        self.report(&Report::Standby, &[])?;
+        self.report(&DriverMessage::Standby, &[])?;
         let Some((order, mut fds)) = self.receive()? else { return Ok(None) };
-        let Order::Drive { resume, adopt } = order else { return Err(misplaced(&order)) };
+        let DriverCommand::Drive { resume, adopt } = order else { return Err(misplaced(&order)) };
         let lease =
             fds.next().ok_or_else(|| Error::protocol("no lease came with the order to drive"))?;
         let before = match (resume, adopt) {
-            (false, false) => Before::Nothing,
-            (true, _) => Before::Left(left::read(fds.next())?),
-            (false, true) => Before::Killed(left::read(fds.next())?),
+            (false, false) => InheritedState::Nothing,
+            (true, _) => InheritedState::Left(left::read(fds.next())?),
+            (false, true) => InheritedState::Killed(left::read(fds.next())?),
         };
         standby.recorder.phase(Phase::Recovering);
         Ok(Some(Leased { standby, lease, before }))
     }
 
     /// Does what it is ordered to with what it drives, until the end.
-    fn drive(&mut self, driven: Driven) -> Result<(), Error> {
+    fn drive(&mut self, driven: ServedDevice) -> Result<(), Error> {
         let recorder = driven.recorder();
         self.report(&driven.offers(), &[])?;
         self.driven.insert(driven).prepare()?;
@@ -156,7 +156,7 @@ impl Process {
             recorder.beat();
             if Instant::now() >= next {
                 self.report_events();
-                self.driven.iter().for_each(Driven::trim);
+                self.driven.iter().for_each(ServedDevice::trim);
                 next = Instant::now() + LOOK;
             }
             self.report_links();
@@ -167,7 +167,7 @@ impl Process {
     }
 
     fn serves(&self) -> bool {
-        self.driven.as_ref().is_some_and(Driven::serves)
+        self.driven.as_ref().is_some_and(ServedDevice::serves)
     }
 
     /// The next order; `None` if the supervisor has gone.
@@ -188,62 +188,64 @@ impl Process {
         };
         let Some(driven) = &mut self.driven else { return Err(misplaced(&order)) };
         match order {
-            Order::Connect(connect) => {
+            DriverCommand::Connect(connect) => {
                 let place = connect.nic;
                 driven.connect(connect, fds.collect())?;
-                self.report(&Report::Serving { disk: place }, &[])?;
+                self.report(&DriverMessage::Serving { disk: place }, &[])?;
                 Ok(false)
             }
-            Order::Share(share) => {
+            DriverCommand::Share(share) => {
                 let report = driven.share(&share, fds.collect())?;
                 self.report(&report, &[])?;
-                self.report(&Report::Serving { disk: 0 }, &[])?;
+                self.report(&DriverMessage::Serving { disk: 0 }, &[])?;
                 Ok(false)
             }
-            Order::Region(region) => {
+            DriverCommand::Region(region) => {
                 let file = fds
                     .next()
                     .ok_or_else(|| Error::protocol("no memory came with the order to lend it"))?;
                 let lent = driven.lend(region, file);
                 self.answer(region.number, lent)
             }
-            Order::Forget(region) => {
+            DriverCommand::Forget(region) => {
                 let forgotten = driven.forget(region);
                 self.answer(region.number, forgotten)
             }
-            Order::Wish { nic, wishes } => driven.wish(nic, wishes).map(|()| false),
-            Order::Serve(serve) => {
+            DriverCommand::Wish { nic, wishes } => driven.wish(nic, wishes).map(|()| false),
+            DriverCommand::Serve(serve) => {
                 let disk = serve.disk;
                 let file = fds
                     .next()
                     .ok_or_else(|| Error::protocol("no device came with the order to serve"))?;
                 driven.serve(serve, file)?;
                 // Users wait for the first, and not for the second.
-                self.report(&Report::Serving { disk }, &[])?;
+                self.report(&DriverMessage::Serving { disk }, &[])?;
                 self.record()?;
                 Ok(false)
             }
-            Order::Leave => {
+            DriverCommand::Leave => {
                 // Whoever hears of it hands the device on at once.
                 let saved = self
                     .driven
                     .take()
-                    .map(Driven::leave)
-                    .ok_or_else(|| misplaced(&Order::Leave))??;
-                self.report(&Report::Left, &[saved.as_fd()])?;
+                    .map(ServedDevice::leave)
+                    .ok_or_else(|| misplaced(&DriverCommand::Leave))??;
+                self.report(&DriverMessage::Left, &[saved.as_fd()])?;
                 Ok(true)
             }
-            order @ (Order::Stop | Order::Rest) => {
+            order @ (DriverCommand::Stop | DriverCommand::Rest) => {
                 match order {
-                    Order::Rest => driven.rest()?,
+                    DriverCommand::Rest => driven.rest()?,
                     _ => driven.stop()?,
                 }
                 // The driver ends its device before that is said.
                 self.driven = None;
-                self.report(&Report::Stopped, &[])?;
+                self.report(&DriverMessage::Stopped, &[])?;
                 Ok(true)
             }
-            order @ (Order::Prepare(_) | Order::Drive { .. }) => Err(misplaced(&order)),
+            order @ (DriverCommand::Prepare(_) | DriverCommand::Drive { .. }) => {
+                Err(misplaced(&order))
+            }
         }
     }
 
@@ -259,10 +261,14 @@ impl Process {
             return Ok(false);
         }
         let refused = done.err().map(|error| error.to_string());
-        self.report(&Report::Heard { number, refused }, &[]).map(|()| false)
+        self.report(&DriverMessage::Heard { number, refused }, &[]).map(|()| false)
     }
 
-    fn report(&self, report: &Report, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Error> {
+    fn report(
+        &self,
+        report: &DriverMessage,
+        fds: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<(), Error> {
         self.control
             .send(report, fds)
             .map_err(|error| Error::os("reporting to the supervisor", error))
@@ -270,8 +276,8 @@ impl Process {
 
     /// Says by what the device could be adopted.
     fn record(&self) -> Result<(), Error> {
-        let record = self.driven.as_ref().and_then(Driven::record);
-        record.map_or(Ok(()), |record| self.report(&Report::Adoptable, &[record.as_fd()]))
+        let record = self.driven.as_ref().and_then(ServedDevice::record);
+        record.map_or(Ok(()), |record| self.report(&DriverMessage::Adoptable, &[record.as_fd()]))
     }
 
     /// Waits until there is an order (true), until a disk has ended, or until it is time to look at
@@ -305,7 +311,7 @@ impl Process {
 
     /// Says how the links of cards are, if that is new.
     fn report_links(&mut self) {
-        for report in self.driven.iter_mut().flat_map(Driven::links).collect::<Vec<_>>() {
+        for report in self.driven.iter_mut().flat_map(ServedDevice::links).collect::<Vec<_>>() {
             if self.connected {
                 let _ = self.control.send(&report, &[]);
             }
@@ -314,28 +320,28 @@ impl Process {
 
     /// Passes on what the device has to say. Whoever does not hear it has the log.
     fn report_events(&self) {
-        for text in self.driven.iter().flat_map(Driven::events) {
+        for text in self.driven.iter().flat_map(ServedDevice::events) {
             tracing::warn!("the controller reports: {text}");
             if self.connected {
-                let _ = self.control.send(&Report::Event { text }, &[]);
+                let _ = self.control.send(&DriverMessage::Event { text }, &[]);
             }
         }
     }
 }
 
-fn misplaced(order: &Order) -> Error {
+fn misplaced(order: &DriverCommand) -> Error {
     let word = match order {
-        Order::Prepare(_) => "prepare",
-        Order::Drive { .. } => "drive",
-        Order::Serve(_) => "serve",
-        Order::Connect(_) => "connect",
-        Order::Share(_) => "share",
-        Order::Region(_) => "lend",
-        Order::Forget(_) => "forget",
-        Order::Wish { .. } => "wish",
-        Order::Leave => "leave",
-        Order::Stop => "stop",
-        Order::Rest => "rest",
+        DriverCommand::Prepare(_) => "prepare",
+        DriverCommand::Drive { .. } => "drive",
+        DriverCommand::Serve(_) => "serve",
+        DriverCommand::Connect(_) => "connect",
+        DriverCommand::Share(_) => "share",
+        DriverCommand::Region(_) => "lend",
+        DriverCommand::Forget(_) => "forget",
+        DriverCommand::Wish { .. } => "wish",
+        DriverCommand::Leave => "leave",
+        DriverCommand::Stop => "stop",
+        DriverCommand::Rest => "rest",
     };
     Error::protocol(format!("the order to {word} makes no sense now"))
 }

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use ring3_broker::server::{self, Listener, card};
 use ring3_class::block::Disk;
 use ring3_class::net::Nic;
-use ring3_control::drive::{Report, Share};
+use ring3_control::drive::{DriverMessage, Share};
 use ring3_reactor::Pool;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -32,12 +32,12 @@ pub struct Sharing {
 }
 
 /// A server, and what the supervisor is told of it.
-enum Server {
-    Disk(server::Server),
-    Card(card::Server),
+enum BrokerServer {
+    Disk(server::DiskServer),
+    Card(card::CardServer),
 }
 
-impl Server {
+impl BrokerServer {
     fn new(
         offered: Offered,
         share: &Share,
@@ -56,16 +56,18 @@ impl Server {
             Offered::Disk(disk) => {
                 let (name, options) =
                     (disk.name(), server::Options { depth: share.depth, poll, copy: share.copy });
-                let server =
-                    server::Server::at(disk, terms(share)?, options, |access: &server::Access| {
-                        listens(&access.path)
-                    });
+                let server = server::DiskServer::at(
+                    disk,
+                    terms(share)?,
+                    options,
+                    |access: &server::Access| listens(&access.path),
+                );
                 server.map(Self::Disk).map_err(|source| Error::Device { device: name, source })
             }
             Offered::Card(nic) => {
                 let (name, options) = (nic.name(), card::Options { poll, copy: share.copy });
                 let server =
-                    card::Server::at(nic, terms(share)?, options, |access: &card::Access| {
+                    card::CardServer::at(nic, terms(share)?, options, |access: &card::Access| {
                         listens(&access.path)
                     });
                 server.map(Self::Card).map_err(|source| Error::Device { device: name, source })
@@ -73,10 +75,10 @@ impl Server {
         }
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> DriverMessage {
         match self {
             Self::Disk(server) => {
-                Report::Shared { mapped: server.is_mapped(), addresses: Vec::new() }
+                DriverMessage::Shared { mapped: server.is_mapped(), addresses: Vec::new() }
             }
             Self::Card(server) => {
                 let addresses = server
@@ -84,7 +86,7 @@ impl Server {
                     .flat_map(|(_, addresses)| addresses)
                     .map(|mac| mac.0)
                     .collect();
-                Report::Shared { mapped: server.is_mapped(), addresses }
+                DriverMessage::Shared { mapped: server.is_mapped(), addresses }
             }
         }
     }
@@ -109,12 +111,12 @@ impl Sharing {
         share: &Share,
         sockets: Vec<OwnedFd>,
         standby: &Standby,
-    ) -> Result<(Self, Report), Error> {
+    ) -> Result<(Self, DriverMessage), Error> {
         let device = match &offered {
             Offered::Disk(disk) => disk.name(),
             Offered::Card(nic) => nic.name(),
         };
-        let server = Server::new(offered, share, sockets, standby)?;
+        let server = BrokerServer::new(offered, share, sockets, standby)?;
         let report = server.report();
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
         let failed = |error: rustix::io::Errno| Error::os("starting to serve clients", error);

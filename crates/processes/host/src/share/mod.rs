@@ -26,7 +26,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
 use crate::attach::Source;
-use guard::{Guard, Left};
+use guard::{Guard, PreviousExporter};
 use registered::{Disk, Place, Registered, Registrar};
 
 /// Where clients offer memory.
@@ -39,18 +39,18 @@ pub struct Share {
 }
 
 /// What is needed before the disks are there.
-pub(crate) struct Opening {
+pub(crate) struct ShareSetup {
     listener: Listener,
     guard: Guard,
     /// The disks so far.
     disks: Vec<Disk>,
     /// Of a server that has died.
-    left: Left,
+    left: PreviousExporter,
     /// What of it the disks so far have.
     adopted: Vec<Place>,
 }
 
-impl Opening {
+impl ShareSetup {
     /// Listens, and starts the guard of the device of `source`; or goes on with the one that a
     /// server has left who has died, if `options` say to recover its disks.
     pub fn new(share: &Share, source: &Source, options: &ublk::Options) -> Result<Self, Error> {
@@ -68,7 +68,7 @@ impl Opening {
                     guard.map_err(|source| {
                         Error::os("starting the guard of clients' memory", source)
                     })?,
-                    Left::default(),
+                    PreviousExporter::default(),
                 )
             }
         };
@@ -94,7 +94,7 @@ impl Opening {
     }
 
     /// Hears clients from now on.
-    pub fn serve(self) -> Result<Hearing, Error> {
+    pub fn serve(self) -> Result<RegistrationThread, Error> {
         let failed =
             |source: std::io::Error| Error::os("hearing clients that share memory", source);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -113,17 +113,17 @@ impl Opening {
             clients.serve(heard.as_fd())
         });
         let thread = thread.map_err(failed)?;
-        Ok(Hearing { stop, thread: Some(thread) })
+        Ok(RegistrationThread { stop, thread: Some(thread) })
     }
 }
 
 /// The thread that hears clients. Dropping it leaves their memory to the end of this process.
-pub(crate) struct Hearing {
+pub(crate) struct RegistrationThread {
     stop: OwnedFd,
     thread: Option<JoinHandle<(Registrar, Vec<Registered>)>>,
 }
 
-impl Hearing {
+impl RegistrationThread {
     /// Parts with the clients, after the disks have gone in good order: nothing is in flight any
     /// more.
     pub fn end(mut self) {

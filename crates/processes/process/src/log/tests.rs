@@ -90,7 +90,7 @@ fn lines_before_a_flush_are_written() {
 #[test]
 fn a_flood_is_cut_and_counted_while_a_notice_gets_through() {
     let paper = Paper::default();
-    let mut scribe = Scribe::new(paper.clone(), Arc::default());
+    let mut scribe = LogWriter::new(paper.clone(), Arc::default());
     // Later than now, so that nothing is earned meanwhile.
     scribe.counted = Instant::now() + PATIENCE;
     for _ in 0..BURST + 300 {

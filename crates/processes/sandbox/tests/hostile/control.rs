@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_control::drive::{DiskFacts, Offered, Order, Report, Serve};
+use ring3_control::drive::{DriverCommand, DriverMessage, Offered, OfferedDisk, Serve};
 use ring3_control::status::{DeviceStatus, DiskStatus, State};
 use ring3_device::Device;
 use ring3_lease::Channel;
 use ring3_sandbox::Program;
-use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
-use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
+use ring3_supervisor::export::{CancelFlags, Export, Refusal, ServeRequest, StatusSource};
+use ring3_supervisor::keeper::{self, Handle, KeeperCommand, KeeperOptions};
 use ring3_supervisor::manifest;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
@@ -33,19 +33,19 @@ struct Honest {
 impl Honest {
     fn new() -> Self {
         let control = standby();
-        let (_, fds) = control.receive::<Order>().unwrap().unwrap();
+        let (_, fds) = control.receive::<DriverCommand>().unwrap().unwrap();
         let device = ring3_backend::attach(fds.into_iter().next().unwrap().into(), None).unwrap();
         let driver = Self { control, _device: device };
         driver.say(&offers(vec![disk()]));
-        let (order, _) = driver.control.receive::<Order>().unwrap().unwrap();
-        assert!(matches!(order, Order::Serve(_)), "{order:?}");
-        driver.say(&Report::Serving { disk: 0 });
+        let (order, _) = driver.control.receive::<DriverCommand>().unwrap().unwrap();
+        assert!(matches!(order, DriverCommand::Serve(_)), "{order:?}");
+        driver.say(&DriverMessage::Serving { disk: 0 });
         // Users have it now.
         std::thread::sleep(Duration::from_millis(500));
         driver
     }
 
-    fn say(&self, report: &Report) {
+    fn say(&self, report: &DriverMessage) {
         let _ = self.control.send(report, &[]);
     }
 
@@ -60,8 +60,8 @@ fn standby() -> Channel {
     confine();
     // SAFETY: the keeper has started this process with it, and nobody else has taken it.
     let control = Channel::new(unsafe { OwnedFd::from_raw_fd(3) }, PATIENCE, false).unwrap();
-    control.receive::<Order>().unwrap().unwrap();
-    control.send(&Report::Standby, &[]).unwrap();
+    control.receive::<DriverCommand>().unwrap().unwrap();
+    control.send(&DriverMessage::Standby, &[]).unwrap();
     control
 }
 
@@ -71,16 +71,16 @@ fn wait() -> ! {
     std::process::exit(0)
 }
 
-fn offers(disks: Vec<DiskFacts>) -> Report {
-    Report::Offers { disks, nics: Vec::new(), refused: Vec::new(), adopted: false }
+fn offers(disks: Vec<OfferedDisk>) -> DriverMessage {
+    DriverMessage::Offers { disks, nics: Vec::new(), refused: Vec::new(), adopted: false }
 }
 
-fn disk() -> DiskFacts {
+fn disk() -> OfferedDisk {
     let (name, model, serial) = ("the disk".into(), "model".into(), "serial".into());
     let (block_size, blocks, max_queues, max_transfer, optimal_io) = (512, 1000, 1, 4096, 512);
     let (volatile_cache, fua, max_write_zeroes_blocks, discard) = (false, false, 0, None);
     let (read_only, rotates) = (false, false);
-    DiskFacts {
+    OfferedDisk {
         name,
         model,
         serial,
@@ -103,15 +103,15 @@ fn disk() -> DiskFacts {
 struct Nowhere;
 
 impl Export for Nowhere {
-    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), Refusal> {
+    fn create(&mut self, _: &Offered, _: &CancelFlags) -> Result<(), Refusal> {
         Ok(())
     }
 
-    fn recover(&mut self, _: &Vain) -> Result<(), String> {
+    fn recover(&mut self, _: &CancelFlags) -> Result<(), String> {
         Ok(())
     }
 
-    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<ServeRequest>, String> {
         let serve = |disk| Serve {
             disk,
             id: 0,
@@ -122,11 +122,15 @@ impl Export for Nowhere {
             encoded: true,
         };
         let file = || memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
-        let given = |place| Given { place, order: Order::Serve(serve(place)), fds: vec![file()] };
+        let given = |place| ServeRequest {
+            place,
+            order: DriverCommand::Serve(serve(place)),
+            fds: vec![file()],
+        };
         Ok((0..offered.disks.len() as u16).map(given).collect())
     }
 
-    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+    fn start(&mut self) -> Result<Arc<dyn StatusSource>, String> {
         Ok(Arc::new(Self))
     }
 
@@ -139,7 +143,7 @@ impl Export for Nowhere {
     }
 }
 
-impl Look for Nowhere {
+impl StatusSource for Nowhere {
     fn in_flight(&self) -> u64 {
         0
     }
@@ -160,7 +164,7 @@ fn keep(name: &str, more: &str) -> Handle {
     let argv = words.into_iter().map(|word| CString::new(word).unwrap()).collect();
     let program = Arc::new(Program::open(std::env::current_exe().unwrap()).unwrap());
     keeper::start(
-        Setup { device, program, argv, unconfined: false, taken: Default::default() },
+        KeeperOptions { device, program, argv, unconfined: false, taken: Default::default() },
         Box::new(Nowhere),
     )
     .unwrap()
@@ -194,7 +198,7 @@ fn assert_ended(name: &str, why: &str) {
     assert!(log.matches(why).count() >= 2, "{why:?} is not there twice:\n{log}");
     assert!(log.contains("was ended by signal 9"), "{log}");
     // It answers, and it ends when it is told to.
-    keeper.ask(Ask::End { force: true, answer: Box::new(drop) });
+    keeper.ask(KeeperCommand::End { force: true, answer: Box::new(drop) });
     let since = Instant::now();
     while !keeper.has_ended() {
         assert!(since.elapsed() < PATIENCE, "the keeper does not end");
@@ -236,26 +240,26 @@ lies! {
     };
     a_driver_that_sends_descriptors_beside_a_right_word_is_ended: "it says Event now, with 100 descriptors", |driver| {
         let fds = vec![driver.control.as_fd(); 100];
-        let _ = driver.control.send(&Report::Event { text: "look".into() }, &fds);
+        let _ = driver.control.send(&DriverMessage::Event { text: "look".into() }, &fds);
     };
     a_driver_that_offers_its_disks_twice_is_ended: "it says Offers now", |driver| {
-        driver.say(&offers(vec![DiskFacts { blocks: 1 << 40, ..disk() }]));
+        driver.say(&offers(vec![OfferedDisk { blocks: 1 << 40, ..disk() }]));
     };
     a_driver_that_serves_a_disk_that_it_was_not_given_is_ended: "it says Serving now", |driver| {
-        driver.say(&Report::Serving { disk: 1 });
+        driver.say(&DriverMessage::Serving { disk: 1 });
     };
     a_driver_that_leaves_its_device_unasked_is_ended: "it says Left now, with 1 descriptors", |driver| {
         let file = memfd_create("saved", MemfdFlags::CLOEXEC).unwrap();
-        let _ = driver.control.send(&Report::Left, &[file.as_fd()]);
+        let _ = driver.control.send(&DriverMessage::Left, &[file.as_fd()]);
     };
     a_driver_that_stops_its_device_unasked_is_ended: "it says Stopped now", |driver| {
-        driver.say(&Report::Stopped);
+        driver.say(&DriverMessage::Stopped);
     };
     a_driver_that_would_be_the_next_one_again_is_ended: "it says Standby now", |driver| {
-        driver.say(&Report::Standby);
+        driver.say(&DriverMessage::Standby);
     };
     a_driver_that_floods_its_supervisor_is_ended: "more than 100 messages in a second", |driver| {
-        while driver.control.send(&Report::Event { text: "x".repeat(100) }, &[]).is_ok() {}
+        while driver.control.send(&DriverMessage::Event { text: "x".repeat(100) }, &[]).is_ok() {}
     };
 }
 
@@ -263,9 +267,9 @@ guest_tests! {
     fn a_driver_that_offers_more_disks_than_there_can_be_is_ended() {
         if is_child() {
             let control = standby();
-            let (_, fds) = control.receive::<Order>().unwrap().unwrap();
+            let (_, fds) = control.receive::<DriverCommand>().unwrap().unwrap();
             let _device = ring3_backend::attach(fds.into_iter().next().unwrap().into(), None).unwrap();
-            let small = || DiskFacts { name: String::new(), model: String::new(), serial: String::new(), ..disk() };
+            let small = || OfferedDisk { name: String::new(), model: String::new(), serial: String::new(), ..disk() };
             let _ = control.send(&offers((0..129).map(|_| small()).collect()), &[]);
             wait();
         }
@@ -279,8 +283,8 @@ guest_tests! {
                 // SAFETY: the bytes are a constant.
                 unsafe { libc::write(1, c"nonsense without end\n".as_ptr().cast(), 21) };
             });
-            if let Ok(Some((Order::Stop, _))) = driver.control.receive::<Order>() {
-                driver.say(&Report::Stopped);
+            if let Ok(Some((DriverCommand::Stop, _))) = driver.control.receive::<DriverCommand>() {
+                driver.say(&DriverMessage::Stopped);
             }
             std::process::exit(0);
         }
@@ -288,7 +292,7 @@ guest_tests! {
         until(&keeper, "running", |status| status.state == State::Running);
         std::thread::sleep(Duration::from_secs(3));
         let (tell, reply) = std::sync::mpsc::channel();
-        keeper.ask(Ask::Stop { force: false, answer: Box::new(move |reply| drop(tell.send(reply))) });
+        keeper.ask(KeeperCommand::Stop { force: false, answer: Box::new(move |reply| drop(tell.send(reply))) });
         assert_eq!(reply.recv_timeout(PATIENCE).unwrap(), ring3_control::admin::Reply::Done);
         assert!(log(&keeper).len() < 1 << 20);
     }

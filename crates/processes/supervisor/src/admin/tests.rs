@@ -6,13 +6,13 @@ use rustix::net::{SendFlags, connect, send};
 use super::*;
 
 struct Bed {
-    server: Server,
+    server: AdminServer,
     folder: tempfile::TempDir,
 }
 
 fn bed() -> Bed {
     let folder = tempfile::tempdir().unwrap();
-    Bed { server: Server::listen(&folder.path().join("run/control")).unwrap(), folder }
+    Bed { server: AdminServer::listen(&folder.path().join("run/control")).unwrap(), folder }
 }
 
 impl Bed {
@@ -72,12 +72,12 @@ fn only_its_owner_may_connect() {
 fn a_second_supervisor_is_refused_and_what_a_dead_one_has_left_is_not_in_the_way() {
     let bed = bed();
     let path = bed.folder.path().join("run/control");
-    let error = Server::listen(&path).err().unwrap().to_string();
+    let error = AdminServer::listen(&path).err().unwrap().to_string();
     assert!(error.contains("another ring3d"), "{error}");
     drop(bed.server);
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "as a process leaves it that is killed");
-    assert!(Server::listen(&path).is_ok());
+    assert!(AdminServer::listen(&path).is_ok());
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_file_that_is_no_socket_is_not_taken_for_one_and_stays() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
     fs::write(&path, "content").unwrap();
-    let Err(error) = Server::listen(&path) else { panic!("it listens") };
+    let Err(error) = AdminServer::listen(&path) else { panic!("it listens") };
     assert!(
         error.to_string().contains("no socket") && error.to_string().contains("--socket"),
         "{error}"

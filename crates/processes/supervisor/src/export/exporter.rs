@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use ring3_class::net::Link;
-use ring3_control::drive::{Offered, Order};
+use ring3_control::drive::{DriverCommand, Offered};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Export, Given, Look, Refusal, Vain};
+use super::{CancelFlags, Export, Refusal, ServeRequest, StatusSource};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -63,9 +63,9 @@ pub enum Done {
     /// Created, or recovered.
     Prepared(Result<(), Refusal>),
     /// What goes to the driver.
-    Served(Result<Vec<Given>, String>),
+    Served(Result<Vec<ServeRequest>, String>),
     /// Users have it.
-    Started(Result<Arc<dyn Look>, String>),
+    Started(Result<Arc<dyn StatusSource>, String>),
     /// Nothing is done for clients any more: the driver may be told to leave.
     Held,
     /// The driver has heard it.
@@ -74,27 +74,32 @@ pub enum Done {
     Stopped(Result<(), Refusal>),
     /// Nothing that was asked: the driver is to be told that, with descriptors beside it, if it
     /// serves.
-    Order(Order, Vec<OwnedFd>),
+    Order(DriverCommand, Vec<OwnedFd>),
     /// Nothing that was asked: what another supervisor needs has changed.
     Keep,
 }
 
 /// By which an export says something to its keeper.
 #[derive(Clone)]
-pub struct Voice {
+pub struct EventSender {
     tell: Sender<Done>,
     raised: Option<Arc<OwnedFd>>,
-    kept: Kept,
-    vain: Vain,
+    kept: RetainedFds,
+    vain: CancelFlags,
 }
 
 /// What is kept open until nothing of a dead driver goes on.
-type Kept = Arc<Mutex<Vec<OwnedFd>>>;
+type RetainedFds = Arc<Mutex<Vec<OwnedFd>>>;
 
-impl Voice {
+impl EventSender {
     /// Nobody hears it.
     pub fn silent() -> Self {
-        Self { tell: channel().0, raised: None, kept: Kept::default(), vain: Vain::default() }
+        Self {
+            tell: channel().0,
+            raised: None,
+            kept: RetainedFds::default(),
+            vain: CancelFlags::default(),
+        }
     }
 
     /// Keeps `file`, which a driver has, open until the device is fenced, if the driver dies: the
@@ -127,9 +132,9 @@ pub struct Exporter {
     jobs: Sender<Job>,
     done: Receiver<Done>,
     raised: Arc<OwnedFd>,
-    kept: Kept,
+    kept: RetainedFds,
     /// Ends what is under way.
-    pub vain: Vain,
+    pub vain: CancelFlags,
 }
 
 impl Exporter {
@@ -138,10 +143,14 @@ impl Exporter {
         let (jobs, orders) = channel();
         let (tell, done) = channel();
         let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let kept = Kept::default();
-        let vain = Vain::default();
-        let voice =
-            Voice { tell, raised: Some(raised.clone()), kept: kept.clone(), vain: vain.clone() };
+        let kept = RetainedFds::default();
+        let vain = CancelFlags::default();
+        let voice = EventSender {
+            tell,
+            raised: Some(raised.clone()),
+            kept: kept.clone(),
+            vain: vain.clone(),
+        };
         let its = vain.clone();
         let work = move || {
             export.speak(voice.clone());
@@ -175,7 +184,12 @@ impl AsFd for Exporter {
     }
 }
 
-fn work(mut export: Box<dyn Export>, jobs: &Receiver<Job>, vain: &Vain, voice: &Voice) {
+fn work(
+    mut export: Box<dyn Export>,
+    jobs: &Receiver<Job>,
+    vain: &CancelFlags,
+    voice: &EventSender,
+) {
     for job in jobs {
         voice.say(match job {
             Job::Create(offered) => Done::Prepared(export.create(&offered, vain)),

@@ -15,9 +15,9 @@ const TRIES: usize = 32;
 
 /// The numbers that manifests name, each with the device that it is for.
 #[derive(Clone, Debug, Default)]
-pub struct Ids(Arc<Mutex<BTreeMap<String, u32>>>);
+pub struct ReservedIds(Arc<Mutex<BTreeMap<String, u32>>>);
 
-impl Ids {
+impl ReservedIds {
     /// The first disk of `device` has number `id`, or any.
     pub fn set(&self, device: &str, id: Option<u32>) {
         match id {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_number_that_a_manifest_names_is_nobody_elses_whoever_comes_first() {
-        let ids = Ids::default();
+        let ids = ReservedIds::default();
         assert_eq!(ids.choices("any", 0, |_| false), [None]);
         ids.set("fixed", Some(0));
         assert_eq!(
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn further_disks_of_a_device_follow_its_first_one_unless_that_is_anothers() {
-        let ids = Ids::default();
+        let ids = ReservedIds::default();
         ids.set("two", Some(4));
         assert_eq!(ids.choices("two", 1, |_| false)[0], Some(5));
         ids.set("other", Some(5));

@@ -25,13 +25,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ring3_control::drive::{Order, Region};
-use ring3_export::ublk::Lull;
+use ring3_control::drive::{DriverCommand, Region};
+use ring3_export::ublk::FrozenQueue;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, Given, Voice};
-pub use registrar::Lender;
+use super::{Done, EventSender, ServeRequest};
+pub use registrar::RegistrationServer;
 
 /// When an order is said again that no driver has answered.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ pub struct Table {
 
 #[derive(Default)]
 struct Lent {
-    regions: BTreeMap<Key, Kept>,
+    regions: BTreeMap<Key, StoredRegion>,
     clients: BTreeMap<u64, Client>,
     /// How the kernel merged requests of the disks before there were any regions.
     merges: BTreeMap<u16, String>,
@@ -75,7 +75,7 @@ struct Lent {
 }
 
 /// A region, as it is kept.
-struct Kept {
+struct StoredRegion {
     number: u64,
     bytes: u64,
     file: Arc<OwnedFd>,
@@ -94,22 +94,22 @@ pub struct Saved {
     regions: Vec<(u16, u16, u64, u64)>,
     /// Number and regions of each.
     clients: Vec<(u64, Vec<Key>)>,
-    /// As [`Merges`] has found it, of each disk that has any.
+    /// As [`MergeControl`] has found it, of each disk that has any.
     merges: Vec<(u16, String)>,
 }
 
 impl Table {
     /// What a driver is told of the disk at `place` before it is served.
-    pub fn given(&self, place: u16) -> Result<Vec<Given>, String> {
+    pub fn given(&self, place: u16) -> Result<Vec<ServeRequest>, String> {
         let lent = self.lock();
-        let given = |(&(disk, index), kept): (&Key, &Kept)| {
+        let given = |(&(disk, index), kept): (&Key, &StoredRegion)| {
             let file = kept
                 .file
                 .try_clone()
                 .map_err(|error| format!("duplicating clients' memory: {error}"))?;
-            Ok(Given {
+            Ok(ServeRequest {
                 place,
-                order: Order::Region(Region { disk, index, number: 0 }),
+                order: DriverCommand::Region(Region { disk, index, number: 0 }),
                 fds: vec![file],
             })
         };
@@ -136,7 +136,7 @@ impl Table {
     /// such moment.
     fn while_served<T>(
         &self,
-        (voice, id): (&Voice, u32),
+        (voice, id): (&EventSender, u32),
         work: impl FnOnce() -> Result<T, String>,
     ) -> Result<T, String> {
         let mut lent = self.lock();
@@ -147,7 +147,7 @@ impl Table {
             lent = self.heard.wait_timeout(lent, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(lent);
-        let lull = Lull::of(id, &|| voice.is_dead() || !self.lock().open);
+        let lull = FrozenQueue::of(id, &|| voice.is_dead() || !self.lock().open);
         lent = self.lock();
         if !lent.open || voice.is_dead() {
             drop((lent, lull));
@@ -168,8 +168,8 @@ impl Table {
     /// not waited for without an end.
     fn tell(
         &self,
-        (voice, limit): (&Voice, Duration),
-        order: fn(Region) -> Order,
+        (voice, limit): (&EventSender, Duration),
+        order: fn(Region) -> DriverCommand,
         (disk, index): Key,
         file: Option<BorrowedFd<'_>>,
     ) -> Result<(), String> {
@@ -252,7 +252,7 @@ impl Table {
             let file = fds
                 .remove(&format!("lent.{number}"))
                 .ok_or("memory that a client has lent was not kept")?;
-            lent.regions.insert((place, index), Kept { number, bytes, file: file.into() });
+            lent.regions.insert((place, index), StoredRegion { number, bytes, file: file.into() });
         }
         for (number, keys) in saved.clients {
             // One that was not kept hears that its connection has ended.

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ring3_class::net::Link;
-use ring3_control::drive::{Offered, Order};
+use ring3_control::drive::{DriverCommand, Offered};
 use ring3_control::status::{DiskStatus, InterfaceStatus};
 
-pub use exporter::{Done, Exporter, Job, Voice};
-pub use ids::Ids;
+pub use exporter::{Done, EventSender, Exporter, Job};
+pub use ids::ReservedIds;
 
 /// Why a disk could not be given to its users, or taken from them.
 #[derive(Debug)]
@@ -50,14 +50,14 @@ impl fmt::Display for Refusal {
 
 /// Says to a job under way that what it waits for does not come any more.
 #[derive(Clone, Debug, Default)]
-pub struct Vain {
+pub struct CancelFlags {
     /// The driver has died.
     pub dead: Arc<AtomicBool>,
     /// Nobody wants it any more.
     pub given_up: Arc<AtomicBool>,
 }
 
-impl Vain {
+impl CancelFlags {
     /// Whether nobody wants it any more.
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Acquire)
@@ -66,11 +66,11 @@ impl Vain {
 
 /// What a driver needs to serve a disk or a card, of which nothing is kept but what is the
 /// supervisor's, too.
-pub struct Given {
+pub struct ServeRequest {
     /// Its place among those that the driver offers.
     pub place: u16,
     /// What the driver is told.
-    pub order: Order,
+    pub order: DriverCommand,
     /// What goes beside it.
     pub fds: Vec<OwnedFd>,
 }
@@ -78,16 +78,16 @@ pub struct Given {
 /// What a device offers as its users have it. Errors are words for the log.
 pub trait Export: Send {
     /// By `voice` it says what the driver is to be told while it serves.
-    fn speak(&mut self, _voice: Voice) {}
+    fn speak(&mut self, _voice: EventSender) {}
     /// Makes it for what a driver offers, unseen or unusable for users. [`Refusal::Busy`] if
     /// another try with another driver would not change anything.
-    fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), Refusal>;
+    fn create(&mut self, offered: &Offered, vain: &CancelFlags) -> Result<(), Refusal>;
     /// Takes it back from a driver that has died; users wait.
-    fn recover(&mut self, vain: &Vain) -> Result<(), String>;
+    fn recover(&mut self, vain: &CancelFlags) -> Result<(), String>;
     /// What a driver needs to serve each disk or card. It must offer the same ones.
-    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String>;
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<ServeRequest>, String>;
     /// Gives it to users: the driver serves. How it does is seen by what is returned.
-    fn start(&mut self) -> Result<Arc<dyn Look>, String>;
+    fn start(&mut self) -> Result<Arc<dyn StatusSource>, String>;
     /// The driver says how the link of a card is.
     fn hear_link(&mut self, _nic: u16, _link: &Link) {}
     /// The driver has begun to share it with clients: by their own memory, if the device reaches
@@ -102,15 +102,15 @@ pub trait Export: Send {
     fn hold_clients(&mut self) {}
     /// Has the driver hear, where that can be, that nothing more comes to it: it leaves.
     fn quiesce(&mut self) -> Result<(), String>;
-    /// Goes on with what another supervisor has [saved](Look::saved), of what was `offered`, with
-    /// [descriptors](Look::descriptors) among `fds`: users have it, and a driver serves or is to
-    /// follow.
+    /// Goes on with what another supervisor has [saved](StatusSource::saved), of what was
+    /// `offered`, with [descriptors](StatusSource::descriptors) among `fds`: users have it, and a
+    /// driver serves or is to follow.
     fn adopt(
         &mut self,
         _saved: &serde_json::Value,
         _offered: &Offered,
         _fds: &mut BTreeMap<String, OwnedFd>,
-    ) -> Result<Arc<dyn Look>, String> {
+    ) -> Result<Arc<dyn StatusSource>, String> {
         Err("these disks end with their supervisor".into())
     }
     /// Takes it from its users, whose I/O fails.
@@ -118,7 +118,7 @@ pub trait Export: Send {
 }
 
 /// How users' disks and interfaces do.
-pub trait Look: Send + Sync {
+pub trait StatusSource: Send + Sync {
     /// Requests that users wait for; of an interface, queues in which packets wait for the driver.
     fn in_flight(&self) -> u64;
     /// How many requests have ended, as the kernel counts them; `None` where it counts none. Asked

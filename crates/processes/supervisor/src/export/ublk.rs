@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ring3_class::Deadline;
 use ring3_class::block::{Discard, Info};
-use ring3_control::drive::{DiskFacts, Offered, Order, Serve};
+use ring3_control::drive::{DriverCommand, Offered, OfferedDisk, Serve};
 use ring3_device::dma::SegmentRules;
 use ring3_export::ublk::uapi::Parameters;
 use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Scheduler, Shape, limits};
@@ -20,10 +20,10 @@ use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Scheduler, Sha
 use ring3_sandbox::Program;
 use serde::{Deserialize, Serialize};
 
-use super::ids::{Ids, is_taken, is_there};
-use super::lent::{Lender, Saved, Table};
+use super::ids::{ReservedIds, is_taken, is_there};
+use super::lent::{RegistrationServer, Saved, Table};
 use super::partitions::{Of, Watch};
-use super::{Export, Given, Look, Refusal, Vain, Voice, links};
+use super::{CancelFlags, EventSender, Export, Refusal, ServeRequest, StatusSource, links};
 use crate::manifest;
 use seen::{Disks, Seen};
 
@@ -39,21 +39,21 @@ const SECTOR: u64 = 512;
 
 /// The disks of one device.
 pub struct Ublk {
-    wanted: manifest::Export,
+    wanted: manifest::ExportConfig,
     /// What its user calls the device, and its first disk.
     device: String,
     name: String,
     disks: Vec<Disk>,
     /// Numbers that manifests name.
-    ids: Ids,
+    ids: ReservedIds,
     /// Disks that were taken from their users by force, who may have them open still.
     torn: Vec<(u32, Nodes)>,
     /// `ring3-driver`, which reads partition tables.
     program: Arc<Program>,
-    voice: Voice,
+    voice: EventSender,
     /// What clients have lent, and who hears them, since users have the disks.
     lent: Arc<Table>,
-    lender: Option<Lender>,
+    lender: Option<RegistrationServer>,
 }
 
 struct Disk {
@@ -72,8 +72,8 @@ struct Disk {
 
 impl Ublk {
     /// Of `device`, with no number that `ids` has for another one; `program` is the drivers'.
-    pub fn new(device: &manifest::Device, ids: Ids, program: Arc<Program>) -> Self {
-        let (voice, lent, lender) = (Voice::silent(), Arc::default(), None);
+    pub fn new(device: &manifest::Device, ids: ReservedIds, program: Arc<Program>) -> Self {
+        let (voice, lent, lender) = (EventSender::silent(), Arc::default(), None);
         let (name, link, wanted) =
             (device.name.clone(), device.link().to_owned(), device.export.clone());
         Self {
@@ -122,7 +122,7 @@ impl Ublk {
         }
     }
 
-    fn described(&self, facts: &DiskFacts, disks: usize) -> Result<(Shape, Parameters), String> {
+    fn described(&self, facts: &OfferedDisk, disks: usize) -> Result<(Shape, Parameters), String> {
         let info = info(facts);
         let page = rustix::param::page_size() as u32;
         let buffer = limits::buffer_bytes(&info, self.wanted.max_io_kib << 10, page);
@@ -143,7 +143,7 @@ impl Ublk {
         ))
     }
 
-    fn try_create(&mut self, facts: &[DiskFacts], vain: &Vain) -> Result<(), Refusal> {
+    fn try_create(&mut self, facts: &[OfferedDisk], vain: &CancelFlags) -> Result<(), Refusal> {
         for (place, disk) in (0..).zip(facts) {
             let (shape, parameters) = self.described(disk, facts.len()).map_err(Refusal::Failed)?;
             let mut device = self.identity(place, shape)?;
@@ -218,7 +218,7 @@ impl Ublk {
 }
 
 impl Export for Ublk {
-    fn speak(&mut self, voice: Voice) {
+    fn speak(&mut self, voice: EventSender) {
         self.voice = voice;
         // Users have the disks of another ring3d already, and clients have lent them memory.
         if !self.disks.is_empty() {
@@ -238,7 +238,7 @@ impl Export for Ublk {
         self.lent.hear(number, refused);
     }
 
-    fn create(&mut self, offered: &Offered, vain: &Vain) -> Result<(), Refusal> {
+    fn create(&mut self, offered: &Offered, vain: &CancelFlags) -> Result<(), Refusal> {
         let created = self.try_create(&offered.disks, vain);
         if created.is_err() {
             self.disks.drain(..).for_each(|disk| drop(remove(disk, true)));
@@ -246,7 +246,7 @@ impl Export for Ublk {
         created
     }
 
-    fn recover(&mut self, vain: &Vain) -> Result<(), String> {
+    fn recover(&mut self, vain: &CancelFlags) -> Result<(), String> {
         let deadline = Deadline::after(DEATH);
         self.lent.close(false);
         for disk in &mut self.disks {
@@ -263,7 +263,7 @@ impl Export for Ublk {
         Ok(())
     }
 
-    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<ServeRequest>, String> {
         // The keeper has compared them with those that users have; more may have come behind.
         let facts =
             offered.disks.get(..self.disks.len()).ok_or("disks are missing that users have")?;
@@ -312,12 +312,16 @@ impl Export for Ublk {
                 cpus,
                 encoded: disk.device.features().encoded,
             };
-            served.push(Given { place, order: Order::Serve(serve), fds: vec![file.into()] });
+            served.push(ServeRequest {
+                place,
+                order: DriverCommand::Serve(serve),
+                fds: vec![file.into()],
+            });
         }
         Ok(served)
     }
 
-    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+    fn start(&mut self) -> Result<Arc<dyn StatusSource>, String> {
         for place in 0..self.disks.len() {
             let name = self.link(place);
             let disk = &mut self.disks[place];
@@ -364,9 +368,9 @@ impl Export for Ublk {
         saved: &serde_json::Value,
         offered: &Offered,
         fds: &mut BTreeMap<String, OwnedFd>,
-    ) -> Result<Arc<dyn Look>, String> {
+    ) -> Result<Arc<dyn StatusSource>, String> {
         let facts = &offered.disks;
-        let Kept { ids, lent } = Kept::of(saved)?;
+        let SavedExport { ids, lent } = SavedExport::of(saved)?;
         let lent = Table::adopt(lent, fds)?;
         if ids.len() != facts.len() {
             return Err(format!("there are {} numbers for {} disks", ids.len(), facts.len()));
@@ -473,7 +477,7 @@ impl Ublk {
             return;
         };
         let ids: Vec<_> = self.disks.iter().map(|disk| disk.device.id()).collect();
-        match Lender::start(share, &ids, self.voice.clone(), self.lent.clone()) {
+        match RegistrationServer::start(share, &ids, self.voice.clone(), self.lent.clone()) {
             Ok(lender) => self.lender = Some(lender),
             Err(why) => {
                 tracing::error!("export.share of {}: nobody can lend it memory: {why}", self.name)
@@ -481,7 +485,7 @@ impl Ublk {
         }
     }
 
-    fn seen(&self) -> Arc<dyn Look> {
+    fn seen(&self) -> Arc<dyn StatusSource> {
         Arc::new(Disks {
             disks: self.disks.iter().map(Seen::of).collect(),
             lent: self.lent.clone(),
@@ -491,13 +495,13 @@ impl Ublk {
 
 /// What the next ring3d is told.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct SavedExport {
     /// The disks' numbers.
     ids: Vec<u32>,
     lent: Saved,
 }
 
-impl Kept {
+impl SavedExport {
     /// An older one has told numbers alone.
     fn of(saved: &serde_json::Value) -> Result<Self, String> {
         let kept = match saved {
@@ -510,9 +514,10 @@ impl Kept {
     }
 }
 
-/// Takes disks that another supervisor has [saved](Look::saved) from their users, whoever that is.
+/// Takes disks that another supervisor has [saved](StatusSource::saved) from their users, whoever
+/// that is.
 pub fn take_away(saved: &serde_json::Value) {
-    for id in Kept::of(saved).unwrap_or_default().ids {
+    for id in SavedExport::of(saved).unwrap_or_default().ids {
         // What it owns ends with it.
         match Control::open().and_then(|control| Device::adopt(control, id)) {
             Ok(mut device) => {
@@ -554,7 +559,7 @@ fn limit_requests(id: u32, depth: u16) {
     }
 }
 
-fn info(facts: &DiskFacts) -> Info {
+fn info(facts: &OfferedDisk) -> Info {
     Info {
         model: facts.model.clone(),
         serial: facts.serial.clone(),

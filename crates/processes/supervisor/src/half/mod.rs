@@ -29,8 +29,8 @@ use ring3_sandbox::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::journal::seconds;
-use crate::keeper::{Ask, Asked, Handle, Shared};
-use crate::manifest::Half;
+use crate::keeper::{Handle, KeeperCommand, KeeperRequest, PublishedState};
+use crate::manifest::UserHalf;
 use crate::policy::{Budget, RestartPolicy};
 use process::Process;
 
@@ -45,7 +45,7 @@ const PROMPT: Duration = Duration::from_millis(5);
 
 /// What its user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goal {
+enum HalfGoal {
     Run,
     Stop,
     /// It has died too often: nothing is tried before a user asks for it.
@@ -53,12 +53,12 @@ enum Goal {
 }
 
 struct Keeper {
-    half: Half,
+    half: UserHalf,
     policy: RestartPolicy,
     program: Program,
-    shared: Arc<Shared>,
-    asked: Asked,
-    goal: Goal,
+    shared: Arc<PublishedState>,
+    asked: KeeperRequest,
+    goal: HalfGoal,
     budget: Budget,
     process: Option<Process>,
     /// It has attached to its kernel half.
@@ -70,9 +70,9 @@ struct Keeper {
 
 /// Starts a keeper of `half`; its program lies beside `own`, that of ring3's drivers, if it does
 /// not name one.
-pub fn start(half: Half, own: &Program) -> io::Result<Handle> {
+pub fn start(half: UserHalf, own: &Program) -> io::Result<Handle> {
     let (program, name) = (process::program(own, &half)?, half.name.clone());
-    let shared = Arc::new(Shared::new(&name, &format!("split:{name}")));
+    let shared = Arc::new(PublishedState::new(&name, &format!("split:{name}")));
     let state = shared.clone();
     let make = |asked| {
         Ok(Keeper {
@@ -81,7 +81,7 @@ pub fn start(half: Half, own: &Program) -> io::Result<Handle> {
             program,
             shared: state,
             asked,
-            goal: Goal::Run,
+            goal: HalfGoal::Run,
             budget: Budget::default(),
             process: None,
             attached: false,
@@ -107,7 +107,8 @@ impl Keeper {
     /// Starts a process, if one is wanted now.
     fn begin(&mut self) {
         let now = Instant::now();
-        if self.goal != Goal::Run || self.process.is_some() || self.pauses_until(now).is_some() {
+        if self.goal != HalfGoal::Run || self.process.is_some() || self.pauses_until(now).is_some()
+        {
             return;
         }
         let device = match kernel::open() {
@@ -136,7 +137,7 @@ impl Keeper {
         self.budget.spend(&self.policy, Instant::now(), self.attached);
         self.attached = false;
         if self.budget.is_exhausted() {
-            self.goal = Goal::Fail;
+            self.goal = HalfGoal::Fail;
             self.note(&format!(
                 "it has died too often; ring3 restart {} tries again",
                 self.half.name
@@ -152,7 +153,7 @@ impl Keeper {
         self.shared.journal().ended(process.pid());
         let how = format!("user half {} {how}", process.pid());
         self.shared.status().last_end = Some(how.clone());
-        if self.goal != Goal::Run || how.ends_with("exit code 0") {
+        if self.goal != HalfGoal::Run || how.ends_with("exit code 0") {
             // Stopped, or its kernel half is unloaded.
             self.attached = false;
             return self.note(&how);
@@ -226,26 +227,26 @@ impl Keeper {
         read
     }
 
-    fn obey(&mut self, ask: Ask) {
+    fn obey(&mut self, ask: KeeperCommand) {
         match ask {
-            Ask::Look | Ask::Insist | Ask::Wake => {}
+            KeeperCommand::Look | KeeperCommand::Insist | KeeperCommand::Wake => {}
             // The kernel freezes its user half, and its kernel half is put to sleep by the kernel.
-            Ask::Sleep { answer, .. } => answer(Reply::Done),
-            Ask::Restart(answer) => {
+            KeeperCommand::Sleep { answer, .. } => answer(Reply::Done),
+            KeeperCommand::Restart(answer) => {
                 self.start_anew();
                 answer(Reply::Done);
             }
             // Nobody uses it as a disk is used: its kernel half goes on.
-            Ask::Stop { answer, .. } => {
+            KeeperCommand::Stop { answer, .. } => {
                 self.stop();
                 answer(Reply::Done);
             }
-            Ask::Upgrade { program, answer } => answer(self.upgrade(program)),
-            Ask::Leave => {
+            KeeperCommand::Upgrade { program, answer } => answer(self.upgrade(program)),
+            KeeperCommand::Leave => {
                 self.stop();
                 self.ending = true;
             }
-            Ask::End { answer, .. } => {
+            KeeperCommand::End { answer, .. } => {
                 self.stop();
                 self.ending = true;
                 answer(Reply::Done);
@@ -255,7 +256,7 @@ impl Keeper {
 
     fn start_anew(&mut self) {
         self.end();
-        (self.goal, self.budget) = (Goal::Run, Budget::default());
+        (self.goal, self.budget) = (HalfGoal::Run, Budget::default());
         self.begin();
     }
 
@@ -266,7 +267,7 @@ impl Keeper {
 
     /// Ends the process. That is no death: it is wanted.
     fn end(&mut self) {
-        self.goal = Goal::Stop;
+        self.goal = HalfGoal::Stop;
         self.kill();
         self.reap();
     }
@@ -311,13 +312,15 @@ impl Keeper {
 
     fn state(&self) -> State {
         match (self.goal, &self.process) {
-            (Goal::Fail, _) => State::Failed,
-            (Goal::Stop, None) => State::Stopped,
-            (Goal::Stop, Some(_)) => State::Stopping,
-            (Goal::Run, Some(_)) if self.attached => State::Running,
-            (Goal::Run, _) if kernel::half_of(&self.half.name).is_none() => State::Absent,
-            (Goal::Run, None) if self.pauses_until(Instant::now()).is_some() => State::BackingOff,
-            (Goal::Run, _) => State::Starting,
+            (HalfGoal::Fail, _) => State::Failed,
+            (HalfGoal::Stop, None) => State::Stopped,
+            (HalfGoal::Stop, Some(_)) => State::Stopping,
+            (HalfGoal::Run, Some(_)) if self.attached => State::Running,
+            (HalfGoal::Run, _) if kernel::half_of(&self.half.name).is_none() => State::Absent,
+            (HalfGoal::Run, None) if self.pauses_until(Instant::now()).is_some() => {
+                State::BackingOff
+            }
+            (HalfGoal::Run, _) => State::Starting,
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ring3_sandbox::{CPU_WEIGHT, Child, Limits, NOBODY, Program, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::manifest::{self, Half};
+use crate::manifest::{self, UserHalf};
 use crate::process::{ended, kill};
 
 /// Where the process finds its device.
@@ -19,7 +19,7 @@ const DEVICE: RawFd = 3;
 const PLACES: [&str; 2] = [".", "../lib/ring3"];
 
 /// The program of `half`: the one that it names, or the one beside `own`, that of ring3's drivers.
-pub fn program(own: &Program, half: &Half) -> io::Result<Program> {
+pub fn program(own: &Program, half: &UserHalf) -> io::Result<Program> {
     let path = half.program.clone().map_or_else(|| beside(own, &half.name), Ok)?;
     Program::open(&path)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
@@ -45,7 +45,7 @@ pub struct Process {
 
 impl Process {
     /// Starts `program` as `half` says, with `device` open.
-    pub fn start(program: &Program, half: &Half, device: &File) -> io::Result<Self> {
+    pub fn start(program: &Program, half: &UserHalf, device: &File) -> io::Result<Self> {
         let (words, out) = io::pipe()?;
         rustix::io::ioctl_fionbio(&words, true)?;
         let fds = [(out.as_fd(), 1), (out.as_fd(), 2), (device.as_fd(), DEVICE)];
@@ -112,7 +112,7 @@ impl Process {
 
 /// The words of the program: it waits for its kernel half for ever, for who starts it knows how
 /// long that is wanted.
-fn arguments(half: &Half) -> Vec<String> {
+fn arguments(half: &UserHalf) -> Vec<String> {
     let (user, group) = half.user.map_or((NOBODY, NOBODY), |user| (user.user, user.group));
     let mut words = vec![format!("@split-{}", half.name), "0".into()];
     words.extend([
@@ -129,8 +129,8 @@ fn arguments(half: &Half) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn half(text: &str) -> Half {
-        Half { name: "e1000".into(), ..toml::from_str(text).unwrap() }
+    fn half(text: &str) -> UserHalf {
+        UserHalf { name: "e1000".into(), ..toml::from_str(text).unwrap() }
     }
 
     #[test]

@@ -6,17 +6,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ring3_control::admin::Reply;
-use ring3_control::drive::{Offered, Order, Prepare, VERSION};
+use ring3_control::drive::{DriverCommand, Offered, Prepare, VERSION};
 use ring3_device::Error;
 use ring3_process::log::plain;
 use ring3_sandbox::{Limits, Program};
 
-use super::device::Held;
-use super::{Ask, Keeper, sleep};
-use crate::export::{Done, Given, Job, Refusal};
-use crate::health::{Patience, Watch};
+use super::device::ClaimedDevice;
+use super::{Keeper, KeeperCommand, sleep};
+use crate::export::{Done, Job, Refusal, ServeRequest};
+use crate::health::{HealthTimeouts, Watch};
 use crate::manifest;
-use crate::policy::{Action, Event, Late, Start, Verdict};
+use crate::policy::{Action, Event, MissedDeadline, Start, Verdict};
 use crate::process::{Process, QUEUES};
 
 /// How long a driver that was killed may take to end, if anybody waits for that.
@@ -28,9 +28,9 @@ pub fn waits(action: Action) -> bool {
 }
 
 /// For how long a driver's threads may stand still.
-pub fn patience(restart: &manifest::Restart) -> Patience {
+pub fn patience(restart: &manifest::Restart) -> HealthTimeouts {
     let ms = std::time::Duration::from_millis;
-    Patience { beat: ms(restart.heartbeat_ms), recovery: ms(restart.recovery_ms) }
+    HealthTimeouts { beat: ms(restart.heartbeat_ms), recovery: ms(restart.recovery_ms) }
 }
 
 impl Keeper {
@@ -78,8 +78,8 @@ impl Keeper {
                     None => self.leave(),
                 }
             }
-            Action::StopDriver => self.order_driver(&Order::Stop),
-            Action::Rest => self.begin_rest(),
+            Action::StopDriver => self.order_driver(&DriverCommand::Stop),
+            Action::Rest => self.begin_suspend(),
             Action::CommitUpgrade => {
                 if let Some(program) = self.candidate.take() {
                     self.setup.program = program;
@@ -88,8 +88,8 @@ impl Keeper {
                 self.note("the new program drives");
             }
             Action::Answer(verdict) => self.reply(verdict),
-            Action::Late(late) => {
-                let (who, process) = if matches!(late, Late::Standby(_)) {
+            Action::MissedDeadline(late) => {
+                let (who, process) = if matches!(late, MissedDeadline::Standby(_)) {
                     ("standby", &self.standby)
                 } else {
                     ("driver", &self.driver)
@@ -100,7 +100,7 @@ impl Keeper {
     }
 
     fn claim(&mut self) {
-        match Held::claim(&self.setup.device, &self.setup.taken) {
+        match ClaimedDevice::claim(&self.setup.device, &self.setup.taken) {
             Ok(held) => {
                 self.note(&format!("{} is claimed, for driver {}", held.name(), held.driver()));
                 self.survival.watch(held.claim_of());
@@ -154,7 +154,7 @@ impl Keeper {
         };
         match Process::start(&program, &self.setup.argv, &prepare, &limits, self.queues()) {
             Ok(process) => {
-                let doubt = self.held.as_ref().and_then(Held::doubt).map(str::to_owned);
+                let doubt = self.held.as_ref().and_then(ClaimedDevice::doubt).map(str::to_owned);
                 let unlimited: Vec<_> = process.unlimited().iter().cloned().chain(doubt).collect();
                 unlimited.iter().for_each(|what| self.note_once(what));
                 self.shared.status().unlimited = unlimited;
@@ -234,7 +234,7 @@ impl Keeper {
                 [Some(&lease), saved.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
             driver
                 .order(
-                    &Order::Drive {
+                    &DriverCommand::Drive {
                         resume: start == Start::HandedOver,
                         adopt: start == Start::Adopted,
                     },
@@ -250,7 +250,7 @@ impl Keeper {
 
     /// One who says that he has left, and keeps his lease, gives it back with his end at the
     /// latest.
-    fn lease(&self, held: &Held, runs: bool) -> Result<OwnedFd, Error> {
+    fn lease(&self, held: &ClaimedDevice, runs: bool) -> Result<OwnedFd, Error> {
         match held.lease(runs) {
             Err(Error::Busy(_))
                 if runs && self.dismissed.iter().all(|driver| driver.wait(EXIT)) =>
@@ -261,11 +261,11 @@ impl Keeper {
         }
     }
 
-    pub(super) fn order_driver(&mut self, order: &Order) {
+    pub(super) fn order_driver(&mut self, order: &DriverCommand) {
         self.order_driver_with(order, &[]);
     }
 
-    fn order_driver_with(&mut self, order: &Order, fds: &[OwnedFd]) {
+    fn order_driver_with(&mut self, order: &DriverCommand, fds: &[OwnedFd]) {
         let Some(driver) = &self.driver else { return };
         if let Err(error) = driver.order(order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>()) {
             self.accuse(&format!("driver {} takes no orders: {error}", driver.pid()));
@@ -273,7 +273,7 @@ impl Keeper {
     }
 
     fn leave(&mut self) {
-        self.order_driver(&Order::Leave);
+        self.order_driver(&DriverCommand::Leave);
         self.exporter.order(Job::Quiesce);
     }
 
@@ -368,11 +368,11 @@ impl Keeper {
     }
 
     /// Gives the driver what it serves by, and keeps nothing of it.
-    fn give(&mut self, given: Vec<Given>) {
+    fn give(&mut self, given: Vec<ServeRequest>) {
         let Some(driver) = &self.driver else { return };
         self.awaited = given.iter().map(|given| given.place).collect();
         self.given = true;
-        let given = given.into_iter().try_for_each(|Given { order, fds, .. }| {
+        let given = given.into_iter().try_for_each(|ServeRequest { order, fds, .. }| {
             driver.order(&order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>())
         });
         if let Err(error) = given {
@@ -383,7 +383,7 @@ impl Keeper {
     pub(super) fn take_asks(&mut self) {
         for ask in self.asked.take() {
             let (event, answer) = match ask {
-                Ask::Look => {
+                KeeperCommand::Look => {
                     match &self.held {
                         Some(held) if held.is_gone() => self.queue.push_back(Event::Gone),
                         Some(_) => {}
@@ -391,30 +391,32 @@ impl Keeper {
                     }
                     continue;
                 }
-                Ask::Leave => {
+                KeeperCommand::Leave => {
                     self.held.iter().for_each(|held| held.claim_of().leave());
                     (self.left, self.ending) = (true, true);
                     return;
                 }
-                Ask::Insist => {
+                KeeperCommand::Insist => {
                     self.happen(Event::Stop { force: true });
                     continue;
                 }
-                Ask::Sleep { sleep, answer } => {
+                KeeperCommand::Sleep { sleep, answer } => {
                     self.fall_asleep(sleep, answer);
                     continue;
                 }
-                Ask::Wake => {
+                KeeperCommand::Wake => {
                     self.wake_up();
                     continue;
                 }
-                Ask::Restart(answer) | Ask::Upgrade { answer, .. } if self.machine.is_asleep() => {
+                KeeperCommand::Restart(answer) | KeeperCommand::Upgrade { answer, .. }
+                    if self.machine.is_asleep() =>
+                {
                     answer(Reply::Refused(sleep::refusal(&self.setup.device.name)));
                     continue;
                 }
-                Ask::Restart(answer) => (Event::Restart, answer),
-                Ask::Stop { force, answer } => (Event::Stop { force }, answer),
-                Ask::End { force, answer } => {
+                KeeperCommand::Restart(answer) => (Event::Restart, answer),
+                KeeperCommand::Stop { force, answer } => (Event::Stop { force }, answer),
+                KeeperCommand::End { force, answer } => {
                     let raised = self.shared.clone();
                     let end: super::Answer = Box::new(move |reply| {
                         raised.end(reply == Reply::Done);
@@ -422,7 +424,7 @@ impl Keeper {
                     });
                     (Event::Stop { force }, end)
                 }
-                Ask::Upgrade { program, answer } => {
+                KeeperCommand::Upgrade { program, answer } => {
                     let path = program.unwrap_or_else(|| self.setup.program.path().to_owned());
                     match Program::open(&path) {
                         Ok(_) if self.machine.is_asked() => {}

@@ -38,14 +38,14 @@ impl Taken {
 pub const UNSAFE: &str = "this machine does not remap interrupts, so that the device, and with it its driver, can raise any interrupt of the machine";
 
 /// A claimed device.
-pub struct Held {
+pub struct ClaimedDevice {
     claim: Claim,
     manifest: &'static Manifest,
     /// The driver of Linux that drives it, as its manifest has it.
     hosted: Option<String>,
 }
 
-impl Held {
+impl ClaimedDevice {
     /// Claims what `device` says. The error says why it cannot be had (yet).
     pub fn claim(device: &manifest::Device, taken: &Taken) -> Result<Self, String> {
         let uri = find(device, &taken.others(&device.name))?;

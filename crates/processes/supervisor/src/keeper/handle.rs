@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 use ring3_control::admin::Reply;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::Shared;
+use super::PublishedState;
 use crate::policy::Sleep;
 
 /// Hears what became of what a user has asked for.
 pub type Answer = Box<dyn FnOnce(Reply) + Send>;
 
 /// What a keeper is asked.
-pub enum Ask {
+pub enum KeeperCommand {
     /// Another process, or another try.
     Restart(Answer),
     /// Stopped, the claim kept.
@@ -63,8 +63,8 @@ pub struct Handle {
     /// What its user calls the device.
     pub name: String,
     /// What is known of it.
-    pub shared: Arc<Shared>,
-    asks: Sender<Ask>,
+    pub shared: Arc<PublishedState>,
+    asks: Sender<KeeperCommand>,
     raised: Arc<OwnedFd>,
     thread: JoinHandle<()>,
 }
@@ -73,20 +73,20 @@ impl Handle {
     /// A thread that keeps `name` by what is made of what it is asked.
     pub(crate) fn start<K: Send + 'static>(
         name: &str,
-        shared: Arc<Shared>,
-        make: impl FnOnce(Asked) -> io::Result<K>,
+        shared: Arc<PublishedState>,
+        make: impl FnOnce(KeeperRequest) -> io::Result<K>,
         live: impl FnOnce(K) + Send + 'static,
     ) -> io::Result<Self> {
         let (asks, inbox) = channel();
         let raised = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let keeper = make(Asked { inbox, raised: raised.clone() })?;
+        let keeper = make(KeeperRequest { inbox, raised: raised.clone() })?;
         let thread =
             std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || live(keeper))?;
         Ok(Self { name: name.to_owned(), shared, asks, raised, thread })
     }
 
     /// Asks it for something. Whoever asks a keeper that has ended hears nothing.
-    pub fn ask(&self, ask: Ask) {
+    pub fn ask(&self, ask: KeeperCommand) {
         let _ = self.asks.send(ask);
         let _ = rustix::io::write(&*self.raised, &1u64.to_ne_bytes());
     }
@@ -98,20 +98,20 @@ impl Handle {
 }
 
 /// What a keeper is asked, as its thread has it.
-pub(crate) struct Asked {
-    inbox: Receiver<Ask>,
+pub(crate) struct KeeperRequest {
+    inbox: Receiver<KeeperCommand>,
     raised: Arc<OwnedFd>,
 }
 
-impl Asked {
+impl KeeperRequest {
     /// What it was asked since the last call.
-    pub(crate) fn take(&self) -> Vec<Ask> {
+    pub(crate) fn take(&self) -> Vec<KeeperCommand> {
         let _ = rustix::io::read(&*self.raised, &mut [0; 8]);
         self.inbox.try_iter().collect()
     }
 }
 
-impl AsFd for Asked {
+impl AsFd for KeeperRequest {
     /// Readable when there is something.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.raised.as_fd()

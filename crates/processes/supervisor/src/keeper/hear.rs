@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime};
 
 use ring3_class::net::Link;
-use ring3_control::drive::{Offered, Report};
+use ring3_control::drive::{DriverMessage, Offered};
 use ring3_control::status::State;
 use ring3_process::log::plain;
 use ring3_stats::{Entry, Segment};
@@ -30,11 +30,13 @@ impl Keeper {
         let Some(standby) = &mut self.standby else { return };
         let (pid, report) = (standby.pid(), standby.report());
         match report {
-            Ok(Some((Report::Standby, fds))) if fds.is_empty() && !self.machine.has_standby() => {
+            Ok(Some((DriverMessage::Standby, fds)))
+                if fds.is_empty() && !self.machine.has_standby() =>
+            {
                 standby.keep_mounts();
                 self.queue.push_back(Event::Ready)
             }
-            Ok(Some((Report::Failed { error, .. }, _))) => {
+            Ok(Some((DriverMessage::Failed { error, .. }, _))) => {
                 self.note(&format!("standby {pid} says that it cannot go on: {error}"));
                 self.queue.push_back(Event::StandbyLied);
             }
@@ -72,7 +74,7 @@ impl Keeper {
         }
     }
 
-    fn judge(&mut self, pid: u32, report: Report, fds: Vec<OwnedFd>) {
+    fn judge(&mut self, pid: u32, report: DriverMessage, fds: Vec<OwnedFd>) {
         if !self.fits(&report, fds.len()) {
             // Of one that is being ended anything may still come.
             return match self.machine.is_dying() {
@@ -84,7 +86,7 @@ impl Keeper {
             };
         }
         let event = match report {
-            Report::Offers { disks, nics, refused, adopted } => {
+            DriverMessage::Offers { disks, nics, refused, adopted } => {
                 refused
                     .iter()
                     .take(MAX_REFUSED)
@@ -107,73 +109,77 @@ impl Keeper {
                 }
                 Event::Offers
             }
-            Report::Serving { disk } => {
+            DriverMessage::Serving { disk } => {
                 self.awaited.remove(&disk);
                 if !self.awaited.is_empty() {
                     return;
                 }
                 Event::Serving
             }
-            Report::Heard { number, refused } => {
+            DriverMessage::Heard { number, refused } => {
                 return self.exporter.order(Job::Heard { number, refused });
             }
-            Report::Shared { mapped, addresses } => {
+            DriverMessage::Shared { mapped, addresses } => {
                 return self.exporter.order(Job::Shared { mapped, addresses });
             }
-            Report::Link { nic, up, speed, full_duplex } => {
+            DriverMessage::Link { nic, up, speed, full_duplex } => {
                 let word = if up { "up" } else { "down" };
                 self.relay(&format!("the card's link is {word}"));
                 return self
                     .exporter
                     .order(Job::Link { nic, link: Link { up, speed, full_duplex } });
             }
-            Report::Adoptable => return self.adoptable = fds.into_iter().next(),
-            Report::Event { text } => return self.relay(&format!("the device reports: {text}")),
-            Report::Left => {
+            DriverMessage::Adoptable => return self.adoptable = fds.into_iter().next(),
+            DriverMessage::Event { text } => {
+                return self.relay(&format!("the device reports: {text}"));
+            }
+            DriverMessage::Left => {
                 self.saved = fds.into_iter().next();
                 self.exporter.let_go();
                 self.dismiss();
                 Event::HandedOver
             }
-            Report::Stopped => return self.relay(&format!("driver {pid} has stopped the device")),
-            Report::Failed { error, gone } => {
+            DriverMessage::Stopped => {
+                return self.relay(&format!("driver {pid} has stopped the device"));
+            }
+            DriverMessage::Failed { error, gone } => {
                 self.accuse(&format!("driver {pid} cannot go on: {error}"));
-                if gone && self.held.as_ref().is_some_and(super::device::Held::is_gone) {
+                if gone && self.held.as_ref().is_some_and(super::device::ClaimedDevice::is_gone) {
                     self.queue.push_back(Event::Gone);
                 }
                 return;
             }
-            Report::Standby => return,
+            DriverMessage::Standby => return,
         };
         self.queue.push_back(event);
     }
 
     /// Whether the driver was asked for that, with so many descriptors beside it.
-    fn fits(&self, report: &Report, fds: usize) -> bool {
+    fn fits(&self, report: &DriverMessage, fds: usize) -> bool {
         match report {
-            Report::Left => self.machine.is_leaving() && fds == 1,
+            DriverMessage::Left => self.machine.is_leaving() && fds == 1,
             // Once, when it serves.
-            Report::Adoptable => {
+            DriverMessage::Adoptable => {
                 fds == 1
                     && self.setup.device.restart.adopt
                     && self.awaited.is_empty()
                     && self.adoptable.is_none()
             }
             _ if fds > 0 => false,
-            Report::Offers { .. } => self.machine.is_opening(),
-            Report::Serving { disk } => self.awaited.contains(disk),
-            Report::Heard { .. } => self.given && self.setup.device.export.share.is_some(),
+            DriverMessage::Offers { .. } => self.machine.is_opening(),
+            DriverMessage::Serving { disk } => self.awaited.contains(disk),
+            DriverMessage::Heard { .. } => self.given && self.setup.device.export.share.is_some(),
             // Once it has what to share, and before it serves.
-            Report::Shared { .. } => {
+            DriverMessage::Shared { .. } => {
                 self.setup.device.export.kind.is_shared() && !self.awaited.is_empty()
             }
             // Not before it serves the card.
-            Report::Link { nic, .. } => {
+            DriverMessage::Link { nic, .. } => {
                 self.given && usize::from(*nic) < self.facts.nics.len() && self.awaited.is_empty()
             }
-            Report::Stopped => self.machine.is_stopping(),
-            Report::Event { .. } | Report::Failed { .. } => true,
-            Report::Standby => false,
+            DriverMessage::Stopped => self.machine.is_stopping(),
+            DriverMessage::Event { .. } | DriverMessage::Failed { .. } => true,
+            DriverMessage::Standby => false,
         }
     }
 
@@ -441,7 +447,7 @@ pub(crate) fn word_of(state: State) -> String {
         .unwrap_or_default()
 }
 
-fn word(report: &Report, fds: usize) -> String {
+fn word(report: &DriverMessage, fds: usize) -> String {
     let text = format!("{report:?}");
     let beside = if fds > 0 { format!(", with {fds} descriptors") } else { String::new() };
     format!("it says {} now{beside}", text.split([' ', '{', '(']).next().unwrap_or_default())

@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_control::drive::{DiskFacts, Offered};
+use ring3_control::drive::{Offered, OfferedDisk};
 use ring3_sandbox::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -40,20 +40,20 @@ use crate::export::{Export, Exporter, Job};
 use crate::health::Watch;
 use crate::manifest;
 use crate::notify::Notifier;
-use crate::policy::{Action, Event, Goal, Machine, PreviousState};
+use crate::policy::{Action, DesiredState, Event, Machine, PreviousState};
 use crate::process::Process;
 use crate::rcu::Expedited;
 use crate::store::Store;
-use device::Held;
+use device::ClaimedDevice;
 pub use device::Taken;
 pub(crate) use device::{check_interrupts, find_driver, unknown};
-pub(crate) use handle::Asked;
-pub use handle::{Answer, Ask, Handle};
+pub(crate) use handle::KeeperRequest;
+pub use handle::{Answer, Handle, KeeperCommand};
 pub(crate) use hear::word_of;
 use outage::Record;
-pub use shared::Shared;
+pub use shared::PublishedState;
 pub(crate) use survive::named;
-pub use survive::{Adopted, Records, Survival, abandon, adopt, keep_shape};
+pub use survive::{Adopted, Records, StatePersistence, abandon, adopt, keep_shape};
 use voice::Lines;
 
 /// Between two looks at a driver that serves.
@@ -67,7 +67,7 @@ const WORDS: usize = 256 << 10;
 const MESSAGES: u32 = 100;
 
 /// What a keeper is made of.
-pub struct Setup {
+pub struct KeeperOptions {
     /// What its user wants.
     pub device: manifest::Device,
     /// The drivers' program.
@@ -82,15 +82,15 @@ pub struct Setup {
 
 /// The thread's own.
 struct Keeper {
-    setup: Setup,
-    survival: Survival,
+    setup: KeeperOptions,
+    survival: StatePersistence,
     /// The next ring3d goes on with it.
     left: bool,
     machine: Machine,
-    shared: Arc<Shared>,
-    asked: Asked,
+    shared: Arc<PublishedState>,
+    asked: KeeperRequest,
     queue: VecDeque<Event>,
-    held: Option<Held>,
+    held: Option<ClaimedDevice>,
     driver: Option<Process>,
     standby: Option<Process>,
     /// Drivers that have left the device or have ended, until there is time for them.
@@ -100,7 +100,7 @@ struct Keeper {
     exporter: Exporter,
     facts: Offered,
     /// The disks that users have, as the driver of that time has offered them.
-    shown: Vec<DiskFacts>,
+    shown: Vec<OfferedDisk>,
     /// The driver has what it serves by.
     given: bool,
     /// Disks whose queues the driver has not lent to the kernel yet.
@@ -133,23 +133,24 @@ struct Keeper {
 
 /// Starts a keeper of `setup`, whose disks become `export`, and of which nothing survives this
 /// process.
-pub fn start(setup: Setup, export: Box<dyn Export>) -> io::Result<Handle> {
+pub fn start(setup: KeeperOptions, export: Box<dyn Export>) -> io::Result<Handle> {
     let (store, ..) = Store::open(Notifier::silent(), Vec::new());
-    let survival = Survival::new(&Arc::new(store), &setup.device.name);
+    let survival = StatePersistence::new(&Arc::new(store), &setup.device.name);
     go_on(setup, export, survival, None)
 }
 
 /// As [`start`]; it goes on with what was `adopted` of the device, and what it does survives by
 /// `survival`.
 pub fn go_on(
-    setup: Setup,
+    setup: KeeperOptions,
     export: Box<dyn Export>,
-    mut survival: Survival,
+    mut survival: StatePersistence,
     adopted: Option<Adopted>,
 ) -> io::Result<Handle> {
     survival.begin(adopted.as_ref());
     let name = setup.device.name.clone();
-    let shared = Arc::new(Shared::new(&name, setup.device.driver.as_deref().unwrap_or_default()));
+    let shared =
+        Arc::new(PublishedState::new(&name, setup.device.driver.as_deref().unwrap_or_default()));
     let state = shared.clone();
     let make = |asked| {
         let exporter = Exporter::start(&setup.device.name, export)?;
@@ -175,9 +176,9 @@ enum Source {
 
 impl Keeper {
     fn new(
-        setup: Setup,
-        survival: Survival,
-        (asked, shared): (Asked, Arc<Shared>),
+        setup: KeeperOptions,
+        survival: StatePersistence,
+        (asked, shared): (KeeperRequest, Arc<PublishedState>),
         exporter: Exporter,
     ) -> Self {
         Self {
@@ -236,7 +237,8 @@ impl Keeper {
     fn take_over(&mut self, adopted: Adopted) {
         let (held, driven, shown) =
             (adopted.held.is_some(), adopted.driver.is_some(), adopted.look.is_some());
-        let goal = if adopted.stopped { Goal::Stop { force: false } } else { Goal::Run };
+        let goal =
+            if adopted.stopped { DesiredState::Stop { force: false } } else { DesiredState::Run };
         self.machine = Machine::restore(
             self.setup.device.policy(),
             goal,
@@ -250,7 +252,7 @@ impl Keeper {
         let address =
             self.held.as_ref().and_then(|held| held.name().strip_prefix("vfio:")?.parse().ok());
         self.setup.taken.set(&self.setup.device.name, address);
-        let of = self.held.as_ref().map(Held::claim_of);
+        let of = self.held.as_ref().map(ClaimedDevice::claim_of);
         of.into_iter().for_each(|claim| self.survival.watch(claim));
         if let Some(driver) = &self.driver {
             self.exporter.order(Job::GoOn);
@@ -266,7 +268,9 @@ impl Keeper {
     fn wait(&self) -> Vec<Source> {
         let mut sources =
             vec![(Source::Asked, self.asked.as_fd()), (Source::Exported, self.exporter.as_fd())];
-        sources.extend(self.held.as_ref().and_then(Held::removal).map(|fd| (Source::Removal, fd)));
+        sources.extend(
+            self.held.as_ref().and_then(ClaimedDevice::removal).map(|fd| (Source::Removal, fd)),
+        );
         let driver = (&self.driver, [Source::DriverEnd, Source::DriverReport, Source::DriverWords]);
         let standby =
             (&self.standby, [Source::StandbyEnd, Source::StandbyReport, Source::StandbyWords]);
@@ -314,7 +318,7 @@ impl Keeper {
             Source::Asked => self.take_asks(),
             Source::Exported => self.take_exported(),
             Source::Removal => {
-                if self.held.as_ref().is_some_and(Held::is_wanted_back) {
+                if self.held.as_ref().is_some_and(ClaimedDevice::is_wanted_back) {
                     self.note("the system wants the device back; its disks are taken away");
                     self.queue.push_back(Event::Gone);
                 }
@@ -394,7 +398,7 @@ impl Keeper {
 }
 
 /// Bytes that a process has written, into the journal.
-fn read_words(process: &mut Option<Process>, shared: &Shared) -> usize {
+fn read_words(process: &mut Option<Process>, shared: &PublishedState) -> usize {
     let Some(process) = process else { return 0 };
     let mut buffer = [0; 4096];
     let read = process.read(&mut buffer);

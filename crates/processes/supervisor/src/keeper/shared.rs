@@ -9,21 +9,21 @@ use std::time::SystemTime;
 use ring3_control::status::{DeviceStatus, State};
 use ring3_stats::{Counters, Segment};
 
-use crate::export::Look;
-use crate::health::Users;
+use crate::export::StatusSource;
+use crate::health::UserLoad;
 use crate::journal::{Journal, seconds};
 use crate::process::QUEUES;
 
 /// Of one device. No lock is held while anything is waited for.
-pub struct Shared {
+pub struct PublishedState {
     status: Mutex<DeviceStatus>,
     journal: Mutex<Journal>,
-    look: Mutex<Option<Arc<dyn Look>>>,
+    look: Mutex<Option<Arc<dyn StatusSource>>>,
     stats: Mutex<Option<Arc<Segment>>>,
     ended: AtomicBool,
 }
 
-impl Shared {
+impl PublishedState {
     pub(crate) fn new(name: &str, driver: &str) -> Self {
         let status = DeviceStatus {
             name: name.to_owned(),
@@ -90,11 +90,11 @@ impl Shared {
     }
 
     /// What the kernel says of its users' requests.
-    pub(super) fn users(&self) -> Users {
-        let Some(look) = held(&self.look).clone() else { return Users::default() };
+    pub(super) fn users(&self) -> UserLoad {
+        let Some(look) = held(&self.look).clone() else { return UserLoad::default() };
         let in_flight = look.in_flight();
         // At rest one look has to do.
-        Users { in_flight, ended: (in_flight > 0).then(|| look.ended()).flatten() }
+        UserLoad { in_flight, ended: (in_flight > 0).then(|| look.ended()).flatten() }
     }
 
     /// What the next ring3d needs to go on with the users' disks; null if there are none.
@@ -109,7 +109,7 @@ impl Shared {
         look.map(|look| look.descriptors()).unwrap_or_default()
     }
 
-    pub(super) fn see(&self, look: Option<Arc<dyn Look>>) {
+    pub(super) fn see(&self, look: Option<Arc<dyn StatusSource>>) {
         *held(&self.look) = look;
     }
 

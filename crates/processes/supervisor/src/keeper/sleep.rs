@@ -1,7 +1,7 @@
 //! The keeper's part in the machine's sleep.
 
 use ring3_control::admin::Reply;
-use ring3_control::drive::Order;
+use ring3_control::drive::DriverCommand;
 
 use super::{Answer, Keeper};
 use crate::export::Job;
@@ -53,7 +53,7 @@ impl Keeper {
     }
 
     /// What the kernel does for clients waits for the driver, which would do nothing more.
-    pub(super) fn begin_rest(&mut self) {
+    pub(super) fn begin_suspend(&mut self) {
         match self.setup.device.export.share {
             Some(_) => self.exporter.order(Job::HoldClients),
             None => self.rest(),
@@ -61,7 +61,7 @@ impl Keeper {
     }
 
     pub(super) fn rest(&mut self) {
-        self.order_driver(&Order::Rest);
+        self.order_driver(&DriverCommand::Rest);
         self.exporter.order(Job::Quiesce);
     }
 }

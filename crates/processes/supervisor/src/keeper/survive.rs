@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ring3_backend::{Claim, SavedClaim};
-use ring3_control::drive::{DiskFacts, NicFacts, Offered};
+use ring3_control::drive::{Offered, OfferedDisk, OfferedNic};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Keeper;
-use super::device::Held;
-use crate::export::{Export, Look};
+use super::device::ClaimedDevice;
+use crate::export::{Export, StatusSource};
 use crate::manifest;
 use crate::process::Process;
 use crate::store::{Record, Store};
 
-/// The form of [`Kept`]. Fields are only ever added, each with a default.
+/// The form of [`SavedKeeper`]. Fields are only ever added, each with a default.
 const VERSION: u32 = 1;
 /// How long a process may take to end that was killed.
 const END: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const END: Duration = Duration::from_secs(5);
 pub type Records = BTreeMap<String, Record>;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct SavedKeeper {
     version: u32,
     /// All that live, by number.
     processes: Vec<u32>,
@@ -39,24 +39,24 @@ struct Kept {
     /// A user has stopped it.
     stopped: bool,
     /// Those that users have.
-    disks: Vec<DiskFacts>,
+    disks: Vec<OfferedDisk>,
     #[serde(default)]
-    nics: Vec<NicFacts>,
+    nics: Vec<OfferedNic>,
     /// Queues, depth, and KiB of a request that the users' disks were made with.
     shape: (u16, u16, u32),
-    /// As [`Look::saved`] has it; null if there are no users.
+    /// As [`StatusSource::saved`] has it; null if there are no users.
     export: Value,
 }
 
 /// Keeps what survives of one device. Nothing if nobody does.
-pub struct Survival {
+pub struct StatePersistence {
     store: Arc<Store>,
     claim: String,
     keeper: String,
-    last: Option<Kept>,
+    last: Option<SavedKeeper>,
 }
 
-impl Survival {
+impl StatePersistence {
     /// Of device `name`. No name of a device has a `+`.
     pub fn new(store: &Arc<Store>, name: &str) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Survival {
 
     fn keep(
         &mut self,
-        kept: Kept,
+        kept: SavedKeeper,
         processes: &[&Process],
         export: impl FnOnce() -> Vec<(String, OwnedFd)>,
     ) {
@@ -137,7 +137,7 @@ impl Keeper {
     /// Keeps what is so now.
     pub(super) fn survive(&mut self) {
         let processes: Vec<_> = [&self.driver, &self.standby].into_iter().flatten().collect();
-        let kept = Kept {
+        let kept = SavedKeeper {
             version: VERSION,
             processes: processes.iter().map(|process| process.pid()).collect(),
             running: self.driver.as_ref().filter(|_| self.machine.is_running()).map(Process::pid),
@@ -160,21 +160,21 @@ impl Keeper {
 #[derive(Default)]
 pub struct Adopted {
     /// The claim, if it has survived.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<ClaimedDevice>,
     /// The driver, which serves.
     pub(super) driver: Option<Process>,
     pub(super) stopped: bool,
     pub(super) offered: Offered,
     /// It has users.
-    pub(super) look: Option<Arc<dyn Look>>,
+    pub(super) look: Option<Arc<dyn StatusSource>>,
 }
 
 /// Users' disks stay what they are, whatever the manifest of `device` says by now.
 pub fn keep_shape(device: &mut manifest::Device, records: &Records) {
     let kept = records
         .get(&format!("{}+keeper", device.name))
-        .and_then(|record| serde_json::from_value::<Kept>(record.facts.clone()).ok());
-    if let Some(Kept { shape, .. }) = kept.filter(|kept| !kept.export.is_null()) {
+        .and_then(|record| serde_json::from_value::<SavedKeeper>(record.facts.clone()).ok());
+    if let Some(SavedKeeper { shape, .. }) = kept.filter(|kept| !kept.export.is_null()) {
         let export = &mut device.export;
         (export.queues, export.depth, export.max_io_kib) = shape;
     }
@@ -199,7 +199,7 @@ pub fn adopt(
         None
     });
     let Record { facts, mut fds } = keeper.unwrap_or_default();
-    let kept: Kept = serde_json::from_value(facts).unwrap_or_default();
+    let kept: SavedKeeper = serde_json::from_value(facts).unwrap_or_default();
     let running = kept
         .running
         .filter(|_| kept.version == VERSION && claim.as_ref().is_some_and(Claim::is_leased));
@@ -219,7 +219,7 @@ pub fn adopt(
         driver.take().iter().for_each(end);
     }
     let held = claim.and_then(|claim| {
-        Held::adopt(claim, device)
+        ClaimedDevice::adopt(claim, device)
             .inspect_err(|why| tracing::warn!(device = %device.name, "{why}"))
             .ok()
     });
@@ -236,7 +236,7 @@ pub fn abandon(records: Records, store: &Store) {
         tracing::warn!(
             "{key}: what the last ring3d has left of it is ended, as no manifest names it any more"
         );
-        let kept: Kept = serde_json::from_value(facts).unwrap_or_default();
+        let kept: SavedKeeper = serde_json::from_value(facts).unwrap_or_default();
         kept.processes
             .iter()
             .filter_map(|&pid| Process::adopt(pid, &mut fds))

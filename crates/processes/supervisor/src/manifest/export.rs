@@ -48,7 +48,7 @@ impl Kind {
 /// What a device's disks or its network card become.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Export {
+pub struct ExportConfig {
     /// `ublk` or `tap`.
     pub kind: Kind,
     /// N in `/dev/ublkbN` of the first disk; the kernel chooses if `None`.
@@ -111,7 +111,7 @@ impl Share {
     }
 }
 
-impl Default for Export {
+impl Default for ExportConfig {
     fn default() -> Self {
         let (kind, id, link, interface, owner, engine, mtu) =
             (Kind::Ublk, None, None, None, None, None, None);
@@ -168,7 +168,7 @@ impl Device {
 
     /// Whether its export makes sense, and says nothing that is another kind's.
     pub(super) fn check_export(&self) -> Result<(), String> {
-        let Export {
+        let ExportConfig {
             kind,
             id,
             queues,

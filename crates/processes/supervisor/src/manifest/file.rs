@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{Device, Error, Half, Kind, Match, Wanted};
+use super::{Device, Error, Kind, ManifestEntry, Match, UserHalf};
 use crate::scrape::Endpoint;
 
 /// Where Prometheus finds the metrics of all devices, if `path` says so:
@@ -45,8 +45,8 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// All that `path`, a file or a folder, wants, by name.
-pub fn read(path: &Path) -> Result<Vec<Wanted>, Error> {
-    let mut all: BTreeMap<String, (Wanted, PathBuf)> = BTreeMap::new();
+pub fn read(path: &Path) -> Result<Vec<ManifestEntry>, Error> {
+    let mut all: BTreeMap<String, (ManifestEntry, PathBuf)> = BTreeMap::new();
     for file in files(path)? {
         let text = fs::read_to_string(&file).map_err(unreadable(&file))?;
         for wanted in wanted(&text).map_err(|reason| Error::Wrong { path: file.clone(), reason })? {
@@ -74,7 +74,7 @@ struct File {
     #[serde(default)]
     device: BTreeMap<String, Device>,
     #[serde(default)]
-    split: BTreeMap<String, Half>,
+    split: BTreeMap<String, UserHalf>,
     metrics: Option<Metrics>,
 }
 
@@ -93,23 +93,23 @@ pub fn parse(text: &str) -> Result<Vec<Device>, String> {
     Ok(devices(&wanted(text)?).into_iter().cloned().collect())
 }
 
-fn devices(all: &[Wanted]) -> Vec<&Device> {
-    all.iter().filter_map(Wanted::device).collect()
+fn devices(all: &[ManifestEntry]) -> Vec<&Device> {
+    all.iter().filter_map(ManifestEntry::device).collect()
 }
 
 /// All that one document wants.
-fn wanted(text: &str) -> Result<Vec<Wanted>, String> {
+fn wanted(text: &str) -> Result<Vec<ManifestEntry>, String> {
     let file = document(text)?;
     let device = |(name, device)| {
         let device = Device { name, ..device };
         device.check().map_err(|reason| format!("[device.{}]: {reason}", device.name))?;
-        Ok(Wanted::Device(Box::new(device)))
+        Ok(ManifestEntry::Device(Box::new(device)))
     };
     let half = |(name, half)| {
-        let half = Half { name, ..half };
+        let half = UserHalf { name, ..half };
         half.check()
             .map_err(|reason| format!("[split.{}]: {reason}", half.name))
-            .map(|()| Wanted::Half(half))
+            .map(|()| ManifestEntry::UserHalf(half))
     };
     file.device.into_iter().map(device).chain(file.split.into_iter().map(half)).collect()
 }

@@ -11,7 +11,7 @@ use crate::policy::RestartPolicy;
 /// half's.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Half {
+pub struct UserHalf {
     /// The driver, as its module is named.
     #[serde(skip)]
     pub name: String,
@@ -67,7 +67,7 @@ impl Default for Spent {
 /// Most bytes of a driver's name. [split/runtime/abi.h, SPLIT_NAME]
 const LONGEST: usize = 31;
 
-impl Half {
+impl UserHalf {
     /// When it is started again.
     pub fn policy(&self) -> RestartPolicy {
         self.restart().policy()

@@ -19,9 +19,9 @@ use ring3_pci::Address;
 use ring3_sandbox::CPU_WEIGHT;
 use serde::Deserialize;
 
-pub use export::{Export, Kind, Share};
+pub use export::{ExportConfig, Kind, Share};
 pub use file::{metrics, parse, read};
-pub use half::Half;
+pub use half::UserHalf;
 pub use restart::{Limits, Restart};
 pub use user::User;
 
@@ -54,19 +54,19 @@ pub enum Error {
 
 /// What is to be supervised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ManifestEntry {
     /// A device, by a driver in a process.
     Device(Box<Device>),
     /// The user half of a split driver.
-    Half(Half),
+    UserHalf(UserHalf),
 }
 
-impl Wanted {
+impl ManifestEntry {
     /// What its user calls it.
     pub fn name(&self) -> &str {
         match self {
             Self::Device(device) => &device.name,
-            Self::Half(half) => &half.name,
+            Self::UserHalf(half) => &half.name,
         }
     }
 
@@ -74,7 +74,7 @@ impl Wanted {
     pub fn device(&self) -> Option<&Device> {
         match self {
             Self::Device(device) => Some(device),
-            Self::Half(_) => None,
+            Self::UserHalf(_) => None,
         }
     }
 }
@@ -107,7 +107,7 @@ pub struct Device {
     pub throttle: Option<Throttle>,
     /// What its disks become.
     #[serde(default)]
-    pub export: Export,
+    pub export: ExportConfig,
     /// When its driver is started again.
     #[serde(default)]
     pub restart: Restart,

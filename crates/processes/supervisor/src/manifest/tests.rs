@@ -279,7 +279,7 @@ fn a_driver_of_linux_has_a_card_or_a_disk_and_is_told_nothing_that_it_would_not_
     }
 }
 
-fn read_all(text: &str) -> Result<Vec<Wanted>, Error> {
+fn read_all(text: &str) -> Result<Vec<ManifestEntry>, Error> {
     let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
     std::fs::write(&file, text).unwrap();
     read(file.path())
@@ -288,7 +288,9 @@ fn read_all(text: &str) -> Result<Vec<Wanted>, Error> {
 #[test]
 fn the_user_half_of_a_split_driver_needs_no_device_and_has_the_usual_terms() {
     let all = read_all("[split.e1000]\n[split.snd-ens1370]\nunpinned = true\n[split.snd-ens1370.restart]\nburst = 9\n").unwrap();
-    let [Wanted::Half(card), Wanted::Half(sound)] = &all[..] else { panic!("{all:?}") };
+    let [ManifestEntry::UserHalf(card), ManifestEntry::UserHalf(sound)] = &all[..] else {
+        panic!("{all:?}")
+    };
     assert_eq!(
         (&*card.name, card.unpinned, card.policy()),
         ("e1000", false, Restart::default().policy())

@@ -12,7 +12,7 @@ fn machine(previous: PreviousState) -> Machine {
         recovery: Duration::from_secs(120),
         lent: false,
     };
-    Machine::restore(policy, Goal::Run, previous, Instant::now())
+    Machine::restore(policy, DesiredState::Run, previous, Instant::now())
 }
 
 #[test]
@@ -57,7 +57,8 @@ fn disks_whose_claim_has_ended_wait_for_another_one() {
 fn what_a_user_has_stopped_stays_stopped() {
     let policy = machine(PreviousState { held: true, driven: false, shown: false }).policy;
     let left = PreviousState { held: true, driven: false, shown: false };
-    let mut machine = Machine::restore(policy, Goal::Stop { force: false }, left, Instant::now());
+    let mut machine =
+        Machine::restore(policy, DesiredState::Stop { force: false }, left, Instant::now());
     assert_eq!(machine.handle(Event::Timer, Instant::now()), [Action::Fence]);
     assert_eq!(machine.handle(Event::Fenced, Instant::now()), []);
     assert_eq!(machine.state(), State::Stopped);

@@ -120,7 +120,10 @@ fn a_driver_that_does_not_stop_in_time_is_killed_and_the_machine_sleeps_all_the_
     world.since();
     world.now = world.machine.deadline().unwrap();
     world.on(Event::Timer);
-    assert_eq!(world.since(), [Action::Late(Late::Stop(sleep::REST)), Action::Kill]);
+    assert_eq!(
+        world.since(),
+        [Action::MissedDeadline(MissedDeadline::Stop(sleep::REST)), Action::Kill]
+    );
     answer_all(&mut world);
     assert!(world.machine.may_sleep());
 }

@@ -9,7 +9,7 @@ impl Machine {
     pub(super) fn decide(&mut self, now: Instant) -> Option<Action> {
         // What was left running for a next driver, and gets none.
         if (self.device, self.driver) == (Device::HandedOver, Driver::None)
-            && self.goal != Goal::Run
+            && self.goal != DesiredState::Run
         {
             self.device = Device::Unfenced;
         }
@@ -27,9 +27,9 @@ impl Machine {
             return self.give_up(now).or_else(|| self.release(now));
         }
         match self.goal {
-            Goal::Run => self.run(now),
-            Goal::Stop { force } => self.wind_down(now, force),
-            Goal::Fail => self.give_up(now),
+            DesiredState::Run => self.run(now),
+            DesiredState::Stop { force } => self.wind_down(now, force),
+            DesiredState::Fail => self.give_up(now),
         }
     }
 
@@ -91,7 +91,7 @@ impl Machine {
         let tired = self.driver == Driver::None && self.budget.is_exhausted();
         // Users wait for the driver that starts, and it does not wait for the next one.
         let busy = !matches!(self.driver, Driver::None | Driver::Dying | Driver::Running);
-        self.goal == Goal::Run
+        self.goal == DesiredState::Run
             && self.standby == Standby::None
             && self.is_held()
             && !tired
@@ -124,7 +124,7 @@ impl Machine {
     fn may_drive(&self, now: Instant) -> bool {
         let is_due = self.budget.pause.is_none_or(|due| due <= now);
         let ready = self.standby == Standby::Ready && !self.is_asleep();
-        self.goal == Goal::Run && ready && is_due && !self.budget.is_exhausted()
+        self.goal == DesiredState::Run && ready && is_due && !self.budget.is_exhausted()
     }
 
     /// A user wants it stopped: users of the disk first, while there is a driver that ends what
@@ -239,7 +239,8 @@ impl Machine {
             }
             _ => false,
         };
-        if self.goal == Goal::Run && self.device != Device::Gone && !expected && !by_upgrade {
+        if self.goal == DesiredState::Run && self.device != Device::Gone && !expected && !by_upgrade
+        {
             self.spend(now, ran, actions);
         }
     }
@@ -257,7 +258,11 @@ impl Machine {
 
     /// At once, unless somebody's I/O waits for another try.
     pub(super) fn give_up_if_exhausted(&mut self, actions: &mut Vec<Action>) {
-        if self.budget.is_exhausted() && !self.shown && self.goal == Goal::Run && self.is_held() {
+        if self.budget.is_exhausted()
+            && !self.shown
+            && self.goal == DesiredState::Run
+            && self.is_held()
+        {
             self.fail(actions);
         }
     }
@@ -276,7 +281,7 @@ impl Machine {
             return;
         }
         self.budget.spend_standby(&self.policy, now);
-        if self.driver == Driver::None && self.goal == Goal::Run && self.is_held() {
+        if self.driver == Driver::None && self.goal == DesiredState::Run && self.is_held() {
             self.spend(now, false, actions);
         }
     }
@@ -313,7 +318,7 @@ impl Machine {
             _ => return,
         }
         match self.driver {
-            Driver::None if self.goal == Goal::Run && self.device != Device::Gone => {
+            Driver::None if self.goal == DesiredState::Run && self.device != Device::Gone => {
                 self.spend(now, false, actions)
             }
             Driver::None | Driver::Dying => {}
@@ -326,11 +331,11 @@ impl Machine {
         let is_over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         if is_over(self.due.driver) {
             let late = match self.driver {
-                Driver::Opening => Some(Late::Open(self.allowed(self.policy.recovery))),
-                Driver::Taking => Some(Late::Take(self.allowed(TAKE))),
-                Driver::Leaving => Some(Late::Leave(LEAVE)),
+                Driver::Opening => Some(MissedDeadline::Open(self.allowed(self.policy.recovery))),
+                Driver::Taking => Some(MissedDeadline::Take(self.allowed(TAKE))),
+                Driver::Leaving => Some(MissedDeadline::Leave(LEAVE)),
                 Driver::Stopping => {
-                    Some(Late::Stop(if self.is_asleep() { sleep::REST } else { STOP }))
+                    Some(MissedDeadline::Stop(if self.is_asleep() { sleep::REST } else { STOP }))
                 }
                 _ => None,
             };
@@ -338,14 +343,14 @@ impl Machine {
             self.kill(now, actions);
         }
         if is_over(self.due.standby) {
-            let late =
-                (self.standby == Standby::Preparing).then(|| Late::Standby(self.allowed(PREPARE)));
+            let late = (self.standby == Standby::Preparing)
+                .then(|| MissedDeadline::Standby(self.allowed(PREPARE)));
             self.blame(late, actions);
             self.kill_standby(now, actions);
         }
         if is_over(self.due.io) {
             self.due.io = None;
-            if self.goal == Goal::Run && self.device != Device::Gone {
+            if self.goal == DesiredState::Run && self.device != Device::Gone {
                 self.fail(actions);
             }
         }
@@ -365,9 +370,12 @@ impl Machine {
         }
     }
 
-    fn blame(&mut self, late: Option<Late>, actions: &mut Vec<Action>) {
-        actions.extend(late.map(Action::Late));
-        if matches!(late, Some(Late::Standby(_) | Late::Open(_) | Late::Take(_))) {
+    fn blame(&mut self, late: Option<MissedDeadline>, actions: &mut Vec<Action>) {
+        actions.extend(late.map(Action::MissedDeadline));
+        if matches!(
+            late,
+            Some(MissedDeadline::Standby(_) | MissedDeadline::Open(_) | MissedDeadline::Take(_))
+        ) {
             self.slow = self.slow.saturating_add(1);
         }
     }
@@ -393,11 +401,11 @@ impl Machine {
             self.answer(Verdict::KernelTimeout, actions);
         }
         match self.goal {
-            Goal::Run if self.driver == Driver::Running && self.upgrade.is_none() => {
+            DesiredState::Run if self.driver == Driver::Running && self.upgrade.is_none() => {
                 self.answer(Verdict::Done, actions)
             }
-            Goal::Stop { .. } if self.is_at_rest() => self.answer(Verdict::Done, actions),
-            Goal::Fail if self.is_over() => self.answer(Verdict::Failed, actions),
+            DesiredState::Stop { .. } if self.is_at_rest() => self.answer(Verdict::Done, actions),
+            DesiredState::Fail if self.is_over() => self.answer(Verdict::Failed, actions),
             _ => {}
         }
     }

@@ -38,7 +38,7 @@ use ring3_control::status::State;
 pub(crate) use budget::Budget;
 pub use budget::RestartPolicy;
 pub use sleep::Sleep;
-pub use words::{Action, Event, Late, Start, Verdict};
+pub use words::{Action, Event, MissedDeadline, Start, Verdict};
 
 /// State of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ enum KernelDevice {
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
+pub enum DesiredState {
     /// That it is driven.
     Run,
     /// That nothing drives it.
@@ -146,7 +146,7 @@ enum Upgrade {
 
 /// When what is waited for is too late.
 #[derive(Clone, Copy, Debug, Default)]
-struct Due {
+struct Deadlines {
     claim: Option<Instant>,
     standby: Option<Instant>,
     driver: Option<Instant>,
@@ -178,7 +178,7 @@ const KERNEL: Duration = Duration::from_secs(100);
 #[derive(Debug)]
 pub struct Machine {
     policy: RestartPolicy,
-    goal: Goal,
+    goal: DesiredState,
     device: Device,
     driver: Driver,
     standby: Standby,
@@ -189,7 +189,7 @@ pub struct Machine {
     budget: Budget,
     /// Starts in a row that took too long.
     slow: u32,
-    due: Due,
+    due: Deadlines,
     /// The kernel's half has, or had, users.
     shown: bool,
     /// The driver has the kernel's half.
@@ -210,8 +210,8 @@ impl Machine {
     /// A device that is to be claimed and driven; [`Event::Timer`] begins it.
     pub fn new(policy: RestartPolicy) -> Self {
         let (goal, device, driver, standby, export) =
-            (Goal::Run, Device::Absent, Driver::None, Standby::None, KernelDevice::None);
-        let (budget, due) = (Budget::default(), Due::default());
+            (DesiredState::Run, Device::Absent, Driver::None, Standby::None, KernelDevice::None);
+        let (budget, due) = (Budget::default(), Deadlines::default());
         let (shown, given, ran, expected, dismissed, asked) =
             (false, false, false, false, false, false);
         Self {
@@ -240,7 +240,7 @@ impl Machine {
     /// Without a driver that serves, it is fenced before anything else.
     pub fn restore(
         policy: RestartPolicy,
-        goal: Goal,
+        goal: DesiredState,
         previous: PreviousState,
         now: Instant,
     ) -> Self {
@@ -291,9 +291,9 @@ impl Machine {
 
     /// When [`Event::Timer`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        let Due { claim, standby, driver, io, probation, wake } = self.due;
+        let Deadlines { claim, standby, driver, io, probation, wake } = self.due;
         let claim = claim.filter(|_| !self.is_asleep());
-        let starts = self.goal == Goal::Run
+        let starts = self.goal == DesiredState::Run
             && self.driver == Driver::None
             && self.is_held()
             && !self.is_asleep();
@@ -310,17 +310,17 @@ impl Machine {
     pub fn state(&self) -> State {
         match (self.goal, self.upgrade) {
             // Nobody waits for a driver any more, and users for the kernel alone.
-            (Goal::Fail, _) if self.is_stuck() || self.is_over() => State::Failed,
-            (Goal::Fail, _) if self.kernel.is_some() => State::Stopping,
-            (Goal::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
-            (Goal::Stop { .. }, _) => State::Stopping,
-            (Goal::Run, _) if self.is_asleep() => State::Sleeping,
-            (Goal::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => {
+            (DesiredState::Fail, _) if self.is_stuck() || self.is_over() => State::Failed,
+            (DesiredState::Fail, _) if self.kernel.is_some() => State::Stopping,
+            (DesiredState::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
+            (DesiredState::Stop { .. }, _) => State::Stopping,
+            (DesiredState::Run, _) if self.is_asleep() => State::Sleeping,
+            (DesiredState::Run, _) if matches!(self.device, Device::Absent | Device::Claiming) => {
                 State::Absent
             }
-            (Goal::Run, Some(Upgrade::Leaving | Upgrade::Starting)) => State::Upgrading,
+            (DesiredState::Run, Some(Upgrade::Leaving | Upgrade::Starting)) => State::Upgrading,
             _ if self.export == KernelDevice::Up && self.driver != Driver::Dying => State::Running,
-            (Goal::Run, _)
+            (DesiredState::Run, _)
                 if self.driver == Driver::None
                     && (self.budget.is_exhausted() || self.budget.pause.is_some()) =>
             {
@@ -349,7 +349,7 @@ impl Machine {
 
     /// Whether the device is to be driven.
     pub fn is_wanted(&self) -> bool {
-        self.goal == Goal::Run && self.device != Device::Gone
+        self.goal == DesiredState::Run && self.device != Device::Gone
     }
 
     /// Whether the device has vanished, or is wanted back.
@@ -384,7 +384,7 @@ impl Machine {
 
     /// Whether nobody waits for another try, and none is left.
     fn is_vain(&self) -> bool {
-        let tired = self.goal == Goal::Run && self.budget.is_exhausted() && !self.shown;
+        let tired = self.goal == DesiredState::Run && self.budget.is_exhausted() && !self.shown;
         tired && (self.driver, self.export) == (Driver::None, KernelDevice::None)
     }
 
@@ -420,7 +420,7 @@ impl Machine {
             Event::Missing if self.device == Device::Claiming => {
                 self.device = Device::Absent;
                 self.due.claim = Some(now + CLAIM_AGAIN);
-                if self.goal == Goal::Run {
+                if self.goal == DesiredState::Run {
                     self.answer(Verdict::Absent, actions);
                 }
             }
@@ -466,7 +466,7 @@ impl Machine {
             Event::ExportFailed => self.export_failed(now, actions),
             Event::ExportRefused if self.export == KernelDevice::Preparing && !self.shown => {
                 self.export = KernelDevice::None;
-                if self.goal == Goal::Run {
+                if self.goal == DesiredState::Run {
                     self.fail(actions);
                 }
             }
@@ -479,10 +479,13 @@ impl Machine {
                 } else {
                     KernelDevice::Lost
                 };
-                if let Goal::Stop { .. } = self.goal {
+                if let DesiredState::Stop { .. } = self.goal {
                     // What cannot be fenced is not driven because somebody uses it.
-                    self.goal =
-                        if self.device == Device::FenceFailed { Goal::Fail } else { Goal::Run };
+                    self.goal = if self.device == Device::FenceFailed {
+                        DesiredState::Fail
+                    } else {
+                        DesiredState::Run
+                    };
                     self.answer(Verdict::Busy, actions);
                 }
             }
@@ -511,14 +514,14 @@ impl Machine {
 
     /// From now on, I/O waits.
     fn begin_outage(&mut self, now: Instant) {
-        if self.shown && self.goal == Goal::Run && !self.is_asleep() {
+        if self.shown && self.goal == DesiredState::Run && !self.is_asleep() {
             self.due.io.get_or_insert(now + self.policy.io_timeout);
         }
     }
 
     /// Nothing more is tried before a user asks for it.
     fn fail(&mut self, actions: &mut Vec<Action>) {
-        (self.goal, self.due.io) = (Goal::Fail, None);
+        (self.goal, self.due.io) = (DesiredState::Fail, None);
         if self.upgrade.take().is_some() {
             (self.due.probation, self.asked) = (None, false);
             actions.push(Action::Answer(Verdict::Failed));
@@ -542,7 +545,7 @@ impl Machine {
         if self.asked || self.is_asleep() {
             return;
         }
-        (self.goal, self.asked) = (Goal::Run, true);
+        (self.goal, self.asked) = (DesiredState::Run, true);
         self.budget.forgive();
         self.due.claim = None;
         if self.device == Device::FenceFailed {
@@ -558,16 +561,17 @@ impl Machine {
     /// never come to an end, and who insists is heard.
     pub fn overrules(&self, event: Event) -> bool {
         match event {
-            Event::Stop { force } => force || !matches!(self.goal, Goal::Stop { .. }),
+            Event::Stop { force } => force || !matches!(self.goal, DesiredState::Stop { .. }),
             _ => false,
         }
     }
 
     fn stop(&mut self, event: Event, now: Instant, actions: &mut Vec<Action>) {
         let force = event == Event::Stop { force: true };
-        let again = self.goal == Goal::Stop { force: true } || self.driver == Driver::Stopping;
+        let again =
+            self.goal == DesiredState::Stop { force: true } || self.driver == Driver::Stopping;
         let insists = force && again && self.asked;
-        self.goal = Goal::Stop { force };
+        self.goal = DesiredState::Stop { force };
         self.asked = true;
         // Its users have waited for a fence, and do so again.
         if self.device == Device::FenceFailed && self.must_wait() {
@@ -584,7 +588,7 @@ impl Machine {
 
     fn begin_upgrade(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.asked = true;
-        if (self.goal, self.driver, self.upgrade) != (Goal::Run, Driver::Running, None) {
+        if (self.goal, self.driver, self.upgrade) != (DesiredState::Run, Driver::Running, None) {
             return self.answer(Verdict::NotRunning, actions);
         }
         self.budget.spawn = None;

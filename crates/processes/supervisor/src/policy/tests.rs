@@ -179,7 +179,7 @@ pub(super) fn answer(action: Action) -> Option<Event> {
         Action::Start => Event::Started,
         Action::StopExport { .. } => Event::ExportStopped,
         Action::HandOver => Event::HandedOver,
-        Action::Release | Action::CommitUpgrade | Action::Answer(_) | Action::Late(_) => {
+        Action::Release | Action::CommitUpgrade | Action::Answer(_) | Action::MissedDeadline(_) => {
             return None;
         }
     })
@@ -548,7 +548,11 @@ fn up_to(world: &mut World, last: Action) {
 /// For how long each of the `count` next starts is waited for, of which none comes to an end.
 fn waits(world: &mut World, count: usize) -> Vec<u64> {
     let late = |action: &Action| {
-        if let Action::Late(Late::Open(after)) = action { Some(after.as_secs()) } else { None }
+        if let Action::MissedDeadline(MissedDeadline::Open(after)) = action {
+            Some(after.as_secs())
+        } else {
+            None
+        }
     };
     for _ in 0..300 {
         match world.open.pop_front() {

@@ -113,12 +113,12 @@ pub enum Action {
     /// Tell the user who waits.
     Answer(Verdict),
     /// Say why a process is ended.
-    Late(Late),
+    MissedDeadline(MissedDeadline),
 }
 
 /// What a process has not done in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
+pub enum MissedDeadline {
     /// The standby has not begun to wait for a lease.
     Standby(Duration),
     /// The driver does not say what it offers.
@@ -131,7 +131,7 @@ pub enum Late {
     Stop(Duration),
 }
 
-impl fmt::Display for Late {
+impl fmt::Display for MissedDeadline {
     /// What follows the process's number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, after) = match self {

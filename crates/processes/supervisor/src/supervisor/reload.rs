@@ -8,7 +8,7 @@ use ring3_control::status::State;
 
 use super::Supervisor;
 use crate::keeper::{Answer, Handle};
-use crate::manifest::{self, Wanted};
+use crate::manifest::{self, ManifestEntry};
 
 /// How long a reload is waited for at most: drivers may take long to stop.
 const RELOAD: Duration = Duration::from_secs(10);
@@ -49,20 +49,20 @@ impl Supervisor {
     fn begin_reload(&mut self) -> Result<BTreeSet<String>, String> {
         let all = manifest::read(&self.config)
             .map_err(|error| format!("{error}; everything goes on as it was"))?;
-        let superfluous = |(_, wanted): &&(Handle, Wanted)| !all.contains(wanted);
+        let superfluous = |(_, wanted): &&(Handle, ManifestEntry)| !all.contains(wanted);
         let going: Vec<_> = self
             .keepers
             .iter()
             .filter(superfluous)
             .map(|(keeper, _)| keeper.name.clone())
             .collect();
-        let is_used = |wanted: &&Wanted| {
-            let changed = |old: &Wanted| {
+        let is_used = |wanted: &&ManifestEntry| {
+            let changed = |old: &ManifestEntry| {
                 old.device().is_some() && old.name() == wanted.name() && old != *wanted
             };
             self.keepers.iter().any(|(keeper, old)| changed(old) && !is_free(keeper))
         };
-        if let Some(name) = all.iter().find(is_used).map(Wanted::name) {
+        if let Some(name) = all.iter().find(is_used).map(ManifestEntry::name) {
             return Err(format!(
                 "{name} has changed, and is driven as it was: ring3 stop {name}, and reload then; \
                 everything goes on as it was"

@@ -31,7 +31,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use ring3_broker::server::card::{Access, Nested, Options, Server};
+use ring3_broker::server::card::{Access, CardServer, EmbeddedCardServer, Options};
 use ring3_class::Error;
 use ring3_class::net::{Checksum, Kind, Link, Mac, Multicast};
 use ring3_driver::registry::Offer;
@@ -40,13 +40,13 @@ use crate::device::Device;
 use crate::error::{done, fail, failed, hand_out, take_back};
 use crate::log;
 use nic::{Description, HostedNic};
-use state::Shared;
+use state::CardShared;
 
 /// A network card that this program drives.
 pub struct Card {
-    shared: Arc<Shared>,
+    shared: Arc<CardShared>,
     nic: Arc<HostedNic>,
-    server: Option<Nested>,
+    server: Option<EmbeddedCardServer>,
     filter: Kept,
 }
 
@@ -228,7 +228,7 @@ pub extern "C" fn ring3_card_fd(card: &Card) -> c_int {
 /// card that is lent it does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_turn(card: &mut Card) -> c_int {
-    match card.server.as_mut().map(Nested::turn) {
+    match card.server.as_mut().map(EmbeddedCardServer::turn) {
         Some(Ok(more)) => more.into(),
         Some(Err(error)) => failed(&error),
         None => 0,
@@ -329,7 +329,7 @@ pub extern "C" fn ring3_card_filtered(card: &Card) {
 
 impl Card {
     fn new(description: Description) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::new(description.mac)?);
+        let shared = Arc::new(CardShared::new(description.mac)?);
         let nic = Arc::new(HostedNic::new(description, shared.clone())?);
         Ok(Self { shared, nic, server: None, filter: Kept::default() })
     }
@@ -339,7 +339,7 @@ impl Card {
             return Err(Error::Busy("the card is served already".into()));
         }
         self.server =
-            Some(Server::bind(self.nic.clone(), vec![access], Options::default())?.nested()?);
+            Some(CardServer::bind(self.nic.clone(), vec![access], Options::default())?.nested()?);
         // Only now: to be bound, the server has set no filter.
         self.shared.nest();
         Ok(())

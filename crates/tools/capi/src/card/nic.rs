@@ -14,7 +14,7 @@ use ring3_class::wait::{Source, Waiter};
 use ring3_class::{Deadline, Error};
 
 use super::queue::HostedQueue;
-use super::state::Shared;
+use super::state::CardShared;
 
 /// Bytes of the memory from which the server allocates buffers: what it copies between it and its
 /// clients.
@@ -34,11 +34,11 @@ pub(super) struct Description {
 pub(super) struct HostedNic {
     info: Info,
     dma: Dma,
-    shared: Arc<Shared>,
+    shared: Arc<CardShared>,
 }
 
 impl HostedNic {
-    pub(super) fn new(description: Description, shared: Arc<Shared>) -> Result<Self, Error> {
+    pub(super) fn new(description: Description, shared: Arc<CardShared>) -> Result<Self, Error> {
         let Description { model, mac, mtu, checksums, segmented } = description;
         if mtu.0 == 0 || mtu.0 > mtu.1 {
             return Err(Error::Invalid(format!(
@@ -116,7 +116,7 @@ impl Nic for HostedNic {
 }
 
 struct LinkWatch {
-    shared: Arc<Shared>,
+    shared: Arc<CardShared>,
     waiter: Waiter,
 }
 

@@ -11,10 +11,10 @@ use ring3_class::net::{Counters, Info, Limits, Packet, Provided, Queue, QueueSet
 use ring3_class::wait::{Source, WaitStats, Waiter};
 use ring3_class::{Deadline, Error};
 
-use super::state::Shared;
+use super::state::CardShared;
 
 pub(super) struct HostedQueue {
-    shared: Arc<Shared>,
+    shared: Arc<CardShared>,
     settings: QueueSettings,
     limits: Limits,
     waiter: Waiter,
@@ -25,7 +25,7 @@ pub(super) struct HostedQueue {
 impl HostedQueue {
     pub(super) fn open(
         info: &Info,
-        shared: Arc<Shared>,
+        shared: Arc<CardShared>,
         settings: &QueueSettings,
     ) -> Result<Self, Error> {
         let (rx, tx) = info.max_depth;

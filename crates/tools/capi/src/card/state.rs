@@ -17,7 +17,7 @@ use crate::signal::{Signal, descriptor};
 pub(super) const FILTERING: Duration = Duration::from_secs(5);
 
 /// Both sides of the card. One lock for a frame, or for a batch of the server's.
-pub(super) struct Shared {
+pub(super) struct CardShared {
     state: Mutex<State>,
     /// The program has set the filter.
     filtered: Condvar,
@@ -68,7 +68,7 @@ pub(super) struct State {
     pub(super) wake_on_tx: bool,
 }
 
-impl Shared {
+impl CardShared {
     pub(super) fn new(mac: Mac) -> Result<Self, Error> {
         let state = State {
             open: None,

@@ -48,7 +48,8 @@ impl Program {
                 }
                 Serves::Other(busy) => {
                     let server =
-                        Server::bind(card.nic.clone(), vec![access], Options::default()).unwrap();
+                        CardServer::bind(card.nic.clone(), vec![access], Options::default())
+                            .unwrap();
                     let stop =
                         rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
                     ready.send(Some((server, stop))).unwrap();
@@ -210,7 +211,7 @@ fn a_program_that_is_to_end_hears_it() {
 
 #[test]
 fn in_the_programs_loop_a_filter_is_set_when_the_program_has_set_it() {
-    let shared = Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap();
+    let shared = CardShared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap();
     shared.nest();
     let wanted = ring3_class::net::Filter {
         multicast: Multicast::All,
@@ -239,7 +240,7 @@ fn terms_that_are_none_are_refused_with_what_there_is() {
 
 #[test]
 fn a_frame_for_which_there_is_no_room_is_lost_and_the_next_is_not() {
-    let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
+    let shared = Arc::new(CardShared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
     let description = Description {
         model: "card".into(),
         mac: Mac([2, 0, 0, 0, 0, 1]),
@@ -268,7 +269,7 @@ fn a_frame_for_which_there_is_no_room_is_lost_and_the_next_is_not() {
 
 #[test]
 fn what_is_next_is_told_with_what_is_asked_for_and_what_is_lost_is_counted() {
-    let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
+    let shared = Arc::new(CardShared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
     let description = Description {
         model: "card".into(),
         mac: Mac([2, 0, 0, 0, 0, 1]),
@@ -321,7 +322,7 @@ fn what_is_next_is_told_with_what_is_asked_for_and_what_is_lost_is_counted() {
 
 #[test]
 fn what_the_device_has_lost_is_counted_with_what_its_users_have_and_never_falls() {
-    let shared = Arc::new(Shared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
+    let shared = Arc::new(CardShared::new(Mac([2, 0, 0, 0, 0, 1])).unwrap());
     let description = Description {
         model: "card".into(),
         mac: Mac([2, 0, 0, 0, 0, 1]),

@@ -28,7 +28,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use ring3_broker::server::{Access, Nested, Options, Server};
+use ring3_broker::server::{Access, DiskServer, EmbeddedServer, Options};
 use ring3_class::Error;
 use ring3_class::block::{Discard, Info, Operation};
 use ring3_class::dma::SegmentRules;
@@ -41,13 +41,13 @@ use crate::leased::Leased;
 use crate::log;
 use lent::Lent;
 use queue::HostedDisk;
-use shared::{Shared, Wanted};
+use shared::{DiskShared, Wanted};
 
 /// A disk that this program drives.
 pub struct Disk {
     disk: Arc<HostedDisk>,
-    shared: Arc<Shared>,
-    server: Option<Nested>,
+    shared: Arc<DiskShared>,
+    server: Option<EmbeddedServer>,
     stopping: bool,
 }
 
@@ -326,7 +326,7 @@ impl Disk {
             return Err(Error::Busy("the disk is served already".into()));
         }
         self.server =
-            Some(Server::bind(self.disk.clone(), vec![access], Options::default())?.nested()?);
+            Some(DiskServer::bind(self.disk.clone(), vec![access], Options::default())?.nested()?);
         Ok(())
     }
 }

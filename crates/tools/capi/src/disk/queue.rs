@@ -15,13 +15,13 @@ use ring3_class::wait::{Source, WaitStats, Waiter};
 use ring3_class::{Deadline, Error};
 
 use super::lent::Lent;
-use super::shared::{Shared, Wanted};
+use super::shared::{DiskShared, Wanted};
 
 pub(super) struct HostedDisk {
     info: Info,
     dma: Dma,
     depth: u16,
-    shared: Arc<Shared>,
+    shared: Arc<DiskShared>,
 }
 
 impl HostedDisk {
@@ -50,11 +50,11 @@ impl HostedDisk {
             info,
             dma: Dma::new(memory, Arc::new(Copied)),
             depth,
-            shared: Arc::new(Shared::new(depth)),
+            shared: Arc::new(DiskShared::new(depth)),
         })
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<DiskShared> {
         &self.shared
     }
 }
@@ -80,10 +80,14 @@ impl Disk for HostedDisk {
         let depth = depth.clamp(1, self.depth);
         let bytes = self.info.max_transfer as usize;
         let lent = self.shared.lent.get();
-        let buffer = || self.dma.arena().alloc_stale(bytes);
+        let buffer = || self.dma.arena().alloc_uninitialised(bytes);
         // Whoever has it lent brings memory of the device's: the export's buffers.
         let slot = || {
-            Ok(Slot { buffer: lent.is_none().then(buffer).transpose()?, held: None, generation: 0 })
+            Ok(HostedSlot {
+                buffer: lent.is_none().then(buffer).transpose()?,
+                held: None,
+                generation: 0,
+            })
         };
         let slots = (0..depth).map(|_| slot()).collect::<Result<_, Error>>()?;
         if self.shared.opened.swap(true, Ordering::AcqRel) {
@@ -106,26 +110,26 @@ impl Disk for HostedDisk {
 }
 
 /// A request that the program has.
-struct Held {
+struct TakenRequest {
     token: u64,
     data: Data,
     /// Bytes that it reads, which are copied at its end.
     reads: usize,
 }
 
-struct Slot {
+struct HostedSlot {
     /// Where the device finds the bytes of clients, which it does not reach; `None` if there are no
     /// such clients.
     buffer: Option<DmaBuffer>,
-    held: Option<Held>,
+    held: Option<TakenRequest>,
     /// How often it was used, so that an end which came twice is found.
     generation: u32,
 }
 
 struct HostedQueue {
     info: Info,
-    shared: Arc<Shared>,
-    slots: Vec<Slot>,
+    shared: Arc<DiskShared>,
+    slots: Vec<HostedSlot>,
     free: Vec<u16>,
     /// Submitted and not rung.
     waiting: Vec<Wanted>,
@@ -164,7 +168,7 @@ impl HostedQueue {
             .get_mut(index as usize)
             .filter(|slot| slot.generation == generation)
             .ok_or_else(stray)?;
-        let Held { token, mut data, reads } = slot.held.take().ok_or_else(stray)?;
+        let TakenRequest { token, mut data, reads } = slot.held.take().ok_or_else(stray)?;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index as u16);
         let mut result = if errno == 0 { Ok(()) } else { Err(error(errno as i32)) };
@@ -176,7 +180,7 @@ impl HostedQueue {
         if let (Err(IoError::Gone), Some(lent)) = (&result, self.shared.lent.get()) {
             lent.lose();
         }
-        done.become_end_of(token, result, &mut data);
+        done.into_completion_of(token, result, &mut data);
         Ok(())
     }
 }
@@ -226,7 +230,7 @@ impl Queue for HostedQueue {
         self.free.pop();
         let Request { operation, fua, blocks, lba, token, data } = request;
         let slot = &mut self.slots[usize::from(index)];
-        slot.held = Some(Held { token, data, reads: if writes { 0 } else { len } });
+        slot.held = Some(TakenRequest { token, data, reads: if writes { 0 } else { len } });
         let tag = u64::from(index) | u64::from(slot.generation) << 32;
         self.waiting.push(Wanted { tag, operation, fua, blocks, lba, address });
         Ok(())
@@ -259,7 +263,7 @@ impl Drop for HostedQueue {
     fn drop(&mut self) {
         // What the program has it may still move; clients' own memory it never did.
         for slot in &mut self.slots {
-            if let Some(Held { data, .. }) = slot.held.take() {
+            if let Some(TakenRequest { data, .. }) = slot.held.take() {
                 slot.buffer.iter_mut().for_each(DmaBuffer::abandon);
                 if matches!(data, Data::Buffer(_)) {
                     mem::forget(data);

@@ -9,7 +9,7 @@ use super::lane::Lane;
 use super::lent::Lent;
 
 /// What the program and the queue say to each other.
-pub(super) struct Shared {
+pub(super) struct DiskShared {
     /// Requests for the program: see [`Wanted`].
     pub(super) wanted: Lane<4>,
     /// Ends of its: tag and errno.
@@ -21,7 +21,7 @@ pub(super) struct Shared {
     pub(super) lent: OnceLock<Lent>,
 }
 
-impl Shared {
+impl DiskShared {
     /// Of a disk that takes `depth` requests at once.
     pub(super) fn new(depth: u16) -> Self {
         let (wanted, ended) = (Lane::new(depth.into()), Lane::new(depth.into()));

@@ -339,7 +339,7 @@ fn terms_that_are_none_are_refused_and_what_is_not_served_has_no_turn() {
 }
 
 /// A disk that ring3d's threads use, and its program's loop until it is told to end.
-fn lent(run: impl FnOnce(&HostedDisk, &Arc<Shared>) + Send) {
+fn lent(run: impl FnOnce(&HostedDisk, &Arc<DiskShared>) + Send) {
     let (disk, _memory) = made(|_| {});
     let mut disk = disk.unwrap();
     disk.shared.lent.set(Lent::new().unwrap()).ok().unwrap();

@@ -16,7 +16,7 @@ use ring3_bench::disk::{
 use ring3_bench::workload::{STANDARD, Workload};
 use ring3_broker::region::SharedMemory;
 use ring3_export::vduse::devices as vduse;
-use ring3_pci::{Address, Host, Way, bind, unbind};
+use ring3_pci::{Address, Host, PassthroughDriver, bind, unbind};
 
 use super::campaign::{Campaign, LOADS, Machine};
 use super::guest::Guest;
@@ -428,7 +428,12 @@ fn handed_over(device: &str, disk: Option<&Path>, to_ring3: bool) -> Result<()> 
     let address: Address = address.split(',').next().unwrap_or_default().parse()?;
     let host = Host::this();
     if to_ring3 {
-        bind(&host, address, if way == "uio" { Way::Uio } else { Way::Vfio }, None)?;
+        bind(
+            &host,
+            address,
+            if way == "uio" { PassthroughDriver::Uio } else { PassthroughDriver::Vfio },
+            None,
+        )?;
         return Ok(());
     }
     unbind(&host, address)?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ring3_backend::Uri;
 use ring3_lab::{Cache, Need, prepare};
-use ring3_process::{Signals, Wishes};
+use ring3_process::{PendingSignals, Signals};
 use serde::Serialize;
 
 use super::build::{Form, build_as};
@@ -328,7 +328,7 @@ fn fuzz(args: &Args, cache: &Cache, target: &Target, corpus: &Path) -> Result<()
     let status = loop {
         match child.try_wait().context("waiting for afl-fuzz")? {
             Some(status) => break status,
-            None if signals.wishes() != Wishes::default() => break end(&mut child)?,
+            None if signals.wishes() != PendingSignals::default() => break end(&mut child)?,
             None => std::thread::sleep(Duration::from_millis(100)),
         }
         if said.elapsed() > Duration::from_secs(20) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use ring3_backend::Uri;
 use ring3_process::log;
-use ring3_process::{Signals, Wishes};
+use ring3_process::{PendingSignals, Signals};
 use serde::Deserialize;
 
 use super::coverage::{Counts, Coverage};
@@ -277,7 +277,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let status = loop {
         match child.try_wait().context("waiting for the driver")? {
             Some(status) => break status,
-            None if signals.wishes() != Wishes::default() => {
+            None if signals.wishes() != PendingSignals::default() => {
                 let _ = rustix::process::kill_process(
                     rustix::process::Pid::from_child(&child),
                     rustix::process::Signal::TERM,

@@ -8,7 +8,7 @@ use anyhow::Result;
 use ring3_backend::Uri;
 use ring3_faults::{Application, Model, Spec, rules};
 use ring3_model::fault::FaultPlan;
-use ring3_model::vfio_user::{Running, Server};
+use ring3_model::vfio_user::{Running, VfioUserServer};
 
 use super::holder::Holder;
 use super::kept::Kept;
@@ -81,7 +81,7 @@ impl Bench {
                 (
                     plan,
                     Box::new(move || handle.complaints().len()) as Complaints,
-                    Server::bind(&socket, std::sync::Arc::new(device))?,
+                    VfioUserServer::bind(&socket, std::sync::Arc::new(device))?,
                 )
             }};
         }

@@ -10,13 +10,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ring3_control::drive::{Offered, Order, Serve};
+use ring3_control::drive::{DriverCommand, Offered, Serve};
 use ring3_control::status::{DeviceStatus, DiskStatus, State};
 use ring3_faults::{Kind, Spec, Verb, Wire};
 use ring3_model::fault::FaultPlan;
 use ring3_sandbox::Program;
-use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
-use ring3_supervisor::keeper::{self, Ask, Handle, Setup};
+use ring3_supervisor::export::{CancelFlags, Export, Refusal, ServeRequest, StatusSource};
+use ring3_supervisor::keeper::{self, Handle, KeeperCommand, KeeperOptions};
 use ring3_supervisor::manifest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -56,16 +56,16 @@ struct Plug {
 }
 
 impl Export for Plug {
-    fn create(&mut self, _: &Offered, _: &Vain) -> Result<(), Refusal> {
+    fn create(&mut self, _: &Offered, _: &CancelFlags) -> Result<(), Refusal> {
         Ok(())
     }
 
-    fn recover(&mut self, _: &Vain) -> Result<(), String> {
+    fn recover(&mut self, _: &CancelFlags) -> Result<(), String> {
         self.plan.clear();
         Ok(())
     }
 
-    fn serve(&mut self, _: &Offered) -> Result<Vec<Given>, String> {
+    fn serve(&mut self, _: &Offered) -> Result<Vec<ServeRequest>, String> {
         let (wire, end) = Wire::pair().map_err(|error| error.to_string())?;
         self.next = Some(wire);
         let serve = Serve {
@@ -77,10 +77,10 @@ impl Export for Plug {
             cpus: vec![vec![0]],
             encoded: true,
         };
-        Ok(vec![Given { place: 0, order: Order::Serve(serve), fds: vec![end] }])
+        Ok(vec![ServeRequest { place: 0, order: DriverCommand::Serve(serve), fds: vec![end] }])
     }
 
-    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+    fn start(&mut self) -> Result<Arc<dyn StatusSource>, String> {
         let wire = self.next.take().ok_or("there is no driver")?;
         self.wires.send(wire).map_err(|error| error.to_string())?;
         Ok(Arc::new(Eye(self.in_flight.clone())))
@@ -98,7 +98,7 @@ impl Export for Plug {
 /// What an application has under way.
 struct Eye(Arc<AtomicU64>);
 
-impl Look for Eye {
+impl StatusSource for Eye {
     fn in_flight(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -142,7 +142,8 @@ impl Kept {
         let (sender, wires) = channel();
         let in_flight = Arc::new(AtomicU64::new(0));
         let plug = Plug { wires: sender, next: None, plan, in_flight: in_flight.clone() };
-        let setup = Setup { device, program, argv, unconfined: true, taken: Default::default() };
+        let setup =
+            KeeperOptions { device, program, argv, unconfined: true, taken: Default::default() };
         let keeper =
             keeper::start(setup, Box::new(plug)).context("starting a keeper of ring3d's")?;
         Ok(Self { keeper, wires, wire: None, orders, in_flight, seen: 0 })
@@ -322,7 +323,7 @@ pub fn is_outer(spec: &Spec) -> Option<Signal> {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.keeper.ask(Ask::End { force: true, answer: Box::new(drop) });
+        self.keeper.ask(KeeperCommand::End { force: true, answer: Box::new(drop) });
         let since = Instant::now();
         while !self.keeper.has_ended() && since.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));

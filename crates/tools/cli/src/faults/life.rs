@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ring3_backend::{Lease, attach, attach_running};
 use ring3_class::block::Disk;
-use ring3_control::drive::{Order, Report};
+use ring3_control::drive::{DriverCommand, DriverMessage};
 use ring3_decorator::Fault;
 use ring3_decorator::plan::Plan;
 use ring3_device::{Deadline, Device};
@@ -78,21 +78,22 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     let control =
         Channel::new(control, SEND_LIMIT, false).context("taking the supervisor's socket")?;
     let order = || -> Result<_> {
-        let (order, fds) = control.receive::<Order>()?.context("the supervisor has gone")?;
+        let (order, fds) =
+            control.receive::<DriverCommand>()?.context("the supervisor has gone")?;
         let mut fds = fds.into_iter();
         Ok((order, fds.next(), fds.next()))
     };
     let (prepare, segment, _) = order()?;
-    let recorded = matches!(prepare, Order::Prepare(prepare) if prepare.adoptable);
+    let recorded = matches!(prepare, DriverCommand::Prepare(prepare) if prepare.adoptable);
     let segment = Arc::new(
         Segment::open(segment.context("no stats segment came")?)
             .context("mapping the stats segment")?,
     );
     let recorder = recorder(&segment)?;
-    control.send(&Report::Standby, &[])?;
+    control.send(&DriverMessage::Standby, &[])?;
     let (drive, lease, left) = order()?;
     let left = left
-        .filter(|_| matches!(drive, Order::Drive { adopt: true, .. }))
+        .filter(|_| matches!(drive, DriverCommand::Drive { adopt: true, .. }))
         .map(|file| read_left(Some(file)))
         .transpose()?;
     let lease = lease.context("no lease came")?;
@@ -108,7 +109,7 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     let (opened, device, adopted) = open(lease, left, &fault)?;
     let disk = disk(&opened)?;
     control.send(
-        &Report::Offers {
+        &DriverMessage::Offers {
             disks: vec![ring3_host::drive::facts(disk)],
             nics: Vec::new(),
             refused: Vec::new(),
@@ -119,14 +120,15 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
     let (_, end, _) = order()?;
     let service =
         Service::new(disk, Wire::from(end.context("no application came")?), recorder, has_orders);
-    control.send(&Report::Serving { disk: 0 }, &[])?;
+    control.send(&DriverMessage::Serving { disk: 0 }, &[])?;
     if recorded && let Ok(record) = Left::record(&*device, &*opened.controller) {
-        control.send(&Report::Adoptable, &[record.as_fd()])?;
+        control.send(&DriverMessage::Adoptable, &[record.as_fd()])?;
     }
     // Whatever it says next, it wants no driver any more.
     std::thread::Builder::new().spawn(move || {
-        let stopped = matches!(control.receive::<Order>(), Ok(Some((Order::Stop, _))));
-        let _ = control.send(&Report::Stopped, &[]);
+        let stopped =
+            matches!(control.receive::<DriverCommand>(), Ok(Some((DriverCommand::Stop, _))));
+        let _ = control.send(&DriverMessage::Stopped, &[]);
         std::process::exit(i32::from(!stopped));
     })?;
     service?.run(&mut fault)?;

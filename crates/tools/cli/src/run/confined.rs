@@ -13,7 +13,7 @@ use ring3_host::open::Claim;
 use ring3_process::{Signals, log};
 use ring3_sandbox::Program;
 use ring3_supervisor::manifest::{Device, Limits, Match, Restart, User};
-pub use ring3_supervisor::manifest::{Export, Kind, Share};
+pub use ring3_supervisor::manifest::{ExportConfig, Kind, Share};
 use ring3_supervisor::supervisor::Supervisor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -31,7 +31,7 @@ const CLAIM: Duration = Duration::from_secs(10);
 pub fn run(
     claim: &Claim,
     driver: Option<String>,
-    (user, export): (User, Export),
+    (user, export): (User, ExportConfig),
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     run_with(device(claim, driver, user, export)?, None, json)
@@ -40,7 +40,7 @@ pub fn run(
 /// The same for clients that share it: by `share`, which says on its `board` what there is.
 pub fn share(claim: &Claim, user: User, share: Served, json: bool) -> anyhow::Result<ExitCode> {
     let kind = if share.is_card() { Kind::SharedCard } else { Kind::SharedDisk };
-    let export = Export { kind, poll_us: share.poll_us, ..Export::default() };
+    let export = ExportConfig { kind, poll_us: share.poll_us, ..ExportConfig::default() };
     let mut device = device(claim, None, user, export)?;
     // Clients' memory is made by the driver.
     device.limits.memory_mib += share.memory().div_ceil(1 << 20);
@@ -72,7 +72,7 @@ fn device(
     claim: &Claim,
     driver: Option<String>,
     user: User,
-    export: Export,
+    export: ExportConfig,
 ) -> anyhow::Result<Device> {
     if claim.unprotected {
         bail!(

@@ -14,7 +14,7 @@ use ring3_export::ublk;
 use ring3_host::attach::Source;
 use ring3_host::open::Claim;
 use ring3_host::share::Share;
-use ring3_host::{Ending, Options, Ready, Way};
+use ring3_host::{DiskExportKind, ExitReason, Options, Ready};
 
 use ring3_supervisor::manifest::User;
 
@@ -350,7 +350,7 @@ pub fn run_null(args: NullArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What the disks become, if the options fit that.
-fn way(args: &ExportArgs) -> anyhow::Result<Way> {
+fn way(args: &ExportArgs) -> anyhow::Result<DiskExportKind> {
     let of_ublk = [
         ("--id", args.id.is_some()),
         ("--recoverable", args.recoverable.is_some()),
@@ -365,7 +365,7 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
         Export::Ublk if args.name.is_some() => {
             anyhow::bail!("--name is of --export vduse: a ublk device has a number, --id")
         }
-        Export::Ublk => Ok(Way::Ublk),
+        Export::Ublk => Ok(DiskExportKind::Ublk),
         Export::Vduse => match of_ublk.into_iter().find(|(_, given)| *given) {
             Some((option, _)) => {
                 anyhow::bail!(
@@ -373,7 +373,7 @@ fn way(args: &ExportArgs) -> anyhow::Result<Way> {
                     with by that"
                 )
             }
-            None => Ok(Way::Vduse(args.name.clone())),
+            None => Ok(DiskExportKind::Vduse(args.name.clone())),
         },
     }
 }
@@ -395,7 +395,7 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
         let Source::Device(claim) = source else {
             anyhow::bail!("--user: a disk without a device needs no driver: leave it out");
         };
-        let export = confined::Export {
+        let export = confined::ExportConfig {
             id: args.id,
             queues: args.queues,
             depth: args.depth,
@@ -438,8 +438,8 @@ fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
         stats: args.stats,
     };
     match ring3_host::run(source, options) {
-        Ok(Ending::Stopped | Ending::Removed) => Ok(ExitCode::SUCCESS),
-        Ok(Ending::Forced) => Ok(ExitCode::from(FORCED)),
+        Ok(ExitReason::Stopped | ExitReason::Removed) => Ok(ExitCode::SUCCESS),
+        Ok(ExitReason::Forced) => Ok(ExitCode::from(FORCED)),
         Err(error) if error.is_loss() => {
             errln!("ring3: {error}");
             Ok(ExitCode::from(LOST))

@@ -8,9 +8,9 @@ use std::time::Duration;
 use ring3_backend::Uri;
 use ring3_driver::registry::Settings;
 use ring3_export::tap;
-use ring3_host::net::{self, Options, Way};
+use ring3_host::net::{self, NetExportKind, Options};
 use ring3_host::open::Claim;
-use ring3_host::{Ending, Ready};
+use ring3_host::{ExitReason, Ready};
 use ring3_supervisor::manifest::User;
 
 use super::confined;
@@ -154,7 +154,7 @@ impl From<Priority> for tap::Priority {
 }
 
 /// What the card becomes, if the options fit that.
-fn way(args: &Args) -> anyhow::Result<Way> {
+fn way(args: &Args) -> anyhow::Result<NetExportKind> {
     let of_tap = [
         ("--owner", args.owner.is_some()),
         ("--user", args.user.is_some()),
@@ -163,8 +163,8 @@ fn way(args: &Args) -> anyhow::Result<Way> {
         ("--engine", matches!(args.engine, Engine::Vhost)),
     ];
     match (args.export, of_tap.into_iter().find(|(_, given)| *given)) {
-        (Export::Tap, _) => Ok(Way::Tap),
-        (Export::Vduse, None) => Ok(Way::Vduse(args.name.clone())),
+        (Export::Tap, _) => Ok(NetExportKind::Tap),
+        (Export::Vduse, None) => Ok(NetExportKind::Vduse(args.name.clone())),
         (Export::Vduse, Some((option, _))) => {
             anyhow::bail!(
                 "{option} is of --export tap: a VDUSE card has one pair of virtqueues, and stays \
@@ -199,8 +199,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ..tap::Options::default()
     };
     match net::run(&claim, Options { way, tap, json: args.json, ready, stats: args.stats }) {
-        Ok(Ending::Stopped | Ending::Removed) => Ok(ExitCode::SUCCESS),
-        Ok(Ending::Forced) => Ok(ExitCode::from(FORCED)),
+        Ok(ExitReason::Stopped | ExitReason::Removed) => Ok(ExitCode::SUCCESS),
+        Ok(ExitReason::Forced) => Ok(ExitCode::from(FORCED)),
         Err(error) if error.is_loss() => {
             errln!("ring3: {error}");
             Ok(ExitCode::from(LOST))
@@ -231,7 +231,7 @@ fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
     let driver = args.choice.hosted();
     driver.map_or(Ok(()), |name| dde::check(name, &args.device, args.signals.chosen()))?;
     let driver = driver.map(ToString::to_string);
-    let export = confined::Export {
+    let export = confined::ExportConfig {
         kind: confined::Kind::Tap,
         queues: args.queues,
         poll_us: args.poll,
@@ -239,7 +239,7 @@ fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
         owner: args.owner,
         engine: Some(args.engine.into()),
         mtu: args.mtu,
-        ..confined::Export::default()
+        ..confined::ExportConfig::default()
     };
     confined::run(
         &claim(args.device, args.protection, args.signals),

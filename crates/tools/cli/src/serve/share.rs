@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_broker::server::{Access, Listener, card};
 use ring3_class::net::Mac;
-use ring3_control::drive::{self, Offered, Order};
+use ring3_control::drive::{self, DriverCommand, Offered};
 use ring3_control::status::DiskStatus;
-use ring3_host::serve::{Shared, Shares, Ways};
-use ring3_supervisor::export::{Export, Given, Look, Refusal, Vain};
+use ring3_host::serve::{AccessPaths, ServedInfo, Shares};
+use ring3_supervisor::export::{CancelFlags, Export, Refusal, ServeRequest, StatusSource};
 use serde_json::Value;
 
 /// The sockets of one disk or card, which go with this value.
@@ -26,22 +26,23 @@ pub struct Share {
 
 /// What there is, once the driver shares it. Its copies are the same one.
 #[derive(Clone, Default)]
-pub struct Board(Arc<Mutex<Option<Shared>>>);
+pub struct Board(Arc<Mutex<Option<ServedInfo>>>);
 
 impl Board {
     /// What users are told.
-    pub fn shared(&self) -> Option<Shared> {
+    pub fn shared(&self) -> Option<ServedInfo> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Shared)) {
+    fn change(&self, change: impl FnOnce(&mut ServedInfo)) {
         if let Some(shared) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             change(shared);
         }
     }
 
     fn show(&self, name: &str, facts: Value, sockets: Vec<String>) {
-        let shared = Shared { name: name.into(), facts, ways: Ways { sockets, mapped: false } };
+        let shared =
+            ServedInfo { name: name.into(), facts, ways: AccessPaths { sockets, mapped: false } };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared);
     }
 }
@@ -101,7 +102,7 @@ impl Share {
 /// Nobody waits for it as for the kernel's.
 struct Served;
 
-impl Look for Served {
+impl StatusSource for Served {
     fn in_flight(&self) -> u64 {
         0
     }
@@ -112,7 +113,7 @@ impl Look for Served {
 }
 
 impl Export for Share {
-    fn create(&mut self, offered: &Offered, _: &Vain) -> Result<(), Refusal> {
+    fn create(&mut self, offered: &Offered, _: &CancelFlags) -> Result<(), Refusal> {
         let sockets =
             self.listeners.iter().map(|listener| listener.path().display().to_string()).collect();
         match (&offered.disks[..], &offered.nics[..]) {
@@ -120,14 +121,14 @@ impl Export for Share {
                 let bytes = disk.blocks * u64::from(disk.block_size);
                 self.board.show(
                     &disk.name,
-                    Shared::disk(&disk.name, bytes, disk.block_size),
+                    ServedInfo::disk(&disk.name, bytes, disk.block_size),
                     sockets,
                 );
             }
             (_, [card]) if self.wanted.card => {
                 self.board.show(
                     &card.name,
-                    Shared::card(&card.name, &card.model, Mac(card.mac), &[]),
+                    ServedInfo::card(&card.name, &card.model, Mac(card.mac), &[]),
                     sockets,
                 );
             }
@@ -137,18 +138,18 @@ impl Export for Share {
         Ok(())
     }
 
-    fn recover(&mut self, _: &Vain) -> Result<(), String> {
+    fn recover(&mut self, _: &CancelFlags) -> Result<(), String> {
         Ok(())
     }
 
-    fn serve(&mut self, _: &Offered) -> Result<Vec<Given>, String> {
+    fn serve(&mut self, _: &Offered) -> Result<Vec<ServeRequest>, String> {
         let sockets: Result<Vec<OwnedFd>, _> =
             self.listeners.iter().map(Listener::try_clone).collect();
         let fds = sockets.map_err(|error| error.to_string())?;
-        Ok(vec![Given { place: 0, order: Order::Share(self.wanted.clone()), fds }])
+        Ok(vec![ServeRequest { place: 0, order: DriverCommand::Share(self.wanted.clone()), fds }])
     }
 
-    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+    fn start(&mut self) -> Result<Arc<dyn StatusSource>, String> {
         Ok(Arc::new(Served))
     }
 

@@ -322,5 +322,5 @@ fn whether_a_function_can_go_around_its_translation_is_the_holders_word_and_one_
     };
     let mut facts = serde_json::to_value(facts).unwrap();
     facts.as_object_mut().unwrap().remove("bypassable").unwrap();
-    assert!(serde_json::from_value::<ring3_lease::Facts>(facts).unwrap().bypassable);
+    assert!(serde_json::from_value::<ring3_lease::DeviceDescription>(facts).unwrap().bypassable);
 }

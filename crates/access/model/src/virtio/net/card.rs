@@ -8,7 +8,7 @@ use ring3_spec::virtio::net::{self, Header};
 use super::super::function::{Asked, Function};
 use super::super::queue::Chain;
 use super::control::Filter;
-use super::handle::Misbehaviour;
+use super::handle::InjectedFault;
 use super::steering::Steering;
 use super::{Shape, frame};
 use crate::wire::Wire;
@@ -33,7 +33,7 @@ pub struct VirtioNetModel {
     pub(super) steering: Steering,
     pub(super) filter: Filter,
     pub(super) link: bool,
-    pub(super) misbehaviour: Option<Misbehaviour>,
+    pub(super) misbehaviour: Option<InjectedFault>,
     pub(super) wire: Wire,
     /// What the driver was last told of the link.
     said: bool,
@@ -146,15 +146,15 @@ impl VirtioNetModel {
     }
 
     /// What goes wrong from now on. A wire that takes packets again takes those that wait.
-    pub(super) fn misbehave(&mut self, bus: &Bus, how: Option<Misbehaviour>) {
+    pub(super) fn misbehave(&mut self, bus: &Bus, how: Option<InjectedFault>) {
         let before = std::mem::replace(&mut self.misbehaviour, how);
-        if before == Some(Misbehaviour::WireIsFull) {
+        if before == Some(InjectedFault::WireIsFull) {
             (0..self.steering.used()).for_each(|pair| self.notified(bus, 2 * pair + 1));
         }
     }
 
     fn transmit(&mut self, bus: &Bus, pair: u16) -> Result<(), Blocked> {
-        if matches!(self.misbehaviour, Some(Misbehaviour::WireIsFull | Misbehaviour::Hangs)) {
+        if matches!(self.misbehaviour, Some(InjectedFault::WireIsFull | InjectedFault::Hangs)) {
             return Ok(());
         }
         let queue = transmit_of(pair);
@@ -176,14 +176,14 @@ impl VirtioNetModel {
             }
             sent.push(chain);
         }
-        if self.misbehaviour == Some(Misbehaviour::UsesOutOfOrder) {
+        if self.misbehaviour == Some(InjectedFault::UsesOutOfOrder) {
             sent.reverse();
         }
         for chain in &sent {
             self.function.queues[queue].put(bus, chain, chain.id.into(), 0)?;
         }
         if let Some(last) =
-            sent.last().filter(|_| self.misbehaviour == Some(Misbehaviour::UsesOneMore))
+            sent.last().filter(|_| self.misbehaviour == Some(InjectedFault::UsesOneMore))
         {
             self.function.queues[queue].put(bus, last, u32::from(last.id) + 1, 0)?;
         }
@@ -196,7 +196,7 @@ impl VirtioNetModel {
     }
 
     fn control(&mut self, bus: &Bus) -> Result<(), Blocked> {
-        if matches!(self.misbehaviour, Some(Misbehaviour::IgnoresControl | Misbehaviour::Hangs)) {
+        if matches!(self.misbehaviour, Some(InjectedFault::IgnoresControl | InjectedFault::Hangs)) {
             return Ok(());
         }
         let queue = usize::from(self.control_queue());
@@ -230,10 +230,10 @@ impl VirtioNetModel {
 
     /// Lets the driver see what was done on a queue.
     fn end(&mut self, bus: &Bus, queue: usize) -> Result<(), Blocked> {
-        if self.misbehaviour == Some(Misbehaviour::LeapsAhead) {
+        if self.misbehaviour == Some(InjectedFault::LeapsAhead) {
             self.function.queues[queue].leap(1000);
         }
-        self.function.end(bus, queue, self.misbehaviour != Some(Misbehaviour::LosesInterrupts))
+        self.function.end(bus, queue, self.misbehaviour != Some(InjectedFault::LosesInterrupts))
     }
 
     /// A frame comes. [virtio 5.1.6.4]
@@ -282,7 +282,7 @@ impl VirtioNetModel {
     fn next_buffer(&mut self, bus: &Bus, pair: u16) -> Result<Option<Chain>, Blocked> {
         let (queue, aside) =
             (&mut self.function.queues[receive_of(pair)], &mut self.aside[usize::from(pair)]);
-        if self.misbehaviour != Some(Misbehaviour::UsesOutOfOrder) {
+        if self.misbehaviour != Some(InjectedFault::UsesOutOfOrder) {
             return aside.take().map_or_else(|| queue.take(bus), |chain| Ok(Some(chain)));
         }
         if aside.is_none() {
@@ -307,7 +307,7 @@ impl VirtioNetModel {
             }
             let (id, len) = self.twisted(chain.id.into(), len);
             self.function.queues[queue].put(bus, chain, id, len)?;
-            if self.misbehaviour == Some(Misbehaviour::UsesTwice) {
+            if self.misbehaviour == Some(InjectedFault::UsesTwice) {
                 self.function.queues[queue].put(bus, chain, id, len)?;
             }
         }
@@ -316,15 +316,15 @@ impl VirtioNetModel {
 
     fn twist(&self, header: &mut Header) {
         match self.misbehaviour {
-            Some(Misbehaviour::CountsNoBuffers) => drop(header.set_buffers(0)),
-            Some(Misbehaviour::CountsManyBuffers) => drop(header.set_buffers(u16::MAX)),
-            Some(Misbehaviour::LiesAboutChecksums) => {
+            Some(InjectedFault::CountsNoBuffers) => drop(header.set_buffers(0)),
+            Some(InjectedFault::CountsManyBuffers) => drop(header.set_buffers(u16::MAX)),
+            Some(InjectedFault::LiesAboutChecksums) => {
                 header
                     .set_flags(net::NEEDS_CSUM)
                     .set_csum_start(u16::MAX)
                     .set_csum_offset(u16::MAX);
             }
-            Some(Misbehaviour::LiesAboutSegments) => {
+            Some(InjectedFault::LiesAboutSegments) => {
                 let _ = header.set_gso_type(0x7f).set_gso_size(0);
             }
             _ => {}
@@ -333,9 +333,9 @@ impl VirtioNetModel {
 
     fn twisted(&self, id: u32, len: u32) -> (u32, u32) {
         match self.misbehaviour {
-            Some(Misbehaviour::UsesWhatIsNot) => (id + 0x1_8000, len),
-            Some(Misbehaviour::WritesTooMuch) => (id, u32::MAX),
-            Some(Misbehaviour::WritesTooLittle) => (id, 3),
+            Some(InjectedFault::UsesWhatIsNot) => (id + 0x1_8000, len),
+            Some(InjectedFault::WritesTooMuch) => (id, u32::MAX),
+            Some(InjectedFault::WritesTooLittle) => (id, 3),
             _ => (id, len),
         }
     }
@@ -362,7 +362,7 @@ impl Model for VirtioNetModel {
 
     fn write(&mut self, bus: &Bus, bar: u8, offset: u64, width: usize, value: u64) {
         match self.function.write((bar, offset), width, value) {
-            Asked::Reset if self.misbehaviour == Some(Misbehaviour::NeverResets) => {}
+            Asked::Reset if self.misbehaviour == Some(InjectedFault::NeverResets) => {}
             Asked::Reset => self.restart(bus),
             Asked::Notified(queue) => self.notified(bus, queue),
             Asked::Configured(..) | Asked::Nothing => {}

@@ -4,7 +4,7 @@ use super::VirtioNetHandle;
 
 /// What goes wrong, as long as it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misbehaviour {
+pub enum InjectedFault {
     /// A buffer is used that has no such number.
     UsesWhatIsNot,
     /// A buffer is used twice.
@@ -63,7 +63,7 @@ impl VirtioNetHandle {
     }
 
     /// What goes wrong from now on.
-    pub fn misbehave(&self, how: Option<Misbehaviour>) {
+    pub fn misbehave(&self, how: Option<InjectedFault>) {
         self.with(|model, bus| model.misbehave(bus, how));
     }
 

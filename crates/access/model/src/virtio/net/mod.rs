@@ -12,7 +12,7 @@ mod handle;
 mod steering;
 
 pub use card::VirtioNetModel;
-pub use handle::Misbehaviour;
+pub use handle::InjectedFault;
 
 use ring3_device::{Error, OpenOptions, Uri};
 use ring3_spec::virtio::net;

@@ -15,13 +15,13 @@ use ring3_device::wait::Source;
 
 use super::{Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings};
 use crate::Saved;
-use crate::nowhere::Nowhere;
+use crate::nowhere::NoDma;
 use queue::CableQueue;
 use side::{Side, Watch};
 
 /// A cable, of which the two ends are cards. Pulling it out is a link that is down for both.
 pub struct Cable {
-    shared: Arc<Shared>,
+    shared: Arc<CableShared>,
 }
 
 /// One end: a card with one queue.
@@ -29,15 +29,15 @@ pub struct End {
     info: Info,
     dma: Dma,
     side: usize,
-    shared: Arc<Shared>,
+    shared: Arc<CableShared>,
 }
 
-struct Shared {
+struct CableShared {
     plugged: AtomicBool,
     sides: [Mutex<Side>; 2],
 }
 
-impl Shared {
+impl CableShared {
     /// One lock for a batch; a cable is no fast path.
     fn side(&self, side: usize) -> MutexGuard<'_, Side> {
         self.sides[side].lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,9 +54,9 @@ impl Cable {
     pub fn new(arena: usize) -> Result<(Self, End, End), Error> {
         let addresses = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
         let sides = [Side::new(addresses[0])?, Side::new(addresses[1])?].map(Mutex::new);
-        let shared = Arc::new(Shared { plugged: AtomicBool::new(true), sides });
+        let shared = Arc::new(CableShared { plugged: AtomicBool::new(true), sides });
         let end = |side: usize| -> Result<End, Error> {
-            let dma = Dma::new(Arena::new(Region::new(arena)?, 0x10_0000), Arc::new(Nowhere));
+            let dma = Dma::new(Arena::new(Region::new(arena)?, 0x10_0000), Arc::new(NoDma));
             Ok(End { info: info(addresses[side]), dma, side, shared: shared.clone() })
         };
         let (one, other) = (end(0)?, end(1)?);

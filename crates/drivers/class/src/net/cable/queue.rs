@@ -16,7 +16,7 @@ use super::super::{
     Checksum, Counters, Limits, Nic, Packet, Provided, Queue, QueueSettings, SavedPacket, complete,
 };
 use super::side::Signal;
-use super::{End, Shared};
+use super::{CableShared, End};
 use crate::Saved;
 
 /// What is saved, and the version of its form.
@@ -25,7 +25,7 @@ const FORM: (&str, u32) = ("queue of a cable", 1);
 const SHORTEST: usize = 60;
 
 pub(super) struct CableQueue {
-    shared: Arc<Shared>,
+    shared: Arc<CableShared>,
     side: usize,
     settings: QueueSettings,
     limits: Limits,

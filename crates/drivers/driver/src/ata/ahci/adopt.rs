@@ -21,7 +21,7 @@ use ring3_device::{Deadline, Device, Error, poll_until};
 use ring3_spec::ahci::port::Interrupts;
 
 use super::super::Identity;
-use super::controller::{Controller, Seat};
+use super::controller::{Controller, DiskPort};
 use super::hba::{self, Hba};
 use super::port::{Port, is_link_change};
 use super::saved::{CONTROLLER, SavedController};
@@ -80,7 +80,7 @@ impl Controller {
     }
 }
 
-impl Seat {
+impl DiskPort {
     /// Has the drive end what it is doing.
     fn drain(&self, hba: &Hba, deadline: Deadline) -> Result<(), Error> {
         let mut held = lock(&self.port);
@@ -102,7 +102,7 @@ impl Seat {
                 Ok((outstanding == 0).then_some(()))
             });
         ended?;
-        port.begin_anew();
+        port.reinitialise();
         let found = Identity::new(&port.identify(deadline.remaining())?)?.serial;
         if found != self.identity.serial {
             return Err(Error::Fatal(format!(

@@ -15,26 +15,26 @@ use super::interrupts::Vector;
 use super::port::Port;
 use super::probe::{self, Found};
 use super::saved::SavedPort;
-use crate::lifetime::{Lifetime, Unstopped};
+use crate::lifetime::{ControllerState, StopFailed};
 
 /// An AHCI controller with its drives.
 ///
 /// Dropping the last of a controller, its disks and its queues flushes and parks the drives that
 /// were used, stops all ports and takes bus mastering away.
 pub struct Controller {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<AhciShared>,
     pub(super) refused: Vec<(String, Error)>,
     pub(super) drives: Vec<Drive>,
 }
 
 /// What a controller, its disks and its queues share. A queue's thread looks at the generation
 /// alone.
-pub(super) struct Shared {
-    pub(super) lifetime: Lifetime,
+pub(super) struct AhciShared {
+    pub(super) lifetime: ControllerState,
     /// Held by whoever resets the controller or makes a port ready: one at a time.
     pub(super) order: Mutex<()>,
     pub(super) hba: Hba,
-    pub(super) seats: Vec<Seat>,
+    pub(super) seats: Vec<DiskPort>,
     /// Ports without a usable drive that could not be stopped by themselves.
     pub(super) others: Vec<Port>,
     pub(super) vector: Vector,
@@ -43,7 +43,7 @@ pub(super) struct Shared {
 }
 
 /// A port with a drive that is a disk.
-pub(super) struct Seat {
+pub(super) struct DiskPort {
     pub(super) index: u8,
     pub(super) identity: Identity,
     pub(super) info: Arc<Info>,
@@ -66,7 +66,7 @@ pub(super) struct Seat {
     pub(super) port: Mutex<Option<Port>>,
 }
 
-impl Seat {
+impl DiskPort {
     /// The port, unless a queue has it.
     pub(super) fn port(&mut self) -> Option<&mut Port> {
         self.port.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
@@ -96,7 +96,7 @@ impl Controller {
         let vector = match vector {
             Ok(vector) => vector,
             Err(error) => {
-                if let Err(Unstopped { quiesced: false, .. }) = hba::stop(&*device, &hba) {
+                if let Err(StopFailed { quiesced: false, .. }) = hba::stop(&*device, &hba) {
                     found.abandon();
                 }
                 return Err(error);
@@ -104,9 +104,9 @@ impl Controller {
         };
         let Found { seats, refused, others } = found;
         hba.set_interrupts(vector.kind().is_some());
-        let (lifetime, order) = (Lifetime::new(device.name()), Mutex::new(()));
+        let (lifetime, order) = (ControllerState::new(device.name()), Mutex::new(()));
         let shared =
-            Arc::new(Shared { lifetime, order, hba, seats, others, vector, options, device });
+            Arc::new(AhciShared { lifetime, order, hba, seats, others, vector, options, device });
         let drives = (0..shared.seats.len()).map(|seat| Drive::new(shared.clone(), seat)).collect();
         Ok(Self { shared, refused, drives })
     }

@@ -8,21 +8,21 @@ use ring3_device::Error;
 use ring3_device::dma::Dma;
 
 use super::super::{Identity, Level};
-use super::controller::{Seat, Shared};
+use super::controller::{AhciShared, DiskPort};
 use super::queue::PortQueue;
 
 /// The drive at one port. Clones are handles to the same one.
 pub struct Drive {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<AhciShared>,
     pub(super) seat: usize,
 }
 
 impl Drive {
-    pub(super) fn new(shared: Arc<Shared>, seat: usize) -> Self {
+    pub(super) fn new(shared: Arc<AhciShared>, seat: usize) -> Self {
         Self { shared, seat }
     }
 
-    pub(super) fn seat(&self) -> &Seat {
+    pub(super) fn seat(&self) -> &DiskPort {
         &self.shared.seats[self.seat]
     }
 

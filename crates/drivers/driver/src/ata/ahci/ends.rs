@@ -18,7 +18,7 @@ use ring3_device::Error;
 use ring3_device::ring::take_back;
 
 use super::queue::PortQueue;
-use super::recovery::Trouble;
+use super::recovery::PortFault;
 
 /// How often tags that a frame has named are looked for in the register.
 const LOOKS: u8 = 8;
@@ -66,7 +66,7 @@ impl PortQueue {
         }
         if self.flushes(ended) && self.port.has_lost_link() {
             // The drive that has flushed may not have had what was written.
-            return self.mend(Trouble::Link);
+            return self.mend(PortFault::Link);
         }
         take_back();
         self.issued &= outstanding;

@@ -12,7 +12,7 @@ use ring3_spec::ahci::registers::{
 use ring3_spec::ahci::{MAX_PORTS, port};
 
 use super::port::is_link_change;
-use crate::lifetime::{Unstopped, stop_function};
+use crate::lifetime::{StopFailed, stop_function};
 
 /// Firmware gives the controller up within this, unless it says that it is busy. [AHCI 10.6.3]
 const HANDOFF_TIME: Duration = Duration::from_millis(25);
@@ -221,11 +221,11 @@ pub(super) fn confine(name: &str, dma: &Dma, limit: u64) -> Result<(), Error> {
 /// Stops the device: resets the controller, and if it does not obey, takes its bus mastering away
 /// and resets the function. When this succeeds, nothing that was started before can write to
 /// memory. Bus mastering may be off afterwards.
-pub(super) fn stop(device: &dyn Device, hba: &Hba) -> Result<(), Unstopped> {
+pub(super) fn stop(device: &dyn Device, hba: &Hba) -> Result<(), StopFailed> {
     let Err(error) = hba.reset() else { return Ok(()) };
     stop_function(device, error)?;
     // A function that was reset is no AHCI controller before it is told so.
-    hba.reset().map_err(|error| Unstopped { error, quiesced: true })
+    hba.reset().map_err(|error| StopFailed { error, quiesced: true })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use ring3_device::irq::{FanOut, Irq, IrqControl, IrqKind};
 use ring3_device::{Device, Error};
 
-use super::port::Gate;
+use super::port::PortInterruptMask;
 use crate::Interrupts;
 
 /// The interrupt of a controller.
@@ -64,13 +64,13 @@ impl Vector {
     }
 
     /// The interrupt of the port behind `gate`, which holds it back. Open, unless it is the pin.
-    pub(super) fn of_port(&self, gate: Gate) -> Result<Option<Arc<Irq>>, Error> {
+    pub(super) fn of_port(&self, gate: PortInterruptMask) -> Result<Option<Arc<Irq>>, Error> {
         let line = match self {
             Self::Polled => return Ok(None),
             Self::Own(irq) => irq.clone(),
             Self::Shared(fan_out) => Arc::new(fan_out.outlet()?),
         };
-        let gated = Arc::new(Gated { gate, line: line.clone() });
+        let gated = Arc::new(MaskedVector { gate, line: line.clone() });
         if line.kind() != IrqKind::Intx {
             gated.unmask(line.vector())?;
         }
@@ -79,12 +79,12 @@ impl Vector {
 }
 
 /// A vector behind the gate of one port.
-struct Gated {
-    gate: Gate,
+struct MaskedVector {
+    gate: PortInterruptMask,
     line: Arc<Irq>,
 }
 
-impl IrqControl for Gated {
+impl IrqControl for MaskedVector {
     fn mask(&self, _: u16) -> Result<(), Error> {
         self.gate.close();
         // The pin closes itself when it fires, and a closed gate does not raise it.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::ahci::SLOTS;
 
-use super::controller::Shared;
+use super::controller::AhciShared;
 use super::port_reset::PortState;
 use super::queue::{Parts, PortQueue};
 use super::slots::bits;
@@ -22,7 +22,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 impl PortQueue {
     /// Takes the port of `seat` for up to `depth` requests at once.
-    pub(super) fn open(shared: Arc<Shared>, seat: usize, depth: u16) -> Result<Self, Error> {
+    pub(super) fn open(shared: Arc<AhciShared>, seat: usize, depth: u16) -> Result<Self, Error> {
         shared.lifetime.check()?;
         let place = &shared.seats[seat];
         let Some(port) = lock(&place.port).take() else {

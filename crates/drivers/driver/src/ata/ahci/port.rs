@@ -70,12 +70,12 @@ pub(super) struct Port {
 
 /// The interrupt registers of one port, for whoever holds them back or lets them through.
 #[derive(Clone)]
-pub(super) struct Gate {
+pub(super) struct PortInterruptMask {
     bar: Bar,
     index: u8,
 }
 
-impl Gate {
+impl PortInterruptMask {
     /// Takes back what the port has signalled so far, so that the next end signals again. [AHCI
     /// 5.6.2: the port first]
     #[inline]
@@ -158,8 +158,8 @@ impl Port {
     }
 
     /// Its interrupt registers.
-    pub(super) fn gate(&self) -> Gate {
-        Gate { bar: self.registers.bar().clone(), index: self.index }
+    pub(super) fn gate(&self) -> PortInterruptMask {
+        PortInterruptMask { bar: self.registers.bar().clone(), index: self.index }
     }
 
     /// Tells the port its memory, and the drive to start up. Whether there is one shows later. The
@@ -201,7 +201,7 @@ impl Port {
 
     /// Its lists are as no command has touched them, and nothing has happened so far. Nothing is in
     /// flight.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn reinitialise(&mut self) {
         self.lists.name_tables();
         self.clear();
     }

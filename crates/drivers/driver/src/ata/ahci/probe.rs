@@ -11,7 +11,7 @@ use ring3_spec::ata::Signature;
 use super::super::cache::Cache;
 use super::super::identity::Limits;
 use super::super::{Identity, Level, Options};
-use super::controller::Seat;
+use super::controller::DiskPort;
 use super::hba::Hba;
 use super::lists::{Lists, MAX_REGIONS};
 use super::port::{NOTICE, NOTICE_AGAIN, Port};
@@ -24,7 +24,7 @@ const MAX_TRANSFER: u32 = ring3_spec::ahci::MAX_REGION_BYTES;
 /// What came of looking at all ports.
 #[derive(Default)]
 pub(super) struct Found {
-    pub(super) seats: Vec<Seat>,
+    pub(super) seats: Vec<DiskPort>,
     pub(super) refused: Vec<(String, Error)>,
     /// Ports without a disk that the device may still use.
     pub(super) others: Vec<Port>,
@@ -145,13 +145,13 @@ fn kind(signature: Signature) -> Result<(), Error> {
     Err(Error::Unsupported(format!("it is {what}")))
 }
 
-fn seat(port: Port, identity: Identity, level: Level, options: &Options) -> Seat {
+fn seat(port: Port, identity: Identity, level: Level, options: &Options) -> DiskPort {
     let max_transfer = options.max_transfer.unwrap_or(MAX_TRANSFER).min(MAX_TRANSFER);
     let segments = SegmentRules { align: 2, boundary: 2, max: MAX_REGIONS as u32 };
     let info = identity.info(Limits { max_transfer, segments, level, lowest: Level::Dma });
     let (used, power_lost, ready_since) =
         (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
-    Seat {
+    DiskPort {
         index: port.index(),
         info: Arc::new(info),
         identity,

@@ -18,8 +18,8 @@ use ring3_device::{Deadline, Error};
 
 use super::super::Level;
 use super::super::command::Encoder;
-use super::controller::Shared;
-use super::port::{Gate, Port};
+use super::controller::AhciShared;
+use super::port::{Port, PortInterruptMask};
 use super::slots::{Slots, bits};
 use crate::lifetime::GENERATION_DETACHED;
 use crate::timeouts::Timeouts;
@@ -28,7 +28,7 @@ use crate::timeouts::Timeouts;
 /// `recovery.rs`.
 pub(super) struct PortQueue {
     pub(super) port: Port,
-    pub(super) gate: Gate,
+    pub(super) gate: PortInterruptMask,
     pub(super) slots: Slots,
     pub(super) encoder: Encoder,
     /// How commands are made now.
@@ -68,7 +68,7 @@ pub(super) struct PortQueue {
     pub(super) timeouts: Timeouts,
     pub(super) waiter: Waiter,
     pub(super) irq: Option<Arc<Irq>>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<AhciShared>,
     pub(super) info: Arc<Info>,
     pub(super) seat: usize,
 }
@@ -78,7 +78,7 @@ pub(super) struct Parts {
     pub(super) port: Port,
     pub(super) depth: u8,
     pub(super) irq: Option<Arc<Irq>>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<AhciShared>,
     pub(super) seat: usize,
 }
 
@@ -123,13 +123,13 @@ impl PortQueue {
     /// Whether [`reap`](Queue::reap) has something to do, whatever the device has done since.
     #[inline]
     fn has_ends(&self) -> bool {
-        self.done != 0 || !self.ended.is_empty() || self.told() || self.out_of_step()
+        self.done != 0 || !self.ended.is_empty() || self.told() || self.is_stale_generation()
     }
 
     /// Whether the controller was reset since the port was made ready, and there is something to
     /// mend.
     #[inline]
-    pub(super) fn out_of_step(&self) -> bool {
+    pub(super) fn is_stale_generation(&self) -> bool {
         self.shared.generation() != self.port.generation && self.slots.in_flight() > 0
     }
 
@@ -158,7 +158,7 @@ impl Queue for PortQueue {
     }
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        let Some(slot) = self.slots.vacancy() else {
+        let Some(slot) = self.slots.free_slot() else {
             return rejected(
                 request,
                 (self.port.generation == GENERATION_DETACHED).then_some(IoError::Gone),
@@ -227,7 +227,7 @@ impl Queue for PortQueue {
         for (place, slot) in done.iter_mut().zip(bits(self.done)) {
             self.done &= self.done - 1;
             if let Some(request) = self.slots.vacate(slot) {
-                place.become_end_of(request.token, Ok(()), &mut request.data);
+                place.into_completion_of(request.token, Ok(()), &mut request.data);
                 count += 1;
             }
         }

@@ -42,7 +42,7 @@ pub(super) struct State {
 
 /// What is wrong with a port.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum PortFault {
     /// The drive failed a command.
     Command(Failure),
     /// The link or the memory failed the controller.
@@ -97,49 +97,49 @@ impl PortQueue {
     }
 
     /// What is wrong with the port, if anything is.
-    pub(super) fn trouble(&self) -> Option<Trouble> {
+    pub(super) fn trouble(&self) -> Option<PortFault> {
         match self.shared.hba.running(self.port.index()) {
             Ok(()) => {}
-            Err(Error::Gone) => return Some(Trouble::Gone),
-            Err(why) => return Some(Trouble::Reset(why)),
+            Err(Error::Gone) => return Some(PortFault::Gone),
+            Err(why) => return Some(PortFault::Reset(why)),
         }
-        let Ok(events) = self.port.events() else { return Some(Trouble::Gone) };
+        let Ok(events) = self.port.events() else { return Some(PortFault::Gone) };
         if is_link_change(events) {
-            return Some(Trouble::Link);
+            return Some(PortFault::Link);
         }
         if events.0 & (Interrupts::FATAL.0 | Interrupts(0).with_overflow(1).0) == 0 {
             return None;
         }
-        let Ok(task_file) = self.port.task_file() else { return Some(Trouble::Gone) };
+        let Ok(task_file) = self.port.task_file() else { return Some(PortFault::Gone) };
         if events.task_file_error() == 1 && task_file.status().failed() {
-            return Some(Trouble::Command(Failure {
+            return Some(PortFault::Command(Failure {
                 status: task_file.status(),
                 error: task_file.error(),
             }));
         }
-        Some(Trouble::Transfer(events))
+        Some(PortFault::Transfer(events))
     }
 
     /// Gets the port to work again and decides what becomes of the commands in flight.
     #[cold]
-    pub(super) fn mend(&mut self, trouble: Trouble) -> Result<(), Error> {
+    pub(super) fn mend(&mut self, trouble: PortFault) -> Result<(), Error> {
         match trouble {
-            Trouble::Command(failure) => self.failed(failure),
-            Trouble::Transfer(events) => {
+            PortFault::Command(failure) => self.failed(failure),
+            PortFault::Transfer(events) => {
                 self.note_trouble("a transfer failed");
                 let held = self.withdraw();
                 let why = format!("a transfer failed (PxIS {:#010x})", events.0);
                 self.recover(held, held, IoError::Transport, &why)
             }
-            Trouble::Link => {
+            PortFault::Link => {
                 let held = self.withdraw();
                 self.recover(held, held, IoError::Transport, "its link was lost")
             }
-            Trouble::Reset(why) => {
+            PortFault::Reset(why) => {
                 let held = self.withdraw();
                 self.recover(held, held, IoError::Transport, &why.to_string())
             }
-            Trouble::Gone => {
+            PortFault::Gone => {
                 let held = self.withdraw();
                 self.recover(held, 0, IoError::Gone, "it answers all ones")
             }
@@ -344,7 +344,7 @@ impl PortQueue {
     /// The next request that ended badly; after a reset of the controller, once the port is ready
     /// again.
     pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
-        if self.ended.is_empty() && self.out_of_step() {
+        if self.ended.is_empty() && self.is_stale_generation() {
             self.recreate()?;
         }
         while let Some((slot, error)) = self.ended.pop_front() {

@@ -16,12 +16,12 @@ use std::sync::atomic::Ordering;
 use ring3_device::Error;
 
 use super::super::command::Encoder;
-use super::controller::{Seat, Shared};
+use super::controller::{AhciShared, DiskPort};
 use super::hba;
 use super::port::Port;
-use crate::lifetime::{Unstopped, lock};
+use crate::lifetime::{StopFailed, lock};
 
-impl Shared {
+impl AhciShared {
     /// The present generation.
     #[inline]
     pub(super) fn generation(&self) -> u32 {
@@ -37,7 +37,7 @@ impl Shared {
             return Ok(());
         }
         self.lifetime.begin_reset(generation, why);
-        let ready_since = |seat: &&Seat| seat.ready_since.load(Ordering::Relaxed) == generation;
+        let ready_since = |seat: &&DiskPort| seat.ready_since.load(Ordering::Relaxed) == generation;
         for seat in self
             .seats
             .iter()
@@ -51,7 +51,7 @@ impl Shared {
             Ok(()) => self
                 .device
                 .set_bus_master(true)
-                .map_err(|error| Unstopped { error, quiesced: true }),
+                .map_err(|error| StopFailed { error, quiesced: true }),
             Err(unstopped) => Err(unstopped),
         };
         match restarted {
@@ -59,7 +59,7 @@ impl Shared {
                 self.hba.set_interrupts(self.vector.kind().is_some());
                 Ok(())
             }
-            Err(Unstopped { error, quiesced }) => {
+            Err(StopFailed { error, quiesced }) => {
                 self.lifetime.fail(&error, "it cannot be stopped", quiesced);
                 Err(error)
             }
@@ -93,7 +93,7 @@ impl Shared {
 
     /// Flushes and parks the drive of `seat` if it was used and is ready: not one that is gone, or
     /// that an open queue has.
-    fn park(&self, seat: &Seat, generation: u32) -> Result<(), Error> {
+    fn park(&self, seat: &DiskPort, generation: u32) -> Result<(), Error> {
         let mut held = lock(&seat.port);
         let ready = |port: &&mut Port| port.ready && port.generation == generation;
         let Some(port) = held.as_mut().filter(ready).filter(|_| seat.used.load(Ordering::Relaxed))
@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for AhciShared {
     fn drop(&mut self) {
         if self.lifetime.check().is_ok()
             && let Err(error) = self.shut_down()

@@ -15,21 +15,21 @@ use std::time::{Duration, Instant};
 
 use ring3_class::Saved;
 use ring3_class::block::Info;
-use ring3_device::dma::{Claims, Kept};
+use ring3_device::dma::{Claims, PersistentWords};
 use ring3_device::{Device, Error};
 use ring3_spec::ahci::{self, MAX_REGION_BYTES, SLOTS};
 
 use super::super::AHCI;
-use super::controller::{Controller, Seat, Shared};
+use super::controller::{AhciShared, Controller, DiskPort};
 use super::drive::Drive;
 use super::hba::{self, Hba};
 use super::interrupts::Vector;
 use super::queue::{Parts, PortQueue};
 use super::saved::{
-    CONTROLLER, QUEUE, SavedController, SavedPort, SavedQueue, SavedSeat, SavedSlot,
+    CONTROLLER, QUEUE, SavedController, SavedDiskPort, SavedPort, SavedQueue, SavedSlot,
 };
-use super::slots::{Slot, Slots, bits};
-use crate::lifetime::{GENERATION_DETACHED, Lifetime, lock};
+use super::slots::{AhciSlot, Slots, bits};
+use crate::lifetime::{ControllerState, GENERATION_DETACHED, lock};
 use crate::timeouts::Timeouts;
 use crate::write_cache::Record;
 
@@ -62,7 +62,7 @@ impl Controller {
             options: shared.options.clone(),
             interrupts: shared.vector.kind(),
             generation: shared.generation(),
-            seats: shared.seats.iter().map(Seat::save).collect(),
+            seats: shared.seats.iter().map(DiskPort::save).collect(),
             refused: self
                 .refused
                 .iter()
@@ -87,11 +87,11 @@ impl Controller {
         let hba = Hba::resume(device.bar(ahci::BAR)?, state.capabilities, state.ports)?;
         hba::confine(device.name(), device.dma(), hba.limit())?;
         let mut claims = Claims::new(device.dma().arena());
-        let lifetime = Lifetime::resume(device.name(), state.generation)?;
+        let lifetime = ControllerState::resume(device.name(), state.generation)?;
         let seats = state
             .seats
             .iter()
-            .map(|seat| Seat::resume(seat, &hba, (&mut claims, device.dma().arena().kept())))
+            .map(|seat| DiskPort::resume(seat, &hba, (&mut claims, device.dma().arena().kept())))
             .collect::<Result<Vec<_>, _>>()?;
         let vector = Vector::enable(&*device, state.options.interrupts, seats.len())?;
         if vector.kind() != state.interrupts || state.options.timeout.is_zero() {
@@ -104,7 +104,7 @@ impl Controller {
         claims.commit();
         let SavedController { options, refused, .. } = state;
         let order = Mutex::new(());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(AhciShared {
             lifetime,
             order,
             hba,
@@ -121,7 +121,7 @@ impl Controller {
     }
 }
 
-impl Shared {
+impl AhciShared {
     /// Fails unless each port is in its seat, or its queue was detached.
     fn check_detached(&self) -> Result<(), Error> {
         let name = self.device.name();
@@ -132,7 +132,7 @@ impl Shared {
             )));
         }
         let open =
-            |seat: &&Seat| lock(&seat.port).is_none() && !seat.detached.load(Ordering::Relaxed);
+            |seat: &&DiskPort| lock(&seat.port).is_none() && !seat.detached.load(Ordering::Relaxed);
         match self.seats.iter().find(open) {
             Some(seat) => Err(Error::Busy(format!(
                 "{name}: the queue of port {} is open: detach it or drop it, then detach the \
@@ -144,9 +144,9 @@ impl Shared {
     }
 }
 
-impl Seat {
-    fn save(&self) -> SavedSeat {
-        SavedSeat {
+impl DiskPort {
+    fn save(&self) -> SavedDiskPort {
+        SavedDiskPort {
             index: self.index,
             identity: self.identity.clone(),
             info: (*self.info).clone(),
@@ -160,11 +160,12 @@ impl Seat {
 
     /// The seat that was saved. It is input.
     fn resume(
-        state: &SavedSeat,
+        state: &SavedDiskPort,
         hba: &Hba,
-        (claims, kept): (&mut Claims, Option<Kept>),
+        (claims, kept): (&mut Claims, Option<PersistentWords>),
     ) -> Result<Self, Error> {
-        let SavedSeat { index, identity, info, level, used, power_lost, ready_since, port } = state;
+        let SavedDiskPort { index, identity, info, level, used, power_lost, ready_since, port } =
+            state;
         let known = hba.ports().any(|known| known == *index)
             && port.as_ref().is_none_or(|port| port.index == *index);
         if !known || !is_possible(info) {
@@ -342,8 +343,12 @@ fn slots(
     slots.resume_at(state.next);
     for SavedSlot { number, age, failures, alone, request } in &state.held {
         let request = request.claim(claims, &drive.seat().info)?;
-        let slot =
-            Slot { request, epoch: timeouts.epoch_of(*age), failures: *failures, alone: *alone };
+        let slot = AhciSlot {
+            request,
+            epoch: timeouts.epoch_of(*age),
+            failures: *failures,
+            alone: *alone,
+        };
         if !slots.restore(*number, slot) {
             return Err(Error::Invalid(format!(
                 "the saved queue has slot {number} twice, or has no such slot"

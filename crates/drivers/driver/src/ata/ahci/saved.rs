@@ -12,7 +12,7 @@ use ring3_device::irq::IrqKind;
 use ring3_device::{Bar, Error};
 use serde::{Deserialize, Serialize};
 
-use super::super::cache::SavedLink;
+use super::super::cache::SavedDriveCache;
 use super::super::{Identity, Level, Options};
 use super::lists::Lists;
 use super::port::Port;
@@ -34,14 +34,14 @@ pub(super) struct SavedController {
     pub(super) options: Options,
     pub(super) interrupts: Option<IrqKind>,
     pub(super) generation: u32,
-    pub(super) seats: Vec<SavedSeat>,
+    pub(super) seats: Vec<SavedDiskPort>,
     /// Drives that cannot be used, and why.
     pub(super) refused: Vec<(String, String)>,
 }
 
-/// See [`Seat`](super::controller::Seat).
+/// See [`DiskPort`](super::controller::DiskPort).
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedSeat {
+pub(super) struct SavedDiskPort {
     pub(super) index: u8,
     pub(super) identity: Identity,
     pub(super) info: Info,
@@ -62,7 +62,7 @@ pub(super) struct SavedPort {
     pub(super) slots: u8,
     pub(super) generation: u32,
     pub(super) ready: bool,
-    pub(super) cache: SavedLink,
+    pub(super) cache: SavedDriveCache,
 }
 
 /// See [`PortQueue`](super::queue::PortQueue); a bit stands for a slot.
@@ -115,7 +115,7 @@ impl SavedPort {
             slots,
             generation: port.generation,
             ready: port.ready,
-            cache: SavedLink::of(&port.cache),
+            cache: SavedDriveCache::of(&port.cache),
         }
     }
 

@@ -5,7 +5,7 @@ use std::mem;
 use ring3_class::block::{Completion, IoError, Request};
 
 /// One request.
-pub(super) struct Slot {
+pub(super) struct AhciSlot {
     /// What was asked for.
     pub(super) request: Request,
     /// When it was handed to the device; see [`Timeouts`](crate::timeouts::Timeouts).
@@ -18,7 +18,7 @@ pub(super) struct Slot {
 
 /// All slots of a queue, at most 32.
 pub(super) struct Slots {
-    slots: Box<[Slot]>,
+    slots: Box<[AhciSlot]>,
     /// A bit for each vacant slot.
     vacant: u32,
     /// Where to look first: slots are used in turn, so that a late frame seldom names a tag that is
@@ -34,7 +34,7 @@ fn all(count: u8) -> u32 {
 impl Slots {
     /// `count` (1 to 32) vacant slots.
     pub(super) fn new(count: u8) -> Self {
-        let slot = |_| Slot { request: Request::flush(0), epoch: 0, failures: 0, alone: false };
+        let slot = |_| AhciSlot { request: Request::flush(0), epoch: 0, failures: 0, alone: false };
         Self { slots: (0..count.clamp(1, 32)).map(slot).collect(), vacant: all(count), next: 0 }
     }
 
@@ -54,7 +54,7 @@ impl Slots {
     }
 
     /// Puts `held` back into slot `number`; false if there is none, or it is not vacant.
-    pub(super) fn restore(&mut self, number: u8, held: Slot) -> bool {
+    pub(super) fn restore(&mut self, number: u8, held: AhciSlot) -> bool {
         let vacant = self.vacant.unbounded_shr(number.into()) & 1 == 1;
         let restored = self
             .slots
@@ -84,7 +84,7 @@ impl Slots {
 
     /// The number of a vacant slot, if there is one.
     #[inline]
-    pub(super) fn vacancy(&self) -> Option<u8> {
+    pub(super) fn free_slot(&self) -> Option<u8> {
         let ahead = self.vacant & u32::MAX.unbounded_shl(self.next.into());
         let candidates = if ahead != 0 { ahead } else { self.vacant };
         (candidates != 0).then(|| candidates.trailing_zeros() as u8)
@@ -121,13 +121,13 @@ impl Slots {
 
     /// Slot `number`.
     #[inline]
-    pub(super) fn get(&self, number: u8) -> Option<&Slot> {
+    pub(super) fn get(&self, number: u8) -> Option<&AhciSlot> {
         self.slots.get(usize::from(number))
     }
 
     /// Slot `number`.
     #[inline]
-    pub(super) fn get_mut(&mut self, number: u8) -> Option<&mut Slot> {
+    pub(super) fn get_mut(&mut self, number: u8) -> Option<&mut AhciSlot> {
         self.slots.get_mut(usize::from(number))
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     fn slots_are_used_in_turn() {
         let mut slots = Slots::new(3);
         for expected in [0, 1, 2, 0] {
-            let number = slots.vacancy().unwrap();
+            let number = slots.free_slot().unwrap();
             assert_eq!(number, expected);
             slots.fill(number, Request::flush(9), 0);
             assert_eq!(slots.end(number, Ok(())).unwrap().token, 9);
@@ -178,7 +178,7 @@ mod tests {
                 if step % 3 == 0 && !held.is_empty() {
                     let (number, token) = held.swap_remove(usize::from(step) % held.len());
                     prop_assert_eq!(slots.end(number, Ok(())).unwrap().token, token);
-                } else if let Some(number) = slots.vacancy() {
+                } else if let Some(number) = slots.free_slot() {
                     prop_assert!(number < count && held.iter().all(|&(other, _)| other != number));
                     slots.fill(number, Request::flush(token as u64), 0);
                     held.push((number, token as u64));

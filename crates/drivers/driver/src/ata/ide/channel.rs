@@ -10,8 +10,8 @@
 //! # Who moves it on
 //! Every call that looks at the channel does: [`Channel::advance`] takes the end of the running
 //! command if it has ended, and starts the next, of the other drive if that has one waiting. What
-//! must wait for a drive (resets, transfer modes) is noted as [`Trouble`] and done by `tick` alone,
-//! in `recovery.rs`.
+//! must wait for a drive (resets, transfer modes) is noted as [`ChannelFault`] and done by `tick`
+//! alone, in `recovery.rs`.
 
 use std::sync::{Arc, Mutex};
 
@@ -62,7 +62,7 @@ pub(super) enum End {
 
 /// What only [`Channel::watch`] can mend, because it takes waiting.
 #[derive(Clone, Copy)]
-pub(super) enum Trouble {
+pub(super) enum ChannelFault {
     /// The drives need a reset: why, and how the running request ends if it has no attempt left.
     Reset(&'static str, IoError),
     /// The running command's drive needs a slower transfer mode.
@@ -77,7 +77,7 @@ pub(super) struct Channel {
     pub(super) table: Option<Table>,
     pub(super) states: [Option<Box<DriveState>>; DRIVES as usize],
     pub(super) running: Option<Running>,
-    pub(super) trouble: Option<Trouble>,
+    pub(super) trouble: Option<ChannelFault>,
     /// The drive that is asked first for the next command.
     turn: u8,
     /// Something of a drive has ended since its owner looked.
@@ -206,7 +206,7 @@ impl Channel {
     pub(super) fn is_reset_under_us(&mut self) -> bool {
         let is_reset = self.function.lifetime.generation() != self.generation;
         if is_reset {
-            self.trouble = Some(Trouble::Reset("the function was reset", IoError::Transport));
+            self.trouble = Some(ChannelFault::Reset("the function was reset", IoError::Transport));
         }
         is_reset
     }
@@ -221,7 +221,7 @@ impl Channel {
                 Ok(result) => self.end(result),
                 Err(_) => {
                     return self.trouble =
-                        Some(Trouble::Reset("it does not say who it is", IoError::Timeout));
+                        Some(ChannelFault::Reset("it does not say who it is", IoError::Timeout));
                 }
             },
             End::Failed(status, error) => match status::verdict(operation, status, error) {
@@ -269,7 +269,7 @@ impl Channel {
             self.lose_writes(drive);
             // What it was set to is set again.
             self.trouble =
-                Some(Trouble::Reset("a drive has lost its settings", IoError::Transport));
+                Some(ChannelFault::Reset("a drive has lost its settings", IoError::Transport));
         }
         Ok(self.state(drive).map_or(Ok(()), |state| state.cache.flushed()))
     }
@@ -282,7 +282,7 @@ impl Channel {
             .state(drive)
             .is_some_and(|state| state.mode.slower(state.identity.multiword_dma).is_some());
         if often && can_slow_down {
-            self.trouble = Some(Trouble::Slower);
+            self.trouble = Some(ChannelFault::Slower);
         } else if attempts < ATTEMPTS {
             self.repeat();
         } else {

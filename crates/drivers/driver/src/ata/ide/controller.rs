@@ -23,13 +23,13 @@ const REACH: u64 = 1 << 32;
 /// were used, stops the bus masters, switches the drives' interrupts off and takes the bus away
 /// from the function.
 pub struct Controller {
-    shared: Arc<Shared>,
+    shared: Arc<IdeShared>,
     drives: Vec<Drive>,
     refused: Vec<(String, Error)>,
 }
 
 /// What a controller, its drives and their queues share.
-pub(super) struct Shared {
+pub(super) struct IdeShared {
     // Dropped first, because the thread of a shared interrupt holds the channels.
     pub(super) vectors: Vectors,
     pub(super) channels: Arc<Channels>,
@@ -79,10 +79,10 @@ impl Controller {
             }
         }
         report(&function, interface, &vectors);
-        Ok(Self::with_drives(Arc::new(Shared { vectors, channels, function }), refused))
+        Ok(Self::with_drives(Arc::new(IdeShared { vectors, channels, function }), refused))
     }
 
-    fn with_drives(shared: Arc<Shared>, refused: Vec<(String, Error)>) -> Self {
+    fn with_drives(shared: Arc<IdeShared>, refused: Vec<(String, Error)>) -> Self {
         let max_transfer = shared.function.options.max_transfer;
         let mut drives = Vec::new();
         for place in
@@ -116,7 +116,7 @@ impl Controller {
     }
 }
 
-impl Drop for Shared {
+impl Drop for IdeShared {
     fn drop(&mut self) {
         self.channels.iter().flatten().for_each(|channel| lock(channel).park());
     }

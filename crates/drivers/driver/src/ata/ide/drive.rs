@@ -8,13 +8,13 @@ use ring3_device::dma::Dma;
 
 use super::super::identity::Identity;
 use super::channel::drive_name;
-use super::controller::Shared;
+use super::controller::IdeShared;
 use super::queue::DriveQueue;
 use super::stats::Stats;
 
 /// One drive of a controller. Clones are handles to the same one.
 pub struct Drive {
-    shared: Arc<Shared>,
+    shared: Arc<IdeShared>,
     place: (u8, u8),
     identity: Arc<Identity>,
     info: Arc<Info>,
@@ -22,7 +22,7 @@ pub struct Drive {
 
 impl Drive {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<IdeShared>,
         place: (u8, u8),
         identity: Identity,
         info: Info,

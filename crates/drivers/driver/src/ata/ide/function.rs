@@ -8,7 +8,7 @@ use ring3_spec::pci;
 
 use super::super::options::Options;
 use super::chip::Chip;
-use crate::lifetime::{Lifetime, Unstopped, lock, stop_function};
+use crate::lifetime::{ControllerState, StopFailed, lock, stop_function};
 
 /// The function under its channels.
 pub(super) struct Function {
@@ -17,7 +17,7 @@ pub(super) struct Function {
     pub(super) options: Options,
     /// A reset of the function, which takes the channels' settings and commands away, begins a
     /// generation.
-    pub(super) lifetime: Lifetime,
+    pub(super) lifetime: ControllerState,
     /// It may master the bus. Goes to false, for good, if a transfer can be stopped in no other
     /// way.
     dma: AtomicBool,
@@ -27,7 +27,7 @@ pub(super) struct Function {
 
 impl Function {
     pub(super) fn new(device: Arc<dyn Device>, chip: Chip, options: Options, dma: bool) -> Self {
-        let (lifetime, dma) = (Lifetime::new(device.name()), AtomicBool::new(dma));
+        let (lifetime, dma) = (ControllerState::new(device.name()), AtomicBool::new(dma));
         Self { device, chip, options, lifetime, dma, changing: Mutex::default() }
     }
 
@@ -58,7 +58,7 @@ impl Function {
             self.lifetime.begin_reset(self.lifetime.generation(), "its function was reset");
             return true;
         }
-        let silent = !matches!(stopped, Err(Unstopped { quiesced: false, .. }));
+        let silent = !matches!(stopped, Err(StopFailed { quiesced: false, .. }));
         if silent {
             self.dma.store(false, Ordering::Relaxed);
             let name = self.device.name();

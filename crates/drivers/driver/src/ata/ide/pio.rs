@@ -6,7 +6,7 @@ use ring3_class::block::{Data, IoError};
 use ring3_device::dma::{Dma, Segment};
 use ring3_device::{Deadline, poll_until};
 
-use super::channel::{Channel, End, Running, Trouble};
+use super::channel::{Channel, ChannelFault, End, Running};
 use super::transfer::{PROMPTLY, is_absent};
 
 impl Channel {
@@ -32,7 +32,7 @@ impl Channel {
             return Some(if moved == total { End::Done } else { End::Short });
         }
         if moved == total {
-            self.trouble = Some(Trouble::Reset(
+            self.trouble = Some(ChannelFault::Reset(
                 "the drive wants more data than it was told",
                 IoError::Transport,
             ));
@@ -72,7 +72,7 @@ impl Channel {
         if !reached {
             // Nothing that was not meant is written: the command ends by a reset.
             self.trouble =
-                Some(Trouble::Reset("the request's memory is not there", IoError::Invalid));
+                Some(ChannelFault::Reset("the request's memory is not there", IoError::Invalid));
             self.no_more_attempts();
             return None;
         }

@@ -85,7 +85,7 @@ impl Channel {
                 refused.push((drive, error));
                 self.start_over();
                 // What the master was told before is lost.
-                self.revive_drives(false);
+                self.reset_drives_with_retry(false);
             }
         }
         self.size_block();

@@ -16,7 +16,7 @@ use ring3_device::{Deadline, Error};
 use super::super::command::Encoder;
 use super::super::options::Level;
 use super::channel::Channel;
-use super::controller::Shared;
+use super::controller::IdeShared;
 use super::prd;
 use crate::lifetime::lock;
 
@@ -25,7 +25,7 @@ const MAX_DEPTH: u16 = 1023;
 
 /// The only queue of a drive.
 pub(super) struct DriveQueue {
-    shared: Arc<Shared>,
+    shared: Arc<IdeShared>,
     place: (u8, u8),
     info: Arc<Info>,
     encoder: Encoder,
@@ -39,7 +39,7 @@ pub(super) struct DriveQueue {
 impl DriveQueue {
     /// Opens the queue of the drive at `place`, a channel and a drive of it.
     pub(super) fn open(
-        shared: Arc<Shared>,
+        shared: Arc<IdeShared>,
         place: (u8, u8),
         info: Arc<Info>,
         depth: u16,
@@ -176,7 +176,7 @@ impl Drop for DriveQueue {
     }
 }
 
-impl Shared {
+impl IdeShared {
     /// Channel `number`, if it is there.
     #[inline]
     pub(super) fn channel(&self, number: u8) -> Option<MutexGuard<'_, Channel>> {

@@ -18,7 +18,7 @@ use ring3_spec::ata::Signature;
 use ring3_spec::ide::DRIVES;
 
 use super::super::command::Command;
-use super::channel::{ATTEMPTS, Channel, Running, Trouble};
+use super::channel::{ATTEMPTS, Channel, ChannelFault, Running};
 use super::transfer::{is_absent, is_over};
 
 /// A bus master that was stopped is inactive within this: it finishes the access to memory that it
@@ -40,7 +40,7 @@ impl Channel {
             && self.trouble.is_none()
             && self.running.as_ref().is_some_and(|running| self.timeouts.expired(running.epoch))
         {
-            self.trouble = Some(Trouble::Reset("a command takes too long", IoError::Timeout));
+            self.trouble = Some(ChannelFault::Reset("a command takes too long", IoError::Timeout));
         }
         if self.trouble.is_some() {
             self.mend();
@@ -76,7 +76,7 @@ impl Channel {
             // Nobody else than the drive answers here.
             if status.0 == 0 || self.ports.signature() == Signature::Unknown(u32::MAX) {
                 self.trouble =
-                    Some(Trouble::Reset("the drive does not answer", IoError::Transport));
+                    Some(ChannelFault::Reset("the drive does not answer", IoError::Transport));
             }
             return;
         }
@@ -105,14 +105,14 @@ impl Channel {
     /// Does what takes waiting.
     fn mend(&mut self) {
         match self.trouble.take() {
-            Some(Trouble::Slower) if self.slow_down() => {
+            Some(ChannelFault::Slower) if self.slow_down() => {
                 self.repeat();
                 if self.trouble.is_some() {
                     self.mend();
                 }
             }
-            Some(Trouble::Reset(why, error)) => self.reset(why, error),
-            Some(Trouble::Slower) => {
+            Some(ChannelFault::Reset(why, error)) => self.reset(why, error),
+            Some(ChannelFault::Slower) => {
                 self.reset("a drive does not take a slower transfer mode", IoError::Transport)
             }
             None => {}
@@ -163,7 +163,7 @@ impl Channel {
                 self.number
             );
         }
-        self.revive_drives(hard);
+        self.reset_drives_with_retry(hard);
         if !self.polled {
             self.use_interrupts();
         }
@@ -188,7 +188,7 @@ impl Channel {
     /// Resets the drives and sets them up. One that does not come back twice is dead; the other
     /// must be reset once more then, because a busy drive that is selected does not let go of the
     /// bus. After a `hard` reset it is no news that drives have lost their settings.
-    pub(super) fn revive_drives(&mut self, hard: bool) {
+    pub(super) fn reset_drives_with_retry(&mut self, hard: bool) {
         let mut failures = [0; DRIVES as usize];
         loop {
             self.reset_drives();
@@ -321,7 +321,7 @@ impl Channel {
         });
         if is_running(self) {
             self.no_more_attempts();
-            self.trouble = Some(Trouble::Reset(
+            self.trouble = Some(ChannelFault::Reset(
                 "a queue was closed with a command in flight",
                 IoError::Transport,
             ));

@@ -20,7 +20,7 @@ use ring3_spec::ide::BusMasterStatus;
 
 use super::super::command::{Command, Protocol};
 use super::super::options::Level;
-use super::channel::{Channel, End, Running, Trouble};
+use super::channel::{Channel, ChannelFault, End, Running};
 
 /// How long a drive that should be idle may take to say so, and to ask for the first block of a PIO
 /// write.
@@ -50,7 +50,7 @@ impl Channel {
         running.attempts = running.attempts.saturating_add(1);
         if !self.is_idle(drive) {
             self.trouble =
-                Some(Trouble::Reset("the drive is not ready for a command", IoError::Timeout));
+                Some(ChannelFault::Reset("the drive is not ready for a command", IoError::Timeout));
             return Ok(());
         }
         self.idle = false;
@@ -179,7 +179,7 @@ impl Channel {
             } else {
                 "the bus master does not stop"
             };
-            self.trouble = Some(Trouble::Reset(why, IoError::Transport));
+            self.trouble = Some(ChannelFault::Reset(why, IoError::Transport));
             return None;
         }
         self.idle = true;
@@ -209,7 +209,7 @@ impl Channel {
         let status = self.ports.status();
         self.acknowledge();
         if !is_over(status) {
-            self.trouble = Some(Trouble::Reset(
+            self.trouble = Some(ChannelFault::Reset(
                 "the drive is gone, or wants data for a command that has none",
                 IoError::Transport,
             ));

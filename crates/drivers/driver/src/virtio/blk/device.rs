@@ -12,22 +12,22 @@ use ring3_spec::text::Printable;
 use ring3_spec::virtio::ring::WRITE;
 use ring3_spec::virtio::{NO_VECTOR, blk};
 
-use super::super::saved::SavedPlaces;
+use super::super::saved::SavedQueueAddresses;
 use super::super::transport::Transport;
 use super::super::virtqueue::{Piece, Virtqueue};
 use super::disk::Options;
 use super::identity::{Shape, WANTED, identify};
-use crate::lifetime::{Lifetime, Unstopped, lock, stop_function};
+use crate::lifetime::{ControllerState, StopFailed, lock, stop_function};
 use crate::write_cache::{PowerCount, WriteCache};
 
 /// A disk that does not say in this time what it is called is not called anything.
 const NAMING: Duration = Duration::from_secs(2);
 
 /// Shared by a disk and its queues. A queue's thread looks at the generation alone.
-pub(super) struct Shared {
+pub(super) struct VirtioBlkShared {
     pub(super) transport: Transport,
     pub(super) options: Options,
-    pub(super) lifetime: Lifetime,
+    pub(super) lifetime: ControllerState,
     pub(super) shape: Shape,
     /// What the disk was when it was opened, by which another one is told apart.
     pub(super) info: Arc<Info>,
@@ -40,23 +40,23 @@ pub(super) struct Shared {
     pub(super) features: u64,
     /// Vector 0 for the configuration, then one for each queue.
     pub(super) vectors: Option<Vec<Arc<Irq>>>,
-    pub(super) seats: Mutex<Vec<Seat>>,
+    pub(super) seats: Mutex<Vec<VirtqueueSlot>>,
 }
 
 /// A virtqueue's place.
 #[derive(Default)]
-pub(super) struct Seat {
+pub(super) struct VirtqueueSlot {
     /// The virtqueue, until its owner takes it.
     pub(super) queue: Option<Virtqueue>,
     /// Where the device has it.
-    pub(super) places: SavedPlaces,
+    pub(super) places: SavedQueueAddresses,
     /// It has an owner.
     pub(super) open: bool,
     /// Its owner has left it to who resumes it.
     pub(super) detached: bool,
 }
 
-impl Shared {
+impl VirtioBlkShared {
     pub(super) fn new(
         (transport, features): (Transport, u64),
         options: Options,
@@ -64,7 +64,7 @@ impl Shared {
         (vectors, queues): (Option<Vec<Arc<Irq>>>, u16),
     ) -> Result<Self, Error> {
         let (lifetime, kept) =
-            (Lifetime::new(transport.device.name()), transport.device.dma().arena().kept());
+            (ControllerState::new(transport.device.name()), transport.device.dma().arena().kept());
         // A disk does not say whether it has lost its power. It has a name of its own only when it
         // is asked, and that of its function before.
         let has_run_on = Found::read(kept.as_ref()) == Found::Running;
@@ -88,7 +88,7 @@ impl Shared {
             cache_lost: AtomicU32::new(0),
             features,
             vectors,
-            seats: Mutex::new((0..queues).map(|_| Seat::default()).collect()),
+            seats: Mutex::new((0..queues).map(|_| VirtqueueSlot::default()).collect()),
         };
         shared.start(&mut lock(&shared.seats))?;
         // What the fence has found is in the record.
@@ -99,7 +99,7 @@ impl Shared {
     }
 
     /// From a device that was reset to one that goes, with all of its virtqueues. [virtio 3.1.1]
-    fn start(&self, seats: &mut [Seat]) -> Result<(), Error> {
+    fn start(&self, seats: &mut [VirtqueueSlot]) -> Result<(), Error> {
         self.transport.device.set_bus_master(true)?;
         let features = self.transport.negotiate(WANTED)?;
         if features != self.features {
@@ -210,7 +210,7 @@ impl Shared {
                 );
             }
         }
-        if let Err(Unstopped { error, quiesced }) = self.stop() {
+        if let Err(StopFailed { error, quiesced }) = self.stop() {
             self.lifetime.fail(&error, "it cannot be stopped", quiesced);
             return Err(error);
         }
@@ -242,7 +242,7 @@ impl Shared {
     }
 
     /// Fails if what has come back is another disk: what is in flight is repeated next, writes too.
-    fn revalidate(&self, seats: &mut [Seat]) -> Result<(), Error> {
+    fn revalidate(&self, seats: &mut [VirtqueueSlot]) -> Result<(), Error> {
         let (info, _) = identify(
             &self.transport,
             self.features,
@@ -296,7 +296,7 @@ impl Shared {
     }
 
     /// Stops the device: afterwards it uses no memory.
-    fn stop(&self) -> Result<(), Unstopped> {
+    fn stop(&self) -> Result<(), StopFailed> {
         self.transport.reset().or_else(|error| stop_function(&*self.transport.device, error))
     }
 
@@ -343,7 +343,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for VirtioBlkShared {
     fn drop(&mut self) {
         let quiesced = if self.lifetime.check().is_ok() {
             if self.transport.check().is_ok() {

@@ -12,7 +12,7 @@ use ring3_spec::virtio::blk;
 use super::super::Layout;
 use super::super::transport::Transport;
 use super::super::vectors::vectors;
-use super::device::Shared;
+use super::device::VirtioBlkShared;
 use super::driver::DRIVER;
 use super::identity::{self, WANTED, identify};
 use super::queue::RequestQueue;
@@ -58,7 +58,7 @@ impl Default for Options {
 /// Dropping the last of it and its queues resets the device.
 pub struct Disk {
     pub(super) info: Arc<Info>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<VirtioBlkShared>,
 }
 
 impl Disk {
@@ -86,7 +86,8 @@ impl Disk {
         let queues =
             vectors.as_ref().map_or(queues, |vectors| queues.min(vectors.len() as u16 - 1));
         transport.reset()?;
-        let shared = Shared::new((transport, features), options, (shape, info), (vectors, queues))?;
+        let shared =
+            VirtioBlkShared::new((transport, features), options, (shape, info), (vectors, queues))?;
         Ok(Self { info: shared.info.clone(), shared: Arc::new(shared) })
     }
 

@@ -12,7 +12,7 @@ use ring3_spec::virtio::blk;
 
 use super::super::virtqueue::Virtqueue;
 use super::describe::Requests;
-use super::device::Shared;
+use super::device::VirtioBlkShared;
 use super::slots::Slots;
 use crate::lifetime::GENERATION_DETACHED;
 use crate::timeouts::Timeouts;
@@ -21,7 +21,7 @@ use crate::write_cache::{Listener, WriteCache};
 /// Requests in flight through one virtqueue. How it waits is in `wait.rs`, its misfortunes in
 /// `recovery.rs`.
 pub(super) struct RequestQueue {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<VirtioBlkShared>,
     pub(super) info: Arc<Info>,
     /// The queue's number on the device.
     pub(super) number: u16,
@@ -45,7 +45,11 @@ pub(super) struct RequestQueue {
 }
 
 impl RequestQueue {
-    pub(super) fn open(shared: Arc<Shared>, info: Arc<Info>, depth: u16) -> Result<Self, Error> {
+    pub(super) fn open(
+        shared: Arc<VirtioBlkShared>,
+        info: Arc<Info>,
+        depth: u16,
+    ) -> Result<Self, Error> {
         let shape = shared.shape;
         let most = if shape.indirect { shape.entries } else { shape.entries / shape.pieces };
         let depth = depth.clamp(1, most.max(1));
@@ -174,7 +178,7 @@ impl Queue for RequestQueue {
     }
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        let Some(slot) = self.slots.vacancy() else {
+        let Some(slot) = self.slots.free_slot() else {
             let error = (self.generation == GENERATION_DETACHED).then_some(IoError::Transport);
             return Err(Rejected { error, request });
         };

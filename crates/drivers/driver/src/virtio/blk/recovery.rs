@@ -1,9 +1,9 @@
 //! Requests that take too long, and queues that come back after a reset.
 //!
 //! # Who does what
-//! Whoever finds the failure [resets](super::device::Shared::reset) the device, which makes a new
-//! virtqueue for every queue. Each queue's own thread sees that, takes what had ended before out of
-//! its old one, and repeats what had not in the new one.
+//! Whoever finds the failure [resets](super::device::VirtioBlkShared::reset) the device, which
+//! makes a new virtqueue for every queue. Each queue's own thread sees that, takes what had ended
+//! before out of its old one, and repeats what had not in the new one.
 
 use std::mem;
 use std::time::Instant;

@@ -26,14 +26,14 @@ use super::super::transport::Transport;
 use super::super::vectors::vectors;
 use super::super::virtqueue::Virtqueue;
 use super::describe::{self, Requests};
-use super::device::{Seat, Shared};
+use super::device::{VirtioBlkShared, VirtqueueSlot};
 use super::disk::{Disk, Options};
 use super::driver::DRIVER;
 use super::identity::{identify, queues};
 use super::queue::RequestQueue;
-use super::saved::{DISK, QUEUE, SavedDisk, SavedQueue, SavedSeat, SavedSlot};
-use super::slots::{Slot, Slots};
-use crate::lifetime::{GENERATION_DETACHED, Lifetime, lock};
+use super::saved::{DISK, QUEUE, SavedDisk, SavedQueue, SavedSlot, SavedVirtqueueSlot};
+use super::slots::{Slots, VirtioBlkSlot};
+use crate::lifetime::{ControllerState, GENERATION_DETACHED, lock};
 use crate::timeouts::Timeouts;
 use crate::write_cache::{Record, SavedCache, SavedListener};
 
@@ -117,7 +117,7 @@ impl RequestQueue {
 
     /// The queue that was detached as `saved`.
     pub(super) fn resume(
-        shared: &Arc<Shared>,
+        shared: &Arc<VirtioBlkShared>,
         info: &Arc<Info>,
         saved: &Saved,
     ) -> Result<Self, Error> {
@@ -169,9 +169,10 @@ impl RequestQueue {
             }
             let epoch = timeouts.epoch_of(*age);
             let (attempts, flush, writable) = (*attempts, *flush, *writable);
-            if !slots
-                .restore(*number, Slot { request, epoch, attempts, flush, writable, held: true })
-            {
+            if !slots.restore(
+                *number,
+                VirtioBlkSlot { request, epoch, attempts, flush, writable, held: true },
+            ) {
                 return Err(invalid("the saved queue has a request twice, or no such slot"));
             }
         }
@@ -210,7 +211,7 @@ impl Disk {
         let mut seats = lock(&shared.seats);
         shared.lifetime.check()?;
         let name = shared.transport.device.name();
-        let save = |seat: &Seat| {
+        let save = |seat: &VirtqueueSlot| {
             if seat.open && !seat.detached {
                 return Err(Error::Busy(format!(
                     "{name}: a queue is open: detach it or drop it, then detach the disk"
@@ -218,7 +219,7 @@ impl Disk {
             }
             // That of a queue which was detached before a reset waits for it there.
             let queue = seat.queue.as_ref().map(Virtqueue::save).transpose()?;
-            Ok(SavedSeat { places: seat.places, queue, detached: Some(seat.detached) })
+            Ok(SavedVirtqueueSlot { places: seat.places, queue, detached: Some(seat.detached) })
         };
         let state = SavedDisk {
             features: shared.features,
@@ -292,15 +293,15 @@ impl Disk {
         if count != usize::from(saved.vectors) {
             return Err(invalid(&format!("it has {count} interrupts, and had {}", saved.vectors)));
         }
-        let lifetime = Lifetime::resume(transport.device.name(), generation)?;
+        let lifetime = ControllerState::resume(transport.device.name(), generation)?;
         let mut claims = Claims::new(transport.device.dma().arena());
-        let mut seat = |(number, saved): (u16, &SavedSeat)| {
+        let mut seat = |(number, saved): (u16, &SavedVirtqueueSlot)| {
             let resume = |queue| {
                 Virtqueue::resume(queue, &mut claims, transport.doorbell(number)?, features)
             };
             let queue = saved.queue.as_ref().map(resume).transpose()?;
             let detached = saved.detached.unwrap_or(queue.is_none());
-            Ok::<_, Error>(Seat { queue, places: saved.places, open: detached, detached })
+            Ok::<_, Error>(VirtqueueSlot { queue, places: saved.places, open: detached, detached })
         };
         let seats = numbered().map(&mut seat).collect::<Result<Vec<_>, _>>()?;
         if seats
@@ -311,7 +312,7 @@ impl Disk {
         }
         claims.commit();
         let record = Record::find(transport.device.dma().arena().kept(), &name, 0);
-        let shared = Shared {
+        let shared = VirtioBlkShared {
             lifetime,
             transport,
             options: Options { poll: poll.unwrap_or(options.poll), ..options },

@@ -7,7 +7,7 @@ use ring3_class::block::{Info, SavedRequest};
 use ring3_device::dma::Span;
 use serde::{Deserialize, Serialize};
 
-use super::super::saved::{SavedPlaces, SavedVirtqueue};
+use super::super::saved::{SavedQueueAddresses, SavedVirtqueue};
 use super::disk::Options;
 use super::identity::Shape;
 use crate::write_cache::{SavedCache, SavedListener};
@@ -31,13 +31,13 @@ pub(super) struct SavedDisk {
     pub(super) generation: u32,
     pub(super) cache_lost: u32,
     pub(super) cache: Option<SavedCache>,
-    pub(super) seats: Vec<SavedSeat>,
+    pub(super) seats: Vec<SavedVirtqueueSlot>,
 }
 
 /// A virtqueue's place.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedSeat {
-    pub(super) places: SavedPlaces,
+pub(super) struct SavedVirtqueueSlot {
+    pub(super) places: SavedQueueAddresses,
     /// `None` if its owner has it, or has left it; of one that was left before a reset, what that
     /// has made.
     pub(super) queue: Option<SavedVirtqueue>,

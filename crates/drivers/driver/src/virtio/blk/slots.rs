@@ -9,7 +9,7 @@ use std::mem;
 use ring3_class::block::{Completion, IoError, Request};
 
 /// One request.
-pub(super) struct Slot {
+pub(super) struct VirtioBlkSlot {
     pub(super) request: Request,
     /// When it was handed to the device; see [`Timeouts`](crate::timeouts::Timeouts).
     pub(super) epoch: u32,
@@ -25,7 +25,7 @@ pub(super) struct Slot {
 
 /// All slots of a queue.
 pub(super) struct Slots {
-    slots: Box<[Slot]>,
+    slots: Box<[VirtioBlkSlot]>,
     /// Vacant ones, the one that was vacated first at the front.
     vacant: VecDeque<u16>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Slots {
 impl Slots {
     /// `count` vacant slots.
     pub(super) fn new(count: u16) -> Self {
-        let slot = |_| Slot {
+        let slot = |_| VirtioBlkSlot {
             request: Request::flush(0),
             epoch: 0,
             attempts: 0,
@@ -56,11 +56,12 @@ impl Slots {
 
     /// The slot that [`fill`](Self::fill) will fill, if there is a vacant one.
     #[inline]
-    pub(super) fn vacancy(&self) -> Option<u16> {
+    pub(super) fn free_slot(&self) -> Option<u16> {
         self.vacant.front().copied()
     }
 
-    /// Fills the [vacancy](Self::vacancy) with `request`, which is handed to the device in `epoch`.
+    /// Fills the [free_slot](Self::free_slot) with `request`, which is handed to the device in
+    /// `epoch`.
     #[inline]
     pub(super) fn fill(&mut self, request: Request, epoch: u32, writable: u32, flush: u64) {
         let Some(slot) =
@@ -76,12 +77,12 @@ impl Slots {
 
     /// Slot `number`, if it holds a request.
     #[inline]
-    pub(super) fn get(&self, number: u16) -> Option<&Slot> {
+    pub(super) fn get(&self, number: u16) -> Option<&VirtioBlkSlot> {
         self.slots.get(usize::from(number)).filter(|slot| slot.held)
     }
 
     /// Slot `number`, if it holds a request.
-    pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut Slot> {
+    pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut VirtioBlkSlot> {
         self.slots.get_mut(usize::from(number)).filter(|slot| slot.held)
     }
 
@@ -99,13 +100,13 @@ impl Slots {
     }
 
     /// Fills slot `number`, which is vacant, with `slot`; false if it is not.
-    pub(super) fn restore(&mut self, number: u16, slot: Slot) -> bool {
+    pub(super) fn restore(&mut self, number: u16, slot: VirtioBlkSlot) -> bool {
         let Some(at) = self.vacant.iter().position(|&vacant| vacant == number) else {
             return false;
         };
         self.vacant.remove(at);
         if let Some(place) = self.slots.get_mut(usize::from(number)) {
-            *place = Slot { held: true, ..slot };
+            *place = VirtioBlkSlot { held: true, ..slot };
         }
         true
     }
@@ -128,12 +129,12 @@ mod tests {
         assert!(slots.end(0, Ok(())).is_none() && slots.get(0).is_none());
         let order: Vec<_> = (0..3)
             .map(|token| {
-                let slot = slots.vacancy().unwrap();
+                let slot = slots.free_slot().unwrap();
                 slots.fill(Request::flush(token), 0, 1, 0);
                 slot
             })
             .collect();
-        assert_eq!((order, slots.vacancy(), slots.in_flight()), (vec![1, 2, 0], None, 3));
+        assert_eq!((order, slots.free_slot(), slots.in_flight()), (vec![1, 2, 0], None, 3));
         assert!(slots.end(3, Ok(())).is_none());
     }
 }

@@ -18,11 +18,11 @@ use super::super::transport::Transport;
 use super::super::vectors::vectors;
 use super::control::Control;
 use super::describe::{card_pairs, describe, has_control, max_queues, receive, transmit};
-use super::half::Half;
-use super::live::Live;
+use super::half::PacketRing;
+use super::live::LiveCounters;
 use super::pairs::{MAX_PAIRS, Pairs};
 use super::queue::Pair;
-use super::saved::SavedGoing;
+use super::saved::SavedRunning;
 use super::watch::LinkWatch;
 use crate::Interrupts;
 use crate::lifetime::{lock, stop_function};
@@ -65,11 +65,11 @@ impl Default for Options {
 
 /// A virtio network card.
 pub struct Card {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<VirtioNetShared>,
 }
 
 /// What the card, its queue and its watch share.
-pub(super) struct Shared {
+pub(super) struct VirtioNetShared {
     pub(super) transport: Transport,
     pub(super) options: Options,
     /// The configuration's interrupt and the pairs'.
@@ -87,7 +87,7 @@ pub(super) struct Shared {
     /// Pairs that the card has, opened or not: behind them comes the control queue.
     pub(super) card_pairs: u16,
     /// What went through the queue of each number that is open.
-    pub(super) live: Box<[Live]>,
+    pub(super) live: Box<[LiveCounters]>,
 }
 
 pub(super) struct State {
@@ -96,7 +96,7 @@ pub(super) struct State {
     pub(super) control: Option<Control>,
     pub(super) pairs: Pairs,
     /// Where the card has its queues, while it goes; without its control queue.
-    pub(super) going: Option<SavedGoing>,
+    pub(super) going: Option<SavedRunning>,
     /// What went through queues that are closed.
     pub(super) counters: Counters,
     /// It could not be stopped.
@@ -132,31 +132,36 @@ impl Card {
             counters,
             lost: false,
         };
-        let agreed = Agreed { features, card_pairs };
-        Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, agreed, state)) })
+        let agreed = Negotiated { features, card_pairs };
+        Ok(Self {
+            shared: Arc::new(VirtioNetShared::of(transport, options, vectors, info, agreed, state)),
+        })
     }
 }
 
 /// What the card and the driver go by.
 #[derive(Clone, Copy)]
-pub(super) struct Agreed {
+pub(super) struct Negotiated {
     pub(super) features: u64,
     pub(super) card_pairs: u16,
 }
 
-impl Shared {
+impl VirtioNetShared {
     pub(super) fn of(
         transport: Transport,
         options: Options,
         vectors: Option<Vec<Arc<Irq>>>,
         info: Info,
-        Agreed { features, card_pairs }: Agreed,
+        Negotiated { features, card_pairs }: Negotiated,
         state: State,
     ) -> Self {
         let (watched, left, heard) =
             (AtomicBool::new(false), AtomicBool::new(false), AtomicU8::new(2));
-        let (mac, state, live) =
-            (info.mac, Mutex::new(state), (0..info.max_queues).map(|_| Live::default()).collect());
+        let (mac, state, live) = (
+            info.mac,
+            Mutex::new(state),
+            (0..info.max_queues).map(|_| LiveCounters::default()).collect(),
+        );
         Self {
             transport,
             options,
@@ -263,7 +268,7 @@ impl Shared {
             state.control = Some(Control::new(&self.transport, self.control(), features)?);
         }
         // Up to here the device touches no memory, whatever it was told. [virtio 2.1.2]
-        state.going = SavedGoing::of(
+        state.going = SavedRunning::of(
             pairs.iter().map(|pair| [pair.receive.places(), pair.transmit.places()]),
         );
         self.transport.go();
@@ -294,7 +299,7 @@ impl Shared {
         let quiesced = stopped
             .as_ref()
             .err()
-            .is_none_or(|unstopped: &crate::lifetime::Unstopped| unstopped.quiesced);
+            .is_none_or(|unstopped: &crate::lifetime::StopFailed| unstopped.quiesced);
         state.lost |= stopped.is_err();
         if let Some(mut control) = state.control.take().filter(|_| !quiesced) {
             control.abandon();
@@ -306,14 +311,14 @@ impl Shared {
 
     /// Ends the queue of pair `index`, of which `counters` are. With the last one the card stops;
     /// before that it may still write to the memory of `halves`, which is kept.
-    pub(super) fn close(&self, index: u16, counters: Counters, halves: [&mut Half; 2]) {
+    pub(super) fn close(&self, index: u16, counters: Counters, halves: [&mut PacketRing; 2]) {
         let mut state = lock(&self.state);
         state.counters += counters;
         self.live[usize::from(index)].set(&Counters::default());
         if !state.pairs.end(index) {
             halves.into_iter().for_each(|half| state.pairs.park(half));
         } else if !self.stop(&mut state) {
-            halves.into_iter().for_each(Half::abandon);
+            halves.into_iter().for_each(PacketRing::abandon);
         }
     }
 }
@@ -413,7 +418,7 @@ impl Nic for Card {
     }
 }
 
-impl Drop for Shared {
+impl Drop for VirtioNetShared {
     fn drop(&mut self) {
         if *self.left.get_mut() {
             return;

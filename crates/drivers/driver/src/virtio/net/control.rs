@@ -8,7 +8,7 @@ use ring3_device::{Deadline, Error, poll_until};
 use ring3_spec::virtio::net;
 use ring3_spec::virtio::ring::WRITE;
 
-use super::super::saved::SavedPlaces;
+use super::super::saved::SavedQueueAddresses;
 use super::super::transport::Transport;
 use super::super::virtqueue::{Doorbell, Piece, Virtqueue};
 use super::describe::has_filters;
@@ -136,7 +136,7 @@ impl Control {
     }
 
     /// Where the card has its virtqueue.
-    pub(super) fn places(&self) -> SavedPlaces {
+    pub(super) fn places(&self) -> SavedQueueAddresses {
         self.queue.places()
     }
 

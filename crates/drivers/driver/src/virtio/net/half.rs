@@ -6,9 +6,9 @@ use ring3_class::net::Packet;
 use ring3_device::Error;
 use ring3_device::dma::{Claims, DmaBuffer};
 
-use super::super::saved::SavedPlaces;
+use super::super::saved::SavedQueueAddresses;
 use super::super::virtqueue::{Doorbell, Piece, Virtqueue};
-use super::saved::{SavedHalf, SavedSlot};
+use super::saved::{SavedPacketRing, SavedSlot};
 
 /// A descriptor that is none.
 pub(super) const NONE: u16 = u16::MAX;
@@ -19,7 +19,7 @@ pub(super) const NONE: u16 = u16::MAX;
 /// then those that it has are the [`held`](Self::held) ones before the next number, and whole runs
 /// of packets go and come back at once. After a card has given one back before its turn, free
 /// numbers are kept one by one until it has none.
-pub(super) struct Half {
+pub(super) struct PacketRing {
     queue: Virtqueue,
     /// By descriptor; an empty place is free, or already on its way back.
     packets: Vec<Packet>,
@@ -52,7 +52,7 @@ impl Default for Link {
     }
 }
 
-impl Half {
+impl PacketRing {
     /// Who polls needs no interrupts, and who sleeps asks for them: to begin with, nobody
     /// [wants](Self::want_interrupts) them.
     pub(super) fn new(queue: Virtqueue) -> Self {
@@ -280,12 +280,12 @@ impl Half {
     }
 
     /// Where the card has its virtqueue.
-    pub(super) fn places(&self) -> SavedPlaces {
+    pub(super) fn places(&self) -> SavedQueueAddresses {
         self.queue.places()
     }
 
     /// All of it, for who [claims](Self::claim) it.
-    pub(super) fn save(&self) -> Result<SavedHalf, Error> {
+    pub(super) fn save(&self) -> Result<SavedPacketRing, Error> {
         let slots = (0..)
             .zip(self.packets.iter().zip(&self.links))
             .filter(|(_, (packet, _))| packet.buffer.is_some());
@@ -297,7 +297,7 @@ impl Half {
                 later: link.later,
             })
         });
-        Ok(SavedHalf {
+        Ok(SavedPacketRing {
             queue: self.queue.save()?,
             next: self.next,
             scattered: self.scattered,
@@ -317,7 +317,7 @@ impl Half {
     /// The one that was saved as `saved`, of a card with `features`, rung by `doorbell`. It is
     /// input. Of how its pieces follow each other, [`has_chains`](Self::has_chains) tells.
     pub(super) fn claim(
-        saved: &SavedHalf,
+        saved: &SavedPacketRing,
         claims: &mut Claims,
         doorbell: Doorbell,
         features: u64,

@@ -62,7 +62,7 @@ pub(super) fn read_plain(packet: &Packet, merges: bool) -> Option<u32> {
     const { assert!(Meta::VALID_BIT == net::DATA_VALID as u32, "what is known is what the header says") };
     // The header is the last three quarters of the pair: flags, type and bytes of headers are a
     // half, and the number of buffers is its last two bytes.
-    let pair = packet.buffer.as_ref()?.pair_before(packet.start)?;
+    let pair = packet.buffer.as_ref()?.words_before(packet.start)?;
     let head = u32::from_le(pair.half::<1>());
     // No other flag, no segmentation, one buffer.
     let plain = head & !u32::from(net::DATA_VALID) == 0

@@ -6,9 +6,9 @@ use ring3_class::net::Counters;
 
 /// Counters that one thread writes and others read.
 #[derive(Default)]
-pub(super) struct Live([AtomicU64; 5]);
+pub(super) struct LiveCounters([AtomicU64; 5]);
 
-impl Live {
+impl LiveCounters {
     #[inline]
     pub(super) fn set(&self, counters: &Counters) {
         let Counters { rx_packets, rx_bytes, rx_errors, tx_packets, tx_bytes, .. } = *counters;

@@ -5,14 +5,14 @@
 
 use ring3_device::dma::DmaBuffer;
 
-use super::half::Half;
+use super::half::PacketRing;
 
 /// Most pairs of queues.
 pub(super) const MAX_PAIRS: u16 = 8;
 
 /// What became of a pair that was opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum PairState {
     Open,
     /// It was left to who resumes it.
     Detached,
@@ -22,59 +22,59 @@ enum Stage {
 /// All pairs that were opened together; none while the card does not go.
 #[derive(Default)]
 pub(super) struct Pairs {
-    stages: Vec<Stage>,
+    stages: Vec<PairState>,
     parked: Vec<DmaBuffer>,
 }
 
 impl Pairs {
     /// `count` of them are open.
     pub(super) fn open(&mut self, count: usize) {
-        self.stages = vec![Stage::Open; count];
+        self.stages = vec![PairState::Open; count];
     }
 
     /// `count` of them were left by another process.
     pub(super) fn left(count: usize) -> Self {
-        Self { stages: vec![Stage::Detached; count], parked: Vec::new() }
+        Self { stages: vec![PairState::Detached; count], parked: Vec::new() }
     }
 
     pub(super) fn any_open(&self) -> bool {
-        self.stages.contains(&Stage::Open)
+        self.stages.contains(&PairState::Open)
     }
 
     pub(super) fn any_detached(&self) -> bool {
-        self.stages.contains(&Stage::Detached)
+        self.stages.contains(&PairState::Detached)
     }
 
     /// Whether all of them were detached, `count` together.
     pub(super) fn are_detached(&self, count: usize) -> bool {
         count > 0
             && self.stages.len() == count
-            && self.stages.iter().all(|stage| *stage == Stage::Detached)
+            && self.stages.iter().all(|stage| *stage == PairState::Detached)
     }
 
     /// Whether one has ended, and others go on.
     pub(super) fn any_ended(&self) -> bool {
-        self.stages.contains(&Stage::Ended)
+        self.stages.contains(&PairState::Ended)
     }
 
     pub(super) fn detach(&mut self, index: u16) {
-        self.set(index, Stage::Detached);
+        self.set(index, PairState::Detached);
     }
 
     /// Pair `index` ends; whether it is the last.
     pub(super) fn end(&mut self, index: u16) -> bool {
-        self.set(index, Stage::Ended);
-        self.stages.iter().all(|stage| *stage == Stage::Ended)
+        self.set(index, PairState::Ended);
+        self.stages.iter().all(|stage| *stage == PairState::Ended)
     }
 
-    fn set(&mut self, index: u16, stage: Stage) {
+    fn set(&mut self, index: u16, stage: PairState) {
         if let Some(place) = self.stages.get_mut(usize::from(index)) {
             *place = stage;
         }
     }
 
     /// Keeps what the card may still write to.
-    pub(super) fn park(&mut self, half: &mut Half) {
+    pub(super) fn park(&mut self, half: &mut PacketRing) {
         self.parked.extend(half.take_memory());
     }
 

@@ -11,10 +11,10 @@ use ring3_spec::virtio::net::HEADER;
 use ring3_spec::virtio::ring::WRITE;
 
 use super::super::virtqueue::{Piece, Virtqueue};
-use super::card::Shared;
-use super::half::{Half, NONE};
+use super::card::VirtioNetShared;
+use super::half::{NONE, PacketRing};
 use super::header::{self, HEADROOM};
-use super::live::Live;
+use super::live::LiveCounters;
 use super::wait::Health;
 
 /// Both virtqueues, which the card knows.
@@ -27,11 +27,11 @@ impl Pair {
     /// The one with this number.
     pub(super) fn open(
         self,
-        shared: Arc<Shared>,
+        shared: Arc<VirtioNetShared>,
         index: u16,
         settings: &QueueSettings,
     ) -> PacketQueue {
-        let (receive, transmit) = (Half::new(self.receive), Half::new(self.transmit));
+        let (receive, transmit) = (PacketRing::new(self.receive), PacketRing::new(self.transmit));
         let mut queue = PacketQueue {
             limits: Limits::new(&shared.info, settings, transmit.size()),
             settings: *settings,
@@ -60,14 +60,14 @@ impl Pair {
 
 /// The queue. How it waits is in `wait.rs`.
 pub(super) struct PacketQueue {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<VirtioNetShared>,
     /// Its number among the card's pairs.
     pub(super) index: u16,
     pub(super) limits: Limits,
     pub(super) settings: QueueSettings,
     pub(super) waiter: Waiter,
-    pub(super) receive: Half,
-    pub(super) transmit: Half,
+    pub(super) receive: PacketRing,
+    pub(super) transmit: PacketRing,
     /// Buffers of the packet that is being received which have not come yet.
     pub(super) rest: u16,
     /// The next piece of a packet that was sent and did not fit into the last batch.
@@ -88,7 +88,7 @@ enum Received {
 impl PacketQueue {
     /// Where others see its counters.
     #[inline]
-    pub(super) fn live(&self) -> &Live {
+    pub(super) fn live(&self) -> &LiveCounters {
         &self.shared.live[usize::from(self.index)]
     }
 

@@ -17,18 +17,18 @@ use ring3_device::wait::Waiter;
 use ring3_device::{Device, Error};
 use ring3_spec::virtio::net;
 
-use super::super::saved::SavedPlaces;
+use super::super::saved::SavedQueueAddresses;
 use super::super::transport::Transport;
 use super::super::vectors::vectors;
-use super::card::{Agreed, Card, MAX_DEPTH, Options, Shared, State};
+use super::card::{Card, MAX_DEPTH, Negotiated, Options, State, VirtioNetShared};
 use super::control::Control;
 use super::describe::{
     card_pairs, describe, has_control, max_pieces, max_queues, receive, transmit,
 };
-use super::half::Half;
+use super::half::PacketRing;
 use super::pairs::{MAX_PAIRS, Pairs};
 use super::queue::PacketQueue;
-use super::saved::{CARD, QUEUE, SavedCard, SavedGoing, SavedHalf, SavedQueue};
+use super::saved::{CARD, QUEUE, SavedCard, SavedPacketRing, SavedQueue, SavedRunning};
 use super::wait::Health;
 use crate::lifetime::lock;
 
@@ -67,9 +67,9 @@ impl PacketQueue {
     /// The queue of pair `index` that was detached as `saved`, and which the card has at `places`.
     /// Until what was claimed is committed, nothing has changed.
     fn claim(
-        shared: &Shared,
+        shared: &VirtioNetShared,
         index: u16,
-        places: [SavedPlaces; 2],
+        places: [SavedQueueAddresses; 2],
         saved: SavedQueue,
         claims: &mut Claims,
     ) -> Result<Claimed, Error> {
@@ -78,9 +78,9 @@ impl PacketQueue {
         if saved.mac != shared.mac {
             return Err(invalid("the saved queue is of another card"));
         }
-        let mut claim = |half: &SavedHalf, queue| {
+        let mut claim = |half: &SavedPacketRing, queue| {
             let doorbell = shared.transport.doorbell(queue)?.ring_in(shared.transport.doorbells()?);
-            Half::claim(half, claims, doorbell, shared.features)
+            PacketRing::claim(half, claims, doorbell, shared.features)
         };
         let (receive, transmit) =
             (claim(&saved.receive, receive(index))?, claim(&saved.transmit, transmit(index))?);
@@ -104,7 +104,7 @@ impl PacketQueue {
     }
 
     /// The queue of pair `index` that was claimed.
-    fn resume(shared: &Arc<Shared>, index: u16, claimed: Claimed) -> Self {
+    fn resume(shared: &Arc<VirtioNetShared>, index: u16, claimed: Claimed) -> Self {
         let Claimed { saved, limits, receive, transmit } = claimed;
         let mut queue = Self {
             limits,
@@ -131,8 +131,8 @@ impl PacketQueue {
 struct Claimed {
     saved: SavedQueue,
     limits: Limits,
-    receive: Half,
-    transmit: Half,
+    receive: PacketRing,
+    transmit: PacketRing,
 }
 
 impl Card {
@@ -211,10 +211,10 @@ impl Card {
         }
         // What a queue's register says is how many it has now, and not how many it can have.
         (info.max_depth, info.max_pieces) = (saved.max_depth, max_pieces(tx));
-        let has_pair = |(index, [rx, tx]): (u16, [SavedPlaces; 2])| {
+        let has_pair = |(index, [rx, tx]): (u16, [SavedQueueAddresses; 2])| {
             transport.has_queue(receive(index), &rx) && transport.has_queue(transmit(index), &tx)
         };
-        let has = |going: &SavedGoing| (0..).zip(going.pairs()).all(has_pair);
+        let has = |going: &SavedRunning| (0..).zip(going.pairs()).all(has_pair);
         let controlled = has_control(saved.features);
         let open_pairs = saved.going.as_ref().map_or(0, |going| 1 + going.more.len());
         if saved
@@ -258,10 +258,12 @@ impl Card {
         claims.commit();
         let options = Options { poll: poll.unwrap_or(saved.options.poll), ..saved.options };
         let (pairs, agreed) =
-            (Pairs::left(open_pairs), Agreed { features: saved.features, card_pairs });
+            (Pairs::left(open_pairs), Negotiated { features: saved.features, card_pairs });
         let SavedCard { filter, counters, going, .. } = saved;
         let state = State { filter, control, pairs, going, counters, lost: false };
-        Ok(Self { shared: Arc::new(Shared::of(transport, options, vectors, info, agreed, state)) })
+        Ok(Self {
+            shared: Arc::new(VirtioNetShared::of(transport, options, vectors, info, agreed, state)),
+        })
     }
 
     /// See [`Nic::resume_queues`](ring3_class::net::Nic::resume_queues).
@@ -276,7 +278,7 @@ impl Card {
             return Err(Error::Invalid(format!("{name}: {what}: open the card anew")));
         };
         let mut claims = Claims::new(shared.transport.device.dma().arena());
-        let claim = |((index, places), saved): ((u16, [SavedPlaces; 2]), &Saved)| {
+        let claim = |((index, places), saved): ((u16, [SavedQueueAddresses; 2]), &Saved)| {
             PacketQueue::claim(shared, index, places, saved.read(QUEUE.0, QUEUE.1)?, &mut claims)
         };
         let claimed = (0..).zip(places).zip(saved).map(claim).collect::<Result<Vec<_>, Error>>()?;

@@ -7,7 +7,7 @@ use ring3_class::net::{Counters, Filter, Mac, QueueSettings, SavedPacket};
 use ring3_device::dma::Span;
 use serde::{Deserialize, Serialize};
 
-use super::super::saved::{SavedPlaces, SavedVirtqueue};
+use super::super::saved::{SavedQueueAddresses, SavedVirtqueue};
 use super::card::Options;
 
 /// What a card's state is called, and the version of its form.
@@ -31,30 +31,30 @@ pub(super) struct SavedCard {
     /// What went through queues that are closed.
     pub(super) counters: Counters,
     /// If it goes.
-    pub(super) going: Option<SavedGoing>,
+    pub(super) going: Option<SavedRunning>,
 }
 
 /// What a card goes with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedGoing {
-    pub(super) receive: SavedPlaces,
-    pub(super) transmit: SavedPlaces,
+pub(super) struct SavedRunning {
+    pub(super) receive: SavedQueueAddresses,
+    pub(super) transmit: SavedQueueAddresses,
     pub(super) control: Option<SavedControl>,
     /// The pairs behind the first: receive, transmit.
     #[serde(default)]
-    pub(super) more: Vec<[SavedPlaces; 2]>,
+    pub(super) more: Vec<[SavedQueueAddresses; 2]>,
 }
 
-impl SavedGoing {
+impl SavedRunning {
     /// With `pairs`, and without a control queue; none without a pair.
-    pub(super) fn of(pairs: impl IntoIterator<Item = [SavedPlaces; 2]>) -> Option<Self> {
+    pub(super) fn of(pairs: impl IntoIterator<Item = [SavedQueueAddresses; 2]>) -> Option<Self> {
         let mut pairs = pairs.into_iter();
         let [receive, transmit] = pairs.next()?;
         Some(Self { receive, transmit, control: None, more: pairs.collect() })
     }
 
     /// All pairs, in their order.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = [SavedPlaces; 2]> {
+    pub(super) fn pairs(&self) -> impl Iterator<Item = [SavedQueueAddresses; 2]> {
         [[self.receive, self.transmit]].into_iter().chain(self.more.iter().copied())
     }
 }
@@ -74,8 +74,8 @@ pub(super) struct SavedControl {
 pub(super) struct SavedQueue {
     pub(super) mac: Mac,
     pub(super) settings: QueueSettings,
-    pub(super) receive: SavedHalf,
-    pub(super) transmit: SavedHalf,
+    pub(super) receive: SavedPacketRing,
+    pub(super) transmit: SavedPacketRing,
     /// Buffers of the packet that is being received which have not come.
     pub(super) rest: u16,
     /// The next piece of a packet that was sent and not returned as a whole; 65535 for none.
@@ -87,7 +87,7 @@ pub(super) struct SavedQueue {
 
 /// One direction.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedHalf {
+pub(super) struct SavedPacketRing {
     pub(super) queue: SavedVirtqueue,
     /// The next descriptor's number.
     pub(super) next: u16,

@@ -8,19 +8,19 @@ use ring3_device::irq::Irq;
 use ring3_device::wait::{Source, Waiter};
 use ring3_device::{Deadline, Error};
 
-use super::card::Shared;
+use super::card::VirtioNetShared;
 
 /// Without an interrupt, the link is looked at this often.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Pending while the link is not as it was said to be.
 pub(super) struct LinkWatch {
-    shared: Arc<Shared>,
+    shared: Arc<VirtioNetShared>,
     waiter: Waiter,
 }
 
 impl LinkWatch {
-    pub(super) fn new(shared: Arc<Shared>) -> Result<Self, Error> {
+    pub(super) fn new(shared: Arc<VirtioNetShared>) -> Result<Self, Error> {
         if shared.watched.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy("the link is watched already: drop the other watch".into()));
         }

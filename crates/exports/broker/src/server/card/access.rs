@@ -6,7 +6,7 @@ use std::str::FromStr;
 use ring3_class::Error;
 use ring3_class::net::{FilterLimits, Info, Mac, Offloads};
 
-use super::super::terms::{Term, parse};
+use super::super::terms::{SocketOption, parse};
 
 /// A socket and its terms: `PATH[,KEY=VALUE]...`. Limits are each client's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Access {
         self.clients.unwrap_or(if self.mac.is_some() { 1 } else { 8 })
     }
 
-    fn set(&mut self, term: Term<'_>) -> Result<(), String> {
+    fn set(&mut self, term: SocketOption<'_>) -> Result<(), String> {
         match term.key {
             "mode" => self.mode = term.mode()?,
             "clients" => self.clients = Some(term.number(1, 64)? as u16),
@@ -98,7 +98,7 @@ impl FromStr for Access {
 }
 
 /// What a client of an [`Access`] gets of one card.
-pub struct Grant {
+pub struct CardGrant {
     pub access: Access,
     /// The card as it sees it, but for the address.
     pub info: Info,
@@ -118,7 +118,7 @@ pub fn grants(
     info: &Info,
     mtu: u32,
     mapped: bool,
-) -> Result<Vec<Grant>, Error> {
+) -> Result<Vec<CardGrant>, Error> {
     let mut seat = 0;
     let grants: Vec<_> = accesses
         .into_iter()
@@ -128,7 +128,7 @@ pub fn grants(
                 .map(|seat| access.mac.unwrap_or_else(|| made(info.mac, seat)))
                 .collect();
             seat += places;
-            Grant { info: part(info, &access, mtu, mapped), access, addresses }
+            CardGrant { info: part(info, &access, mtu, mapped), access, addresses }
         })
         .collect();
     let mut all: Vec<_> = grants.iter().flat_map(|grant| &grant.addresses).collect();
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use ring3_class::net::{Cable, Nic};
 
-    fn granted(terms: &[&str]) -> Result<Vec<Grant>, Error> {
+    fn granted(terms: &[&str]) -> Result<Vec<CardGrant>, Error> {
         let accesses = terms.iter().map(|terms| format!("/a{terms}").parse().unwrap()).collect();
         grants(accesses, Cable::new(4096).unwrap().1.info(), 1500, true)
     }

@@ -9,23 +9,23 @@ use ring3_class::net::{Counters, ETHERNET_HEADER, Info, Link, Mac, Multicast, Ni
 use ring3_reactor::Reactor;
 
 use super::super::memory::{Memory, pipe, ring};
-use super::super::session::{Guest, Session, refuse_version};
+use super::super::session::{ClientSession, Session, refuse_version};
 use super::super::share::{CARD, Share};
-use super::access::{GROUPS, Grant};
-use super::packet::Passing;
+use super::access::{CardGrant, GROUPS};
+use super::packet::ForwardedPacket;
 use super::port::Port;
 use super::switch::Entry;
-use crate::memory::{self, Board};
-use crate::protocol::{self, Answer, Ask, OpenPort, VERSION};
+use crate::memory::{self, StatusPage};
+use crate::protocol::{self, Answer, ClientRequest, OpenPort, VERSION};
 
 /// See the module.
 pub struct Client {
     session: Session,
     reply: Option<(Answer, Vec<OwnedFd>)>,
-    pub grant: Arc<Grant>,
+    pub grant: Arc<CardGrant>,
     pub mac: Mac,
     memory: Option<Arc<Memory>>,
-    board: Option<(Board, OwnedFd)>,
+    board: Option<(StatusPage, OwnedFd)>,
     groups: Multicast,
     pub port: Option<Port>,
     pub share: Share,
@@ -40,7 +40,7 @@ pub struct Client {
 
 impl Client {
     /// In `session`, with the address `mac`, by the terms of `grant`.
-    pub fn new(session: Session, mac: Mac, grant: Arc<Grant>) -> Self {
+    pub fn new(session: Session, mac: Mac, grant: Arc<CardGrant>) -> Self {
         let access = &grant.access;
         let share = Share::new(CARD, access.weight, access.pps, access.rate, Instant::now());
         let (groups, counters) = (Multicast::default(), Counters::default());
@@ -64,27 +64,29 @@ impl Client {
     /// Does what it asks for. An error ends the client.
     pub fn hear(
         &mut self,
-        ask: Ask,
+        ask: ClientRequest,
         (nic, mapped): (&dyn Nic, bool),
         link: Link,
         reactor: &mut Reactor,
     ) -> Result<(), Error> {
         let (answer, fds) = match ask {
-            Ask::Hello { version, memory } => self.welcome(version, memory, (nic, mapped), link)?,
-            Ask::OpenPort(wanted) => self.open(&wanted, reactor)?,
-            Ask::Filter { multicast } => {
+            ClientRequest::Hello { version, memory } => {
+                self.welcome(version, memory, (nic, mapped), link)?
+            }
+            ClientRequest::OpenPort(wanted) => self.open(&wanted, reactor)?,
+            ClientRequest::Filter { multicast } => {
                 self.groups = match multicast {
                     Multicast::Of(groups) if groups.len() > GROUPS => Multicast::All,
                     groups => groups,
                 };
                 (Answer::Filtered, Vec::new())
             }
-            Ask::Close { queue } => {
+            ClientRequest::Close { queue } => {
                 let port = self.port.as_mut().filter(|port| queue == 0 && !port.closing);
                 port.ok_or_else(|| Error::Protocol(format!("queue {queue} is not open")))?.close();
                 return self.bury(reactor);
             }
-            Ask::Open { .. } | Ask::Offer { .. } | Ask::Revoke => {
+            ClientRequest::Open { .. } | ClientRequest::Offer { .. } | ClientRequest::Revoke => {
                 return Err(Error::Protocol("it takes the network card for a disk".into()));
             }
         };
@@ -111,7 +113,7 @@ impl Client {
             return Err(Error::Protocol("it says hello twice".into()));
         }
         let made = Memory::make(wanted, self.grant.access.memory, mapped.then(|| nic.dma()))
-            .and_then(|made| Ok((made, memory::make(Board::BYTES)?, pipe()?)));
+            .and_then(|made| Ok((made, memory::make(StatusPage::BYTES)?, pipe()?)));
         let ((file, memory), board, (waker, woken)) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -123,7 +125,7 @@ impl Client {
         };
         let bytes = memory.foreign.len() as u64;
         self.memory = Some(Arc::new(memory));
-        self.board = Some((Board::map(board.as_fd())?, waker));
+        self.board = Some((StatusPage::map(board.as_fd())?, waker));
         self.show_link(link);
         let info = Info { mac: self.mac, ..self.grant.info.clone() };
         let port =
@@ -144,7 +146,7 @@ impl Client {
         if self.port.is_some() {
             return refused("its queue is open: drop it first".into());
         }
-        let Grant { access, info, .. } = &*self.grant;
+        let CardGrant { access, info, .. } = &*self.grant;
         let [rx_depth, tx_depth] = [wanted.rx_depth, wanted.tx_depth]
             .map(|depth| 1 << depth.clamp(1, access.depth).ilog2());
         let max_frame = wanted.mtu.min(info.mtu.1) + ETHERNET_HEADER + VLAN_TAG;
@@ -177,7 +179,7 @@ impl Client {
     }
 
     /// Gives it a packet, or counts what that has come to. An error ends it.
-    pub fn receive(&mut self, packet: &Passing<'_>) -> Result<(), Error> {
+    pub fn receive(&mut self, packet: &ForwardedPacket<'_>) -> Result<(), Error> {
         let Some(port) = &mut self.port else { return Ok(()) };
         let longest = packet
             .meta
@@ -229,7 +231,7 @@ impl Client {
     }
 }
 
-impl Guest for Client {
+impl ClientSession for Client {
     fn session(&self) -> &Session {
         &self.session
     }

@@ -2,10 +2,10 @@
 //! a port.
 //!
 //! # Shape
-//! A [`Server`] is made of a card and of what is granted on it. [`Server::run`] is its thread's
-//! life: it drives the card's one queue (`wire`), takes packets out of clients' rings in turns
-//! (`port`, `pass`), looks who gets them (`switch`), and puts those that come into the buffers that
-//! clients have provided.
+//! A [`CardServer`] is made of a card and of what is granted on it. [`CardServer::run`] is its
+//! thread's life: it drives the card's one queue (`wire`), takes packets out of clients' rings in
+//! turns (`port`, `pass`), looks who gets them (`switch`), and puts those that come into the
+//! buffers that clients have provided.
 //!
 //! # Memory
 //! What comes lies in the server's memory first: nobody knows before whose it is. It is copied
@@ -32,21 +32,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use access::Access;
-use access::Grant;
+use access::CardGrant;
 use client::Client;
-pub use nested::Nested;
+pub use nested::EmbeddedCardServer;
 use ring3_class::Error;
 use ring3_class::dma::{DmaBuffer, Region};
 use ring3_class::net::{Filter, Limits, Link, Mac, Nic, QueueSettings, VLAN_TAG};
 use ring3_class::wait::{DEFAULT_POLL, Source};
 use ring3_reactor::{Event, Pool, Registration};
 use switch::Table;
-use wire::{Flight, Wire};
+use wire::{InFlightPiece, Wire};
 
 use super::listener::Listener;
-use super::lobby::{Lobby, Rung};
-use super::session::Guest;
-use super::thaw::Thaw;
+use super::lobby::{SessionTable, WakeReason};
+use super::session::ClientSession;
+use super::thaw::ThrottleTimer;
 
 /// Most bytes of a packet, without its Ethernet header, that clients can have, if the card can.
 const MTU: u32 = 9000;
@@ -70,15 +70,15 @@ impl Default for Options {
 }
 
 /// A card on sockets. Dropping it removes them.
-pub struct Server {
+pub struct CardServer {
     nic: Arc<dyn Nic>,
-    doors: Vec<(Listener, Arc<Grant>)>,
+    doors: Vec<(Listener, Arc<CardGrant>)>,
     options: Options,
     mtu: u32,
     mapped: bool,
 }
 
-impl Server {
+impl CardServer {
     /// Listens at the sockets of `accesses`. Nobody is served before [`run`](Self::run).
     pub fn bind(nic: Arc<dyn Nic>, accesses: Vec<Access>, options: Options) -> Result<Self, Error> {
         Self::at(nic, accesses, options, |access| Listener::bind(&access.path, access.mode))
@@ -94,7 +94,7 @@ impl Server {
         let info = nic.info();
         let (mtu, mapped) =
             (info.mtu.1.min(MTU), !options.copy && info.max_pieces > 1 && reaches(&*nic));
-        let listen = |grant: Grant| Ok((listens(&grant.access)?, Arc::new(grant)));
+        let listen = |grant: CardGrant| Ok((listens(&grant.access)?, Arc::new(grant)));
         let doors = access::grants(accesses, info, mtu, mapped)?
             .into_iter()
             .map(listen)
@@ -127,12 +127,13 @@ impl Server {
         asked: impl FnMut() -> bool,
     ) -> Result<(), Error> {
         let poll = self.options.poll;
-        Hub::new(self, |listeners| Lobby::new(listeners, calls, (rings, poll)))?.serve(asked)
+        CardBroker::new(self, |listeners| SessionTable::new(listeners, calls, (rings, poll)))?
+            .serve(asked)
     }
 
     /// Serves by turns, in a loop of another kind: that of whoever drives the card.
-    pub fn nested(self) -> Result<Nested, Error> {
-        Hub::new(self, Lobby::nested).map(Nested)
+    pub fn nested(self) -> Result<EmbeddedCardServer, Error> {
+        CardBroker::new(self, SessionTable::nested).map(EmbeddedCardServer)
     }
 }
 
@@ -143,14 +144,14 @@ fn reaches(nic: &dyn Nic) -> bool {
 }
 
 /// The server while it runs.
-struct Hub {
+struct CardBroker {
     // Stopped before the memory goes that it reads.
     wire: Wire,
     link: Box<dyn Source + Send>,
     link_registration: Registration,
     nic: Arc<dyn Nic>,
     inside: Inside,
-    grants: Vec<Arc<Grant>>,
+    grants: Vec<Arc<CardGrant>>,
     mapped: bool,
     state: Link,
     /// Packets that the card had lost at the last look.
@@ -169,24 +170,24 @@ struct Hub {
     setting: bool,
     /// Whose turn it is.
     cursor: usize,
-    thaw: Thaw,
+    thaw: ThrottleTimer,
     limited: bool,
 }
 
 /// The clients, and who gets what.
 struct Inside {
-    lobby: Lobby<Client>,
+    lobby: SessionTable<Client>,
     table: Table,
     /// Clients have come or gone, or want other groups.
     stale: bool,
 }
 
-impl Hub {
+impl CardBroker {
     fn new(
-        server: Server,
-        lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<Lobby<Client>, Error>,
+        server: CardServer,
+        lobby: impl FnOnce(Vec<(Listener, u16)>) -> Result<SessionTable<Client>, Error>,
     ) -> Result<Self, Error> {
-        let Server { nic, doors, mtu, mapped, .. } = server;
+        let CardServer { nic, doors, mtu, mapped, .. } = server;
         let failed = |error| Error::os("serving a card", error);
         let (listeners, grants): (Vec<_>, Vec<_>) = doors
             .into_iter()
@@ -218,7 +219,7 @@ impl Hub {
             unset: false,
             setting: false,
             cursor: 0,
-            thaw: Thaw::default(),
+            thaw: ThrottleTimer::default(),
         })
     }
 
@@ -251,7 +252,7 @@ impl Hub {
                         let grant = grants[door].clone();
                         Client::new(session, grant.addresses[place], grant)
                     });
-                    if matches!(rung, Rung::Call) && asked() {
+                    if matches!(rung, WakeReason::Call) && asked() {
                         return Ok(true);
                     }
                 }
@@ -289,7 +290,7 @@ impl Hub {
     }
 
     fn answer(&mut self) {
-        let Lobby { seats, reactor, .. } = &mut self.inside.lobby;
+        let SessionTable { seats, reactor, .. } = &mut self.inside.lobby;
         for client in seats.iter_mut().flatten() {
             if let Err(error) = client.answer() {
                 client.cut(&error, reactor);
@@ -321,7 +322,7 @@ impl Hub {
 
     /// Takes away what is to go and has nothing in flight any more: queues, and clients.
     fn sweep(&mut self) {
-        let Lobby { seats, reactor, .. } = &mut self.inside.lobby;
+        let SessionTable { seats, reactor, .. } = &mut self.inside.lobby;
         for place in seats {
             let Some(client) = place else { continue };
             if let Err(error) = client.bury(reactor) {
@@ -386,7 +387,7 @@ impl Hub {
 }
 
 /// A client's piece is not with the card any more.
-fn give_back(seats: &mut [Option<Client>], flight: Flight, memory: DmaBuffer) {
+fn give_back(seats: &mut [Option<Client>], flight: InFlightPiece, memory: DmaBuffer) {
     let port =
         seats.get_mut(flight.seat).and_then(Option::as_mut).and_then(|client| client.port.as_mut());
     if let Some(port) = port {

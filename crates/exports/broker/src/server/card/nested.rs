@@ -10,12 +10,12 @@ use std::time::Duration;
 use ring3_class::Error;
 use ring3_class::wait::Source;
 
-use super::Hub;
+use super::CardBroker;
 
 /// See the module. Dropping it removes the sockets; clients hear that the server is gone.
-pub struct Nested(pub(super) Hub);
+pub struct EmbeddedCardServer(pub(super) CardBroker);
 
-impl Nested {
+impl EmbeddedCardServer {
     /// What the loop sleeps on: readable when a [`turn`](Self::turn) has something to do for a
     /// client. Its sleep may end with EINTR then.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
@@ -40,7 +40,7 @@ impl Nested {
     }
 }
 
-impl Drop for Nested {
+impl Drop for EmbeddedCardServer {
     fn drop(&mut self) {
         self.0.inside.lobby.part("the server was stopped");
     }

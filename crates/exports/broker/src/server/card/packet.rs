@@ -6,7 +6,7 @@ use ring3_class::net::{Checksum, Meta};
 const CHUNK: usize = 2048;
 
 /// See the module.
-pub struct Passing<'a> {
+pub struct ForwardedPacket<'a> {
     /// Its first bytes, without a tag: nobody changes them any more.
     pub head: &'a [u8],
     /// Bytes of all of it.
@@ -16,7 +16,7 @@ pub struct Passing<'a> {
     pub rest: &'a dyn Fn(usize, &mut [u8]) -> bool,
 }
 
-impl Passing<'_> {
+impl ForwardedPacket<'_> {
     /// Copies bytes from `at` on to `write`, in pieces; false if some could not be read or written.
     pub fn copy(
         &self,
@@ -79,7 +79,8 @@ mod tests {
             bytes.copy_from_slice(&all[at..at + bytes.len()]);
             at >= 100
         };
-        let passing = Passing { head: &all[..100], len: 5000, meta: Meta::default(), rest: &rest };
+        let passing =
+            ForwardedPacket { head: &all[..100], len: 5000, meta: Meta::default(), rest: &rest };
         for (at, len) in [(0, 5000), (0, 60), (50, 3000), (100, 1), (4999, 1), (7, 0)] {
             let mut copy = vec![0; len];
             assert!(passing.copy(at, len, |to, bytes| {

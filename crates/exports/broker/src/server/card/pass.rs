@@ -5,11 +5,11 @@ use std::time::Instant;
 use ring3_class::net::{Mac, Meta, Packet};
 use ring3_class::wait::sooner;
 
-use super::super::session::Guest;
-use super::packet::{Passing, moved};
+use super::super::session::ClientSession;
+use super::packet::{ForwardedPacket, moved};
 use super::switch::{self, Path};
-use super::wire::{Flight, Tail};
-use super::{Hub, Inside, give_back};
+use super::wire::{InFlightPiece, QueuedPiece};
+use super::{CardBroker, Inside, give_back};
 use crate::frame::Piece;
 
 /// Bytes of a tag, and where it is.
@@ -24,7 +24,7 @@ const PACKETS: usize = 1024;
 const LONGEST: u64 = 1 << 17;
 
 /// How a client's turn ended.
-enum Turn {
+enum CardTurnResult {
     /// It has had its part, and wants more.
     Used,
     /// It wants nothing more, or may not.
@@ -33,7 +33,7 @@ enum Turn {
     Full,
 }
 
-impl Hub {
+impl CardBroker {
     /// Deals the card's time out.
     pub(super) fn deal(&mut self) {
         let now = self.limited.then(Instant::now);
@@ -42,12 +42,12 @@ impl Hub {
         let mut stopped = None;
         while idle < count && left > 0 {
             match self.serve_client(self.cursor, now, &mut left) {
-                Turn::Full => {
+                CardTurnResult::Full => {
                     stopped.get_or_insert(self.cursor);
                     idle += 1;
                 }
-                Turn::Used => idle = 0,
-                Turn::Idle => idle += 1,
+                CardTurnResult::Used => idle = 0,
+                CardTurnResult::Idle => idle += 1,
             }
             self.cursor = (self.cursor + 1) % count;
         }
@@ -61,19 +61,24 @@ impl Hub {
         self.thaw.set(first, &mut self.inside.lobby.reactor);
     }
 
-    fn serve_client(&mut self, seat: usize, now: Option<Instant>, left: &mut usize) -> Turn {
+    fn serve_client(
+        &mut self,
+        seat: usize,
+        now: Option<Instant>,
+        left: &mut usize,
+    ) -> CardTurnResult {
         if let Some(client) = self.inside.lobby.seats[seat].as_mut() {
             client.share.begin();
             // It was looked at in this deal, which makes no room.
             if client.for_wire && !self.wire.has_room() {
-                return Turn::Full;
+                return CardTurnResult::Full;
             }
         }
         loop {
             let Some(client) =
                 self.inside.lobby.seats[seat].as_mut().filter(|client| !client.session().leaving)
             else {
-                return Turn::Idle;
+                return CardTurnResult::Idle;
             };
             client.held_until = now.and_then(|now| client.share.held_until(now));
             let peeked = match &mut client.port {
@@ -87,19 +92,19 @@ impl Hub {
                 Ok(Some(work)) => work,
                 Ok(None) => {
                     client.share.end(true);
-                    return Turn::Idle;
+                    return CardTurnResult::Idle;
                 }
                 Err(error) => {
                     client.cut(&error, &mut self.inside.lobby.reactor);
-                    return Turn::Idle;
+                    return CardTurnResult::Idle;
                 }
             };
             if !client.share.affords(frames, bytes) || *left == 0 {
                 client.share.end(false);
-                return Turn::Used;
+                return CardTurnResult::Used;
             }
             if !self.send(seat) {
-                return Turn::Full;
+                return CardTurnResult::Full;
             }
             *left -= 1;
             if let Some(client) = self.inside.lobby.seats[seat].as_mut() {
@@ -135,7 +140,8 @@ impl Hub {
             self.head = head;
             return false;
         }
-        let packet = Passing { head: &head[..in_head], len: len as usize, meta, rest: &read };
+        let packet =
+            ForwardedPacket { head: &head[..in_head], len: len as usize, meta, rest: &read };
         let inside = path.is_some_and(|path| self.inside.deliver(path, &packet));
         // What there is nobody for inside goes nowhere, as on any switch.
         let lost = path.is_none_or(|path| !inside && !out && self.inside.table.goes_out(path));
@@ -160,7 +166,7 @@ impl Hub {
     fn send_out(
         &mut self,
         seat: usize,
-        packet: &Passing<'_>,
+        packet: &ForwardedPacket<'_>,
         vlan: Option<u16>,
         pieces: &[Piece],
     ) -> usize {
@@ -191,7 +197,7 @@ impl Hub {
             let memory = if len > 0 { port.view() } else { None }?;
             count += 1;
             let start = piece.offset as u32 + inside as u32;
-            Some(Tail { flight: Flight { seat, tag: piece.tag }, memory, start, len })
+            Some(QueuedPiece { flight: InFlightPiece { seat, tag: piece.tag }, memory, start, len })
         });
         self.wire.send(&bytes[..len], meta, tails);
         count
@@ -200,7 +206,7 @@ impl Hub {
 
 impl Inside {
     /// Gives a packet to those of the clients that it is for; whether there are some.
-    fn deliver(&mut self, path: Path, packet: &Passing<'_>) -> bool {
+    fn deliver(&mut self, path: Path, packet: &ForwardedPacket<'_>) -> bool {
         let mut found = false;
         for seat in self.table.seats(path) {
             found = true;
@@ -238,7 +244,7 @@ impl Inside {
         let Some(meta) = moved(meta, -(skip as i16)) else { return };
         let to = Mac(std::array::from_fn(|at| head[at]));
         let rest = |at: usize, bytes: &mut [u8]| read(at + skip, bytes);
-        let packet = Passing {
+        let packet = ForwardedPacket {
             head: &head[..TAG_AT],
             len: len - skip,
             meta: meta.with_more(false),

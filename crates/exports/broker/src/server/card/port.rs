@@ -10,15 +10,15 @@ use ring3_class::net::Meta;
 use ring3_device::ring::{Consumer, Producer};
 use ring3_reactor::Reactor;
 
-use super::super::memory::{Bell, Memory};
-use super::packet::Passing;
+use super::super::memory::{ClientNotifier, Memory};
+use super::packet::ForwardedPacket;
 use crate::frame::{self, BUFFER, PIECE, Piece, RECEIVED, SENT};
 use crate::memory;
 
 /// See the module.
 pub struct Port {
     memory: Arc<Memory>,
-    pub bell: Bell,
+    pub bell: ClientNotifier,
     buffers: Consumer<DmaBuffer, BUFFER>,
     received: Producer<DmaBuffer, RECEIVED>,
     pieces: Consumer<DmaBuffer, PIECE>,
@@ -52,14 +52,14 @@ impl Port {
         let [buffers, received, pieces, sent] = parts.map(file.as_fd())?;
         let all = || {
             Arena::new(memory.foreign.region().clone(), memory.arena.iova())
-                .alloc_stale(memory.foreign.len())
+                .alloc_uninitialised(memory.foreign.len())
         };
         let views = if memory.mapped {
             (0..tx_depth).map(|_| all()).collect::<Result<_, _>>()?
         } else {
             Vec::new()
         };
-        let (bell, [kick, woken]) = Bell::new(reactor)?;
+        let (bell, [kick, woken]) = ClientNotifier::new(reactor)?;
         let port = Self {
             buffers: Consumer::new(buffers, rx_depth)?,
             received: Producer::new(received, rx_depth)?,
@@ -175,7 +175,7 @@ impl Port {
 
     /// Copies a packet to the client's buffers; false if there are too few. An error is the
     /// client's: it broke the protocol.
-    pub fn receive(&mut self, packet: &Passing<'_>) -> Result<bool, Error> {
+    pub fn receive(&mut self, packet: &ForwardedPacket<'_>) -> Result<bool, Error> {
         if self.closing {
             return Ok(false);
         }

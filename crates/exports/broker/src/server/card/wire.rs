@@ -45,20 +45,20 @@ pub struct Wire {
     skipping: bool,
     out: Vec<Packet>,
     /// Whose pieces are with the card, by their tokens there.
-    flights: Vec<Flight>,
+    flights: Vec<InFlightPiece>,
     free: Vec<u32>,
 }
 
 /// A piece of a client's that is with the card.
 #[derive(Clone, Copy, Default)]
-pub struct Flight {
+pub struct InFlightPiece {
     pub seat: usize,
     pub tag: u32,
 }
 
 /// A piece of a client's that shall go there: its memory, and where in it.
-pub struct Tail {
-    pub flight: Flight,
+pub struct QueuedPiece {
+    pub flight: InFlightPiece,
     pub memory: DmaBuffer,
     pub start: u32,
     pub len: u32,
@@ -116,7 +116,7 @@ impl Wire {
             kept: 0,
             skipping: false,
             out: Vec::with_capacity(tx.into()),
-            flights: vec![Flight::default(); tx.into()],
+            flights: vec![InFlightPiece::default(); tx.into()],
             free: (0..tx.into()).rev().collect(),
         })
     }
@@ -138,7 +138,7 @@ impl Wire {
 
     /// Queues a packet of `head` and then `tails` for the next [`publish`](Self::publish); only
     /// while there is room.
-    pub fn send(&mut self, head: &[u8], meta: Meta, tails: impl Iterator<Item = Tail>) {
+    pub fn send(&mut self, head: &[u8], meta: Meta, tails: impl Iterator<Item = QueuedPiece>) {
         let Some(mut first) = self.heads.pop() else { return };
         if first.fill(head).is_err() {
             self.heads.push(first);
@@ -146,7 +146,7 @@ impl Wire {
         }
         (first.meta, first.token) = (meta, OWN);
         self.out.push(first);
-        for Tail { flight, memory, start, len } in tails {
+        for QueuedPiece { flight, memory, start, len } in tails {
             let Some(token) = self.free.pop() else { continue };
             self.flights[token as usize] = flight;
             if let Some(last) = self.out.last_mut() {
@@ -157,7 +157,7 @@ impl Wire {
     }
 
     /// Hands what was queued to the card. What it refuses comes back as if it had been sent.
-    pub fn publish(&mut self, mut back: impl FnMut(Flight, DmaBuffer)) {
+    pub fn publish(&mut self, mut back: impl FnMut(InFlightPiece, DmaBuffer)) {
         while !self.out.is_empty() {
             let provided = self.queue.tx_provide(&mut self.out);
             self.out.drain(..provided.count);
@@ -177,7 +177,10 @@ impl Wire {
     }
 
     /// Takes what was sent; pieces of clients' go to `back`.
-    pub fn returned(&mut self, mut back: impl FnMut(Flight, DmaBuffer)) -> Result<(), Error> {
+    pub fn returned(
+        &mut self,
+        mut back: impl FnMut(InFlightPiece, DmaBuffer),
+    ) -> Result<(), Error> {
         let mut batch: [Packet; BATCH] = std::array::from_fn(|_| Packet::default());
         while self.queue.held().1 > 0 {
             let count = match self.queue.tx_return(&mut batch) {

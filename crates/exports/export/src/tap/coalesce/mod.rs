@@ -23,4 +23,4 @@ mod segment;
 mod tests;
 mod trains;
 
-pub use trains::{Train, Trains};
+pub use trains::{CoalesceBatch, CoalescedPacket};

@@ -5,7 +5,7 @@ use ring3_class::dma::{Arena, Region};
 use ring3_class::net::{Checksum, Kind, Meta, Packet, Segmentation, complete, sum};
 
 use super::super::receive::BATCH;
-use super::Trains;
+use super::CoalesceBatch;
 
 /// A segment to be made.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ fn handed(batch: &[Made]) -> Vec<(Meta, Vec<u8>)> {
     let arena = Arena::new(Region::new(1 << 20).unwrap(), 0x1000);
     let mut places: Vec<Packet> = batch.iter().flat_map(|made| made.pieces(&arena)).collect();
     assert!(places.len() <= BATCH, "{} pieces", places.len());
-    let (mut trains, mut at, mut handed) = (Trains::new(true), 0, Vec::new());
+    let (mut trains, mut at, mut handed) = (CoalesceBatch::new(true), 0, Vec::new());
     trains.plan(&mut places);
     while let Some(train) = trains.after(&mut at) {
         let (mut bytes, mut meta) = (Vec::new(), None);
@@ -277,7 +277,7 @@ fn a_header_whose_own_sum_is_wrong_is_left_alone() {
     let mut places: Vec<Packet> =
         Made::new(false).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
     places[1].write(24, &[0, 0]).unwrap();
-    let mut trains = Trains::new(true);
+    let mut trains = CoalesceBatch::new(true);
     trains.plan(&mut places);
     let mut at = 0;
     assert_eq!(trains.after(&mut at).map(|train| train.packets), Some(1));
@@ -289,7 +289,7 @@ fn a_frame_that_is_longer_than_its_packet_is_left_alone() {
     let mut places: Vec<Packet> =
         Made::new(true).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
     places[1].len -= 1;
-    let mut trains = Trains::new(true);
+    let mut trains = CoalesceBatch::new(true);
     trains.plan(&mut places);
     assert_eq!(trains.after(&mut 0).map(|train| train.packets), Some(1));
 }
@@ -360,7 +360,7 @@ fn what_the_card_has_put_together_passes_as_it_is() {
         Made::new(false).train(2).iter().flat_map(|made| made.pieces(&arena)).collect();
     let cut = Some(Segmentation { kind: Kind::Tcp4, size: 50, headers: 66 });
     places[0].meta = places[0].meta.with_segmentation(cut);
-    let mut trains = Trains::new(true);
+    let mut trains = CoalesceBatch::new(true);
     trains.plan(&mut places);
     assert_eq!(trains.after(&mut 0).map(|train| train.packets), Some(1));
     assert_eq!(places[0].meta.segmentation(), cut);
@@ -446,7 +446,7 @@ proptest! {
             packet.meta = packet.meta.with_checksum(Checksum::Valid);
             packet
         }).collect();
-        let mut trains = Trains::new(true);
+        let mut trains = CoalesceBatch::new(true);
         trains.plan(&mut places);
         let (mut at, mut packets) = (0, 0);
         while let Some(train) = trains.after(&mut at) {

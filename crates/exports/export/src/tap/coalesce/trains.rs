@@ -42,7 +42,7 @@ struct Open {
 }
 
 /// The packets of a batch, in the order in which the kernel takes them.
-pub struct Trains {
+pub struct CoalesceBatch {
     members: Box<[Member; BATCH]>,
     count: usize,
     /// Whether anything is put together at all.
@@ -54,13 +54,13 @@ pub struct Trains {
 
 /// What one write hands over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Train {
+pub struct CoalescedPacket {
     head: u8,
     /// Packets that the card has received.
     pub packets: u8,
 }
 
-impl Trains {
+impl CoalesceBatch {
     /// Packets stay as they came unless it `joins` them.
     pub fn new(joins: bool) -> Self {
         let none = Member { from: 0, to: 0, skip: 0, next: NONE, packets: 0 };
@@ -90,15 +90,15 @@ impl Trains {
     /// The next of what was planned, in the order of what came first, from packet `at` on, which is
     /// behind it then.
     #[inline]
-    pub fn after(&self, at: &mut usize) -> Option<Train> {
+    pub fn after(&self, at: &mut usize) -> Option<CoalescedPacket> {
         let head = (*at..self.count).find(|&head| self.members[head].packets > 0)?;
         *at = head + 1;
-        Some(Train { head: head as u8, packets: self.members[head].packets })
+        Some(CoalescedPacket { head: head as u8, packets: self.members[head].packets })
     }
 
     /// The pieces of `train`: where each is in the batch, and how many of its first bytes are left
     /// out.
-    pub fn pieces(&self, train: Train) -> impl Iterator<Item = (usize, u32)> + Clone {
+    pub fn pieces(&self, train: CoalescedPacket) -> impl Iterator<Item = (usize, u32)> + Clone {
         let next = |member: &&Member| self.members.get(usize::from(member.next));
         let members = std::iter::successors(self.members.get(usize::from(train.head)), next);
         members.flat_map(|member| {

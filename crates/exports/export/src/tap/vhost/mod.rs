@@ -31,5 +31,5 @@ mod workers;
 
 pub use engine::Vhost;
 pub use ring::SIZE;
-pub use send::Ringing;
+pub use send::VhostInFlight;
 pub use workers::Workers;

@@ -3,9 +3,9 @@
 use ring3_class::dma::Arena;
 use ring3_class::net::{Packet, Queue};
 
-use super::super::coalesce::Train;
+use super::super::coalesce::CoalescedPacket;
 use super::super::header;
-use super::super::receive::{BATCH, Receiver, Turned, prepare};
+use super::super::receive::{BATCH, QueueError, Receiver, prepare};
 use super::engine::Vhost;
 use super::ring::NONE;
 
@@ -27,9 +27,9 @@ impl Receiver<'_> {
 
     /// Takes buffers back whose packets the kernel has.
     #[inline]
-    pub fn take_back(&mut self, vhost: &mut Vhost) -> Result<(), Turned> {
+    pub fn take_back(&mut self, vhost: &mut Vhost) -> Result<(), QueueError> {
         let ring = &mut vhost.to_kernel;
-        while let Some((mut number, _)) = ring.take().map_err(Turned::Vhost)? {
+        while let Some((mut number, _)) = ring.take().map_err(QueueError::Vhost)? {
             while number != NONE {
                 let (mut packet, next) = ring.vacate(number);
                 packet.start = self.layout.start;
@@ -44,7 +44,7 @@ impl Receiver<'_> {
 
     /// Hands the packets of `train` to vhost-net, which has room for a whole batch.
     #[inline]
-    pub fn lend(&mut self, from: usize, train: Train, vhost: &mut Vhost) {
+    pub fn lend(&mut self, from: usize, train: CoalescedPacket, vhost: &mut Vhost) {
         let packets = u64::from(train.packets);
         let pieces = self.trains.pieces(train).map(|(piece, skip)| (from + piece, skip));
         let head = pieces

@@ -16,7 +16,7 @@ pub const SIZE: u16 = 256;
 /// A descriptor that is none.
 pub const NONE: u16 = u16::MAX;
 
-struct Slot {
+struct VhostSlot {
     packet: Packet,
     /// The descriptor of the next piece.
     next: u16,
@@ -28,7 +28,7 @@ struct Slot {
 pub struct Ring {
     queue: SplitRing<DmaBuffer>,
     /// By descriptor; an empty place is free, or on its way back.
-    slots: Box<[Slot]>,
+    slots: Box<[VhostSlot]>,
     free: Vec<u16>,
     /// What the kernel waits on.
     kick: OwnedFd,
@@ -53,7 +53,7 @@ impl Ring {
         // Who polls needs no signals, and who sleeps asks for them.
         queue.want_interrupts(false);
         let slots = (0..SIZE)
-            .map(|_| Slot { packet: Packet::default(), next: NONE, head: false })
+            .map(|_| VhostSlot { packet: Packet::default(), next: NONE, head: false })
             .collect();
         let kick =
             event().map_err(|error| Error::os("a descriptor to signal the kernel", error))?;
@@ -107,7 +107,8 @@ impl Ring {
             let next = if pieces.peek().is_some() { self.free.pop() } else { None };
             let (flags, follows) = next.map_or((flags, NONE), |next| (flags | NEXT, next));
             self.queue.describe(number, address, ring::descriptor(len, flags, next.unwrap_or(0)));
-            self.slots[usize::from(number)] = Slot { packet, next: follows, head: number == head };
+            self.slots[usize::from(number)] =
+                VhostSlot { packet, next: follows, head: number == head };
             let Some(next) = next else { break };
             number = next;
         }

@@ -6,7 +6,7 @@ use ring3_class::dma::Arena;
 use ring3_class::net::{Meta, Packet, Queue};
 
 use super::super::header;
-use super::super::receive::{BATCH, Turned};
+use super::super::receive::{BATCH, QueueError};
 use super::super::send::Sender;
 use super::engine::Vhost;
 use super::ring::{Ring, SIZE};
@@ -17,7 +17,7 @@ const BUFFERS: u32 = 10;
 
 /// What is with vhost-net and comes from it.
 #[derive(Default)]
-pub struct Ringing {
+pub struct VhostInFlight {
     /// Its buffers that wait to be lent.
     pub free: Vec<Packet>,
     /// The pieces of a packet whose others have not come.
@@ -28,7 +28,7 @@ pub struct Ringing {
     pub on: bool,
 }
 
-impl Ringing {
+impl VhostInFlight {
     /// A buffer is back from the card. Those of a worker that has ended are given up.
     #[inline]
     pub fn put_back(&mut self, packet: Packet) {
@@ -41,7 +41,7 @@ impl Ringing {
 impl Sender<'_> {
     /// Has buffers for vhost-net, which runs from now on.
     pub fn begin_vhost(&mut self, arena: &Arena) -> Result<(), ring3_class::Error> {
-        self.ringing = Ringing {
+        self.ringing = VhostInFlight {
             free: self.layout.ring_buffers(arena)?,
             begun: Vec::with_capacity(BATCH),
             awaited: 0,
@@ -51,10 +51,10 @@ impl Sender<'_> {
     }
 
     /// Takes what vhost-net, which has ended, has brought; everything else of it is given up.
-    pub fn end_vhost(&mut self, vhost: &mut Vhost) -> Result<(), Turned> {
+    pub fn end_vhost(&mut self, vhost: &mut Vhost) -> Result<(), QueueError> {
         let collected = self.collect(&mut vhost.from_kernel, usize::MAX);
         vhost.from_kernel.reclaim().for_each(drop);
-        self.ringing = Ringing::default();
+        self.ringing = VhostInFlight::default();
         // What was there before somebody watched is not announced.
         self.readable = true;
         collected
@@ -62,7 +62,11 @@ impl Sender<'_> {
 
     /// Moves a batch; whether there was something.
     #[inline]
-    pub fn turn_vhost(&mut self, queue: &mut dyn Queue, vhost: &mut Vhost) -> Result<bool, Turned> {
+    pub fn turn_vhost(
+        &mut self,
+        queue: &mut dyn Queue,
+        vhost: &mut Vhost,
+    ) -> Result<bool, QueueError> {
         let mut moved = self.take_back(queue)?;
         self.lend(&mut vhost.from_kernel);
         if self.read.is_empty() {
@@ -96,9 +100,9 @@ impl Sender<'_> {
 
     /// Takes packets out of the ring, until `most` pieces are there.
     #[inline]
-    fn collect(&mut self, ring: &mut Ring, most: usize) -> Result<(), Turned> {
+    fn collect(&mut self, ring: &mut Ring, most: usize) -> Result<(), QueueError> {
         while self.read.len() < most
-            && let Some((number, bytes)) = ring.take().map_err(Turned::Vhost)?
+            && let Some((number, bytes)) = ring.take().map_err(QueueError::Vhost)?
         {
             let (piece, _) = ring.vacate(number);
             self.put_piece(piece, bytes);

@@ -4,10 +4,10 @@ use std::io;
 
 use ring3_class::block::{Completion, Data, IoError};
 
-use super::{Mode, Server};
+use super::{Mode, UblkQueueServer};
 use crate::ublk::translate;
 
-impl Server<'_> {
+impl UblkQueueServer<'_> {
     #[inline]
     pub(super) fn reap(&mut self) -> io::Result<()> {
         let count = self.class.reap(&mut self.done).unwrap_or_else(|error| {
@@ -61,7 +61,7 @@ impl Server<'_> {
     fn finish_failed(&mut self, tag: u16, error: IoError) -> io::Result<()> {
         self.suspicious = true;
         match self.mode {
-            Mode::Serving | Mode::Leaving if self.is_doubtful(error) => {
+            Mode::Serving | Mode::Leaving if self.is_retryable_elsewhere(error) => {
                 self.doubtful.push((tag, error));
                 Ok(())
             }

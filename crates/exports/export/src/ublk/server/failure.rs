@@ -7,10 +7,10 @@ use ring3_class::Error;
 use ring3_class::block::IoError;
 use ring3_stats::Phase;
 
-use super::{Mode, OnFailure, Server};
-use crate::ublk::scrap::Scrap;
+use super::{Mode, OnFailure, UblkQueueServer};
+use crate::ublk::scrap::ScratchBuffer;
 
-impl Server<'_> {
+impl UblkQueueServer<'_> {
     /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything
     /// else ends with its requests.
     pub(super) fn look_after(&mut self, now: Instant) -> io::Result<()> {
@@ -54,7 +54,7 @@ impl Server<'_> {
 
     /// Whether `error` may say less of the disk than of its driver, which is about to give its
     /// device up.
-    pub(super) fn is_doubtful(&self, error: IoError) -> bool {
+    pub(super) fn is_retryable_elsewhere(&self, error: IoError) -> bool {
         self.on_failure == OnFailure::Keep
             && matches!(error, IoError::Transport | IoError::Timeout | IoError::Gone)
     }
@@ -103,7 +103,7 @@ impl Server<'_> {
             let len = self.geometry.buffer_bytes();
             let scrap = match self.scrap.take() {
                 Some(scrap) => scrap,
-                None => Scrap::new(len)?,
+                None => ScratchBuffer::new(len)?,
             };
             self.slots[tag].addr = self.scrap.insert(scrap).addr();
         }

@@ -7,9 +7,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{Mode, Server};
+use super::{Mode, UblkQueueServer};
 
-impl Server<'_> {
+impl UblkQueueServer<'_> {
     /// Begins nothing any more. Until `until`, what the driver has may take to end.
     pub(super) fn leave(&mut self, until: Instant) -> io::Result<()> {
         if self.mode == Mode::Serving {
@@ -22,7 +22,7 @@ impl Server<'_> {
     }
 
     /// The error of a device that does not end its requests.
-    pub(super) fn out_of_patience(&self) -> io::Error {
+    pub(super) fn quiesce_timeout_error(&self) -> io::Error {
         io::Error::other(format!(
             "{} requests did not end in time for the queue to be left to another process",
             self.in_flight()

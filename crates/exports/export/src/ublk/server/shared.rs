@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ring3_class::block::{Data, IoError};
 
-use super::{Mode, Server};
+use super::{Mode, UblkQueueServer};
 use crate::ublk::regions::{Regions, View};
 use crate::ublk::uapi::{self, Descriptor};
 
-impl Server<'_> {
+impl UblkQueueServer<'_> {
     /// Requests may lie in memory of `regions` from now on.
     pub fn share(&mut self, regions: Arc<Regions>) {
         self.view = Some(View::new(regions));

@@ -19,7 +19,7 @@ use crate::ublk::orders::{self, Order, Orders};
 use crate::ublk::stats::{Counters, Stats};
 use crate::ublk::{Error, Options, Queues, flush, limits, users};
 use crate::vduse::devices::{DYING, MARK};
-use crate::vduse::gate::Gate;
+use crate::vduse::gate::QueueHandover;
 use crate::vduse::messages::Messages;
 use crate::vduse::name;
 
@@ -31,7 +31,7 @@ const ANY: &str = "r3disk";
 const ENDED: Duration = Duration::from_secs(30);
 
 /// A running export. Dropping it takes the disk away from whoever uses it.
-pub struct Export {
+pub struct VduseExport {
     name: String,
     disk: String,
     /// `vda`.
@@ -49,7 +49,7 @@ pub struct Export {
     refused: Option<Instant>,
 }
 
-impl Export {
+impl VduseExport {
     /// Makes `disk` a virtio disk by the device `name`, or goes on with that if its server is dead:
     /// with what that had in flight. When this returns, the block device exists and its partitions
     /// have been looked for.
@@ -118,7 +118,7 @@ impl Export {
         };
         let mut gates = Vec::new();
         for (queue, (class, buffers)) in (0..).zip(queues.class.into_iter().zip(queues.buffers)) {
-            let gate = Arc::new(Gate::new().map_err(failed("an eventfd"))?);
+            let gate = Arc::new(QueueHandover::new().map_err(failed("an eventfd"))?);
             gates.push(gate.clone());
             let (Some(recorder), Some(log)) =
                 (Recorder::new(&segment, Some(queue)), export.log.queue(queue))
@@ -247,7 +247,7 @@ impl Export {
     }
 }
 
-impl Drop for Export {
+impl Drop for VduseExport {
     fn drop(&mut self) {
         if let Err(error) = self.stop(true) {
             tracing::warn!(%error, "a VDUSE device was left behind: whoever is started with its name goes on with it");

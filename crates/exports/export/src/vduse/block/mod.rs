@@ -7,4 +7,4 @@ mod server;
 mod thread;
 
 pub(super) use config::PIECES;
-pub use export::Export;
+pub use export::VduseExport;

@@ -12,7 +12,7 @@ pub const HEADER: u32 = 16;
 
 /// What a chain asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum ChainRequest {
     /// Of the disk.
     Request(Decoded),
     /// What the disk is called.
@@ -20,7 +20,11 @@ pub enum Asked {
 }
 
 /// What `chain` asks for. An error is for the driver, if the chain has a place for it.
-pub fn decode(chain: &Chain, memory: &Memory, geometry: &Geometry) -> Result<Asked, IoError> {
+pub fn decode(
+    chain: &Chain,
+    memory: &Memory,
+    geometry: &Geometry,
+) -> Result<ChainRequest, IoError> {
     let mut header = [0; HEADER as usize];
     if chain.read(memory, 0, &mut header) != HEADER || chain.writable() == 0 {
         return Err(IoError::Invalid);
@@ -32,7 +36,7 @@ pub fn decode(chain: &Chain, memory: &Memory, geometry: &Geometry) -> Result<Ask
         blk::IN => (op::READ, chain.writable() - 1),
         blk::OUT => (op::WRITE, chain.readable() - HEADER),
         blk::FLUSH_REQUEST => (op::FLUSH, 0),
-        blk::GET_ID => return Ok(Asked::Name),
+        blk::GET_ID => return Ok(ChainRequest::Name),
         blk::DISCARD_REQUEST => (op::DISCARD, 0),
         blk::WRITE_ZEROES_REQUEST => (op::WRITE_ZEROES, 0),
         _ => return Err(IoError::Unsupported),
@@ -57,7 +61,7 @@ pub fn decode(chain: &Chain, memory: &Memory, geometry: &Geometry) -> Result<Ask
         start_sector: sector,
         addr: 0,
     };
-    geometry.decode(&descriptor).map(Asked::Request)
+    geometry.decode(&descriptor).map(ChainRequest::Request)
 }
 
 /// Whether the chain's bytes are the disk's to write.

@@ -32,10 +32,10 @@ use super::thread::{Report, Start};
 use crate::ublk::orders::{Order, Orders};
 use crate::ublk::stats::Counters;
 use crate::ublk::translate::Geometry;
-use crate::vduse::gate::Gate;
+use crate::vduse::gate::QueueHandover;
 
 /// One request that can be in flight.
-struct Slot {
+struct VduseSlot {
     /// Here, or with the class queue.
     buffer: Option<DmaBuffer>,
     chain: Chain,
@@ -58,14 +58,14 @@ enum Mode {
     Abandoned,
 }
 
-pub struct Server<'a> {
+pub struct VduseQueueServer<'a> {
     reactor: Reactor,
     registration: Registration,
     kicked: Token,
     changed: Token,
     ordered: Token,
     device: &'a Arc<Device>,
-    gate: &'a Gate,
+    gate: &'a QueueHandover,
     orders: &'a Orders,
     class: &'a mut dyn ClassQueue,
     number: u16,
@@ -84,7 +84,7 @@ pub struct Server<'a> {
     geometry: Geometry,
     /// By which the disk is called.
     name: [u8; ring3_spec::virtio::blk::ID_LEN],
-    slots: Vec<Slot>,
+    slots: Vec<VduseSlot>,
     free: Vec<u16>,
     /// Requests for which the class queue had no room.
     backlog: VecDeque<Request>,
@@ -103,7 +103,7 @@ pub struct Server<'a> {
     suspicious: bool,
 }
 
-impl<'a> Server<'a> {
+impl<'a> VduseQueueServer<'a> {
     /// Of a queue that its driver may have set up already, with one buffer for each request in
     /// flight.
     pub fn new(mut reactor: Reactor, start: &'a mut Start) -> io::Result<Self> {
@@ -113,7 +113,7 @@ impl<'a> Server<'a> {
             (reactor.add(start.gate.kicks())?, reactor.add(start.gate.changed())?);
         let ordered = reactor.add(start.orders.as_fd())?;
         let buffer = start.buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
-        let slot = |buffer| Slot {
+        let slot = |buffer| VduseSlot {
             buffer: Some(buffer),
             chain: Chain::with_capacity(PIECES),
             bytes: 0,
@@ -200,7 +200,7 @@ impl<'a> Server<'a> {
                     self.rest();
                 }
                 Event::Timer(timer, _) if Some(timer) == self.patience => {
-                    return Err(self.out_of_patience());
+                    return Err(self.quiesce_timeout_error());
                 }
                 Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now),
                 Event::Timer(..) => self.rest(),
@@ -281,7 +281,7 @@ impl<'a> Server<'a> {
     }
 
     /// The error of a disk that does not end its requests.
-    fn out_of_patience(&self) -> io::Error {
+    fn quiesce_timeout_error(&self) -> io::Error {
         io::Error::other(format!(
             "{} requests did not end in time for the device to be taken away",
             self.in_flight()

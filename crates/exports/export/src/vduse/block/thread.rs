@@ -13,10 +13,10 @@ use ring3_reactor::Reactor;
 use ring3_stats::{Phase, Recorder};
 use ring3_vduse::{Device, Log};
 
-use super::server::Server;
+use super::server::VduseQueueServer;
 use crate::ublk::orders::Orders;
 use crate::ublk::stats::Counters;
-use crate::vduse::gate::Gate;
+use crate::vduse::gate::QueueHandover;
 
 /// What a thread serves.
 pub struct Start {
@@ -24,7 +24,7 @@ pub struct Start {
     pub class: Box<dyn Queue>,
     pub buffers: Vec<DmaBuffer>,
     pub device: Arc<Device>,
-    pub gate: Arc<Gate>,
+    pub gate: Arc<QueueHandover>,
     pub log: Log,
     pub poll: Duration,
     pub started: Instant,
@@ -78,7 +78,7 @@ pub fn run(mut start: Start) -> Option<Box<dyn Queue>> {
 fn serve(start: &mut Start) -> io::Result<bool> {
     let reactor = Reactor::new(0, start.poll)?;
     start.gate.serve();
-    let mut server = Server::new(reactor, start)?;
+    let mut server = VduseQueueServer::new(reactor, start)?;
     // What the driver was about to do is lost with it: it is not asked again, and its users get
     // errors.
     match catch_unwind(AssertUnwindSafe(|| server.run())) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ring3_spec::virtio::net;
 use ring3_vduse::{Begin, Chain, Device, Error, Fault, Memory, Queue};
 
-use crate::vduse::gate::Gate;
+use crate::vduse::gate::QueueHandover;
 
 /// Pieces of a chain at most: 64 KiB in pages, and its header.
 const PIECES: usize = 64;
@@ -18,9 +18,9 @@ const SHORTEST: u32 = 1518 + net::HEADER;
 
 /// A direction, for one thread. What it takes it gives back within a turn, so that the next process
 /// begins where the ring says.
-pub struct Half {
+pub struct VduseRing {
     device: Arc<Device>,
-    gate: Arc<Gate>,
+    gate: Arc<QueueHandover>,
     number: u16,
     queue: Option<Queue>,
     /// The last word that was heeded.
@@ -31,9 +31,9 @@ pub struct Half {
     next: Chain,
 }
 
-impl Half {
+impl VduseRing {
     /// Virtqueue `number` of `device`, wherever `gate` says that it is.
-    pub fn new(device: Arc<Device>, gate: Arc<Gate>, number: u16) -> Self {
+    pub fn new(device: Arc<Device>, gate: Arc<QueueHandover>, number: u16) -> Self {
         gate.serve();
         let (first, next) = (Chain::with_capacity(PIECES), Chain::with_capacity(PIECES));
         let mut half =
@@ -45,7 +45,7 @@ impl Half {
     /// Over a queue in this process, for tests.
     #[cfg(test)]
     pub fn over(queue: Queue, merges: bool) -> Self {
-        let (device, gate) = (Device::of_nothing().unwrap(), Gate::new().unwrap());
+        let (device, gate) = (Device::of_nothing().unwrap(), QueueHandover::new().unwrap());
         let mut half = Self::new(Arc::new(device), Arc::new(gate), 0);
         (half.queue, half.merges) = (Some(queue), merges);
         half
@@ -168,14 +168,14 @@ impl Half {
     }
 }
 
-impl Drop for Half {
+impl Drop for VduseRing {
     fn drop(&mut self) {
         self.publish();
         self.gate.end();
     }
 }
 
-/// See [`Half::room`].
+/// See [`VduseRing::room`].
 #[inline]
 fn room(queue: &mut Queue, merges: bool, bytes: u32, least: usize) -> usize {
     let chains = if merges { (net::HEADER + bytes).div_ceil(SHORTEST) } else { 1 } as usize;
@@ -218,8 +218,8 @@ unsafe fn fill(
             // This one is full.
             queue.put(chain.head(), at);
             if !merges || !queue.take(next)? {
-                queue.unput(taken);
-                queue.untake(taken);
+                queue.undo_put(taken);
+                queue.undo_take(taken);
                 return Ok(false);
             }
             (taken, at) = (taken + 1, 0);

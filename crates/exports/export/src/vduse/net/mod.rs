@@ -13,14 +13,15 @@ use ring3_spec::virtio::net;
 use ring3_stats::Segment;
 use ring3_vduse::{Control, Device, Shape, vdpa};
 
-pub use half::Half;
+pub use half::VduseRing;
 
 use super::devices::{DYING, MARK};
-use super::gate::Gate;
+use super::gate::QueueHandover;
 use super::messages::Messages;
 use super::name;
 use crate::tap::{
-    Engine, EngineSettings, Error, Export, Interface, Manner, Options, Place, Rtnetlink,
+    Engine, EngineSettings, Error, Interface, NamespaceSockets, Options, Rtnetlink, TapExport,
+    TapThreadOptions,
 };
 
 /// How long a process that has the device may take to be gone.
@@ -32,14 +33,14 @@ const ANY: &str = "r3card";
 #[derive(Clone, Debug)]
 pub struct Link {
     device: Arc<Device>,
-    gates: [Arc<Gate>; 2],
+    gates: [Arc<QueueHandover>; 2],
 }
 
 impl Link {
     /// What the card receives, and what it sends.
-    pub fn halves(&self) -> (Half, Half) {
+    pub fn halves(&self) -> (VduseRing, VduseRing) {
         let half = |number: u16| {
-            Half::new(self.device.clone(), self.gates[usize::from(number)].clone(), number)
+            VduseRing::new(self.device.clone(), self.gates[usize::from(number)].clone(), number)
         };
         (half(0), half(1))
     }
@@ -71,11 +72,12 @@ pub fn start(
     nic: Arc<dyn Nic>,
     name: Option<&str>,
     options: &Options,
-) -> Result<(Export, Card), Error> {
+) -> Result<(TapExport, Card), Error> {
     let (control, name) = (Control::open()?, name::choose(name, ANY)?);
     let info = nic.info().clone();
     let device = take(&control, &name, nic.as_ref())?;
-    let gate = || Gate::new().map(Arc::new).map_err(|error| Error::os("an eventfd", error));
+    let gate =
+        || QueueHandover::new().map(Arc::new).map_err(|error| Error::os("an eventfd", error));
     let gates = [gate()?, gate()?];
     let mut card = Card { name, messages: None, device: Some(device.clone()) };
     card.messages = Some(Messages::start(device.clone(), gates.to_vec())?);
@@ -85,7 +87,7 @@ pub fn start(
     let asking = |error| Error::os("asking the kernel for interfaces (rtnetlink)", error);
     let link = Link { device, gates };
     // One that is gone on with may have been moved to another network namespace meanwhile.
-    let place = link.device().and_then(|device| Place::of_virtio(&device).ok());
+    let place = link.device().and_then(|device| NamespaceSockets::of_virtio(&device).ok());
     let place = place.ok_or_else(|| Error::NoVirtio(format!("/dev/vduse/{}", card.name)))?;
     if let Some(mtu) = options.mtu {
         let failed =
@@ -103,14 +105,14 @@ pub fn start(
         priority: options.priority,
         ..EngineSettings::default()
     };
-    let manner = Manner {
+    let manner = TapThreadOptions {
         poll: options.poll,
         engine,
         joins: options.joins,
         rings: Pool::default(),
         segment: Arc::new(segment),
     };
-    let export = Export::over((nic, interface), Box::new(plane), &manner)?;
+    let export = TapExport::over((nic, interface), Box::new(plane), &manner)?;
     Ok((export, card))
 }
 

@@ -78,7 +78,7 @@ pub(super) struct Guard {
 
 /// What a dead exporting process has left.
 #[derive(Default)]
-pub(super) struct Left {
+pub(super) struct PreviousExporter {
     /// Memory that requests may lie in.
     pub regions: Vec<(Key, OwnedFd)>,
     /// Clients, and the memory that each was told is shared.
@@ -109,7 +109,7 @@ impl Guard {
         successors: &Path,
         function: Option<String>,
         id: u32,
-    ) -> Result<(Self, Left), String> {
+    ) -> Result<(Self, PreviousExporter), String> {
         let failed = |error: io::Error| match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::CONNREFUSED) => format!(
                 "{}: nobody keeps the memory that clients have shared with /dev/ublkb{id}; either it was started with another --share: say that, or its guard was killed, too: \
@@ -147,8 +147,8 @@ impl Guard {
         Ok((guard, left))
     }
 
-    fn left(&self) -> Result<Left, String> {
-        let mut left = Left::default();
+    fn left(&self) -> Result<PreviousExporter, String> {
+        let mut left = PreviousExporter::default();
         while let (Reply::Region { key }, Some(fd)) =
             self.ask(&Order::Region { place: left.regions.len() }, &[])?
         {

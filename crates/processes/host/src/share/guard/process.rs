@@ -38,7 +38,7 @@ pub fn run() -> ExitCode {
     drop(ring3_process::stay_in_memory());
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let channel = socket.and_then(|socket| Channel::new(socket, PATIENCE, false));
-    let served = channel.and_then(|channel| Held::default().outlive(channel));
+    let served = channel.and_then(|channel| GuardState::default().outlive(channel));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -50,7 +50,7 @@ pub fn run() -> ExitCode {
 
 /// What it keeps.
 #[derive(Default)]
-struct Held {
+struct GuardState {
     function: Option<String>,
     /// Where the next exporting process is heard, if the devices outlive this one.
     successors: Option<Listener>,
@@ -67,7 +67,7 @@ struct Device {
     number: Option<u64>,
     /// `/dev/ublkcN`, while it is served.
     file: Option<OwnedFd>,
-    merges: ublk::Merges,
+    merges: ublk::MergeControl,
 }
 
 /// Memory that is registered.
@@ -85,7 +85,7 @@ struct Client {
 /// What is answered, with a descriptor beside it.
 type Answer = Result<(Reply, Option<OwnedFd>), String>;
 
-impl Held {
+impl GuardState {
     /// Guards one exporting process after the other, until one has ended in good order, or nothing
     /// is left that another could go on with.
     fn outlive(mut self, mut channel: Channel) -> io::Result<()> {
@@ -163,7 +163,7 @@ impl Held {
                 id,
                 number: number(id),
                 file: Some(file),
-                merges: ublk::Merges::of(id),
+                merges: ublk::MergeControl::of(id),
             }),
         }
         // Opened now: there may be none left later.
@@ -235,7 +235,8 @@ impl Held {
         let control = control(&mut self.control)?;
         let (outlives, gone) = (self.successors.is_some(), AtomicBool::new(false));
         let work = || {
-            let lull = outlives.then(|| ublk::Lull::of(id, &|| gone.load(Ordering::Acquire)));
+            let lull =
+                outlives.then(|| ublk::FrozenQueue::of(id, &|| gone.load(Ordering::Acquire)));
             // What waits for a dead server waits for the next one, which would wait for the
             // command.
             match (gone.load(Ordering::Acquire), &lull) {
@@ -359,12 +360,12 @@ mod tests {
 
     /// A device that is not there: it is served, and nobody has it open.
     fn device(id: u32) -> Device {
-        Device { id, number: None, file: None, merges: ublk::Merges::of(id) }
+        Device { id, number: None, file: None, merges: ublk::MergeControl::of(id) }
     }
 
     /// The two ends of what is said to `held`, of which the other one is a thread's that ends with
     /// what it returns.
-    fn guarded(mut held: Held) -> (Channel, thread::JoinHandle<bool>) {
+    fn guarded(mut held: GuardState) -> (Channel, thread::JoinHandle<bool>) {
         let (ours, theirs) = Channel::pair().unwrap();
         let theirs = Channel::new(theirs, PATIENCE, false).unwrap();
         (Channel::new(ours, PATIENCE, true).unwrap(), thread::spawn(move || held.serve(&theirs)))
@@ -383,8 +384,12 @@ mod tests {
         let regions =
             keys.into_iter().zip(memories).map(|(key, memory)| Region { key, memory }).collect();
         let clients = vec![Client { keys: keys[..2].to_vec(), socket: file() }];
-        let held =
-            Held { regions, clients, devices: vec![device(3), device(4)], ..Held::default() };
+        let held = GuardState {
+            regions,
+            clients,
+            devices: vec![device(3), device(4)],
+            ..GuardState::default()
+        };
         let (channel, thread) = guarded(held);
         let left = Guard { channel, child: None }.left().unwrap();
         assert_eq!(left.regions.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys);
@@ -395,7 +400,8 @@ mod tests {
 
     #[test]
     fn a_process_of_another_release_takes_nothing_over_and_another_one_may() {
-        let (channel, thread) = guarded(Held { devices: vec![device(3)], ..Held::default() });
+        let (channel, thread) =
+            guarded(GuardState { devices: vec![device(3)], ..GuardState::default() });
         let refused = ask(&channel, &Order::TakeOver { version: VERSION + 1, function: None });
         assert!(matches!(refused, Reply::Failed { reason } if reason.contains("another release")));
         assert_eq!(
@@ -411,7 +417,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("share.guard");
         let _there = Listener::bind(&path, 0o600).unwrap();
-        let (channel, thread) = guarded(Held::default());
+        let (channel, thread) = guarded(GuardState::default());
         let refused = ask(&channel, &Order::Watch { function: None, successors: Some(path) });
         assert!(matches!(refused, Reply::Failed { reason } if reason.contains("--recover one")));
         drop(channel);
@@ -423,7 +429,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let there = || Listener::bind(&folder.path().join("share.guard"), 0o600).unwrap();
         for (successors, kept) in [(None, 0), (Some(there()), 1)] {
-            let (channel, thread) = guarded(Held { successors, ..Held::default() });
+            let (channel, thread) = guarded(GuardState { successors, ..GuardState::default() });
             let guard = Guard { channel, child: None };
             guard.keep(vec![Key { id: 3, index: 0 }], file().as_fd()).unwrap();
             assert_eq!(guard.left().unwrap().clients.len(), kept);
@@ -436,10 +442,10 @@ mod tests {
     fn a_guard_ends_with_devices_that_are_there_no_more() {
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = folder.path().join("share.guard");
-        let held = Held {
+        let held = GuardState {
             successors: Some(Listener::bind(&path, 0o600).unwrap()),
             devices: vec![device(ublk::MAX_ID + 1)],
-            ..Held::default()
+            ..GuardState::default()
         };
         let (ours, theirs) = Channel::pair().unwrap();
         drop(ours);

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use ring3_broker::region::{self, Clients, Register};
 use ring3_broker::server::Listener;
-use ring3_control::drive::Order;
-use ring3_export::ublk::{Control, Merges};
+use ring3_control::drive::DriverCommand;
+use ring3_export::ublk::{Control, MergeControl};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::super::{Done, Voice};
-use super::{BUSY, Client, ENDED, Kept, Key, LOOK, Table};
+use super::super::{Done, EventSender};
+use super::{BUSY, Client, ENDED, Key, LOOK, StoredRegion, Table};
 use crate::manifest::Share;
 
 /// How long a driver that serves may take to answer: it may have to pin 4 GiB.
@@ -29,19 +29,19 @@ const PARTING: Duration = Duration::from_secs(40);
 
 /// The thread that hears clients. Dropping it parts with them, after the disks have gone; its table
 /// is of no use then.
-pub struct Lender {
+pub struct RegistrationServer {
     table: Arc<Table>,
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Lender {
+impl RegistrationServer {
     /// Hears who comes to the socket of `share`, for the disks `/dev/ublkb{ids}`, and who has lent
     /// them what is in `table`, if another ring3d has left that.
     pub fn start(
         share: &Share,
         ids: &[u32],
-        voice: Voice,
+        voice: EventSender,
         table: Arc<Table>,
     ) -> Result<Self, String> {
         let failed = |error: io::Error| format!("hearing clients that lend memory: {error}");
@@ -49,15 +49,17 @@ impl Lender {
             .map_err(|error| error.to_string())?;
         let control = Control::open().map_err(|error| error.to_string())?;
         let before = |place| table.lock().merges.get(&place).cloned();
-        let disks =
-            (0..).zip(ids).map(|(place, &id)| (id, Merges::changed(id, before(place)))).collect();
+        let disks = (0..)
+            .zip(ids)
+            .map(|(place, &id)| (id, MergeControl::changed(id, before(place))))
+            .collect();
         let registrar = Registrar {
             table: table.clone(),
             voice,
             control,
             disks,
             most: share.bytes(),
-            pace: Pace::new(Instant::now()),
+            pace: RegistrationRateLimit::new(Instant::now()),
         };
         let mut clients = Clients::new(listener, registrar);
         let nobodys = adopt_clients(&table, ids.len() as u16, &mut clients).map_err(failed)?;
@@ -73,7 +75,7 @@ impl Lender {
     }
 }
 
-impl Drop for Lender {
+impl Drop for RegistrationServer {
     fn drop(&mut self) {
         self.table.lock().ended = true;
         self.table.heard.notify_all();
@@ -130,13 +132,13 @@ struct Registered(Vec<Key>);
 /// Registers memory with all disks of a device.
 struct Registrar {
     table: Arc<Table>,
-    voice: Voice,
+    voice: EventSender,
     control: Control,
     /// Their numbers.
-    disks: Vec<(u32, Merges)>,
+    disks: Vec<(u32, MergeControl)>,
     /// Bytes that all clients may lend.
     most: u64,
-    pace: Pace,
+    pace: RegistrationRateLimit,
 }
 
 impl Registrar {
@@ -152,8 +154,11 @@ impl Registrar {
         // Whatever happens then, a driver that gets a request which lies there knows of it.
         let index = table.while_served((&*voice, *id), || {
             let index = control.register_memory(*id, memory).map_err(|error| error.to_string())?;
-            let kept =
-                Kept { number: table.number(), bytes: memory.len() as u64, file: file.clone() };
+            let kept = StoredRegion {
+                number: table.number(),
+                bytes: memory.len() as u64,
+                file: file.clone(),
+            };
             table.lock().regions.insert((place, index), kept);
             Ok(index)
         })?;
@@ -162,7 +167,7 @@ impl Registrar {
         self.voice.say(Done::Keep);
         let told = self.table.tell(
             (&self.voice, ANSWER),
-            Order::Region,
+            DriverCommand::Region,
             (place, index),
             Some(file.as_fd()),
         );
@@ -204,7 +209,9 @@ impl Registrar {
             }
             Ok(()) => self.voice.say(Done::Keep),
         }
-        if let Err(reason) = self.table.tell((&self.voice, ANSWER), Order::Forget, key, None) {
+        if let Err(reason) =
+            self.table.tell((&self.voice, ANSWER), DriverCommand::Forget, key, None)
+        {
             tracing::warn!(
                 "/dev/ublkb{id}: a client's memory stays mapped for the device until its driver \
                 ends: {reason}"
@@ -220,12 +227,12 @@ impl Registrar {
 
 /// How often memory is registered and forgotten: the whole disk waits each time, and clients say
 /// when.
-pub(super) struct Pace {
+pub(super) struct RegistrationRateLimit {
     /// When what was done so far is paid for.
     paid: Instant,
 }
 
-impl Pace {
+impl RegistrationRateLimit {
     pub(super) fn new(now: Instant) -> Self {
         Self { paid: now }
     }

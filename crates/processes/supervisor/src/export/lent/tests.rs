@@ -2,7 +2,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use std::collections::BTreeSet;
 
-use super::registrar::{AT_ONCE, EACH, Pace};
+use super::registrar::{AT_ONCE, EACH, RegistrationRateLimit};
 use super::*;
 
 /// No disk has it.
@@ -12,8 +12,8 @@ fn file() -> OwnedFd {
     memfd_create("client", MemfdFlags::CLOEXEC).unwrap()
 }
 
-fn kept(number: u64) -> Kept {
-    Kept { number, bytes: 4096, file: Arc::new(file()) }
+fn kept(number: u64) -> StoredRegion {
+    StoredRegion { number, bytes: 4096, file: Arc::new(file()) }
 }
 
 fn table() -> Table {
@@ -29,7 +29,7 @@ fn a_driver_is_told_of_all_that_lies_in_its_disk_and_of_nothing_else() {
     let given = table().given(1).unwrap();
     let orders: Vec<_> =
         given.iter().map(|given| (given.place, given.order.clone(), given.fds.len())).collect();
-    assert_eq!(orders, [(1, Order::Region(Region { disk: 1, index: 0, number: 0 }), 1)]);
+    assert_eq!(orders, [(1, DriverCommand::Region(Region { disk: 1, index: 0, number: 0 }), 1)]);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn without_the_memory_of_a_client_nobody_goes_on_and_without_its_socket_it_has_g
 
 #[test]
 fn the_kernel_is_asked_for_nothing_while_no_driver_serves() {
-    let (table, voice) = (Arc::new(table()), Voice::silent());
+    let (table, voice) = (Arc::new(table()), EventSender::silent());
     let theirs = table.clone();
     let thread =
         thread::spawn(move || theirs.while_served((&voice, NOBODYS), || Ok(Instant::now())));
@@ -69,7 +69,7 @@ fn the_kernel_is_asked_for_nothing_while_no_driver_serves() {
 
 #[test]
 fn a_driver_is_not_told_to_leave_while_the_kernel_waits_for_it() {
-    let (table, voice) = (Arc::new(table()), Voice::silent());
+    let (table, voice) = (Arc::new(table()), EventSender::silent());
     table.open();
     let (began, begun) = std::sync::mpsc::channel();
     let theirs = table.clone();
@@ -87,7 +87,7 @@ fn a_driver_is_not_told_to_leave_while_the_kernel_waits_for_it() {
 
 #[test]
 fn who_waits_for_a_driver_that_never_comes_hears_that_the_disk_is_taken_away() {
-    let (table, voice) = (table(), Voice::silent());
+    let (table, voice) = (table(), EventSender::silent());
     table.lock().ended = true;
     assert_eq!(table.while_served((&voice, NOBODYS), || Ok(())).unwrap_err(), ENDED);
 }
@@ -95,7 +95,7 @@ fn who_waits_for_a_driver_that_never_comes_hears_that_the_disk_is_taken_away() {
 #[test]
 fn a_client_that_lends_without_end_keeps_the_disk_waiting_twice_a_second_and_no_more_often() {
     let start = Instant::now();
-    let (mut pace, mut now) = (Pace::new(start), start);
+    let (mut pace, mut now) = (RegistrationRateLimit::new(start), start);
     for _ in 0..AT_ONCE {
         assert_eq!(pace.next(now), now);
     }
@@ -119,8 +119,9 @@ fn numbers_are_never_given_twice_by_this_ring3d_or_the_next() {
 #[test]
 fn a_driver_that_serves_and_does_not_answer_is_not_waited_for_for_ever() {
     let table = Arc::new(table());
-    let tell =
-        |table: &Table| table.tell((&Voice::silent(), AGAIN / 2), Order::Forget, (0, 3), None);
+    let tell = |table: &Table| {
+        table.tell((&EventSender::silent(), AGAIN / 2), DriverCommand::Forget, (0, 3), None)
+    };
     table.open();
     assert!(tell(&table).unwrap_err().contains("not answered"));
     // For one that is to come it is waited until the disk is taken away.

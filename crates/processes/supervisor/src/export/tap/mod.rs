@@ -20,22 +20,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring3_class::net::{FilterLimits, Info, Link, Mac, Offloads};
-use ring3_control::drive::{Connect, NicFacts, Offered, Order};
+use ring3_control::drive::{Connect, DriverCommand, Offered, OfferedNic};
 use ring3_control::status::{DiskStatus, InterfaceStatus};
-use ring3_export::tap::{Error, Figures, Interface, Netlink, Shape, Wishes};
+use ring3_export::tap::{Error, Interface, InterfaceCounters, Netlink, RequestedSettings, Shape};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde::{Deserialize, Serialize};
 
-use super::{Export, Given, Look, Refusal, Vain, Voice};
+use super::{CancelFlags, EventSender, Export, Refusal, ServeRequest, StatusSource};
 use crate::manifest;
 use carrier::Carrier;
 use watch::{Watch, said};
 
 /// The interface of one card.
 pub struct Tap {
-    wanted: manifest::Export,
+    wanted: manifest::ExportConfig,
     name: String,
-    voice: Voice,
+    voice: EventSender,
     made: Option<Arc<Made>>,
     watch: Option<Watch>,
 }
@@ -44,7 +44,7 @@ pub struct Tap {
 struct Made {
     interface: Interface,
     /// The card that it was made for.
-    card: NicFacts,
+    card: OfferedNic,
     state: Mutex<State>,
     /// Wakes the thread that watches it.
     raised: OwnedFd,
@@ -59,11 +59,11 @@ struct State {
     /// What it is called now, wherever it is.
     name: String,
     index: u32,
-    wishes: Wishes,
+    wishes: RequestedSettings,
     /// The driver knows them.
     told: bool,
     carrier: Carrier,
-    figures: Figures,
+    figures: InterfaceCounters,
     /// When the figures were so.
     looked: Instant,
 }
@@ -76,7 +76,7 @@ struct Saved {
 }
 
 impl Made {
-    fn new(interface: Interface, card: NicFacts, netlink: &Netlink) -> Result<Self, Error> {
+    fn new(interface: Interface, card: OfferedNic, netlink: &Netlink) -> Result<Self, Error> {
         let failed = |cause| Error::Os { what: format!("{}: its state", interface.name()), cause };
         // One that was moved is found by who watches it.
         let wishes = netlink.wishes(interface.index()).unwrap_or_default();
@@ -136,14 +136,14 @@ impl Tap {
         Self {
             wanted: device.export.clone(),
             name,
-            voice: Voice::silent(),
+            voice: EventSender::silent(),
             made: None,
             watch: None,
         }
     }
 
     /// Makes the interface for `card`.
-    fn make(&self, card: &NicFacts) -> Result<Made, Error> {
+    fn make(&self, card: &OfferedNic) -> Result<Made, Error> {
         let queues = self.wanted.queues.min(card.max_queues).min(crate::processors()).max(1);
         let (least, most) = card.mtu;
         if let Some(mtu) = self.wanted.mtu.filter(|mtu| !(least..=most).contains(mtu)) {
@@ -179,7 +179,7 @@ impl Tap {
 }
 
 impl Export for Tap {
-    fn speak(&mut self, voice: Voice) {
+    fn speak(&mut self, voice: EventSender) {
         self.voice = voice;
         // One that was adopted has been watched by nobody so far.
         if let Some(made) = &self.made {
@@ -190,13 +190,13 @@ impl Export for Tap {
         }
     }
 
-    fn create(&mut self, offered: &Offered, _: &Vain) -> Result<(), Refusal> {
+    fn create(&mut self, offered: &Offered, _: &CancelFlags) -> Result<(), Refusal> {
         let card = only(offered)?;
         let made = self.make(card).map_err(|error| error.to_string())?;
         self.take(made).map_err(Refusal::Failed)
     }
 
-    fn recover(&mut self, _: &Vain) -> Result<(), String> {
+    fn recover(&mut self, _: &CancelFlags) -> Result<(), String> {
         let made = self.made()?.clone();
         made.state().carrier.ends();
         match made.interface.present() {
@@ -210,9 +210,9 @@ impl Export for Tap {
         }
     }
 
-    fn serve(&mut self, offered: &Offered) -> Result<Vec<Given>, String> {
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<ServeRequest>, String> {
         let (card, made) = (only(offered)?, self.made()?);
-        if *card != (NicFacts { name: card.name.clone(), ..made.card.clone() }) {
+        if *card != (OfferedNic { name: card.name.clone(), ..made.card.clone() }) {
             return Err(format!(
                 "{} is another card than before, and is not given to the users of {}",
                 card.name, self.name
@@ -225,10 +225,10 @@ impl Export for Tap {
         let connect =
             Connect { nic: 0, interface: state.name.clone(), wishes: said(&state.wishes) };
         let fds = fds.map_err(|error| format!("{}: {error}", self.name))?;
-        Ok(vec![Given { place: 0, order: Order::Connect(connect), fds }])
+        Ok(vec![ServeRequest { place: 0, order: DriverCommand::Connect(connect), fds }])
     }
 
-    fn start(&mut self) -> Result<Arc<dyn Look>, String> {
+    fn start(&mut self) -> Result<Arc<dyn StatusSource>, String> {
         let made = self.made()?.clone();
         // What has changed since it was given is told again.
         made.state().told = false;
@@ -259,7 +259,7 @@ impl Export for Tap {
         saved: &serde_json::Value,
         offered: &Offered,
         fds: &mut BTreeMap<String, OwnedFd>,
-    ) -> Result<Arc<dyn Look>, String> {
+    ) -> Result<Arc<dyn StatusSource>, String> {
         let saved: Saved =
             serde_json::from_value(saved.clone()).map_err(|error| error.to_string())?;
         let queues: Option<Vec<_>> = saved.queues.iter().map(|name| fds.remove(name)).collect();
@@ -299,14 +299,14 @@ fn netlink() -> Result<Netlink, Error> {
 }
 
 /// The one card that a device must have.
-fn only(offered: &Offered) -> Result<&NicFacts, String> {
+fn only(offered: &Offered) -> Result<&OfferedNic, String> {
     match &offered.nics[..] {
         [card] => Ok(card),
         cards => Err(format!("it offers {} network cards, and an interface is one's", cards.len())),
     }
 }
 
-impl Look for Made {
+impl StatusSource for Made {
     fn in_flight(&self) -> u64 {
         let state = self.state();
         if !state.wishes.up || !state.carrier.up {
@@ -346,8 +346,15 @@ impl Look for Made {
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {
         let state = self.state();
-        let Figures { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped, .. } =
-            state.figures;
+        let InterfaceCounters {
+            rx_packets,
+            rx_bytes,
+            rx_dropped,
+            tx_packets,
+            tx_bytes,
+            tx_dropped,
+            ..
+        } = state.figures;
         vec![InterfaceStatus {
             name: state.name.clone(),
             index: state.index,
@@ -371,7 +378,7 @@ impl Look for Made {
 }
 
 /// What of a card an interface is made by.
-fn info(card: &NicFacts) -> Info {
+fn info(card: &OfferedNic) -> Info {
     let (tso4, tso6, uso) = card.cuts;
     Info {
         model: card.model.clone(),

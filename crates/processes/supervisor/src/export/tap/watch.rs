@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ring3_class::net::Mac;
-use ring3_control::drive::{Order, Wishes};
-use ring3_export::tap::{self, Changes, Error, Figures, Netlink, Place};
+use ring3_control::drive::{DriverCommand, InterfaceSettings};
+use ring3_export::tap::{self, Changes, Error, InterfaceCounters, NamespaceSockets, Netlink};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Made;
-use crate::export::{Done, Voice};
+use crate::export::{Done, EventSender};
 
 /// What no kernel tells is asked for this often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub struct Watch {
 
 impl Watch {
     /// Begins with a look.
-    pub fn start(made: Arc<Made>, voice: Voice) -> std::io::Result<Self> {
+    pub fn start(made: Arc<Made>, voice: EventSender) -> std::io::Result<Self> {
         made.over.store(false, Ordering::Release);
         let its = made.clone();
         let watch = move || {
@@ -53,7 +53,7 @@ impl Drop for Watch {
 
 struct Watching<'a> {
     made: &'a Made,
-    voice: Voice,
+    voice: EventSender,
     netlink: Netlink,
     changes: Changes,
     /// It is where this process cannot follow, which was said.
@@ -61,7 +61,7 @@ struct Watching<'a> {
 }
 
 impl<'a> Watching<'a> {
-    fn new(made: &'a Made, voice: Voice) -> Result<Self, Error> {
+    fn new(made: &'a Made, voice: EventSender) -> Result<Self, Error> {
         let opened = Netlink::new().and_then(|netlink| Ok((netlink, Changes::new()?)));
         let failed = |cause| Error::Os {
             what: format!("{}: asking the kernel (rtnetlink)", made.interface.name()),
@@ -110,8 +110,8 @@ impl<'a> Watching<'a> {
 
     /// Goes to where the interface is now. Where it cannot, its users are not heard until it can.
     fn follow(&mut self) {
-        match Place::of(&self.made.interface) {
-            Ok(Place { name, index, netlink, changes }) => {
+        match NamespaceSockets::of(&self.made.interface) {
+            Ok(NamespaceSockets { name, index, netlink, changes }) => {
                 (self.netlink, self.changes, self.lost) = (netlink, changes, false);
                 let mut state = self.made.state();
                 (state.index, state.name) = (index, name);
@@ -127,7 +127,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    fn take(&self, mut wishes: tap::Wishes, figures: Figures) {
+    fn take(&self, mut wishes: tap::RequestedSettings, figures: InterfaceCounters) {
         let mut state = self.made.state();
         (state.figures, state.looked) = (figures, Instant::now());
         let (least, most) = self.made.card.mtu;
@@ -149,18 +149,18 @@ impl<'a> Watching<'a> {
         (state.told, state.wishes) = (true, wishes);
         let wishes = said(&state.wishes);
         drop(state);
-        self.voice.say(Done::Order(Order::Wish { nic: 0, wishes }, Vec::new()));
+        self.voice.say(Done::Order(DriverCommand::Wish { nic: 0, wishes }, Vec::new()));
     }
 }
 
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
 /// As a driver is told.
-pub fn said(wishes: &tap::Wishes) -> Wishes {
+pub fn said(wishes: &tap::RequestedSettings) -> InterfaceSettings {
     let macs = |addresses: &[Mac]| addresses.iter().map(|mac| mac.0).collect();
     let (many, all_groups) =
         (wishes.unicast.len() > MOST, wishes.all_groups || wishes.groups.len() > MOST);
-    Wishes {
+    InterfaceSettings {
         address: wishes.address.0,
         mtu: wishes.mtu,
         unicast: if many { Vec::new() } else { macs(&wishes.unicast) },
@@ -178,19 +178,19 @@ mod tests {
         let addresses = |count: usize| {
             (0..count).map(|number| Mac([2, 0, 0, 0, (number >> 8) as u8, number as u8])).collect()
         };
-        let few = said(&tap::Wishes {
+        let few = said(&tap::RequestedSettings {
             unicast: addresses(3),
             groups: addresses(MOST),
-            ..tap::Wishes::default()
+            ..tap::RequestedSettings::default()
         });
         assert_eq!(
             (few.unicast.len(), few.groups.map(|groups| groups.len()), few.promiscuous),
             (3, Some(MOST), false)
         );
-        let many = said(&tap::Wishes {
+        let many = said(&tap::RequestedSettings {
             unicast: addresses(MOST + 1),
             groups: addresses(MOST + 1),
-            ..tap::Wishes::default()
+            ..tap::RequestedSettings::default()
         });
         assert_eq!((many.unicast.len(), many.groups, many.promiscuous), (0, None, true));
     }

@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock, PoisonError};
 
 use ring3_control::status::DiskStatus;
 
-use super::{Disk, Kept, SECTOR};
+use super::{Disk, SECTOR, SavedExport};
 use crate::export::lent::{Saved, Table};
 use crate::export::partitions::{Refused, Watch};
-use crate::export::{Look, links};
+use crate::export::{StatusSource, links};
 
 /// What sysfs shows of started disks.
 pub(super) struct Disks {
@@ -80,12 +80,12 @@ fn numbers_in(open: &OnceLock<File>, path: &str) -> Vec<u64> {
     text.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
 }
 
-impl Look for Disks {
+impl StatusSource for Disks {
     fn saved(&self) -> serde_json::Value {
         let ids: Vec<_> = self.disks.iter().map(|disk| disk.id).collect();
         match self.lent.saved() {
             none if none == Saved::default() => ids.into(),
-            lent => serde_json::to_value(Kept { ids, lent }).unwrap_or_default(),
+            lent => serde_json::to_value(SavedExport { ids, lent }).unwrap_or_default(),
         }
     }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use ring3_bench::net::Reflector;
-use ring3_export::tap::{Export, Options, arena_bytes};
+use ring3_export::tap::{Options, TapExport, arena_bytes};
 
 use crate::run::net::Engine;
 
 /// Is the interface `name`, by `engine`, until it is killed.
 pub fn run(name: &str, engine: Engine) -> Result<ExitCode> {
     let card = Arc::new(Reflector::new(arena_bytes(1))?);
-    let export = Export::start(
+    let export = TapExport::start(
         card,
         &Options { name: Some(name.into()), engine: engine.into(), ..Options::default() },
     )?;

@@ -12,7 +12,7 @@ use ring3_backend::{Claim, Lease, OpenOptions, Quiesce, Uri, claim, class_of};
 use ring3_bench::kill::{ARENA, HandOvers, Journal, Outcome, Word, now};
 use ring3_driver::registry::Driver;
 
-use super::life::{CLEARS, Driven, SavedDriver, saved_driver, spawn};
+use super::life::{CLEARS, DriverProcess, SavedDriver, saved_driver, spawn};
 
 /// How long a driver may take to check its disk.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ impl Killer {
         Ok(())
     }
 
-    pub fn start(&mut self, lease: Lease) -> Result<Driven> {
+    pub fn start(&mut self, lease: Lease) -> Result<DriverProcess> {
         self.life += 1;
         spawn(&self.path, lease, self.life)
     }
@@ -82,7 +82,7 @@ impl Killer {
 
     /// Lets `driver` leave, and puts the next one in its place; returns how many requests were with
     /// the device meanwhile.
-    pub fn hand_over(&mut self, driver: &mut Driven) -> Result<u64> {
+    pub fn hand_over(&mut self, driver: &mut DriverProcess) -> Result<u64> {
         sleep(self.moment());
         self.journal.set(Word::Leave, self.life.into())?;
         ensure!(
@@ -123,7 +123,7 @@ impl Killer {
     }
 
     /// Kills `driver` and fences what it has started.
-    pub fn end(&mut self, mut driver: Driven) -> Result<()> {
+    pub fn end(&mut self, mut driver: DriverProcess) -> Result<()> {
         if driver.0.try_wait()?.is_some() {
             bail!("driver {} has ended by itself; what it said is above", self.life);
         }

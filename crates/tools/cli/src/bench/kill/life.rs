@@ -71,9 +71,9 @@ pub fn live(path: &Path, life: u32) -> Result<ExitCode> {
 }
 
 /// A driver, which does not survive its killer's errors.
-pub struct Driven(pub Child);
+pub struct DriverProcess(pub Child);
 
-impl Drop for Driven {
+impl Drop for DriverProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -81,7 +81,7 @@ impl Drop for Driven {
 }
 
 /// Starts life number `life` with `lease`.
-pub fn spawn(journal: &Path, lease: Lease, life: u32) -> Result<Driven> {
+pub fn spawn(journal: &Path, lease: Lease, life: u32) -> Result<DriverProcess> {
     let program =
         std::env::current_exe().context("finding this program, which is the driver, too")?;
     let mut command = Command::new(program);
@@ -92,6 +92,6 @@ pub fn spawn(journal: &Path, lease: Lease, life: u32) -> Result<Driven> {
         .stdin(OwnedFd::from(lease))
         .stdout(Stdio::null())
         .spawn()
-        .map(Driven)
+        .map(DriverProcess)
         .context("starting a driver")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use ring3_backend::Uri;
-use ring3_model::vfio_user::{Running, Served as Model, Server};
+use ring3_model::vfio_user::{Running, VfioUserDevice as Model, VfioUserServer};
 
 use crate::model;
 
@@ -29,7 +29,7 @@ pub struct Served {
 pub fn serve(words: &str, socket: &Path) -> Result<Served> {
     let words = if words.contains(',') { words.to_owned() } else { format!("{words},{USUAL}") };
     let (uri, device, starts) = counted(&words)?;
-    let server = Server::bind(socket, device)?.spawn()?;
+    let server = VfioUserServer::bind(socket, device)?.spawn()?;
     Ok(Served {
         name: uri.to_string(),
         uri: model::name(socket)?.parse()?,

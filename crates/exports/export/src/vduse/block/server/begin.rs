@@ -4,11 +4,11 @@ use ring3_class::block::{Data, IoError, Request};
 use ring3_stats::Operation;
 use ring3_vduse::{Error, Fault};
 
-use super::{Mode, Server};
+use super::{Mode, VduseQueueServer};
 use crate::ublk::server::recorded;
-use crate::vduse::block::request::{Asked, HEADER, decode, moves_in};
+use crate::vduse::block::request::{ChainRequest, HEADER, decode, moves_in};
 
-impl Server<'_> {
+impl VduseQueueServer<'_> {
     /// Takes what the driver has offered, as long as there is a place for it.
     #[inline]
     pub(super) fn take_chains(&mut self) {
@@ -17,7 +17,7 @@ impl Server<'_> {
         {
             let slot = &mut self.slots[usize::from(place)];
             let taken = match self.again.pop() {
-                Some(head) => queue.take_again(head, &mut slot.chain).map(|()| true),
+                Some(head) => queue.retake(head, &mut slot.chain).map(|()| true),
                 None => queue.take(&mut slot.chain),
             };
             match taken {
@@ -51,8 +51,8 @@ impl Server<'_> {
             Mode::Refusing | Mode::Abandoned => Err(IoError::Transport),
         };
         let decoded = match asked {
-            Ok(Asked::Request(decoded)) => decoded,
-            Ok(Asked::Name) => {
+            Ok(ChainRequest::Request(decoded)) => decoded,
+            Ok(ChainRequest::Name) => {
                 slot.chain.write(
                     queue.memory(),
                     0,

@@ -6,10 +6,10 @@ use ring3_class::Error;
 use ring3_class::block::{Completion, Data, IoError};
 use ring3_stats::Phase;
 
-use super::{Mode, Server};
+use super::{Mode, VduseQueueServer};
 use crate::vduse::block::request::status;
 
-impl Server<'_> {
+impl VduseQueueServer<'_> {
     #[inline]
     pub(super) fn reap(&mut self) {
         let count = self.class.reap(&mut self.done).unwrap_or_else(|error| {

@@ -9,7 +9,7 @@ use ring3_vduse::{Access, Begin, Inflight, Place, Vring, features};
 
 use super::*;
 use crate::ublk::orders;
-use crate::vduse::gate::Opening;
+use crate::vduse::gate::ReadyVirtqueue;
 
 const SIZE: u16 = 4;
 const TABLE: u64 = 0x1000;
@@ -28,7 +28,7 @@ fn start(log: Log, orders: &Arc<Orders>) -> Start {
         class: disk.open_queue(SIZE).unwrap(),
         buffers: (0..SIZE).map(|_| disk.dma().arena().alloc(4096, 4096).unwrap()).collect(),
         device: Arc::new(Device::of_nothing().unwrap()),
-        gate: Arc::new(Gate::new().unwrap()),
+        gate: Arc::new(QueueHandover::new().unwrap()),
         log,
         poll: Duration::ZERO,
         started: Instant::now(),
@@ -80,7 +80,8 @@ fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
     let orders = Orders::new().unwrap();
     let mut start = start(log.clone(), &orders);
     let gate = start.gate.clone();
-    let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    let mut server =
+        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
     gate.serve();
     server.queue = Some(queue(log, 1).0);
     server.take_chains();
@@ -102,7 +103,7 @@ fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
 fn the_log_is_empty_when_a_reset_is_over_and_keeps_what_is_in_flight_while_memory_is_mapped_anew() {
     for (opening, kept) in [
         (None, 0),
-        (Some(Opening { vring: Vring::default(), features: 0, begin: Begin::Resume }), 1),
+        (Some(ReadyVirtqueue { vring: Vring::default(), features: 0, begin: Begin::Resume }), 1),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let log =
@@ -110,7 +111,8 @@ fn the_log_is_empty_when_a_reset_is_over_and_keeps_what_is_in_flight_while_memor
         let orders = Orders::new().unwrap();
         let mut start = start(log.clone(), &orders);
         let gate = start.gate.clone();
-        let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+        let mut server =
+            VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
         gate.serve();
         server.queue = Some(queue(log.clone(), 1).0);
         server.take_chains();
@@ -131,7 +133,8 @@ fn a_word_that_was_heeded_is_not_heeded_again() {
     let orders = Orders::new().unwrap();
     let mut start = start(log.clone(), &orders);
     let gate = start.gate.clone();
-    let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    let mut server =
+        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
     gate.give(None, Duration::ZERO);
     server.heed();
     server.queue = Some(queue(log, 1).0);
@@ -153,7 +156,8 @@ fn a_disk_that_does_not_end_its_requests_does_not_keep_the_thread_for_ever() {
         Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
     let orders = Orders::new().unwrap();
     let mut start = start(log.clone(), &orders);
-    let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    let mut server =
+        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
     server.queue = Some(queue(log, 1).0);
     server.take_chains();
     orders.give(Order::Leave(Instant::now()));
@@ -176,7 +180,8 @@ fn a_request_for_more_than_the_buffer_holds_fails_and_says_so_to_the_driver() {
         Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
     let orders = Orders::new().unwrap();
     let mut start = start(log.clone(), &orders);
-    let mut server = Server::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    let mut server =
+        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
     let (queue, status) = queue(log, 16);
     server.queue = Some(queue);
     server.take_chains();
