@@ -3,33 +3,44 @@
 # kernels.
 #
 #   lab/setup.sh                  everything that the lab needs, with the default kernel
-#   lab/setup.sh tools            QEMU, busybox, mkfs and fsck lab/setup.sh btrfs
-#   mkfs.btrfs lab/setup.sh network          iperf3, curl, iproute2, ethtool lab/setup.sh alpha
-#   QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide) lab/setup.sh vfio-user        a
-#   QEMU with a client of vfio-user, for guests that drive ring3's models lab/setup.sh fio
-#   a static fio, built from the distribution's source package lab/setup.sh kernel VERSION   a guest
-#   kernel by version prefix: 6.12, 7.2, 6.1, ... lab/setup.sh clang            clang 19, which
-#   reads kernel drivers for `ring3 split` lab/setup.sh source VERSION   that kernel's source and
-#   headers, for `ring3 split` lab/setup.sh kbuild           flex, bison and bc, which the kernel's
-#   own makefiles want lab/setup.sh lwip             lwIP's source, for hosted network drivers
+#   lab/setup.sh tools            QEMU, busybox, mkfs and fsck
+#   lab/setup.sh btrfs            mkfs.btrfs
+#   lab/setup.sh network          iperf3, curl, iproute2, ethtool
+#   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
+#   lab/setup.sh vfio-user        a QEMU with a client of vfio-user, for guests that drive ring3's
+#                                 models
+#   lab/setup.sh fio              a static fio, built from the distribution's source package
+#   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
+#   lab/setup.sh clang            clang 19, which reads kernel drivers for `ring3 split`
+#   lab/setup.sh source VERSION   that kernel's source and headers, for `ring3 split`
+#   lab/setup.sh kbuild           flex, bison and bc, which the kernel's own makefiles want
+#   lab/setup.sh lwip             lwIP's source, for hosted network drivers
 #   lab/setup.sh hosting          what `ring3 dde` needs: kbuild's tools, the default kernel's
-#   source, and lwIP's lab/setup.sh afl              AFL++'s fuzzer, for `ring3 dde fuzz`
+#                                 source, and lwIP's
+#   lab/setup.sh afl              AFL++'s fuzzer, for `ring3 dde fuzz`
 #   lab/setup.sh cloc             cloc, which counts source lines for `ring3 bench effort`
 #   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in
-#   an environment of their own lab/setup.sh split            what `ring3 split` needs: clang, the
-#   default kernel's source, its Python packages lab/setup.sh databases        sqlite and
-#   PostgreSQL, with all that they need, as one archive lab/setup.sh systemd          systemd and
-#   udev of Debian 13, with all that they need, as one archive lab/setup.sh dpdk             DPDK's
-#   testpmd of Debian 13, with its drivers of these cards, as one archive lab/setup.sh rivals
-#   qemu-img and qemu-storage-daemon of Debian 13, with QEMU's own NVMe driver, as one archive
+#                                 an environment of their own
+#   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its
+#                                 Python packages
+#   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
+#   lab/setup.sh systemd          systemd and udev of Debian 13, with all that they need, as one
+#                                 archive
+#   lab/setup.sh dpdk             DPDK's testpmd of Debian 13, with its drivers of these cards, as
+#                                 one archive
+#   lab/setup.sh rivals           qemu-img and qemu-storage-daemon of Debian 13, with QEMU's own
+#                                 NVMe driver, as one archive
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's
-#   source package lab/setup.sh verify           looks at all that is in the cache, and fetches anew
-#   what is damaged
+#                                 source package
+#   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is
+#                                 damaged
 #
 # Packages are downloaded by apt, which checks their signatures, and unpacked into the cache:
-# nothing is installed, no root is needed, and the system's apt lists and settings stay as they are.
-# The suites asked are derived from the configured ones. What is already there is verified and kept;
-# `--update` fetches it anew. The cache is $RING3_CACHE, or ring3 under $XDG_CACHE_HOME or ~/.cache.
+# nothing is installed, no
+# root is needed, and the system's apt lists and settings stay as they are. The suites asked are
+# derived from the
+# configured ones. What is already there is verified and kept; `--update` fetches it anew.
+# The cache is $RING3_CACHE, or ring3 under $XDG_CACHE_HOME or ~/.cache.
 set -eu
 umask 022
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
