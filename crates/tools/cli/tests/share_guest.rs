@@ -132,11 +132,11 @@ sum=$(md5sum </proc/self/fd/8); sleep 0.5; [ "$sum" = "$(md5sum </proc/self/fd/8
 wait $LENT; cat /tmp/lent.log; ls /dev/ublkc0 2>&1; end
 "#;
 
-/// Moments in which nothing is in flight, under a load.
-const LULLS: &str = r#"
+/// A queue that is frozen again and again, under a load.
+const FROZEN: &str = r#"
 begin 64 'burst = 1000' || exit
 fio --name=load --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randrw --bs=4k --iodepth=16 --size=64M --time_based --runtime=600 --output=/tmp/fio >/dev/null 2>&1 & FIO=$!
-sleep 1; lull 0 20 100; kill -0 $FIO && echo 'the load goes on'; kill -INT $FIO; wait $FIO; end
+sleep 1; frozen_queue 0 20 100; kill -0 $FIO && echo 'the load goes on'; kill -INT $FIO; wait $FIO; end
 "#;
 
 /// Clients that lend and go again and again beside a load, while drivers die.
@@ -174,7 +174,13 @@ static SUPERVISED_GUEST: Booted = Booted::on(
     "7.2",
     supervised_guest,
     SUPERVISED,
-    &[("lent", LENT), ("taken", TAKEN), ("confined", CONFINED), ("churn", CHURN), ("lulls", LULLS)],
+    &[
+        ("lent", LENT),
+        ("taken", TAKEN),
+        ("confined", CONFINED),
+        ("churn", CHURN),
+        ("frozen", FROZEN),
+    ],
 );
 static DATABASE_GUEST: Booted = Booted::on("7.2", database_guest, "", &[("database", DATABASE)]);
 
@@ -222,7 +228,7 @@ fn supervised_guest(_: &Cache) -> Result<Guest, Error> {
     Ok(Guest {
         hugepages: 64,
         time_limit: Duration::from_secs(600),
-        ..exporting("lent", 256 << 20, 1280).program(&built().join("examples/lull"))
+        ..exporting("lent", 256 << 20, 1280).program(&built().join("examples/frozen_queue"))
     })
 }
 
@@ -330,9 +336,11 @@ fn a_supervised_disk_that_is_given_up_ends_requests_in_lent_memory_when_its_devi
 
 #[test]
 #[ignore = "boots a guest: make test"]
-fn in_a_moment_that_waits_for_no_server_no_request_ends_and_none_begins() {
-    SUPERVISED_GUEST
-        .says("lulls", &["20 lulls, 0 requests ended in them\nthe load goes on", "ended with 0"]);
+fn while_the_queue_of_a_disk_is_frozen_no_request_completes() {
+    SUPERVISED_GUEST.says(
+        "frozen",
+        &["frozen 20 times, 0 requests completed meanwhile\nthe load goes on", "ended with 0"],
+    );
 }
 
 #[test]

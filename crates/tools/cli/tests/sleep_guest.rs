@@ -1,9 +1,9 @@
 //! A machine that sleeps while its disk and its card are used: fsync writers and sqlite on ext4,
 //! and a TCP connection, over drivers of ring3d's. The kernel freezes all processes and thaws them
-//! (`pm_test`), and stops its devices, too. Nothing wakes the guest from more than that: QEMU's clock
-//! gives no event that ends a suspend to idle, and its firmware none that ends S3. One level below,
-//! `platform`, with the interrupts of devices off, one guest of three stood still within eight
-//! rounds, its processor halted without a timer.
+//! (`pm_test`), and stops its devices, too. Nothing wakes the guest from more than that: QEMU's
+//! clock gives no event that ends a suspend to idle, and S3 ends QEMU. One level below, `platform`,
+//! with the interrupts of devices off, one guest of three stood still within eight rounds, its
+//! processor halted without a timer.
 
 mod booted;
 mod supervised;

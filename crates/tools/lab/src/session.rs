@@ -26,7 +26,8 @@ const LOOK: Duration = Duration::from_secs(5);
 /// was stopped himself has not looked.
 const STILL: u32 = 6;
 /// Less than this, of all its processors, is nothing between two looks. One that waits has timers:
-/// it took 20 ms of the host's processors in 10 s, and one that had lost them less than 1 ms.
+/// it took 20 ms of the host's processors in 6 s. One that had lost a processor's timer was not
+/// seen to take any in 10 s, in steps of 10 ms.
 const NOTHING: Duration = Duration::from_millis(1);
 
 /// Pieces of output that may wait for whoever watches; then the guest waits.
@@ -182,7 +183,8 @@ impl Session {
                 Err(RecvTimeoutError::Timeout) => {
                     let before = std::mem::replace(&mut worked, self.worked());
                     still = if worked.saturating_sub(before) < NOTHING { still + 1 } else { 0 };
-                    if still == STILL {
+                    // Without a time limit a person is at it, who may have put it to sleep.
+                    if still >= STILL && left.is_some() {
                         return Err(self.stood_still(run, &reader.position()));
                     }
                 }
@@ -193,7 +195,8 @@ impl Session {
     }
 
     /// What QEMU's threads but the first, among them the guest's processors, have taken of the
-    /// host's. Nothing can be said of one that has ended. [Linux, Documentation/scheduler/sched-stats]
+    /// host's. Nothing can be said of one that has ended. [Linux,
+    /// Documentation/scheduler/sched-stats]
     fn worked(&self) -> Duration {
         let first = self.child.id().to_string();
         let tasks =

@@ -1,11 +1,12 @@
-//! Adoption: takes a running controller over from a driver process that was killed, without a reset.
+//! Adoption: takes a running controller over from a driver process that was killed, without a
+//! reset.
 //!
 //! # Why it is safe
-//! Until an I/O queue is deleted, the device may still read and write the dead process's DMA memory.
-//! So nobody uses that memory meanwhile: only the admin queue is claimed, at the address where it
-//! was. After a successful Delete I/O Submission Queue the controller holds no command of that queue
-//! [NVMe 5.2.4]. Then all memory except the admin queue's is free, and the kernel re-issues the
-//! requests.
+//! Until an I/O queue is deleted, the device may still read and write the dead process's DMA
+//! memory. So nobody uses that memory meanwhile: only the admin queue is claimed, at the address
+//! where it was. After a successful Delete I/O Submission Queue the controller holds no command of
+//! that queue [NVMe 5.2.4]. Then all memory except the admin queue's is free, and the kernel
+//! re-issues the requests.
 //!
 //! # Trust
 //! The saved state and the [checkpoint](super::checkpoint) come from the dead process and are not

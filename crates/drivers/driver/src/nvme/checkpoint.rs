@@ -2,21 +2,21 @@
 //! controller of a process that was killed.
 //!
 //! # Format
-//! One 64-bit word in DMA memory, which the holder keeps. It is written by one store, so a kill never
-//! leaves it half written. Zero means "do not adopt". It is zero while an admin command is in
+//! One 64-bit word in DMA memory, which the holder keeps. It is written by one store, so a kill
+//! never leaves it half written. Zero means "do not adopt". It is zero while an admin command is in
 //! progress, and for good after a reset or a shutdown. A word that is not zero means that only
 //! asynchronous event requests are outstanding.
 //!
 //! # Order
 //! The word is written after the entry and before the doorbell, so it covers every command that was
-//! rung. A command that it covers and that was not rung is an event request, which the next doorbell
-//! rings. Completions that were taken are in the word before the device is told: an event that is
-//! taken twice is reported twice, and none is lost.
+//! rung. A command that it covers and that was not rung is an event request, which the next
+//! doorbell rings. Completions that were taken are in the word before the device is told: an event
+//! that is taken twice is reported twice, and none is lost.
 //!
 //! # Trust
-//! The device, or a stray write of the dead process, may have changed the word. So its upper half is
-//! a checksum of its lower half, and adoption [verifies](super::adopt) what it says before it relies
-//! on it.
+//! The device, or a stray write of the dead process, may have changed the word. So its upper half
+//! is a checksum of its lower half, and adoption [verifies](super::adopt) what it says before it
+//! relies on it.
 
 use ring3_device::Error;
 use ring3_device::dma::{Arena, DmaBuffer, Span};

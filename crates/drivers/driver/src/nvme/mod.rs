@@ -40,7 +40,8 @@
 //! if unflushed writes may be lost.
 //!
 //! If clearing CC.EN does not stop the controller, the function is reset. If that fails too, all
-//! requests fail, and their memory is not given back, because the device may still write to it.
+//! requests fail. Their memory is given back only if bus mastering is known to be off, because
+//! otherwise the device may still write to it.
 
 mod admin;
 mod adopt;

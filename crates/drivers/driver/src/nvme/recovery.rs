@@ -158,7 +158,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Hands those to the device whose repetition is `due`. The queue is [in step](Self::is_current_generation).
+    /// Hands those to the device whose repetition is `due`. The queue is [in
+    /// step](Self::is_current_generation).
     pub(super) fn send_delayed(&mut self, due: impl Fn(Instant) -> bool) {
         if self.delayed.is_empty() {
             return;
@@ -223,7 +224,8 @@ impl QueuePair {
                 return Ok(Some(completion));
             }
         }
-        // A caller that only reaps, because nothing is in flight any more, gets the error once, too.
+        // A caller that only reaps, because nothing is in flight any more, gets the error once,
+        // too.
         if self.shared.generation() == GENERATION_CLOSED
             && !std::mem::replace(&mut self.failure_reported, true)
         {

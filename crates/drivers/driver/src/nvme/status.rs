@@ -50,8 +50,8 @@ pub(super) fn attempts(operation: Operation, status: Status) -> u8 {
         | Status::TRANSIENT_TRANSPORT
         | Status::NAMESPACE_NOT_READY
         | Status::POWER_LOSS => ATTEMPTS_FAILED,
-        // Never retry a failed flush: the drive may have dropped the data that it could not write. A
-        // second flush could then succeed although that data is lost.
+        // Never retry a failed flush: the drive may have dropped the data that it could not write.
+        // A second flush could then succeed although that data is lost.
         _ if operation == Operation::Flush => 1,
         _ => ATTEMPTS_FAILED,
     }

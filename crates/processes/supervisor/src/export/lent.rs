@@ -147,13 +147,13 @@ impl Table {
             lent = self.heard.wait_timeout(lent, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(lent);
-        let lull = FrozenQueue::of(id, &|| voice.is_dead() || !self.lock().open);
+        let frozen = FrozenQueue::of(id, &|| voice.is_dead() || !self.lock().open);
         lent = self.lock();
         if !lent.open || voice.is_dead() {
-            drop((lent, lull));
+            drop((lent, frozen));
             return self.while_served((voice, id), work);
         }
-        if lull.is_none() {
+        if frozen.is_none() {
             return Err(BUSY.into());
         }
         lent.busy = true;

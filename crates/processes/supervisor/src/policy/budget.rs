@@ -18,8 +18,8 @@ pub struct RestartPolicy {
     pub io_timeout: Duration,
     /// Most time of a start, and of a recovery of the device by its driver.
     pub recovery: Duration,
-    /// Clients have lent memory (`export.share`): their requests must not complete before the device
-    /// is fenced.
+    /// Clients have lent memory (`export.share`): their requests must not complete before the
+    /// device is fenced.
     pub lent: bool,
 }
 

@@ -38,7 +38,7 @@ use ring3_control::status::State;
 pub(crate) use budget::Budget;
 pub use budget::RestartPolicy;
 pub use sleep::Sleep;
-pub use words::{Action, Event, MissedDeadline, Start, Verdict};
+pub use words::{Action, DesiredState, Event, MissedDeadline, PreviousState, Start, Verdict};
 
 /// State of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,31 +102,6 @@ enum KernelDevice {
     /// Its driver has died before there were users: it is removed and created again.
     Discard,
     Stopping,
-}
-
-/// What is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DesiredState {
-    /// That it is driven.
-    Run,
-    /// That nothing drives it.
-    Stop {
-        /// Whoever uses it.
-        force: bool,
-    },
-    /// Nothing: it was given up.
-    Fail,
-}
-
-/// State of a device that an earlier supervisor had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PreviousState {
-    /// The device is claimed.
-    pub held: bool,
-    /// A driver serves it.
-    pub driven: bool,
-    /// The kernel has a device for users.
-    pub shown: bool,
 }
 
 /// How far an upgrade is.

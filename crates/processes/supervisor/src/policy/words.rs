@@ -174,3 +174,28 @@ pub enum Verdict {
     /// The kernel has not answered a command about the disks.
     KernelTimeout,
 }
+
+/// What the user wants of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DesiredState {
+    /// That it is driven.
+    Run,
+    /// That nothing drives it.
+    Stop {
+        /// Whoever uses it.
+        force: bool,
+    },
+    /// Nothing: it was given up.
+    Fail,
+}
+
+/// State of a device that an earlier supervisor had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreviousState {
+    /// The device is claimed.
+    pub held: bool,
+    /// A driver serves it.
+    pub driven: bool,
+    /// The kernel has a device for users.
+    pub shown: bool,
+}

@@ -235,11 +235,11 @@ impl GuardState {
         let control = control(&mut self.control)?;
         let (outlives, gone) = (self.successors.is_some(), AtomicBool::new(false));
         let work = || {
-            let lull =
+            let frozen =
                 outlives.then(|| ublk::FrozenQueue::of(id, &|| gone.load(Ordering::Acquire)));
             // What waits for a dead server waits for the next one, which would wait for the
             // command.
-            match (gone.load(Ordering::Acquire), &lull) {
+            match (gone.load(Ordering::Acquire), &frozen) {
                 (true, _) => Err("its server has died".to_owned()),
                 (false, Some(None)) => Err(BUSY.to_owned()),
                 (false, _) => work(control).map_err(|error| error.to_string()),

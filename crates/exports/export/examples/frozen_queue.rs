@@ -1,7 +1,7 @@
-//! Has lulls of a block device of ublk's, and says how many requests have ended in them: there is
-//! to be none.
+//! Freezes the queue of a block device of ublk's again and again, and says how many requests have
+//! completed while it was frozen: there are to be none.
 //!
-//!     lull ID COUNT MILLISECONDS
+//!     frozen_queue ID COUNT MILLISECONDS
 
 use std::error::Error;
 use std::fs;
@@ -14,25 +14,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words =
         std::env::args().skip(1).map(|word| word.parse::<u32>()).collect::<Result<Vec<_>, _>>()?;
     let &[id, count, milliseconds] = &words[..] else {
-        return Err("usage: lull ID COUNT MILLISECONDS".into());
+        return Err("usage: frozen_queue ID COUNT MILLISECONDS".into());
     };
     let (mut had, mut passed) = (0, 0);
     for _ in 0..count {
-        let Some(lull) = FrozenQueue::of(id, &|| false) else { continue };
-        let before = ended(id)?;
+        let Some(frozen) = FrozenQueue::of(id, &|| false) else { continue };
+        let before = completed(id)?;
         thread::sleep(Duration::from_millis(milliseconds.into()));
-        passed += ended(id)? - before;
-        drop(lull);
+        passed += completed(id)? - before;
+        drop(frozen);
         had += 1;
         // So that something is in flight before the next one.
         thread::sleep(Duration::from_millis(20));
     }
-    println!("{had} lulls, {passed} requests ended in them");
+    println!("frozen {had} times, {passed} requests completed meanwhile");
     Ok(())
 }
 
-/// Reads and writes that have ended. [Linux, Documentation/block/stat.rst]
-fn ended(id: u32) -> Result<u64, Box<dyn Error>> {
+/// Reads and writes that have completed. [Linux, Documentation/block/stat.rst]
+fn completed(id: u32) -> Result<u64, Box<dyn Error>> {
     let text = fs::read_to_string(format!("/sys/block/ublkb{id}/stat"))?;
     let fields = text.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>()?;
     Ok(fields
