@@ -99,22 +99,24 @@ merges() { cat /sys/block/ublkb0/queue/nomerges; }
 hit() { for try in $(seq 100); do [ "$(hits)" -gt 0 ] && return; sleep 0.1; done; return 1; }
 free() { for try in $(seq 200); do [ "$(merges)" = 2 ] || break; sleep 0.05; done; echo "merges $(merges)"; }
 pins() { echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - $(sed -n 's/nr_foll_pin_released //p' /proc/vmstat))); }
-load() { fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --output=/tmp/fio "$@" >/dev/null 2>&1; }
+load() { fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --runtime=${1:-600} --output=/tmp/fio >/dev/null 2>&1; }
+# Ends the load, which lasts as long as what happens beside it, and says whether all was right.
+verified() { kill -INT $FIO; wait $FIO; grep -q 'err= 0' /tmp/fio && ! grep -q 'verify: bad\|verify failed' /tmp/fio && echo "$1" || { cat /tmp/fio; ring3 logs scratch; }; }
 "#;
 
 /// Drivers that die and are replaced, and ring3d as well, under the verification of a program whose
 /// memory is lent.
 const LENT: &str = r#"
 before=$(pins); begin 64 'burst = 1000' || exit; lend 48 || { ring3 logs scratch; cat /tmp/ring3d; exit; }
-load --runtime=20 & FIO=$!; hit=0 merged=0
+load & FIO=$!; hit=0 merged=0
 for time in 1 2 3 4 5; do
     ready; sleep 0.$time; kill -9 $(driver); ready; hit && hit=$((hit + 1)); [ "$(merges)" = 2 ] || merged=$((merged + 1))
 done
-echo "hits after $hit kills, merged after $merged"; wait $FIO && echo "all that was written is there" || { cat /tmp/fio; ring3 logs scratch; }
+echo "hits after $hit kills, merged after $merged"; verified "all that was written is there"
 kill -0 $LENT && echo "the client has noticed nothing"; grep -oE '"(restarts|errors)": [^,]*' /tmp/status | tr '\n' ' '; echo
-load --runtime=5 & FIO=$!; sleep 1; ring3 upgrade scratch; sleep 1; ready; hit; echo "upgraded, hits $(($(hits) > 0))"; wait $FIO && echo "verified by a new program" || cat /tmp/fio
-load --runtime=15 & FIO=$!; sleep 1; again -9; ready; kill -9 $(driver); sleep 0.2; ready; hit; echo "another ring3d, hits $(($(hits) > 0))"
-old=$(daemon); kill -9 $old $(driver); sleep 0.5; ready; hit; echo "both died, hits $(($(hits) > 0))"; wait $FIO && echo "verified by another ring3d" || cat /tmp/fio
+load & FIO=$!; sleep 1; ring3 upgrade scratch; sleep 1; ready; hit; echo "upgraded, hits $(($(hits) > 0))"; verified "verified by a new program"
+load & FIO=$!; sleep 1; again -9; ready; kill -9 $(driver); sleep 0.2; ready; hit; echo "another ring3d, hits $(($(hits) > 0))"
+old=$(daemon); kill -9 $old $(driver); sleep 0.5; ready; hit; echo "both died, hits $(($(hits) > 0))"; verified "verified by another ring3d"
 kill -0 $LENT && echo "and still nothing"; kill $LENT; wait $LENT; free; dmesg | grep -ciE 'I/O error'
 lend 64 && echo 'all that may be lent'; ring3 blk lend --share /tmp/share --size 16; echo "more: $?"
 ready; kill -9 $(driver); kill -9 $LENT; wait $LENT 2>/dev/null; ready; free
@@ -125,7 +127,7 @@ ls /dev/ublkc0 /tmp/share 2>&1 | grep -c 'No such file'; echo "pins $(($(pins) -
 
 /// A disk that is taken from its users, while its driver is dead.
 const TAKEN: &str = r#"
-begin 64 'burst = 1\ndeadline_s = 5' || exit; lend 48; load --runtime=60 & FIO=$!; exec 8<$FILE
+begin 64 'burst = 1\ndeadline_s = 5' || exit; lend 48; load & FIO=$!; exec 8<$FILE
 for kill in 1 2; do ready || exit; sleep 0.3; kill -9 $(driver); sleep 0.3; done
 await failed && echo 'given up'; wait $FIO || echo 'its users see errors'; grep 'verify: bad\|verify failed' /tmp/fio
 sum=$(md5sum </proc/self/fd/8); sleep 0.5; [ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'; exec 8<&-
@@ -159,8 +161,8 @@ const CONFINED: &str = r#"
 before=$(pins)
 : >/tmp/ready; ring3 run nvme --device vfio:$DISK --user nobody --id 0 --share /tmp/share,memory=64 --json >/tmp/ready 2>/tmp/log & PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
-lend 48; ring3 blk lend --share /tmp/share --size 32; echo "more: $?"; mkdir -p /dev/ring3; ln -sf /dev/ublkb0 /dev/ring3/scratch; load --runtime=3 && echo 'verified'
-load --runtime=60 & FIO=$!; exec 8<$FILE
+lend 48; ring3 blk lend --share /tmp/share --size 32; echo "more: $?"; mkdir -p /dev/ring3; ln -sf /dev/ublkb0 /dev/ring3/scratch; load 3 && echo 'verified'
+load & FIO=$!; exec 8<$FILE
 sleep 1; kill -9 $(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' /tmp/ready | head -n 1); wait $PID; echo "lost $?"; wait $FIO || echo 'its users see errors'; grep 'verify: bad\|verify failed' /tmp/fio
 sum=$(md5sum </proc/self/fd/8); sleep 0.5; [ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'; exec 8<&-
 wait $LENT; cat /tmp/lent.log

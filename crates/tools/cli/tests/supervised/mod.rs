@@ -22,13 +22,15 @@ pub fn programs() -> [PathBuf; 2] {
 
 /// The folder of the programs of all packages and of `examples/`, which are built as this test was.
 /// It asks for the whole workspace, as `tests/run` does: of a part of it Cargo would make other
-/// programs, and put them in the place of those that other tests run.
+/// programs, and put them in the place of those that other tests run. `cargo test --no-run` would
+/// leave out the C library, which only `--lib` puts beside the programs.
 pub fn built() -> &'static Path {
     static BUILT: Once = Once::new();
     let ring3 = Path::new(env!("CARGO_BIN_EXE_ring3"));
     BUILT.call_once(|| {
         let mut build = Command::new(env!("CARGO"));
-        build.args(["test", "--quiet", "--offline", "--workspace", "--no-run"]);
+        build.args(["build", "--quiet", "--offline", "--workspace"]);
+        build.args(["--lib", "--bins", "--tests", "--examples"]);
         build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
         if ring3.components().any(|part| part.as_os_str() == "release") {
             build.arg("--release");
