@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ata;
+mod disk;
 pub mod e1000;
 pub mod edu;
 mod interrupts;
@@ -12,8 +13,6 @@ pub mod registry;
 #[cfg(test)]
 mod scattered;
 mod throttle;
-mod timeouts;
 pub mod virtio;
-mod write_cache;
 
 pub use interrupts::Interrupts;

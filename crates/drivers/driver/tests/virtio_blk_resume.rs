@@ -207,17 +207,8 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     refused("a ring that cannot be", &|state| {
         state["queue"]["state"]["split"]["offered"] = json!(4000)
     });
-    refused("a request beyond the slots", &|state| state["held"][0]["number"] = json!(100));
-    refused("a request twice", &|state| {
-        state["held"][0]["number"] = state["held"][1]["number"].clone()
-    });
-    refused("a write that is a flush", &|state| state["held"][0]["flush"] = json!(1));
-    refused("a write by which the disk writes to memory", &|state| {
-        state["held"][0]["writable"] = json!(513)
-    });
-    refused("a read of which the disk writes nothing", &|state| {
-        state["held"][0]["request"]["operation"] = json!("read")
-    });
+    refused("an id that is none", &|state| state["held"][0]["id"] = json!(0x8000));
+    refused("a request twice", &|state| state["held"][0]["id"] = state["held"][1]["id"].clone());
     for number in [0, 1, u64::MAX] {
         refused("a flush that was not begun", &|state| {
             let data = json!([]);

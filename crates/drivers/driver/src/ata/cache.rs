@@ -1,5 +1,5 @@
 //! What a drive's volatile write cache may have lost. What follows from a loss is
-//! `write_cache/mod.rs`.
+//! `disk/write_cache/mod.rs`.
 //!
 //! # How a loss is seen
 //! A drive whose power fails for a moment comes back empty, with the same serial number and nothing
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ring3_class::block::IoError;
 use serde::{Deserialize, Serialize};
 
-use crate::write_cache::{Listener, Record, SavedCache, WriteCache};
+use crate::disk::write_cache::{Listener, Record, SavedCache, WriteCache};
 
 /// What is known of the writes of one drive, and what the queues of that were told of it: one after
 /// the other, they are one.
@@ -61,18 +61,18 @@ impl Cache {
     /// The link was lost, or a drive was plugged in.
     pub(in crate::ata) fn lose_link(&mut self) {
         if !self.resetting {
-            self.lose();
+            self.mark_lost();
         }
     }
 
     /// Nobody knows what the drive still has.
-    pub(in crate::ata) fn lose(&mut self) {
-        self.cache.lose();
+    pub(in crate::ata) fn mark_lost(&mut self) {
+        self.cache.mark_lost();
     }
 
     /// Whether writes that ended well may be lost, and no flush has said so yet.
     pub(in crate::ata) fn has_lost(&self) -> bool {
-        self.cache.owes(&self.listener)
+        self.cache.has_unreported_loss(&self.listener)
     }
 }
 
@@ -105,7 +105,7 @@ impl SavedDriveCache {
             cache.wrote();
         }
         if self.lost && !cache.has_lost() {
-            cache.lose();
+            cache.mark_lost();
         }
         Cache { resetting: self.resetting, ..cache }
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_is_saved_says_what_was_written_and_what_was_lost() {
         let mut lost = written();
-        lost.lose();
+        lost.mark_lost();
         for cache in [Cache::default(), written(), lost] {
             let saved = SavedDriveCache::of(&cache);
             assert_eq!(SavedDriveCache::of(&saved.resume(None)), saved);

@@ -32,6 +32,7 @@ use super::checkpoint::Checkpoint;
 use super::controller::Controller;
 use super::init;
 use super::saved::{CONTROLLER, SavedAdmin, SavedController};
+use crate::disk::Controller as _;
 use crate::lifetime::lock;
 
 /// All of it ends within this: a controller that takes longer is not faster than one that is
@@ -74,7 +75,7 @@ impl Controller {
         }
         check_registers(&Registers::new(device.bar(0)?, doorbells_end(1, 0))?)?;
         state.admin.follow_checkpoint(device.dma().arena())?;
-        let controller = Self::go_on(device, poll, state)?;
+        let controller = Self::resume_running(device, poll, state)?;
         let shared = &controller.shared;
         let mut admin = lock(&shared.admin);
         match drain(&mut admin, &shared.traits.identity.serial, shared.traits.identity.queues) {
@@ -84,7 +85,7 @@ impl Controller {
                 shared.caches().iter().for_each(|(_, cache)| cache.wrote(|| false));
             }
             Err(error) => {
-                shared.fail(&admin, &error, "it cannot be adopted");
+                shared.give_up(&mut admin, &error, "it cannot be adopted");
                 return Err(error);
             }
         }

@@ -192,11 +192,6 @@ impl Encoder {
         }
     }
 
-    /// Which namespace.
-    pub(super) fn namespace(&self) -> u32 {
-        self.namespace
-    }
-
     /// The lists, to give their memory up or to leave it.
     pub(super) fn lists(&mut self) -> &mut Lists {
         &mut self.lists

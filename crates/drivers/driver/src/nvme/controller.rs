@@ -1,6 +1,6 @@
 //! A controller: what the owner of the function holds.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use ring3_class::block::Disk;
@@ -23,8 +23,9 @@ use super::namespace::{Namespace, Unit};
 use super::options::Options;
 use super::reset::Members;
 use super::revalidate::power_count;
+use crate::disk::write_cache::{PowerCount, WriteCache};
+use crate::disk::{Controller as _, Losses};
 use crate::lifetime::{ControllerState, lock};
-use crate::write_cache::{PowerCount, WriteCache};
 
 /// An NVMe controller that takes commands.
 ///
@@ -40,8 +41,7 @@ pub struct Controller {
 /// alone.
 pub(super) struct NvmeShared {
     pub(super) lifetime: ControllerState,
-    /// The generation that began with the last loss of the volatile caches; 0 if there was none.
-    pub(super) cache_lost: AtomicU32,
+    pub(super) losses: Losses,
     /// A write zeroes has timed out: no more are sent. The next process tries again.
     pub(super) zeroes_hang: AtomicBool,
     pub(super) vectors: Vectors,
@@ -92,11 +92,11 @@ impl Controller {
             traits.identity.max_transfer = traits.identity.max_transfer.min(limit.max(4096));
         }
         let members = Mutex::new(Members::new(queues));
-        let (lifetime, cache_lost) = (ControllerState::new(device.name()), AtomicU32::new(0));
+        let (lifetime, losses) = (ControllerState::new(device.name()), Losses::default());
         let zeroes_hang = AtomicBool::new(false);
         let shared = Arc::new(NvmeShared {
             lifetime,
-            cache_lost,
+            losses,
             zeroes_hang,
             vectors,
             admin,
@@ -116,7 +116,7 @@ impl Controller {
         // not asked again.
         let asked = has_cache.then(|| controller.shared.command(power_count));
         let power = asked.and_then(Result::ok).unwrap_or(PowerCount::UNKNOWN);
-        lock(&controller.shared.members).power = power;
+        controller.shared.losses.set_power(power);
         let kept = controller.shared.device.dma().arena().kept();
         let has_run_on = Found::read(kept.as_ref()) == Found::Running;
         let (ids, left_out) = controller.shared.active_namespaces()?;

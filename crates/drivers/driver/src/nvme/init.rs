@@ -8,6 +8,7 @@ use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CRTO, CSTS, Cap, 
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
 use super::admin::{Admin, ENTRIES};
+use crate::disk::Condition;
 use crate::lifetime::{StopFailed, stop_function};
 
 /// Shutting down takes this long if the controller does not say (RTD3E). [NVMe 3.6.1]
@@ -69,18 +70,7 @@ pub(super) fn running(registers: &Registers) -> Result<(), Error> {
     Ok(())
 }
 
-/// What has become of a controller that was enabled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// It runs, as far as its registers say.
-    Running,
-    /// It was reset by somebody else, or does not answer. It may have lost its power.
-    Disturbed,
-    /// It reports a fatal error: what its firmware held in memory is lost with it.
-    Crashed,
-}
-
-/// What its registers say of that.
+/// What has become of a controller that was enabled, by its registers.
 pub(super) fn condition(registers: &Registers) -> Condition {
     match (registers.read_alive(CC), registers.read_alive(CSTS)) {
         (Ok(_), Ok(status)) if status.fatal() == 1 => Condition::Crashed,

@@ -9,8 +9,8 @@ use ring3_device::dma::Dma;
 
 use super::controller::NvmeShared;
 use super::queue::QueuePair;
+use crate::disk::write_cache::WriteCache;
 use crate::lifetime::lock;
-use crate::write_cache::WriteCache;
 
 /// One namespace of a controller. Clones are handles to the same one.
 #[derive(Clone)]

@@ -1,257 +1,240 @@
-//! A queue pair: the way of a request to the device and back.
+//! The rings of a queue pair.
 //!
 //! # Shape
-//! [`submit`](Queue::submit) checks a request, describes its bytes, gives it a slot and writes its
-//! command into the submission ring. [`ring`](Queue::ring) publishes the batch with one doorbell.
-//! [`reap`](Queue::reap) takes completions out of the completion ring and finds their requests by
-//! id.
+//! [`QueuePair`] is what the engine ([`crate::disk`]) needs to know of them: it writes commands,
+//! takes completions, and creates and deletes the pair on the controller.
 //!
-//! # Trust
-//! A completion is accepted only if its command id is that of a request in flight, the id's lap
-//! bits included (`slots.rs`). Any other is reported as [`Error::Protocol`], and the queue stays
-//! usable. The request whose completion was lost this way is handled by its time-out.
-//!
-//! # Waiting
-//! See [`Waiter`]. Completions are acknowledged many at a time, and always before a sleep, so that
-//! the interrupt comes again.
+//! # Who owns its memory
+//! The device reaches it from the pair's creation until its deletion, a reset of the controller, or
+//! the controller's removal. Only then does the memory go back to the arena; without such a proof
+//! it never does.
 
-use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ring3_class::Saved;
-use ring3_class::block::{
-    Completion, Data, Info, IoError, Operation, Queue, Rejected, Request, reap_single,
-};
-use ring3_device::dma::DmaBuffer;
-use ring3_device::irq::Irq;
+use ring3_class::block::{Completion, Data, Info, IoError, Operation, Request};
+use ring3_device::dma::{Claims, DmaBuffer};
 use ring3_device::ring::{CompletionRing, SubmissionRing};
-use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
-use ring3_device::{Bar, Deadline, Error};
+use ring3_device::{Bar, Error, Registers};
+use ring3_spec::nvme::registers::{completion_doorbell, submission_doorbell};
 use ring3_spec::nvme::{
     self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success,
 };
 
+use super::admin::Admin;
 use super::command::Encoder;
 use super::controller::NvmeShared;
-use super::namespace::Unit;
-use super::recovery::Delayed;
-use super::slots::Slots;
-use crate::lifetime::{GENERATION_CLOSED, GENERATION_DETACHED};
-use crate::timeouts::Timeouts;
-use crate::write_cache::{Listener, WriteCache};
+use super::init;
+use super::namespace::{Namespace, Unit};
+use super::prp::Lists;
+use super::reset::Use;
+use super::saved::{QUEUE, SavedPair, SavedRing};
+use super::status;
+use crate::disk::write_cache::WriteCache;
+use crate::disk::{Controller, DiskQueue, Hardware, MAX_SLOTS, Outcome, SavedQueue, Slots};
+use crate::lifetime::{GENERATION_CLOSED, lock};
 
-/// Requests in flight through one pair of rings. Its memory and its end are in `open.rs`, its
-/// misfortunes in `recovery.rs`.
+/// An abort is answered within this, or the controller is reset.
+const ABORT: Duration = Duration::from_secs(2);
+/// Commands that fill a page; a shorter ring would save nothing.
+const PAGE_OF_COMMANDS: u32 = 64;
+
+/// A submission ring, its completion ring, and what describes data to the device.
 pub(super) struct QueuePair {
-    pub(super) bar: Bar,
-    pub(super) submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
-    pub(super) completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
-    pub(super) submission_doorbell: u64,
-    pub(super) completion_doorbell: u64,
-    pub(super) slots: Slots,
-    pub(super) encoder: Encoder,
-    /// The controller's generation in which this queue was created.
-    pub(super) generation: u32,
+    bar: Bar,
+    submission: SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
+    completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
+    submission_doorbell: u64,
+    completion_doorbell: u64,
+    encoder: Encoder,
     /// Completions are acknowledged when this many are not: the ring has room for them and for all
     /// that is in flight.
-    pub(super) acknowledge_at: u32,
-    /// Requests that have ended without a completion.
-    pub(super) ended: Vec<(u16, IoError)>,
-    /// Requests that wait for their repetition.
-    pub(super) delayed: Vec<Delayed>,
-    pub(super) timeouts: Timeouts,
-    pub(super) waiter: Waiter,
-    pub(super) shared: Arc<NvmeShared>,
-    pub(super) unit: Arc<Unit>,
-    pub(super) cache: Option<Arc<WriteCache>>,
-    pub(super) listener: Listener,
+    acknowledge_at: u32,
+    shared: Arc<NvmeShared>,
+    unit: Arc<Unit>,
     /// The queue's number on the controller, from 1 on.
-    pub(super) id: u16,
+    id: u16,
     /// What the good end of each of its commands says.
-    pub(super) success: Success,
-    pub(super) vector: Option<u16>,
-    /// The owner has had the error that the controller has failed for good.
-    pub(super) failure_reported: bool,
+    success: Success,
+    vector: Option<u16>,
 }
 
 impl QueuePair {
-    /// Takes completions of any kind until one ends a request.
-    #[cold]
-    pub(super) fn take(&mut self) -> Result<Option<Completion>, Error> {
-        while let Some(entry) = self.completion.pop() {
-            if let Some(completion) = self.take_one(nvme::Completion(entry))? {
-                return Ok(Some(completion));
+    /// Creates a queue pair for up to `depth` requests of `namespace`.
+    pub(super) fn open(namespace: &Namespace, depth: u16) -> Result<DiskQueue<Self>, Error> {
+        let shared = &namespace.shared;
+        namespace.unit.check()?;
+        let id = shared.take_queue_id()?;
+        let mut queue =
+            Self::build(namespace, depth, id).inspect_err(|_| shared.give_queue_id_back(id))?;
+        // From here on dropping the queue gives its id back.
+        queue.create(|pair, generation| {
+            let shared = pair.shared.clone();
+            let created = shared.command(|admin| {
+                *generation = shared.lifetime.generation();
+                pair.create(admin)
+            });
+            if let Err(Error::Unsupported(_)) = created {
+                // Refused: the controller knows nothing of it.
+                *generation = GENERATION_CLOSED;
             }
-        }
-        Ok(None)
+            created
+        })?;
+        Ok(queue)
     }
 
-    /// Takes the completions of reads that ended well into `done`, up to the first of anything
-    /// else, or to a place that is not empty; returns how many. It calls nothing.
-    #[inline]
-    fn take_reads(&mut self, done: &mut [Completion]) -> usize {
-        let mut slots = self.slots.by_id();
-        let count =
-            self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
-                let slot = slots.get_mut(nvme::Completion::of_phase_word(word).id());
-                let Some(slot) = slot.filter(|slot| slot.request.operation == Operation::Read)
-                else {
-                    return false;
-                };
-                if !matches!(place.data, Data::None) {
-                    return false;
-                }
-                slot.vacate();
-                place.into_completion_of(slot.request.token, Ok(()), &mut slot.request.data);
-                true
-            });
-        self.slots.vacated(count);
-        count
-    }
-
-    /// Takes the completions of requests of any kind that ended well, up to a flush or the first
-    /// that is out of the ordinary.
-    #[inline(never)]
-    fn take_good(&mut self, done: &mut [Completion]) -> usize {
-        let (mut slots, mut wrote) = (self.slots.by_id(), false);
-        let count =
-            self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
-                let slot = slots.get_mut(nvme::Completion::of_phase_word(word).id());
-                let Some(slot) = slot.filter(|slot| slot.request.operation != Operation::Flush)
-                else {
-                    return false;
-                };
-                wrote |= WriteCache::holds(&slot.request);
-                slot.vacate();
-                place.into_completion_of(slot.request.token, Ok(()), &mut slot.request.data);
-                true
-            });
-        self.slots.vacated(count);
-        if wrote && let Some(cache) = &self.cache {
-            cache.wrote(|| self.shared.lost_cache_after(self.generation));
-        }
-        count
-    }
-
-    /// Takes any completion: what it ends, `None` if that is repeated, an error if it is for
-    /// nothing in flight.
-    fn take_one(&mut self, entry: nvme::Completion) -> Result<Option<Completion>, Error> {
-        let Some(slot) = self.slots.find(entry.id()).filter(|_| entry.queue() == self.id) else {
-            return Err(self.stray(entry));
+    fn build(namespace: &Namespace, depth: u16, id: u16) -> Result<DiskQueue<Self>, Error> {
+        let Namespace { shared, unit } = namespace;
+        let Dimensions { depth, submission, completion } =
+            Dimensions::new(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
+        let arena = shared.device.dma().arena();
+        let page = init::page_size(shared.cap);
+        let words = |entries: u32, words: usize, name| {
+            arena.alloc(entries as usize * words * 8, page as usize).map(|ring| ring.tagged(name))
         };
-        if !entry.status().is_success() {
-            return Ok(self.failed(slot, entry.status()));
-        }
-        let (cache, shared, generation, listener) =
-            (self.cache.as_deref(), &self.shared, self.generation, &mut self.listener);
-        Ok(self.slots.vacate(slot).map(|slot| {
-            let lost_since = || shared.lost_cache_after(generation);
-            let complete = |cache: &WriteCache| {
-                cache.complete(&slot.request, (listener, slot.flush), lost_since)
-            };
-            let end = cache.map_or(Ok(()), complete);
-            slot.complete(end)
-        }))
+        let commands = words(submission, SUBMISSION_WORDS, "nvme commands")?;
+        let ends = words(completion, COMPLETION_WORDS, "nvme completions")?;
+        let lists = Lists::new(arena, depth.into(), unit.info.max_transfer, page)?;
+        let rings =
+            (SubmissionRing::new(commands, submission)?, CompletionRing::new(ends, completion)?);
+        let generation = shared.lifetime.generation();
+        let (irq, pair) = Self::of(namespace, (id, depth), rings, lists)?;
+        Ok(DiskQueue::new(pair, irq, (depth, generation)))
     }
 
-    /// Goes on after `count` reads, which have been taken: acknowledges, and takes what else there
-    /// is if there were none.
-    #[inline(never)]
-    fn reap_any(&mut self, done: &mut [Completion], mut count: usize) -> Result<usize, Error> {
-        if count == 0 && self.completion.ready() {
-            count = self.take_good(done);
-        }
-        self.acknowledge_many();
-        if count == 0 && self.completion.ready() { self.reap_unusual(done) } else { Ok(count) }
+    /// Pair `id` for `depth` requests, made of its rings and lists.
+    fn of(
+        namespace: &Namespace,
+        (id, depth): (u16, u16),
+        (submission, completion): Rings,
+        lists: Lists,
+    ) -> Result<(Option<Arc<ring3_device::irq::Irq>>, Self), Error> {
+        let Namespace { shared, unit } = namespace.clone();
+        let (irq, vector) = shared.vectors.of_queue(id)?;
+        let stride = shared.cap.stride();
+        let pair = Self {
+            bar: shared.device.bar(0)?,
+            acknowledge_at: (completion.size() - 1).saturating_sub(depth.into()).max(1),
+            submission,
+            completion,
+            submission_doorbell: submission_doorbell(id, stride).offset(),
+            completion_doorbell: completion_doorbell(id, stride).offset(),
+            encoder: Encoder::new(unit.id, &unit.info, lists, shared.traits.sgl),
+            shared,
+            unit,
+            id,
+            success: Success::of(id),
+            vector,
+        };
+        Ok((irq, pair))
     }
 
-    /// Takes one end that is out of the ordinary. What was before it has been given out.
+    /// The queue of `namespace` that was detached as `saved`.
+    pub(super) fn resume(namespace: &Namespace, saved: &Saved) -> Result<DiskQueue<Self>, Error> {
+        let saved: SavedQueue<SavedPair> = saved.read(QUEUE.0, QUEUE.1)?;
+        let (shared, info) = (&namespace.shared, &namespace.unit.info);
+        shared.lifetime.check()?;
+        let (id, is_same) = (
+            saved.rings.id,
+            (saved.rings.namespace, &saved.serial) == (namespace.id(), &info.serial),
+        );
+        // One that has grown meanwhile has all that the queue is about.
+        if !is_same || saved.blocks > info.blocks {
+            let (namespace, serial) = (saved.rings.namespace, &saved.serial);
+            return Err(Error::Invalid(format!(
+                "the saved queue is of namespace {namespace} of {serial}: resume it there"
+            )));
+        }
+        if !shared.change_use(id, Use::Detached, Use::Open) {
+            let name = shared.device.name();
+            return Err(Error::Invalid(format!(
+                "{name} has no queue {id} that was detached, or it is resumed already"
+            )));
+        }
+        Self::rebuild(namespace, &saved).inspect_err(|_| {
+            shared.change_use(id, Use::Open, Use::Detached);
+        })
+    }
+
+    fn rebuild(
+        namespace: &Namespace,
+        saved: &SavedQueue<SavedPair>,
+    ) -> Result<DiskQueue<Self>, Error> {
+        let (shared, depth) = (&namespace.shared, saved.slots);
+        let mut claims = Claims::new(shared.device.dma().arena());
+        let submission = saved.rings.submission.claim(&mut claims)?;
+        let completion = saved.rings.completion.claim(&mut claims)?;
+        if u32::from(depth) >= submission.size().min(completion.size()) {
+            return Err(Error::Invalid(format!(
+                "a saved queue of {depth} requests in rings of {} entries",
+                submission.size()
+            )));
+        }
+        let lists = Lists::resume(
+            claims.claim(saved.rings.lists)?,
+            depth.into(),
+            namespace.unit.info.max_transfer,
+            init::page_size(shared.cap),
+        )?;
+        let (irq, pair) =
+            Self::of(namespace, (saved.rings.id, depth), (submission, completion), lists)?;
+        DiskQueue::resume(saved, pair, irq, claims)
+    }
+
+    /// Tells the controller about the queue: completion queue first. [NVMe 5.2.1, 5.2.2]
+    fn create(&mut self, admin: &mut Admin) -> Result<(), Error> {
+        let (ring, base) = (&self.completion, self.completion.words().iova());
+        admin.demand(
+            "an I/O completion queue",
+            Submission::create_cq(self.id, ring.size(), base, self.vector),
+        )?;
+        let (ring, base) = (&self.submission, self.submission.words().iova());
+        let created = admin.demand(
+            "an I/O submission queue",
+            Submission::create_sq(self.id, ring.size(), base, self.id),
+        );
+        if let Err(Error::Unsupported(_)) = created {
+            admin
+                .demand("deletion of a completion queue", Submission::delete_cq(self.id))
+                .map_err(|_| Error::Fatal("half a queue is left".into()))?;
+        }
+        created.map(drop)
+    }
+
+    /// Deletes the queue; the device owns nothing of it afterwards. [NVMe 5.2.4, 5.2.3]
+    fn delete(&self, generation: u32) -> Result<(), Error> {
+        let mut admin = lock(&self.shared.admin);
+        self.shared.lifetime.check()?;
+        // A reset since then has deleted it already.
+        if self.shared.lifetime.generation() != generation {
+            return Ok(());
+        }
+        admin.demand("deletion of a submission queue", Submission::delete_sq(self.id))?;
+        admin.demand("deletion of a completion queue", Submission::delete_cq(self.id)).map(drop)
+    }
+
+    /// Whether requests of this `operation` are not sent, because the controller was seen to hang
+    /// at one.
+    fn is_given_up(&self, operation: Operation) -> bool {
+        operation == Operation::WriteZeroes && self.shared.zeroes_hang.load(Ordering::Relaxed)
+    }
+
+    /// How the request in `slot` ended, which the device completed with `status`.
     #[cold]
-    #[inline(never)]
-    fn reap_unusual(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
-        self.check_attached()?;
-        let trouble = !self.is_current_generation() || !self.ended.is_empty();
-        let taken =
-            reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() });
-        self.acknowledge_many();
-        taken
-    }
-
-    /// Submits a request of any kind.
-    #[cold]
-    #[inline(never)]
-    fn submit_any(&mut self, request: &mut Request) -> Result<(), Rejected> {
-        if self.unit.is_over() {
-            return rejected(request, Some(IoError::Gone));
+    fn failed(&self, slots: &Slots, slot: u16, status: ring3_spec::nvme::Status) -> Outcome {
+        let Some(held) = slots.get(slot) else { return Outcome::Failed(IoError::Transport) };
+        let (operation, attempts) = (held.request.operation, held.attempts);
+        if attempts < status::attempts(operation, status) {
+            let shared = &self.shared;
+            let (delays, most) = (shared.traits.retry_delays, shared.options.timeout);
+            return Outcome::Retry(status::pause(status, attempts, delays, most));
         }
-        if self.is_given_up(request.operation) {
-            return rejected(request, Some(IoError::Unsupported));
-        }
-        self.slots.skip_busy_slot();
-        let Some(free_slot) = self.slots.free_slot() else {
-            return rejected(
-                request,
-                (self.generation == GENERATION_DETACHED).then_some(IoError::Gone),
-            );
-        };
-        let command = match self.encoder.encode(free_slot.number(), request) {
-            Ok(command) => command.with_id(free_slot.id()),
-            Err(error) => return rejected(request, Some(error)),
-        };
-        let request = mem::replace(request, Request::flush(0));
-        let (slot, is_flush) = (free_slot.number(), request.operation == Operation::Flush);
-        place(&mut self.submission, command);
-        let epoch = if is_flush {
-            self.timeouts.epoch_for(self.shared.options.flush_timeout)
-        } else {
-            self.timeouts.epoch()
-        };
-        free_slot.fill(request, epoch);
-        if is_flush
-            && let Some(cache) = &self.cache
-            && let Some(slot) = self.slots.get_mut(slot)
-        {
-            slot.flush = cache.begin_flush();
-        }
-        Ok(())
-    }
-
-    /// Whether the device knows this queue as it is. If not, its doorbells are not ours until it
-    /// was created anew.
-    #[inline]
-    pub(super) fn is_current_generation(&self) -> bool {
-        self.shared.generation() == self.generation
-    }
-
-    /// Tells the device which completions were taken.
-    #[inline(never)]
-    fn acknowledge(&mut self) {
-        // `place` does not look at it, but whoever saves the ring does.
-        self.submission.retire_all_but(self.slots.in_flight().into());
-        if self.is_current_generation()
-            && let Some(head) = self.completion.publish()
-        {
-            self.bar.write32(self.completion_doorbell, head);
-        }
-    }
-
-    /// The same if many were: the ring never fills up.
-    #[inline]
-    fn acknowledge_many(&mut self) {
-        if self.completion.unpublished() >= self.acknowledge_at {
-            self.acknowledge();
-        }
-    }
-
-    /// The generation in which there is nothing to mend: for a queue with nothing in flight, a
-    /// controller's end is no news.
-    fn expected(&self) -> u32 {
-        if self.slots.in_flight() == 0 && self.shared.generation() == GENERATION_CLOSED {
-            GENERATION_CLOSED
-        } else {
-            self.generation
-        }
+        Outcome::Failed(match self.is_given_up(operation) {
+            true => IoError::Unsupported,
+            false => status::io_error(status),
+        })
     }
 
     #[cold]
@@ -266,11 +249,206 @@ impl QueuePair {
     }
 }
 
+impl Hardware for QueuePair {
+    type Controller = NvmeShared;
+    type Saved = SavedPair;
+    const FORMAT: (&'static str, u32) = QUEUE;
+
+    #[inline]
+    fn controller(&self) -> &Arc<NvmeShared> {
+        &self.shared
+    }
+
+    fn info(&self) -> &Info {
+        &self.unit.info
+    }
+
+    #[inline]
+    fn cache(&self) -> Option<&WriteCache> {
+        self.unit.cache.as_deref()
+    }
+
+    fn check_disk(&self) -> Result<(), Error> {
+        self.unit.check()
+    }
+
+    /// "Not supported" lets whoever wants zeroes write them. To repeat the command would cost the
+    /// time-out each time, and others would follow.
+    fn refusal(&self, operation: Operation) -> Option<IoError> {
+        if self.unit.is_over() {
+            return Some(IoError::Gone);
+        }
+        self.is_given_up(operation).then_some(IoError::Unsupported)
+    }
+
+    #[inline(always)]
+    fn place_common(&mut self, _: u16, id: u16, request: &Request) -> bool {
+        let command = self.encoder.page_transfer(id, request);
+        command.is_some_and(|command| {
+            place(&mut self.submission, command);
+            true
+        })
+    }
+
+    fn place(&mut self, slot: u16, id: u16, request: &Request) -> Result<bool, IoError> {
+        let command = self.encoder.encode(slot, request)?;
+        place(&mut self.submission, command.with_id(id));
+        Ok(true)
+    }
+
+    #[inline]
+    fn ring(&mut self) {
+        if let Some(tail) = self.submission.publish() {
+            self.bar.write32(self.submission_doorbell, tail);
+        }
+    }
+
+    #[inline]
+    fn pending(&self) -> bool {
+        self.completion.ready()
+    }
+
+    #[inline]
+    fn take_reads(&mut self, slots: &mut Slots, done: &mut [Completion]) -> usize {
+        let mut by_id = slots.by_id();
+        let count =
+            self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
+                let slot = by_id.get_mut(nvme::Completion::of_phase_word(word).id());
+                let Some(slot) = slot.filter(|slot| slot.request.operation == Operation::Read)
+                else {
+                    return false;
+                };
+                if !matches!(place.data, Data::None) {
+                    return false;
+                }
+                slot.free();
+                place.into_completion_of(slot.request.token, Ok(()), &mut slot.request.data);
+                true
+            });
+        slots.freed(count);
+        count
+    }
+
+    #[inline(never)]
+    fn take_good(&mut self, slots: &mut Slots, done: &mut [Completion]) -> (usize, bool) {
+        let (mut by_id, mut wrote) = (slots.by_id(), false);
+        let count =
+            self.completion.pop_into(done, Success::MASK, self.success.bits(), |word, place| {
+                let slot = by_id.get_mut(nvme::Completion::of_phase_word(word).id());
+                let Some(slot) = slot.filter(|slot| slot.request.operation != Operation::Flush)
+                else {
+                    return false;
+                };
+                wrote |= WriteCache::holds(&slot.request);
+                slot.free();
+                place.into_completion_of(slot.request.token, Ok(()), &mut slot.request.data);
+                true
+            });
+        slots.freed(count);
+        (count, wrote)
+    }
+
+    fn take(&mut self, slots: &Slots) -> Result<Option<(u16, Outcome)>, Error> {
+        let Some(entry) = self.completion.pop().map(nvme::Completion) else { return Ok(None) };
+        let slot = slots.find(entry.id()).filter(|_| entry.queue() == self.id);
+        let slot = slot.ok_or_else(|| self.stray(entry))?;
+        let status = entry.status();
+        let outcome =
+            if status.is_success() { Outcome::Done } else { self.failed(slots, slot, status) };
+        Ok(Some((slot, outcome)))
+    }
+
+    #[inline]
+    fn must_acknowledge(&self) -> bool {
+        self.completion.unpublished() >= self.acknowledge_at
+    }
+
+    #[inline(never)]
+    fn acknowledge(&mut self, in_flight: u16, is_known: bool) {
+        // `place` does not look at it, but whoever saves the ring does.
+        self.submission.retire_all_but(in_flight.into());
+        if is_known && let Some(head) = self.completion.publish() {
+            self.bar.write32(self.completion_doorbell, head);
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        init::running(&Registers::new(self.bar.clone(), 0)?)
+    }
+
+    /// Sends an Abort command. [NVMe 5.1.1]
+    fn cancel(&mut self, id: u16, request: &Request) -> bool {
+        let (shared, name) = (&self.shared, self.shared.device.name());
+        if request.operation == Operation::WriteZeroes
+            && !shared.zeroes_hang.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "{name}: the controller hangs at a write zeroes: it gets no more; users write \
+                zeroes themselves"
+            );
+        }
+        tracing::warn!("{name}: queue {}: a request takes too long, aborting it", self.id);
+        let timeout = ABORT.min(shared.options.timeout);
+        lock(&shared.admin).execute_within(Submission::abort(self.id, id), timeout).is_ok()
+    }
+
+    fn renew(&mut self, admin: &mut Admin) -> Result<(), Error> {
+        self.submission.reset();
+        self.completion.reset();
+        self.create(admin)
+    }
+
+    fn refuse_all(&mut self) {
+        self.encoder.close();
+    }
+
+    fn close(&mut self, generation: u32, _: bool) -> Result<(), Error> {
+        self.delete(generation).or_else(|error| {
+            // Whatever the reason, a controller that is stopped owns nothing.
+            let why = format!("queue {} could not be deleted: {error}", self.id);
+            self.shared.reset(generation, &why)
+        })
+    }
+
+    fn abandon(&mut self) {
+        self.submission.abandon();
+        self.completion.abandon();
+        self.encoder.lists().memory().abandon();
+    }
+
+    fn release(&mut self, _: u32, _: bool) {
+        self.shared.give_queue_id_back(self.id);
+    }
+
+    fn save(&mut self, in_flight: u16) -> Result<SavedPair, Error> {
+        self.submission.retire_all_but(in_flight.into());
+        Ok(SavedPair {
+            namespace: self.unit.id,
+            id: self.id,
+            submission: SavedRing::new(self.submission.words(), self.submission.state()),
+            completion: SavedRing::new(self.completion.words(), self.completion.state()),
+            lists: self.encoder.lists().memory().span(),
+        })
+    }
+
+    fn leave(&mut self, _: &mut Admin) {
+        self.submission.words_mut().leave();
+        self.completion.words_mut().leave();
+        self.encoder.lists().memory().leave();
+        self.shared.change_use(self.id, Use::Open, Use::Detached);
+    }
+}
+
+type Rings = (
+    SubmissionRing<DmaBuffer, SUBMISSION_WORDS>,
+    CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
+);
+
 /// Writes a command into the ring, which has room for whatever has a slot: the device has read what
 /// it has completed, and all commands before, so at most what is in flight is unread. Where it says
 /// that it reads (SQHD) need not be believed.
 #[inline(always)]
-pub(super) fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, command: Submission) {
+fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, command: Submission) {
     let Submission(
         [first, dwords_2_3, metadata, prp1, prp2, dwords_10_11, dwords_12_13, dwords_14_15],
     ) = command;
@@ -282,120 +460,46 @@ pub(super) fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, comm
     ring.place([(3, prp1), (4, prp2), (5, dwords_10_11), (6, dwords_12_13), (0, first)]);
 }
 
-#[cold]
-fn rejected(request: &mut Request, error: Option<IoError>) -> Result<(), Rejected> {
-    Err(Rejected { error, request: mem::replace(request, Request::flush(0)) })
+/// How many requests a queue holds, and the entries of its rings: powers of two.
+#[derive(Debug, PartialEq, Eq)]
+struct Dimensions {
+    depth: u16,
+    /// One entry more than requests at least, because a full ring looks like an empty one.
+    submission: u32,
+    /// Twice that if the controller has such long queues, so that completions need not be
+    /// acknowledged at once.
+    completion: u32,
 }
 
-impl Queue for QueuePair {
-    fn info(&self) -> &Info {
-        &self.unit.info
-    }
-
-    fn depth(&self) -> u16 {
-        self.slots.count()
-    }
-
-    fn in_flight(&self) -> u16 {
-        self.slots.in_flight()
-    }
-
-    fn submit(&mut self, mut request: Request) -> Result<(), Rejected> {
-        // The way of almost every request calls nothing; whatever is out of the ordinary starts
-        // again in `submit_any`.
-        if let Some(free_slot) = self.slots.free_slot()
-            && let Some(command) = self.encoder.page_transfer(free_slot.id(), &request)
-        {
-            place(&mut self.submission, command);
-            free_slot.fill(request, self.timeouts.epoch());
-            return Ok(());
-        }
-        let submitted = self.submit_any(&mut request);
-        // It has been taken out.
-        mem::forget(request);
-        submitted
-    }
-
-    fn ring(&mut self) {
-        if !self.is_current_generation() {
-            // The device does not know this queue any more; the next `reap` or `tick` repeats what
-            // was submitted.
-            return;
-        }
-        self.ring_submission();
-    }
-
-    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
-        if self.is_current_generation() && self.ended.is_empty() {
-            let count = self.take_reads(done);
-            // The way of almost every batch calls nothing.
-            if count > 0 && self.completion.unpublished() < self.acknowledge_at {
-                return Ok(count);
-            }
-            return self.reap_any(done, count);
-        }
-        self.reap_unusual(done)
-    }
-
-    fn detach(&mut self) -> Result<Saved, Error> {
-        self.leave()
+impl Dimensions {
+    fn new(depth: u16, max_entries: u32) -> Self {
+        let wanted = u32::from(depth.clamp(1, MAX_SLOTS)) + 1;
+        let largest = 1 << max_entries.max(2).ilog2();
+        let submission = wanted.next_power_of_two().max(PAGE_OF_COMMANDS).min(largest);
+        let depth = wanted.min(submission) - 1;
+        Self { depth: depth as u16, submission, completion: (2 * submission).min(largest) }
     }
 }
 
-impl Source for QueuePair {
-    fn irq(&self) -> Option<&Irq> {
-        self.waiter.irq()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dimensions(depth: u16, submission: u32, completion: u32) -> Dimensions {
+        Dimensions { depth, submission, completion }
     }
 
-    /// Whether [`reap`](Queue::reap) has something to do: a completion, a reset, or requests that
-    /// ended by themselves.
-    #[inline]
-    fn pending(&self) -> bool {
-        self.completion.ready()
-            || self.shared.generation() != self.expected()
-            || !self.ended.is_empty()
+    #[test]
+    fn rings_have_one_entry_more_than_requests_at_least() {
+        assert_eq!(Dimensions::new(32, 2048), dimensions(32, 64, 128));
+        assert_eq!(Dimensions::new(64, 2048), dimensions(64, 128, 256));
+        assert_eq!(Dimensions::new(1, 2048), dimensions(1, 64, 128));
+        assert_eq!(Dimensions::new(u16::MAX, 65536), dimensions(MAX_SLOTS, 1024, 2048));
     }
 
-    fn arm(&mut self) -> Result<bool, Error> {
-        if self.pending() {
-            return Ok(false);
-        }
-        self.acknowledge();
-        let (completion, shared, generation) = (&self.completion, &self.shared, self.expected());
-        self.waiter.arm(|| completion.ready() || shared.generation() != generation)
-    }
-
-    fn disarm(&mut self) -> Result<(), Error> {
-        self.waiter.disarm()
-    }
-
-    fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
-        let rearmed = self.waiter.tick(now)?;
-        self.watch(now)?;
-        let in_flight = self.slots.in_flight() > 0;
-        let due = self.delayed.iter().map(|delayed| delayed.due).min().filter(|_| in_flight);
-        Ok(sooner(sooner(rearmed, due), self.timeouts.next(now, in_flight)))
-    }
-
-    fn wait(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        if self.pending() {
-            return Ok(true);
-        }
-        let generation = self.expected();
-        let (completion, shared) = (&self.completion, &self.shared);
-        let Some(polled) = self
-            .waiter
-            .poll(deadline, || completion.ready() || shared.generation() != generation)?
-        else {
-            return Ok(true);
-        };
-        self.acknowledge();
-        let (completion, shared) = (&self.completion, &self.shared);
-        self.waiter
-            .sleep(polled, deadline, || completion.ready() || shared.generation() != generation)
-    }
-
-    fn wait_stats(&self) -> WaitStats {
-        self.waiter.stats()
+    #[test]
+    fn a_device_with_short_queues_holds_fewer_requests() {
+        assert_eq!(Dimensions::new(32, 9), dimensions(7, 8, 8));
+        assert_eq!(Dimensions::new(32, 2), dimensions(1, 2, 2));
     }
 }

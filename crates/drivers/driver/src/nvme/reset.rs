@@ -4,20 +4,21 @@
 //! Memory returns to its owner only when the device cannot write to it: its completion came,
 //! CSTS.RDY was seen to be 0, the function was reset, or its bus mastering is off.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use ring3_class::block::Operation;
 use ring3_device::Error;
 use ring3_spec::nvme::Submission;
 
 use super::admin::Admin;
 use super::controller::{NvmeShared, negotiate_queues};
-use super::init::{self, Condition};
+use super::init;
 use super::namespace::Unit;
 use super::revalidate::power_count;
-use crate::lifetime::{StopFailed, lock};
-use crate::write_cache::{PowerCount, WriteCache};
+use crate::disk::write_cache::{PowerCount, WriteCache};
+use crate::disk::{Condition, Controller, Losses};
+use crate::lifetime::{ControllerState, StopFailed, lock};
 
 /// A queue is deleted within this before a shutdown.
 const DELETE: Duration = Duration::from_secs(2);
@@ -28,8 +29,6 @@ pub(super) struct Members {
     pub(super) queues: Vec<Use>,
     /// The namespaces that are disks.
     pub(super) namespaces: Vec<Arc<Unit>>,
-    /// How often the controller says that it has lost its power.
-    pub(super) power: PowerCount,
 }
 
 /// What is with an I/O queue id.
@@ -43,11 +42,7 @@ pub(super) enum Use {
 
 impl Members {
     pub(super) fn new(queues: u16) -> Self {
-        Self {
-            queues: vec![Use::Free; queues.into()],
-            namespaces: Vec::new(),
-            power: PowerCount::UNKNOWN,
-        }
+        Self { queues: vec![Use::Free; queues.into()], namespaces: Vec::new() }
     }
 }
 
@@ -77,112 +72,6 @@ impl NvmeShared {
         found.map(|used| *used = to).is_some()
     }
 
-    /// Resets the controller if it has not been reset since `generation`, and starts it again.
-    /// [NVMe 3.7.2]
-    pub(super) fn reset(&self, generation: u32, why: &str) -> Result<(), Error> {
-        let mut admin = lock(&self.admin);
-        self.lifetime.check()?;
-        if self.lifetime.generation() != generation {
-            return Ok(());
-        }
-        // Before a register changes, and for good.
-        admin.checkpoint.close();
-        let condition = init::condition(admin.registers());
-        // First, so that queues stop ringing doorbells of a controller that does not know them.
-        let next = self.lifetime.begin_reset(generation, why);
-        if condition == Condition::Crashed {
-            self.lose_caches(next, "it has crashed");
-        }
-        if let Err(StopFailed { error, quiesced }) =
-            init::stop(&*self.device, admin.registers(), self.cap)
-        {
-            self.lifetime.fail(&error, "it cannot be stopped", quiesced);
-            return Err(error);
-        }
-        let queues = self.traits.identity.queues;
-        let restarted =
-            self.device.set_bus_master(true).and_then(|()| init::enable(&mut admin, self.cap));
-        let granted = restarted.and_then(|()| negotiate_queues(&mut admin, &self.traits, queues));
-        // Before any queue repeats anything, which waits for the lock.
-        let error = match granted {
-            Ok(granted) if granted >= queues => {
-                match self
-                    .look_for_loss(&mut admin, next, condition)
-                    .and_then(|()| self.revalidate(&mut admin))
-                {
-                    Ok(()) => return Ok(()),
-                    Err(error) => error,
-                }
-            }
-            Ok(granted) => Error::Protocol(format!(
-                "it grants {granted} queues after a reset, {queues} before"
-            )),
-            Err(error) => error,
-        };
-        self.fail(&admin, &error, "it did not come back from a reset");
-        Err(error)
-    }
-
-    /// Whether the caches were lost since `generation` began.
-    #[inline]
-    pub(super) fn lost_cache_after(&self, generation: u32) -> bool {
-        self.cache_lost.load(Ordering::SeqCst) > generation
-    }
-
-    /// Decides after a reset whether the volatile write cache may have been lost. If so, marks what
-    /// was written and not flushed before `generation` as lost.
-    ///
-    /// It counts as lost if the controller's count of its losses of power has changed. If there is
-    /// no such count, it counts as lost unless the controller was running until this reset.
-    fn look_for_loss(
-        &self,
-        admin: &mut Admin,
-        generation: u32,
-        condition: Condition,
-    ) -> Result<(), Error> {
-        if !self.traits.identity.volatile_cache {
-            return Ok(());
-        }
-        let before = lock(&self.members).power;
-        // One that did not say when it was opened is not asked again. The answer would decide
-        // nothing, and a controller that does not answer at all would be given up for it.
-        let now = if before == PowerCount::UNKNOWN { before } else { power_count(admin)? };
-        lock(&self.members).power = now;
-        if before.was_lost(now, condition == Condition::Running) {
-            self.lose_caches(
-                generation,
-                "its power has failed, or it was reset by somebody else and does not say",
-            );
-        }
-        self.caches().iter().for_each(|(_, cache)| cache.set_power(now));
-        Ok(())
-    }
-
-    /// The caches have lost what they held before `generation`, because of `why`.
-    fn lose_caches(&self, generation: u32, why: &str) {
-        self.cache_lost.store(generation, Ordering::SeqCst);
-        for (id, _) in self.caches().iter().filter(|(_, cache)| cache.lose()) {
-            tracing::error!(
-                "{} namespace {id}: {why}: writes since the last flush may be lost, and the next \
-                flush fails; check what was written last",
-                self.device.name()
-            );
-        }
-    }
-
-    /// The volatile caches, by namespace.
-    pub(super) fn caches(&self) -> Vec<(u32, Arc<WriteCache>)> {
-        let members = lock(&self.members);
-        members.namespaces.iter().filter_map(|unit| Some((unit.id, unit.cache.clone()?))).collect()
-    }
-
-    /// Stops the controller for good.
-    pub(super) fn fail(&self, admin: &Admin, error: &Error, what: &str) {
-        admin.checkpoint.erase();
-        let stopped = init::stop(&*self.device, admin.registers(), self.cap);
-        self.lifetime.fail(error, what, stopped.err().is_none_or(|unstopped| unstopped.quiesced));
-    }
-
     /// Orderly shutdown. [NVMe 3.6.1]
     pub(super) fn shut_down(&self) -> Result<(), Error> {
         let mut admin = lock(&self.admin);
@@ -194,11 +83,82 @@ impl NvmeShared {
         let consent = init::shut_down(admin.registers(), self.traits.shutdown);
         if consent.is_ok() {
             // Its caches are on the media. [NVMe 3.6.1]
-            self.caches().iter().for_each(|(_, cache)| cache.settle());
+            self.caches().iter().for_each(|(_, cache)| cache.mark_flushed());
         }
         let stopped = init::stop(&*self.device, admin.registers(), self.cap);
         self.lifetime.shut_down(&stopped);
         consent.and(stopped.map_err(|unstopped| unstopped.error))
+    }
+}
+
+impl Controller for NvmeShared {
+    type State = Admin;
+
+    fn lock(&self) -> MutexGuard<'_, Admin> {
+        lock(&self.admin)
+    }
+
+    #[inline]
+    fn lifetime(&self) -> &ControllerState {
+        &self.lifetime
+    }
+
+    #[inline]
+    fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn timeout(&self, operation: Operation) -> Duration {
+        match operation {
+            Operation::Flush => self.options.flush_timeout,
+            _ => self.options.timeout,
+        }
+    }
+
+    fn poll(&self) -> Duration {
+        self.options.poll
+    }
+
+    fn condition(&self, admin: &Admin) -> Condition {
+        init::condition(admin.registers())
+    }
+
+    fn stop(&self, admin: &mut Admin) -> Result<(), StopFailed> {
+        // Before a register changes, and for good.
+        admin.checkpoint.close();
+        init::stop(&*self.device, admin.registers(), self.cap)
+    }
+
+    fn start(&self, admin: &mut Admin) -> Result<(), Error> {
+        self.device.set_bus_master(true)?;
+        init::enable(admin, self.cap)?;
+        let queues = self.traits.identity.queues;
+        let granted = negotiate_queues(admin, &self.traits, queues)?;
+        if granted < queues {
+            return Err(Error::Protocol(format!(
+                "it grants {granted} queues after a reset, {queues} before"
+            )));
+        }
+        Ok(())
+    }
+
+    fn caches(&self) -> Vec<(String, Arc<WriteCache>)> {
+        let members = lock(&self.members);
+        let name = |id| format!("{} namespace {id}", self.device.name());
+        let cache = |unit: &Arc<Unit>| Some((name(unit.id), unit.cache.clone()?));
+        members.namespaces.iter().filter_map(cache).collect()
+    }
+
+    fn power_count(&self, admin: &mut Admin) -> Result<PowerCount, Error> {
+        power_count(admin)
+    }
+
+    fn revalidate(&self, admin: &mut Admin) -> Result<(), Error> {
+        NvmeShared::revalidate(self, admin)
     }
 }
 

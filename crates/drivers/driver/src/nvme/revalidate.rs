@@ -25,8 +25,9 @@ use super::admin::Admin;
 use super::controller::{Controller, NvmeShared};
 use super::event::Event;
 use super::namespace::{UniqueId, Unit};
+use crate::disk::Controller as _;
+use crate::disk::write_cache::PowerCount;
 use crate::lifetime::lock;
-use crate::write_cache::PowerCount;
 
 /// How often namespaces that the controller refuses to describe are asked for again, all of them
 /// together, and the pause before that. After a reset a namespace may not be ready for a moment,

@@ -3,7 +3,7 @@
 //! Fields are only ever added, each with a default, so that a later version reads what an earlier
 //! one has left. All of it is input to whoever reads it.
 
-use ring3_class::block::{Info, IoError, SavedRequest};
+use ring3_class::block::Info;
 use ring3_device::dma::{Claims, DmaBuffer, Span};
 use ring3_device::ring::{CompletionRing, CompletionState, SubmissionRing, SubmissionState};
 use ring3_device::{Error, Registers};
@@ -17,8 +17,8 @@ use super::checkpoint::Checkpoint;
 use super::identity::ControllerFeatures;
 use super::namespace::UniqueId;
 use super::options::Options;
-pub(super) use crate::write_cache::SavedCache;
-use crate::write_cache::{PowerCount, SavedListener};
+use crate::disk::write_cache::PowerCount;
+pub(super) use crate::disk::write_cache::SavedCache;
 
 /// What a controller's state is called, and the version of its form.
 pub(super) const CONTROLLER: (&str, u32) = ("nvme controller", 1);
@@ -79,40 +79,14 @@ pub(super) struct SavedRing<S> {
     pub(super) state: S,
 }
 
-/// A queue pair.
+/// The rings of a queue pair.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedPair {
     pub(super) namespace: u32,
-    /// The disk's serial number and blocks, by which another disk is told apart.
-    pub(super) serial: String,
-    pub(super) blocks: u64,
     pub(super) id: u16,
-    pub(super) generation: u32,
     pub(super) submission: SavedRing<SubmissionState>,
     pub(super) completion: SavedRing<CompletionState>,
     pub(super) lists: Span,
-    /// How many slots it has.
-    pub(super) slots: u16,
-    /// The command id whose turn it is.
-    pub(super) next: u16,
-    pub(super) held: Vec<SavedSlot>,
-    /// Slots whose requests have ended without a completion.
-    pub(super) ended: Vec<(u16, IoError)>,
-    /// What it was told of losses.
-    #[serde(default)]
-    pub(super) told: SavedListener,
-}
-
-/// A request in flight.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedSlot {
-    pub(super) id: u16,
-    /// Epochs since it was handed to the device.
-    pub(super) age: i32,
-    pub(super) attempts: u8,
-    pub(super) aborted: bool,
-    pub(super) flush: u64,
-    pub(super) request: SavedRequest,
 }
 
 /// The rings of a pair.
@@ -223,6 +197,7 @@ mod tests {
     use ring3_class::block::Operation;
 
     use super::*;
+    use crate::disk::SavedQueue;
 
     #[test]
     fn what_the_first_version_has_left_is_still_read() {
@@ -233,10 +208,10 @@ mod tests {
             (controller.admin.armed, controller.queues, controller.vectors),
             (0b1111, vec![1], 5)
         );
-        let queue: SavedPair =
+        let queue: SavedQueue<SavedPair> =
             read(include_str!("../../tests/saved/nvme_queue.json")).read(QUEUE.0, QUEUE.1).unwrap();
         assert_eq!(
-            (queue.next, queue.held[0].request.operation, queue.submission.state.tail),
+            (queue.next, queue.held[0].request.operation, queue.rings.submission.state.tail),
             (1, Operation::Read, 1)
         );
     }

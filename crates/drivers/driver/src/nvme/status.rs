@@ -5,6 +5,8 @@ use std::time::Duration;
 use ring3_class::block::{IoError, Operation};
 use ring3_spec::nvme::Status;
 
+use crate::disk::ATTEMPTS;
+
 /// The class's word for a command that failed.
 pub(super) fn io_error(status: Status) -> IoError {
     match status.plain() {
@@ -28,8 +30,6 @@ pub(super) fn io_error(status: Status) -> IoError {
     }
 }
 
-/// Most attempts of a request that times out, or that a reset interrupts.
-pub(super) const ATTEMPTS: u8 = 3;
 /// Most attempts of a request that completes with an error which may be retried: one, and five
 /// retries, as in the kernel's driver.
 const ATTEMPTS_FAILED: u8 = 6;

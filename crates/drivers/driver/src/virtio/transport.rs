@@ -101,7 +101,7 @@ impl Transport {
     }
 
     /// What was agreed upon, by a device that was not reset since. [virtio 4.1.4.3]
-    pub(super) fn agreed(&self) -> u64 {
+    pub(super) fn negotiated_features(&self) -> u64 {
         let half = |select| {
             self.common.write(common::DRIVER_FEATURE_SELECT, select);
             u64::from(self.common.read(common::DRIVER_FEATURE))
@@ -110,7 +110,7 @@ impl Transport {
     }
 
     /// The device goes. [virtio 3.1.1]
-    pub(super) fn go(&self) {
+    pub(super) fn set_driver_ok(&self) {
         let ready = spec::ACKNOWLEDGE | spec::DRIVER | spec::FEATURES_OK | spec::DRIVER_OK;
         self.common.write(common::DEVICE_STATUS, ready);
     }
@@ -228,7 +228,7 @@ impl Transport {
     }
 
     /// What `read` makes of several fields, all of the same configuration. [virtio 2.5.1]
-    pub(super) fn steady<T>(&self, read: impl Fn() -> T) -> Result<T, Error> {
+    pub(super) fn read_consistent_config<T>(&self, read: impl Fn() -> T) -> Result<T, Error> {
         for _ in 0..READINGS {
             let generation = self.common.read(common::CONFIG_GENERATION);
             let value = read();

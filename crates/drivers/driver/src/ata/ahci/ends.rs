@@ -27,7 +27,7 @@ impl PortQueue {
     /// Whether the device may have something to tell: a frame, or an interrupt since the registers
     /// were last read.
     #[inline]
-    pub(super) fn told(&self) -> bool {
+    pub(super) fn has_completion_hint(&self) -> bool {
         self.issued != 0
             && (self.port.lists.hint(self.plain)
                 || self.claimed != 0
@@ -35,7 +35,7 @@ impl PortQueue {
     }
 
     /// Learns what has ended.
-    pub(super) fn look(&mut self) -> Result<(), Error> {
+    pub(super) fn poll_completions(&mut self) -> Result<(), Error> {
         self.served = self.irq.as_ref().map_or(0, |irq| irq.taken());
         let frames = self.port.lists.take_frames(self.plain);
         if let Some(failure) = frames.failure {
@@ -66,7 +66,7 @@ impl PortQueue {
         }
         if self.flushes(ended) && self.port.has_lost_link() {
             // The drive that has flushed may not have had what was written.
-            return self.mend(PortFault::Link);
+            return self.recover_from(PortFault::Link);
         }
         take_back();
         self.issued &= outstanding;
@@ -139,7 +139,7 @@ impl PortQueue {
     #[cold]
     fn confirmed(&mut self, ended: u32) -> Result<bool, Error> {
         if let Some(trouble) = self.trouble() {
-            self.mend(trouble)?;
+            self.recover_from(trouble)?;
             return Ok(false);
         }
         Ok(ended != 0 && self.port.is_running() && self.shared.generation() == self.port.generation)

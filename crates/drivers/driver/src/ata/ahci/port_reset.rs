@@ -85,7 +85,7 @@ impl PortQueue {
             if std::mem::replace(&mut repeated, true) {
                 // Whoever opens the drive once more must not believe that it was there all the
                 // time.
-                self.port.cache.lose();
+                self.port.cache.mark_lost();
                 return Err(error);
             }
         }
@@ -117,7 +117,7 @@ impl PortQueue {
                 break;
             }
             // In so long a time its power may have gone and come back.
-            self.port.cache.lose();
+            self.port.cache.mark_lost();
             self.port.comreset();
             noticed = self.port.has_drive(Port::link_deadline(), self.shared.options.link_timeout);
         }
@@ -133,7 +133,7 @@ impl PortQueue {
         self.port.end_link_reset()?;
         let ready = self.shared.options.ready_timeout;
         if !noticed || self.port.signature(Deadline::after(ready))? != Signature::Ata {
-            self.port.cache.lose();
+            self.port.cache.mark_lost();
             return Ok(PortState::Absent);
         }
         self.port.start()?;

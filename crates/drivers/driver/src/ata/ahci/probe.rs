@@ -16,7 +16,7 @@ use super::hba::Hba;
 use super::lists::{Lists, MAX_REGIONS};
 use super::port::{NOTICE, NOTICE_AGAIN, Port};
 use super::saved::SavedPort;
-use crate::write_cache::{PowerCount, WriteCache};
+use crate::disk::write_cache::{PowerCount, WriteCache};
 
 /// Most bytes of one request: what one region can hold.
 const MAX_TRANSFER: u32 = ring3_spec::ahci::MAX_REGION_BYTES;

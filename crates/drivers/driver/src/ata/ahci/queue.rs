@@ -21,8 +21,8 @@ use super::super::command::Encoder;
 use super::controller::AhciShared;
 use super::port::{Port, PortInterruptMask};
 use super::slots::{Slots, bits};
+use crate::disk::Timeouts;
 use crate::lifetime::GENERATION_DETACHED;
-use crate::timeouts::Timeouts;
 
 /// Requests at one port. Its beginning and its end are in `open.rs`, its misfortunes in
 /// `recovery.rs`.
@@ -123,7 +123,10 @@ impl PortQueue {
     /// Whether [`reap`](Queue::reap) has something to do, whatever the device has done since.
     #[inline]
     fn has_ends(&self) -> bool {
-        self.done != 0 || !self.ended.is_empty() || self.told() || self.is_stale_generation()
+        self.done != 0
+            || !self.ended.is_empty()
+            || self.has_completion_hint()
+            || self.is_stale_generation()
     }
 
     /// Whether the controller was reset since the port was made ready, and there is something to
@@ -216,8 +219,8 @@ impl Queue for PortQueue {
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         if self.done == 0 {
             let slept = std::mem::take(&mut self.slept) && self.issued != 0 && self.waiter.armed();
-            if slept || self.told() {
-                self.look()?;
+            if slept || self.has_completion_hint() {
+                self.poll_completions()?;
             }
             if self.done == 0 {
                 return reap_single(done, || self.reap_after_trouble());
@@ -226,7 +229,7 @@ impl Queue for PortQueue {
         let mut count = 0;
         for (place, slot) in done.iter_mut().zip(bits(self.done)) {
             self.done &= self.done - 1;
-            if let Some(request) = self.slots.vacate(slot) {
+            if let Some(request) = self.slots.free(slot) {
                 place.into_completion_of(request.token, Ok(()), &mut request.data);
                 count += 1;
             }

@@ -67,7 +67,7 @@ impl PortQueue {
         }
         self.usable()?;
         if self.issued != 0 && self.timeouts.poll_due(now) {
-            self.look()?;
+            self.poll_completions()?;
         }
         if !self.timeouts.advance(now) {
             return Ok(());
@@ -122,7 +122,7 @@ impl PortQueue {
 
     /// Gets the port to work again and decides what becomes of the commands in flight.
     #[cold]
-    pub(super) fn mend(&mut self, trouble: PortFault) -> Result<(), Error> {
+    pub(super) fn recover_from(&mut self, trouble: PortFault) -> Result<(), Error> {
         match trouble {
             PortFault::Command(failure) => self.failed(failure),
             PortFault::Transfer(events) => {

@@ -105,7 +105,7 @@ impl AhciShared {
             if port.cache.is_clean() {
                 return Ok(());
             }
-            port.cache.lose();
+            port.cache.mark_lost();
         }
         let parked = port.park(&Encoder::new(&seat.identity, &seat.info), &self.options);
         if let Err(error) = &parked {

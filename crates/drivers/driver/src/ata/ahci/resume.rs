@@ -29,9 +29,9 @@ use super::saved::{
     CONTROLLER, QUEUE, SavedController, SavedDiskPort, SavedPort, SavedQueue, SavedSlot,
 };
 use super::slots::{AhciSlot, Slots, bits};
+use crate::disk::Timeouts;
+use crate::disk::write_cache::Record;
 use crate::lifetime::{ControllerState, GENERATION_DETACHED, lock};
-use crate::timeouts::Timeouts;
-use crate::write_cache::Record;
 
 impl Controller {
     /// Leaves the controller, as it runs, to [`resume`](Self::resume). Its queues were detached or

@@ -17,7 +17,7 @@ use super::super::{Identity, Level, Options};
 use super::lists::Lists;
 use super::port::Port;
 
-use crate::write_cache::Record;
+use crate::disk::write_cache::Record;
 
 /// What a controller's state is called, and the version of its form.
 pub(super) const CONTROLLER: (&str, u32) = ("ahci controller", 1);

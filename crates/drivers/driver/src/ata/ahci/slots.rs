@@ -8,7 +8,7 @@ use ring3_class::block::{Completion, IoError, Request};
 pub(super) struct AhciSlot {
     /// What was asked for.
     pub(super) request: Request,
-    /// When it was handed to the device; see [`Timeouts`](crate::timeouts::Timeouts).
+    /// When it was handed to the device; see [`Timeouts`](crate::disk::Timeouts).
     pub(super) epoch: u32,
     /// How often it was handed to the device and failed.
     pub(super) failures: u8,
@@ -104,13 +104,13 @@ impl Slots {
     /// Vacates slot `number`, if it holds a request; the end of that request, with its data.
     #[inline]
     pub(super) fn end(&mut self, number: u8, result: Result<(), IoError>) -> Option<Completion> {
-        let request = self.vacate(number)?;
+        let request = self.free(number)?;
         Some(Completion { token: request.token, result, data: mem::take(&mut request.data) })
     }
 
     /// Vacates slot `number`, if it holds a request, and lends that, so that it can be completed.
     #[inline]
-    pub(super) fn vacate(&mut self, number: u8) -> Option<&mut Request> {
+    pub(super) fn free(&mut self, number: u8) -> Option<&mut Request> {
         let slot = self
             .slots
             .get_mut(usize::from(number))

@@ -27,7 +27,7 @@ use super::ports::Ports;
 use super::prd::Table;
 use super::state::DriveState;
 use super::stats::Stats;
-use crate::timeouts::Timeouts;
+use crate::disk::Timeouts;
 
 /// How often a command is given to a drive before its request ends with an error.
 pub(super) const ATTEMPTS: u8 = 3;
@@ -194,7 +194,7 @@ impl Channel {
             return;
         }
         if !self.is_reset_under_us()
-            && let Some(end) = self.look()
+            && let Some(end) = self.poll_completions()
         {
             self.finish(end);
         }

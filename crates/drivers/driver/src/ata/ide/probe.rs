@@ -18,7 +18,7 @@ use super::channel::Channel;
 use super::mode::Mode;
 use super::settings::{Answer, Settings};
 use super::state::DriveState;
-use crate::write_cache::{PowerCount, WriteCache};
+use crate::disk::write_cache::{PowerCount, WriteCache};
 
 /// How long software reset is held: at least 5 microseconds. [ATA-6 9.2]
 const HOLD: Duration = Duration::from_micros(10);

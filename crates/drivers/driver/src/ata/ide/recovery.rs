@@ -43,7 +43,7 @@ impl Channel {
             self.trouble = Some(ChannelFault::Reset("a command takes too long", IoError::Timeout));
         }
         if self.trouble.is_some() {
-            self.mend();
+            self.recover();
         }
         match self.state(drive).and_then(|state| state.fault) {
             None => Ok(self.timeouts.next(now, true)),
@@ -103,12 +103,12 @@ impl Channel {
     }
 
     /// Does what takes waiting.
-    fn mend(&mut self) {
+    fn recover(&mut self) {
         match self.trouble.take() {
             Some(ChannelFault::Slower) if self.slow_down() => {
                 self.repeat();
                 if self.trouble.is_some() {
-                    self.mend();
+                    self.recover();
                 }
             }
             Some(ChannelFault::Reset(why, error)) => self.reset(why, error),
@@ -252,7 +252,7 @@ impl Channel {
             self.name_of(drive)
         );
         if let Some(state) = self.state(drive) {
-            state.cache.lose();
+            state.cache.mark_lost();
         }
     }
 
@@ -325,7 +325,7 @@ impl Channel {
                 "a queue was closed with a command in flight",
                 IoError::Transport,
             ));
-            self.mend();
+            self.recover();
         }
         if let Some(state) = self.state(drive) {
             state.done.clear();

@@ -121,7 +121,7 @@ impl Channel {
 
     /// How the running command has ended, if it has. A PIO command's next block is moved.
     #[inline]
-    pub(super) fn look(&mut self) -> Option<End> {
+    pub(super) fn poll_completions(&mut self) -> Option<End> {
         match self.running.as_ref()?.command.as_ref()?.protocol {
             Protocol::DmaIn | Protocol::DmaOut if self.polled => self.look_at_dma(),
             Protocol::DmaIn | Protocol::DmaOut => self.look_for_interrupt(),

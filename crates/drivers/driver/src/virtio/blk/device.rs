@@ -1,10 +1,9 @@
 //! What a disk and its queues share: the device, its life, and the virtqueues that nobody has.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ring3_class::block::Info;
+use ring3_class::block::{Info, Operation};
 use ring3_device::found::Found;
 use ring3_device::irq::Irq;
 use ring3_device::{Deadline, Error, poll_until};
@@ -17,8 +16,9 @@ use super::super::transport::Transport;
 use super::super::virtqueue::{Piece, Virtqueue};
 use super::disk::Options;
 use super::identity::{Shape, WANTED, identify};
+use crate::disk::write_cache::{PowerCount, WriteCache};
+use crate::disk::{Condition, Controller, Losses};
 use crate::lifetime::{ControllerState, StopFailed, lock, stop_function};
-use crate::write_cache::{PowerCount, WriteCache};
 
 /// A disk that does not say in this time what it is called is not called anything.
 const NAMING: Duration = Duration::from_secs(2);
@@ -34,9 +34,8 @@ pub(super) struct VirtioBlkShared {
     /// Bytes of a block and blocks that it had when it was looked at last.
     pub(super) seen: Mutex<(u32, u64)>,
     /// `None` without a volatile cache.
-    pub(super) cache: Option<WriteCache>,
-    /// The generation that began with the last loss of the cache; 0 if there was none.
-    pub(super) cache_lost: AtomicU32,
+    pub(super) cache: Option<Arc<WriteCache>>,
+    pub(super) losses: Losses,
     pub(super) features: u64,
     /// Vector 0 for the configuration, then one for each queue.
     pub(super) vectors: Option<Vec<Arc<Irq>>>,
@@ -76,7 +75,7 @@ impl VirtioBlkShared {
                 has_run_on,
             )
         };
-        let cache = info.volatile_cache.then(open);
+        let cache = info.volatile_cache.then(|| Arc::new(open()));
         let mut shared = Self {
             lifetime,
             transport,
@@ -85,12 +84,12 @@ impl VirtioBlkShared {
             info: Arc::new(info.clone()),
             seen: Mutex::new((info.block_size, info.blocks)),
             cache,
-            cache_lost: AtomicU32::new(0),
+            losses: Losses::default(),
             features,
             vectors,
             seats: Mutex::new((0..queues).map(|_| VirtqueueSlot::default()).collect()),
         };
-        shared.start(&mut lock(&shared.seats))?;
+        shared.make_queues(&mut lock(&shared.seats))?;
         // What the fence has found is in the record.
         kept.iter().for_each(Found::forget);
         info.serial = shared.name()?;
@@ -99,7 +98,7 @@ impl VirtioBlkShared {
     }
 
     /// From a device that was reset to one that goes, with all of its virtqueues. [virtio 3.1.1]
-    fn start(&self, seats: &mut [VirtqueueSlot]) -> Result<(), Error> {
+    fn make_queues(&self, seats: &mut [VirtqueueSlot]) -> Result<(), Error> {
         self.transport.device.set_bus_master(true)?;
         let features = self.transport.negotiate(WANTED)?;
         if features != self.features {
@@ -120,19 +119,8 @@ impl VirtioBlkShared {
             seat.places = made.places();
             seat.queue = Some(made);
         }
-        self.transport.go();
+        self.transport.set_driver_ok();
         Ok(())
-    }
-
-    /// The present generation.
-    #[inline]
-    pub(super) fn generation(&self) -> u32 {
-        self.lifetime.generation()
-    }
-
-    /// Whether the cache was lost since `generation` began.
-    pub(super) fn lost_cache_after(&self, generation: u32) -> bool {
-        self.cache_lost.load(Ordering::SeqCst) > generation
     }
 
     /// How many queues there are.
@@ -162,7 +150,7 @@ impl VirtioBlkShared {
             )));
         };
         seat.open = true;
-        Ok((number, queue, self.generation()))
+        Ok((number, queue, self.lifetime.generation()))
     }
 
     /// Gives queue `number` back, with its virtqueue if that is of the present generation and the
@@ -171,58 +159,10 @@ impl VirtioBlkShared {
         let mut seats = lock(&self.seats);
         if let Some(seat) = seats.get_mut(usize::from(number)) {
             seat.open = false;
-            if generation == self.generation() && queue.is_some() {
+            if generation == self.lifetime.generation() && queue.is_some() {
                 seat.queue = queue;
             }
         }
-    }
-
-    /// The virtqueue that a reset has made for queue `number`, and its generation; `None` if the
-    /// device's life is over.
-    pub(super) fn renewed(&self, number: u16) -> Option<(Virtqueue, u32)> {
-        let mut seats = lock(&self.seats);
-        self.lifetime.check().ok()?;
-        let queue = seats.get_mut(usize::from(number))?.queue.take()?;
-        Some((queue, self.generation()))
-    }
-
-    /// Waits until a reset that is under way is over.
-    pub(super) fn settle(&self) {
-        drop(lock(&self.seats));
-    }
-
-    /// Resets the device if it has not been reset since `generation`, and starts it again;
-    /// `unasked` says that somebody else has reset it before, and may have taken its power.
-    pub(super) fn reset(&self, generation: u32, why: &str, unasked: bool) -> Result<(), Error> {
-        let mut seats = lock(&self.seats);
-        self.lifetime.check()?;
-        if self.generation() != generation {
-            return Ok(());
-        }
-        let next = self.lifetime.begin_reset(generation, why);
-        if unasked && let Some(cache) = &self.cache {
-            self.cache_lost.store(next, Ordering::SeqCst);
-            if cache.lose() {
-                tracing::error!(
-                    "{}: the device was reset by somebody else: writes since the last flush may be lost, and the next flush fails; \
-                     check what was written last",
-                    self.transport.device.name()
-                );
-            }
-        }
-        if let Err(StopFailed { error, quiesced }) = self.stop() {
-            self.lifetime.fail(&error, "it cannot be stopped", quiesced);
-            return Err(error);
-        }
-        let mut back = self.start(&mut seats).and_then(|()| self.revalidate(&mut seats));
-        // What is in flight has its chances, and so has the question who it is.
-        if matches!(back, Err(Error::Timeout { .. } | Error::Protocol(_))) && self.stop().is_ok() {
-            back = self.start(&mut seats).and_then(|()| self.revalidate(&mut seats));
-        }
-        back.inspect_err(|error| {
-            let quiesced = self.stop().err().is_none_or(|unstopped| unstopped.quiesced);
-            self.lifetime.fail(error, "it did not come back from a reset", quiesced);
-        })
     }
 
     /// What the disk says of itself, if that is new: its size, or its blocks'. [virtio 5.2.5.1]
@@ -241,8 +181,99 @@ impl VirtioBlkShared {
         Ok((size != seen).then_some(now))
     }
 
+    /// What the disk is called, which is asked before anybody has its first queue; nothing if it
+    /// does not say. [virtio 5.2.6]
+    fn name(&self) -> Result<String, Error> {
+        let (number, mut queue, generation) = self.take_seat()?;
+        let asked = self.ask_name(&mut queue);
+        let answered = !matches!(asked, Err(Error::Timeout { .. } | Error::Protocol(_)));
+        self.give_seat_back(number, answered.then_some(queue), generation);
+        if !answered {
+            self.reset(generation, "it did not say what it is called")?;
+        }
+        Ok(asked.unwrap_or_default())
+    }
+
+    fn ask_name(&self, queue: &mut Virtqueue) -> Result<String, Error> {
+        let memory = self.transport.device.dma().arena().alloc(64, 64)?;
+        let mut header = blk::Header::zeroed();
+        header.set_kind(blk::GET_ID);
+        memory.write(0, &header.0)?;
+        memory.write(48, &[0xff])?;
+        let at = memory.iova();
+        let pieces = [(at, 16, 0), (at + 16, blk::ID_LEN as u32, WRITE), (at + 48, 1, WRITE)];
+        for ((address, len, flags), number) in pieces.into_iter().zip(0..) {
+            queue.put(0, number, Piece { address, len, flags }, (number < 2).then_some(number + 1));
+        }
+        queue.want_interrupts(false);
+        queue.offer(0);
+        queue.publish();
+        let answer = poll_until(Deadline::after(NAMING), "the disk's name", || queue.take());
+        if answer.is_err() {
+            // It may still answer, until it is reset. That follows; but who knows whether it
+            // succeeds.
+            let mut memory = memory;
+            memory.abandon();
+            return answer.map(|_| String::new());
+        }
+        let (mut name, mut status) = ([0; blk::ID_LEN], [0]);
+        memory.read(16, &mut name)?;
+        memory.read(48, &mut status)?;
+        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        Ok(if status == [blk::OK] { Printable(&name[..len]).to_string() } else { String::new() })
+    }
+}
+
+impl Controller for VirtioBlkShared {
+    type State = Vec<VirtqueueSlot>;
+    const STARTS: u32 = 2;
+
+    fn lock(&self) -> MutexGuard<'_, Vec<VirtqueueSlot>> {
+        lock(&self.seats)
+    }
+
+    #[inline]
+    fn lifetime(&self) -> &ControllerState {
+        &self.lifetime
+    }
+
+    #[inline]
+    fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    fn name(&self) -> &str {
+        self.transport.device.name()
+    }
+
+    fn timeout(&self, _: Operation) -> Duration {
+        self.options.timeout
+    }
+
+    fn poll(&self) -> Duration {
+        self.options.poll
+    }
+
+    fn condition(&self, _: &Vec<VirtqueueSlot>) -> Condition {
+        if self.transport.is_reset() { Condition::Disturbed } else { Condition::Running }
+    }
+
+    fn stop(&self, _: &mut Vec<VirtqueueSlot>) -> Result<(), StopFailed> {
+        self.transport.reset().or_else(|error| stop_function(&*self.transport.device, error))
+    }
+
+    fn start(&self, seats: &mut Vec<VirtqueueSlot>) -> Result<(), Error> {
+        self.make_queues(seats)
+    }
+
+    fn caches(&self) -> Vec<(String, Arc<WriteCache>)> {
+        let named =
+            |cache: &Arc<WriteCache>| (self.transport.device.name().to_owned(), cache.clone());
+        self.cache.iter().map(named).collect()
+    }
+
     /// Fails if what has come back is another disk: what is in flight is repeated next, writes too.
-    fn revalidate(&self, seats: &mut [VirtqueueSlot]) -> Result<(), Error> {
+    fn revalidate(&self, seats: &mut Vec<VirtqueueSlot>) -> Result<(), Error> {
         let (info, _) = identify(
             &self.transport,
             self.features,
@@ -287,60 +318,6 @@ impl VirtioBlkShared {
         }
         Ok(())
     }
-
-    /// Gives the device up: `what` has failed with `error`.
-    pub(super) fn fail(&self, error: &Error, what: &str) {
-        let _seats = lock(&self.seats);
-        let quiesced = self.stop().err().is_none_or(|unstopped| unstopped.quiesced);
-        self.lifetime.fail(error, what, quiesced);
-    }
-
-    /// Stops the device: afterwards it uses no memory.
-    fn stop(&self) -> Result<(), StopFailed> {
-        self.transport.reset().or_else(|error| stop_function(&*self.transport.device, error))
-    }
-
-    /// What the disk is called, which is asked before anybody has its first queue; nothing if it
-    /// does not say. [virtio 5.2.6]
-    fn name(&self) -> Result<String, Error> {
-        let (number, mut queue, generation) = self.take_seat()?;
-        let asked = self.ask_name(&mut queue);
-        let answered = !matches!(asked, Err(Error::Timeout { .. } | Error::Protocol(_)));
-        self.give_seat_back(number, answered.then_some(queue), generation);
-        if !answered {
-            self.reset(generation, "it did not say what it is called", false)?;
-        }
-        Ok(asked.unwrap_or_default())
-    }
-
-    fn ask_name(&self, queue: &mut Virtqueue) -> Result<String, Error> {
-        let memory = self.transport.device.dma().arena().alloc(64, 64)?;
-        let mut header = blk::Header::zeroed();
-        header.set_kind(blk::GET_ID);
-        memory.write(0, &header.0)?;
-        memory.write(48, &[0xff])?;
-        let at = memory.iova();
-        let pieces = [(at, 16, 0), (at + 16, blk::ID_LEN as u32, WRITE), (at + 48, 1, WRITE)];
-        for ((address, len, flags), number) in pieces.into_iter().zip(0..) {
-            queue.put(0, number, Piece { address, len, flags }, (number < 2).then_some(number + 1));
-        }
-        queue.want_interrupts(false);
-        queue.offer(0);
-        queue.publish();
-        let answer = poll_until(Deadline::after(NAMING), "the disk's name", || queue.take());
-        if answer.is_err() {
-            // It may still answer, until it is reset. That follows; but who knows whether it
-            // succeeds.
-            let mut memory = memory;
-            memory.abandon();
-            return answer.map(|_| String::new());
-        }
-        let (mut name, mut status) = ([0; blk::ID_LEN], [0]);
-        memory.read(16, &mut name)?;
-        memory.read(48, &mut status)?;
-        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        Ok(if status == [blk::OK] { Printable(&name[..len]).to_string() } else { String::new() })
-    }
 }
 
 impl Drop for VirtioBlkShared {
@@ -356,7 +333,7 @@ impl Drop for VirtioBlkShared {
                     .iter()
                     .for_each(|kept| Found::Running.note(kept));
             }
-            let stopped = self.stop();
+            let stopped = Controller::stop(self, &mut lock(&self.seats));
             self.lifetime.close();
             self.lifetime.shut_down(&stopped);
             self.lifetime.is_quiesced()

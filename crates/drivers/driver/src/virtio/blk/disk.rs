@@ -17,6 +17,7 @@ use super::driver::DRIVER;
 use super::identity::{self, WANTED, identify};
 use super::queue::RequestQueue;
 use crate::Interrupts;
+use crate::disk::Controller as _;
 use crate::lifetime::stop_function;
 
 /// Most entries of a queue.
@@ -95,10 +96,10 @@ impl Disk {
     /// fewer, is reset: it does not come back from that.
     pub fn poll_changes(&self) -> Result<Vec<String>, Error> {
         let shared = &self.shared;
-        let generation = shared.generation();
+        let generation = shared.lifetime.generation();
         let Some(now) = shared.changed()? else { return Ok(Vec::new()) };
         if now.block_size != self.info.block_size || now.blocks < self.info.blocks {
-            shared.reset(generation, "it is not the disk that it was", false)?;
+            shared.reset(generation, "it is not the disk that it was")?;
         }
         let (blocks, name) = (now.blocks, shared.transport.device.name());
         Ok(vec![format!(
@@ -109,7 +110,7 @@ impl Disk {
 
     /// Resets the device. Queues take their requests back and repeat them.
     pub fn reset(&self) -> Result<(), Error> {
-        self.shared.reset(self.shared.generation(), "it was asked for", false)
+        self.shared.reset(self.shared.lifetime.generation(), "it was asked for")
     }
 }
 

@@ -109,7 +109,7 @@ pub(super) fn identify(
             "{name}: its features need {needed} bytes of configuration, and it has fewer"
         )));
     }
-    let config = transport.steady(|| Config::read(transport, features))?;
+    let config = transport.read_consistent_config(|| Config::read(transport, features))?;
     if ![512, 4096].contains(&config.block) {
         let block = config.block;
         return Err(Error::Unsupported(format!(

@@ -1,8 +1,8 @@
 //! Driver of virtio disks. [virtio 5.2]
 //!
 //! # Shape
-//! `device` holds what queues share; `queue` moves requests, each described by `describe`, held in
-//! a slot of `slots`; `recovery` repeats them after a reset.
+//! `device` holds what queues share. What becomes of a request is the engine's business
+//! ([`crate::disk`]), to which `queue` gives the virtqueue; `describe` writes a request down.
 //!
 //! # Start
 //! All virtqueues are made before the device goes, as they can be at no other time [virtio 3.1.1]:
@@ -30,11 +30,8 @@ mod disk;
 mod driver;
 mod identity;
 mod queue;
-mod recovery;
 mod resume;
 mod saved;
-mod slots;
-mod wait;
 
 pub use disk::{Disk, Options};
 pub use driver::DRIVER;

@@ -1,47 +1,38 @@
-//! A queue: the way of a request to the device and back.
+//! A virtqueue of requests, as the engine ([`crate::disk`]) knows it.
+//!
+//! A device names a request by its first descriptor, which has no room for more than the slot's
+//! number.
 
 use std::sync::Arc;
 
 use ring3_class::Saved;
-use ring3_class::block::{
-    Completion, Info, IoError, Operation, Queue, Rejected, Request, reap_single,
-};
+use ring3_class::block::{Completion, Data, Info, IoError, Operation, Request};
 use ring3_device::Error;
-use ring3_device::wait::Waiter;
+use ring3_device::dma::Claims;
 use ring3_spec::virtio::blk;
 
 use super::super::virtqueue::Virtqueue;
-use super::describe::Requests;
-use super::device::VirtioBlkShared;
-use super::slots::Slots;
-use crate::lifetime::GENERATION_DETACHED;
-use crate::timeouts::Timeouts;
-use crate::write_cache::{Listener, WriteCache};
+use super::describe::{self, Requests};
+use super::device::{VirtioBlkShared, VirtqueueSlot};
+use super::saved::{QUEUE, SavedBlkQueue};
+use crate::disk::write_cache::WriteCache;
+use crate::disk::{Controller, DiskQueue, Hardware, Outcome, SavedQueue, Slots};
+use crate::lifetime::lock;
 
-/// Requests in flight through one virtqueue. How it waits is in `wait.rs`, its misfortunes in
-/// `recovery.rs`.
+/// A virtqueue, and what describes its requests.
 pub(super) struct RequestQueue {
-    pub(super) shared: Arc<VirtioBlkShared>,
-    pub(super) info: Arc<Info>,
+    shared: Arc<VirtioBlkShared>,
+    info: Arc<Info>,
     /// The queue's number on the device.
-    pub(super) number: u16,
+    number: u16,
     /// `None` if a reset has taken it and none has made another.
-    pub(super) virtqueue: Option<Virtqueue>,
-    /// The device's generation in which this virtqueue was made.
-    pub(super) generation: u32,
-    pub(super) requests: Requests,
-    pub(super) slots: Slots,
-    /// Requests that have ended without the device.
-    pub(super) ended: Vec<(u16, Result<(), IoError>)>,
-    pub(super) timeouts: Timeouts,
-    pub(super) waiter: Waiter,
-    pub(super) listener: Listener,
-    /// What was found out while something else was returned.
-    pub(super) trouble: Option<Error>,
+    virtqueue: Option<Virtqueue>,
+    requests: Requests,
+    /// What the device has used (id, bytes written) that was taken and is out of the ordinary, or
+    /// what is wrong with the virtqueue.
+    unusual: Option<Result<(u32, u32), Error>>,
     /// The virtqueue is of no use any more.
-    pub(super) broken: bool,
-    /// The owner has had the error that the device has failed for good.
-    pub(super) failure_reported: bool,
+    broken: bool,
 }
 
 impl RequestQueue {
@@ -49,80 +40,96 @@ impl RequestQueue {
         shared: Arc<VirtioBlkShared>,
         info: Arc<Info>,
         depth: u16,
-    ) -> Result<Self, Error> {
+    ) -> Result<DiskQueue<Self>, Error> {
         let shape = shared.shape;
         let most = if shape.indirect { shape.entries } else { shape.entries / shape.pieces };
         let depth = depth.clamp(1, most.max(1));
         let arena = shared.transport.device.dma().arena();
         let requests = Requests::new(arena, depth, shape, info.block_size)?;
-        let (number, mut virtqueue, generation) = shared.take_seat()?;
-        // Who polls needs no interrupts, and who sleeps asks for them.
-        virtqueue.want_interrupts(false);
-        Ok(Self {
-            waiter: Waiter::new(shared.irq(number), shared.options.poll),
-            timeouts: Timeouts::new(shared.options.timeout),
-            listener: shared.cache.as_ref().map(WriteCache::listen).unwrap_or_default(),
-            shared,
-            info,
-            number,
-            virtqueue: Some(virtqueue),
-            generation,
-            requests,
-            slots: Slots::new(depth),
-            ended: Vec::with_capacity(depth.into()),
-            trouble: None,
-            broken: false,
-            failure_reported: false,
-        })
+        let (number, virtqueue, generation) = shared.take_seat()?;
+        let irq = shared.irq(number);
+        let queue = Self::of((shared, info, number), virtqueue, requests);
+        Ok(DiskQueue::new(queue, irq, (depth, generation)))
     }
 
-    /// Whether the device knows this queue as it is.
-    #[inline]
-    pub(super) fn is_current_generation(&self) -> bool {
-        self.shared.generation() == self.generation
+    fn of(
+        (shared, info, number): (Arc<VirtioBlkShared>, Arc<Info>, u16),
+        virtqueue: Virtqueue,
+        requests: Requests,
+    ) -> Self {
+        let virtqueue = Some(virtqueue);
+        Self { shared, info, number, virtqueue, requests, unusual: None, broken: false }
     }
 
-    /// Takes the next end of a request: an error if it is for nothing in flight.
-    #[inline]
-    pub(super) fn take(&mut self) -> Result<Option<Completion>, Error> {
-        let Some(virtqueue) = &mut self.virtqueue else { return Ok(None) };
-        match virtqueue.take() {
-            Ok(None) => Ok(None),
-            Ok(Some((id, len))) => self.used(id, len).map(Some),
-            Err(error) => {
-                self.broken = true;
-                Err(error)
-            }
+    /// The queue that was detached as `saved`.
+    pub(super) fn resume(
+        shared: &Arc<VirtioBlkShared>,
+        info: &Arc<Info>,
+        saved: &Saved,
+    ) -> Result<DiskQueue<Self>, Error> {
+        let saved: SavedQueue<SavedBlkQueue> = saved.read(QUEUE.0, QUEUE.1)?;
+        let number = saved.rings.number;
+        let mut seats = lock(&shared.seats);
+        shared.lifetime.check()?;
+        let name = shared.transport.device.name();
+        let invalid = |what: &str| Error::Invalid(format!("{name}: {what}: open the disk anew"));
+        // One that has grown meanwhile has all that the queue is about.
+        if saved.serial != info.serial || saved.blocks > info.blocks {
+            return Err(invalid("the saved queue is another disk's"));
         }
+        let seat = seats.get_mut(usize::from(number)).filter(|seat| seat.detached);
+        let seat = seat.ok_or_else(|| {
+            invalid("the saved queue is none that was detached, or is resumed already")
+        })?;
+        let mut claims = Claims::new(shared.transport.device.dma().arena());
+        let virtqueue = Virtqueue::resume(
+            &saved.rings.queue,
+            &mut claims,
+            shared.transport.doorbell(number)?,
+            shared.features,
+        )?;
+        let (size, shape) = (virtqueue.size(), shared.shape);
+        // After a reset the device has another one there.
+        if saved.generation == shared.lifetime.generation() && virtqueue.places() != seat.places {
+            return Err(invalid("the saved queue has another virtqueue than the disk"));
+        }
+        let most = if shape.indirect { size } else { size / shape.pieces };
+        if saved.slots > most {
+            return Err(invalid(
+                "the saved queue has more requests than its virtqueue has room for",
+            ));
+        }
+        let memory = claims.claim(saved.rings.requests)?;
+        let requests = Requests::resume(memory, saved.slots, shape, info.block_size)?;
+        let queue = Self::of((shared.clone(), info.clone(), number), virtqueue, requests);
+        let queue = DiskQueue::resume(&saved, queue, shared.irq(number), claims)?;
+        seat.detached = false;
+        Ok(queue)
     }
 
-    /// The end of the request that the device has used as `id`, with `len` bytes written.
+    /// The slot of what the device has used as `id`, and how its request ended, with `len` bytes
+    /// written.
     #[inline]
-    fn used(&mut self, id: u32, len: u32) -> Result<Completion, Error> {
-        let slot = self.requests.slot_of(id);
-        let Some((number, slot)) = slot.and_then(|number| Some((number, self.slots.get(number)?)))
+    fn used(&self, slots: &Slots, (id, len): (u32, u32)) -> Result<(u16, Outcome), Error> {
+        let found = self.requests.slot_of(id);
+        let Some((number, slot)) = found.and_then(|number| Some((number, slots.get(number)?)))
         else {
             return Err(self.stray(id, "is for nothing in flight"));
         };
         let Some(status) = self.requests.status(number) else {
             return Err(self.stray(id, "has no status"));
         };
-        let whole = slot.request.operation != Operation::Read || len == slot.writable;
-        let result = match status {
-            _ if len > slot.writable => Err(IoError::Transport),
-            blk::OK if whole => {
-                let lost = || self.shared.lost_cache_after(self.generation);
-                let told = (&mut self.listener, slot.flush);
-                self.shared
-                    .cache
-                    .as_ref()
-                    .map_or(Ok(()), |cache| cache.complete(&slot.request, told, lost))
-            }
-            blk::IO_ERROR => Err(IoError::Medium),
-            blk::UNSUPPORTED => Err(IoError::Unsupported),
-            _ => Err(IoError::Transport),
+        let request = &slot.request;
+        let writable = describe::writable(request, self.info.block_size).unwrap_or(0);
+        let is_whole = request.operation != Operation::Read || len == writable;
+        let outcome = match status {
+            _ if len > writable => Outcome::Failed(IoError::Transport),
+            blk::OK if is_whole => Outcome::Done,
+            blk::IO_ERROR => Outcome::Failed(IoError::Medium),
+            blk::UNSUPPORTED => Outcome::Failed(IoError::Unsupported),
+            _ => Outcome::Failed(IoError::Transport),
         };
-        self.slots.end(number, result).ok_or_else(|| Error::Fatal("a request was lost".into()))
+        Ok((number, outcome))
     }
 
     #[cold]
@@ -133,101 +140,197 @@ impl RequestQueue {
         ))
     }
 
-    /// Takes ends of requests that the device has used.
+    /// Takes what the device has used next, whatever it is.
     #[inline]
-    fn reap_used(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
-        let mut count = 0;
-        while let Some(place) = done.get_mut(count) {
-            match self.take() {
+    fn next_used(&mut self) -> Result<Option<(u32, u32)>, Error> {
+        if let Some(used) = self.unusual.take() {
+            return used.map(Some);
+        }
+        let Some(virtqueue) = self.virtqueue.as_mut().filter(|_| !self.broken) else {
+            return Ok(None);
+        };
+        virtqueue.take().inspect_err(|_| self.broken = true)
+    }
+
+    /// Takes the ends of requests that ended well and are of a `common` operation, up to the first
+    /// that is not; how many, and whether one of them has written something that the cache may
+    /// hold.
+    #[inline]
+    fn take_common(
+        &mut self,
+        slots: &mut Slots,
+        done: &mut [Completion],
+        common: impl Fn(Operation) -> bool,
+    ) -> (usize, bool) {
+        let (mut count, mut wrote) = (0, false);
+        while let Some(place) = done.get_mut(count).filter(|place| matches!(place.data, Data::None))
+        {
+            let used = match self.next_used() {
+                Ok(Some(used)) => used,
                 Ok(None) => break,
-                Ok(Some(end)) => *place = end,
-                Err(error) if count == 0 => return Err(error),
                 Err(error) => {
-                    self.trouble = Some(error);
+                    self.unusual = Some(Err(error));
                     break;
                 }
-            }
+            };
+            let well = match self.used(slots, used) {
+                Ok((number, Outcome::Done)) => slots
+                    .get(number)
+                    .is_some_and(|slot| common(slot.request.operation))
+                    .then_some(number),
+                _ => None,
+            };
+            let Some(slot) = well.and_then(|number| slots.free(number)) else {
+                self.unusual = Some(Ok(used));
+                break;
+            };
+            wrote |= WriteCache::holds(&slot.request);
+            place.into_completion_of(slot.request.token, Ok(()), &mut slot.request.data);
             count += 1;
         }
-        Ok(count)
+        (count, wrote)
     }
 
     /// Why the device would refuse `request`.
-    fn refusal(&self, request: &Request) -> Option<IoError> {
+    fn check_request(&self, request: &Request) -> Result<(), IoError> {
         let durable =
             request.fua && matches!(request.operation, Operation::Write | Operation::WriteZeroes);
-        match self.info.check_uncut(request) {
-            Err(error) => Some(error),
-            Ok(()) if durable && self.info.volatile_cache => Some(IoError::Unsupported),
-            Ok(()) => None,
-        }
+        self.info.check_uncut(request)?;
+        if durable && self.info.volatile_cache { Err(IoError::Unsupported) } else { Ok(()) }
     }
 }
 
-impl Queue for RequestQueue {
+impl Hardware for RequestQueue {
+    type Controller = VirtioBlkShared;
+    type Saved = SavedBlkQueue;
+    const FORMAT: (&'static str, u32) = QUEUE;
+
+    #[inline]
+    fn controller(&self) -> &Arc<VirtioBlkShared> {
+        &self.shared
+    }
+
     fn info(&self) -> &Info {
         &self.info
     }
 
-    fn depth(&self) -> u16 {
-        self.slots.count()
+    #[inline]
+    fn cache(&self) -> Option<&WriteCache> {
+        self.shared.cache.as_deref()
     }
 
-    fn in_flight(&self) -> u16 {
-        self.slots.in_flight()
+    #[inline]
+    fn place_common(&mut self, slot: u16, id: u16, request: &Request) -> bool {
+        matches!(request.operation, Operation::Read | Operation::Write)
+            && self.place(slot, id, request).is_ok()
     }
 
-    fn submit(&mut self, request: Request) -> Result<(), Rejected> {
-        let Some(slot) = self.slots.free_slot() else {
-            let error = (self.generation == GENERATION_DETACHED).then_some(IoError::Transport);
-            return Err(Rejected { error, request });
-        };
-        if let Some(error) = self.refusal(&request) {
-            return Err(Rejected { error: Some(error), request });
-        }
-        let is_flush = request.operation == Operation::Flush;
-        if is_flush && self.shared.cache.is_none() {
+    fn place(&mut self, slot: u16, _: u16, request: &Request) -> Result<bool, IoError> {
+        self.check_request(request)?;
+        if request.operation == Operation::Flush && self.shared.cache.is_none() {
             // Whatever was written is durable; some devices do not even know the request.
-            self.slots.fill(request, self.timeouts.epoch(), 1, 0);
-            self.ended.push((slot, Ok(())));
-            return Ok(());
+            return Ok(false);
         }
-        let flush =
-            self.shared.cache.as_ref().filter(|_| is_flush).map_or(0, |cache| cache.begin_flush());
         // Without a virtqueue it is described when there is one again.
-        let described = self
-            .virtqueue
-            .as_mut()
-            .map_or(Some(1), |queue| self.requests.describe(slot, &request, queue));
-        let Some(writable) = described else {
-            return Err(Rejected { error: Some(IoError::Invalid), request });
-        };
-        self.slots.fill(request, self.timeouts.epoch(), writable, flush);
-        Ok(())
+        match &mut self.virtqueue {
+            Some(queue) => {
+                let described = self.requests.describe(slot, request, queue);
+                described.map(|_| true).ok_or(IoError::Invalid)
+            }
+            None => Ok(true),
+        }
     }
 
+    #[inline]
     fn ring(&mut self) {
-        // A device that does not know this queue any more has its own from the next `reap` or
-        // `tick` on, with all that was submitted.
-        if self.is_current_generation()
-            && let Some(virtqueue) = &mut self.virtqueue
-        {
+        if let Some(virtqueue) = &mut self.virtqueue {
             virtqueue.publish();
         }
     }
 
-    fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
-        self.check_attached()?;
-        if let Some(error) = self.trouble.take() {
-            return Err(error);
-        }
-        if self.is_current_generation() && self.ended.is_empty() {
-            return self.reap_used(done);
-        }
-        reap_single(done, || self.reap_after_trouble())
+    #[inline]
+    fn pending(&self) -> bool {
+        let has_used = |virtqueue: &Virtqueue| virtqueue.pending() && !self.broken;
+        self.unusual.is_some() || self.virtqueue.as_ref().is_some_and(has_used)
     }
 
-    fn detach(&mut self) -> Result<Saved, Error> {
-        self.leave()
+    #[inline]
+    fn take_reads(&mut self, slots: &mut Slots, done: &mut [Completion]) -> usize {
+        self.take_common(slots, done, |operation| operation == Operation::Read).0
+    }
+
+    fn take_good(&mut self, slots: &mut Slots, done: &mut [Completion]) -> (usize, bool) {
+        self.take_common(slots, done, |operation| operation != Operation::Flush)
+    }
+
+    fn take(&mut self, slots: &Slots) -> Result<Option<(u16, Outcome)>, Error> {
+        self.next_used()?.map(|used| self.used(slots, used)).transpose()
+    }
+
+    fn want_interrupts(&mut self, wanted: bool) {
+        if let Some(virtqueue) = &mut self.virtqueue {
+            virtqueue.want_interrupts(wanted);
+        }
+    }
+
+    fn damage(&self) -> Option<&'static str> {
+        self.broken.then_some("a virtqueue was damaged")
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.shared.transport.check()
+    }
+
+    /// Takes the virtqueue that the reset has made.
+    fn renew(&mut self, seats: &mut Vec<VirtqueueSlot>) -> Result<(), Error> {
+        let seat = seats.get_mut(usize::from(self.number));
+        let made = seat.and_then(|seat| seat.queue.take());
+        self.virtqueue = Some(made.ok_or_else(|| Error::Fatal("its virtqueue is lost".into()))?);
+        (self.broken, self.unusual) = (false, None);
+        Ok(())
+    }
+
+    fn close(&mut self, generation: u32, is_idle: bool) -> Result<(), Error> {
+        let shared = &self.shared;
+        // Somebody else's reset counts when it is over.
+        drop(shared.lock());
+        if (!is_idle || self.broken) && shared.lifetime.generation() == generation {
+            // Nothing else takes a request back; the other queues repeat theirs.
+            shared.reset(generation, "a queue was dropped with requests in flight")?;
+        }
+        shared.lifetime.check()
+    }
+
+    fn abandon(&mut self) {
+        self.requests.abandon();
+        self.virtqueue.iter_mut().for_each(Virtqueue::abandon);
+    }
+
+    fn release(&mut self, generation: u32, clean: bool) {
+        let virtqueue = self.virtqueue.take().filter(|_| clean && !self.broken);
+        self.shared.give_seat_back(self.number, virtqueue, generation);
+    }
+
+    fn save(&mut self, _: u16) -> Result<SavedBlkQueue, Error> {
+        if self.unusual.is_some() {
+            return Err(Error::Busy("the queue has something to give out: reap".into()));
+        }
+        let queue = self.virtqueue.as_mut().ok_or_else(|| {
+            Error::Busy("the queue is being made anew: tick, then detach again".into())
+        })?;
+        queue.publish();
+        Ok(SavedBlkQueue {
+            number: self.number,
+            queue: queue.save()?,
+            requests: self.requests.span(),
+        })
+    }
+
+    fn leave(&mut self, seats: &mut Vec<VirtqueueSlot>) {
+        if let Some(seat) = seats.get_mut(usize::from(self.number)) {
+            seat.detached = true;
+        }
+        self.virtqueue.take().iter_mut().for_each(Virtqueue::leave);
+        self.requests.leave();
     }
 }

@@ -3,14 +3,14 @@
 //! Fields are only ever added, each with a default, so that a later version reads what an earlier
 //! one has left. All of it is input to whoever reads it.
 
-use ring3_class::block::{Info, SavedRequest};
+use ring3_class::block::Info;
 use ring3_device::dma::Span;
 use serde::{Deserialize, Serialize};
 
 use super::super::saved::{SavedQueueAddresses, SavedVirtqueue};
 use super::disk::Options;
 use super::identity::Shape;
-use crate::write_cache::{SavedCache, SavedListener};
+use crate::disk::write_cache::SavedCache;
 
 /// What a disk's state is called, and the version of its form.
 pub(super) const DISK: (&str, u32) = ("virtio-blk disk", 1);
@@ -46,35 +46,13 @@ pub(super) struct SavedVirtqueueSlot {
     pub(super) detached: Option<bool>,
 }
 
-/// A queue.
+/// The virtqueue of a queue.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedQueue {
-    /// Its disk, as far as names say.
-    pub(super) serial: String,
-    pub(super) blocks: u64,
+pub(super) struct SavedBlkQueue {
     pub(super) number: u16,
-    pub(super) generation: u32,
     pub(super) queue: SavedVirtqueue,
     /// What the device reads and writes for requests, beside their data.
     pub(super) requests: Span,
-    pub(super) slots: u16,
-    pub(super) held: Vec<SavedSlot>,
-    /// What it was told of losses.
-    #[serde(default)]
-    pub(super) told: SavedListener,
-}
-
-/// A request that the device has.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedSlot {
-    pub(super) number: u16,
-    /// Epochs since it was handed to the device.
-    pub(super) age: i32,
-    pub(super) attempts: u8,
-    pub(super) flush: u64,
-    /// Bytes that the device may write for it.
-    pub(super) writable: u32,
-    pub(super) request: SavedRequest,
 }
 
 #[cfg(test)]
@@ -84,6 +62,7 @@ mod tests {
 
     use super::super::super::saved::SavedRing;
     use super::*;
+    use crate::disk::SavedQueue;
 
     #[test]
     fn what_the_first_version_has_left_is_still_read() {
@@ -107,12 +86,12 @@ mod tests {
             include_str!("../../../tests/saved/virtio_blk_queue_packed.json"),
         ];
         for (queue, is_packed) in queues.into_iter().zip([false, true]) {
-            let queue: SavedQueue = read(queue).read(QUEUE.0, QUEUE.1).unwrap();
+            let queue: SavedQueue<SavedBlkQueue> = read(queue).read(QUEUE.0, QUEUE.1).unwrap();
             assert_eq!(
                 (queue.slots, queue.held.len(), queue.held[0].request.operation),
                 (8, 3, Operation::Write)
             );
-            assert_eq!(matches!(queue.queue.state, SavedRing::Packed(_)), is_packed);
+            assert_eq!(matches!(queue.rings.queue.state, SavedRing::Packed(_)), is_packed);
         }
     }
 }

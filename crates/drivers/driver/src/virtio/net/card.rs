@@ -271,7 +271,7 @@ impl VirtioNetShared {
         state.going = SavedRunning::of(
             pairs.iter().map(|pair| [pair.receive.places(), pair.transmit.places()]),
         );
-        self.transport.go();
+        self.transport.set_driver_ok();
         if let Err(error) = self.command(state, count) {
             let quiesced = self.stop(state);
             pairs.into_iter().filter(|_| !quiesced).for_each(Pair::abandon);

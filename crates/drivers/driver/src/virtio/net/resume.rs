@@ -195,7 +195,7 @@ impl Card {
             return Err(invalid("the saved state has features that the card does not have"));
         }
         let goes = !transport.is_reset();
-        if goes && transport.agreed() != saved.features {
+        if goes && transport.negotiated_features() != saved.features {
             return Err(invalid("the card has agreed to other features than the saved ones"));
         }
         let (mut info, card_pairs) =

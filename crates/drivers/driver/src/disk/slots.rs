@@ -1,5 +1,5 @@
 //! The requests of a queue that are in flight, each in a slot, and the command ids by which the
-//! device names them.
+//! device names them. A device that has no room for an id names the slot.
 //!
 //! Command ids and slots are assigned in turn. The low bits of an id are the slot's number, the
 //! high bits count the laps. An id is used again only after all others, so a completion that is
@@ -10,7 +10,7 @@ use std::mem;
 use ring3_class::block::{Completion, IoError, Request};
 
 /// The most requests that a queue can have: leaves at least 5 bits for the lap.
-pub(super) const MAX_SLOTS: u16 = 1023;
+pub(crate) const MAX_SLOTS: u16 = 1023;
 
 /// All ids: half of the numbers that there are, without 0xffff, to which [NVMe 5.1.12.1.2] gives a
 /// meaning of its own.
@@ -25,26 +25,26 @@ const NO_SLOT: u32 = u32::MAX - 1;
 const REPEATED: u16 = 5 << 10;
 
 /// One request in flight.
-pub(super) struct NvmeSlot {
+pub(crate) struct Slot {
     /// The command id under which the device knows it; none has [`VACANT`] or [`NO_SLOT`].
     id: u32,
-    /// When it was handed to the device; see [`Timeouts`](crate::timeouts::Timeouts).
-    pub(super) epoch: u32,
+    /// When it was handed to the device; see [`Timeouts`](super::Timeouts).
+    pub(crate) epoch: u32,
     /// How often it was handed to the device.
-    pub(super) attempts: u8,
-    /// An abort was sent for it.
-    pub(super) aborted: bool,
-    /// Which flush of its namespace it is, if it is one; see
-    /// [`WriteCache`](crate::write_cache::WriteCache).
-    pub(super) flush: u64,
+    pub(crate) attempts: u8,
+    /// The device was asked to end it.
+    pub(crate) cancelled: bool,
+    /// Which flush of its disk it is, if it is one; see
+    /// [`WriteCache`](super::write_cache::WriteCache).
+    pub(crate) flush: u64,
     /// What was asked for.
-    pub(super) request: Request,
+    pub(crate) request: Request,
 }
 
 /// All slots of a queue.
-pub(super) struct Slots {
+pub(crate) struct Slots {
     /// A power of two of them, so that each id has one; those behind the last are never vacant.
-    slots: Box<[NvmeSlot]>,
+    slots: Box<[Slot]>,
     count: u16,
     /// The id whose turn it is.
     next: u16,
@@ -55,14 +55,14 @@ pub(super) struct Slots {
 
 impl Slots {
     /// `count` (1 to [`MAX_SLOTS`]) vacant slots.
-    pub(super) fn new(count: u16) -> Self {
+    pub(crate) fn new(count: u16) -> Self {
         let count = count.clamp(1, MAX_SLOTS);
         let id = |number| if number < count { VACANT } else { NO_SLOT };
-        let slot = |number| NvmeSlot {
+        let slot = |number| Slot {
             id: id(number),
             epoch: 0,
             attempts: 0,
-            aborted: false,
+            cancelled: false,
             flush: 0,
             request: Request::flush(0),
         };
@@ -77,44 +77,44 @@ impl Slots {
     }
 
     /// None: what a queue has that was detached.
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { slots: Box::default(), count: 0, next: 0, in_flight: 0, mask: 0 }
     }
 
     /// The id whose turn it is.
-    pub(super) fn next(&self) -> u16 {
+    pub(crate) fn next(&self) -> u16 {
         self.next
     }
 
     /// Gives the turn to `next`, which had it when the slots were saved.
-    pub(super) fn resume_at(&mut self, next: u16) {
+    pub(crate) fn resume_at(&mut self, next: u16) {
         self.next = next & IDS;
     }
 
     /// Puts what was in flight as `id` back; false if that is no id, or its slot is not vacant.
-    pub(super) fn restore(&mut self, id: u16, held: NvmeSlot) -> bool {
+    pub(crate) fn restore(&mut self, id: u16, held: Slot) -> bool {
         let number = u32::from(id) & self.mask;
         let vacant =
             self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant() && id <= IDS);
-        let restored = vacant.map(|slot| *slot = NvmeSlot { id: id.into(), ..held }).is_some();
+        let restored = vacant.map(|slot| *slot = Slot { id: id.into(), ..held }).is_some();
         self.in_flight += u16::from(restored);
         restored
     }
 
     /// How many there are.
-    pub(super) fn count(&self) -> u16 {
+    pub(crate) fn count(&self) -> u16 {
         self.count
     }
 
     /// How many hold a request.
     #[inline]
-    pub(super) fn in_flight(&self) -> u16 {
+    pub(crate) fn in_flight(&self) -> u16 {
         self.in_flight
     }
 
     /// The slot whose turn it is, if it is vacant; see [`skip_busy_slot`](Self::skip_busy_slot).
     #[inline]
-    pub(super) fn free_slot(&mut self) -> Option<FreeSlot<'_>> {
+    pub(crate) fn free_slot(&mut self) -> Option<FreeSlot<'_>> {
         let id = self.next;
         let number = u32::from(id) & self.mask;
         let slot = self.slots.get_mut(number as usize).filter(|slot| slot.is_vacant())?;
@@ -129,7 +129,7 @@ impl Slots {
 
     /// Gives the turn to a vacant slot, if there is one.
     #[cold]
-    pub(super) fn skip_busy_slot(&mut self) {
+    pub(crate) fn skip_busy_slot(&mut self) {
         while self.in_flight < self.count() && self.free_slot().is_none() {
             self.next = (self.next + 1) & IDS;
         }
@@ -137,82 +137,81 @@ impl Slots {
 
     /// The number of the slot that is in flight as `id`; `None` if nothing is.
     #[inline]
-    pub(super) fn find(&self, id: u16) -> Option<u16> {
+    pub(crate) fn find(&self, id: u16) -> Option<u16> {
         let number = u32::from(id) & self.mask;
         let slot = self.slots.get(number as usize)?;
         (slot.id == u32::from(id)).then_some(number as u16)
     }
 
-    /// The slots that are in flight, by id. Who [vacates](NvmeSlot::vacate) such says [how
+    /// The slots that are in flight, by id. Who [vacates](Slot::vacate) such says [how
     /// many](Self::vacated).
     #[inline]
-    pub(super) fn by_id(&mut self) -> ById<'_> {
+    pub(crate) fn by_id(&mut self) -> ById<'_> {
         ById { slots: &mut self.slots, mask: self.mask }
     }
 
     /// So many slots were vacated.
     #[inline]
-    pub(super) fn vacated(&mut self, count: usize) {
+    pub(crate) fn freed(&mut self, count: usize) {
         self.in_flight -= count as u16;
     }
 
     /// Vacates slot `number`, if it holds a request, and lends it so that its request can be
     /// completed.
-    pub(super) fn vacate(&mut self, number: u16) -> Option<&mut NvmeSlot> {
+    pub(crate) fn free(&mut self, number: u16) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_held())?;
-        slot.vacate();
+        slot.free();
         self.in_flight -= 1;
         Some(slot)
     }
 
     /// Gives the request in slot `number` a new command id, because it is handed to the device once
     /// more.
-    pub(super) fn rename(&mut self, number: u16, epoch: u32) -> Option<u16> {
+    pub(crate) fn rename(&mut self, number: u16, epoch: u32) -> Option<&Slot> {
         let slot = self.get_mut(number)?;
         slot.epoch = epoch;
         slot.attempts = slot.attempts.saturating_add(1);
-        slot.aborted = false;
-        let id = slot.id().wrapping_add(REPEATED) & IDS;
-        slot.id = id.into();
-        Some(id)
+        slot.cancelled = false;
+        slot.id = (slot.id().wrapping_add(REPEATED) & IDS).into();
+        Some(slot)
     }
 
     /// Slot `number`, if it holds a request.
-    pub(super) fn get(&self, number: u16) -> Option<&NvmeSlot> {
+    pub(crate) fn get(&self, number: u16) -> Option<&Slot> {
         self.slots.get(usize::from(number)).filter(|slot| slot.is_held())
     }
 
     /// Slot `number`, if it holds a request.
-    pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut NvmeSlot> {
+    pub(crate) fn get_mut(&mut self, number: u16) -> Option<&mut Slot> {
         self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_held())
     }
 
     /// The numbers of all slots that hold a request.
-    pub(super) fn occupied(&self) -> impl Iterator<Item = u16> {
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = u16> {
         (0..self.count()).filter(|&number| self.get(number).is_some())
     }
 }
 
 /// The slots of a queue, for who looks many up.
-pub(super) struct ById<'a> {
-    slots: &'a mut [NvmeSlot],
+pub(crate) struct ById<'a> {
+    slots: &'a mut [Slot],
     mask: u32,
 }
 
 impl ById<'_> {
     /// The one that is in flight as `id`.
     #[inline]
-    pub(super) fn get_mut(&mut self, id: u16) -> Option<&mut NvmeSlot> {
+    pub(crate) fn get_mut(&mut self, id: u16) -> Option<&mut Slot> {
         let number = u32::from(id) & self.mask;
         self.slots.get_mut(number as usize).filter(|slot| slot.id == u32::from(id))
     }
 }
 
 /// A vacant slot, and what changes when it is filled.
-pub(super) struct FreeSlot<'a> {
+pub(crate) struct FreeSlot<'a> {
     id: u16,
     number: u16,
-    slot: &'a mut NvmeSlot,
+    slot: &'a mut Slot,
     next: &'a mut u16,
     in_flight: &'a mut u16,
 }
@@ -220,54 +219,54 @@ pub(super) struct FreeSlot<'a> {
 impl FreeSlot<'_> {
     /// Which slot it is.
     #[inline]
-    pub(super) fn number(&self) -> u16 {
+    pub(crate) fn number(&self) -> u16 {
         self.number
     }
 
     /// The command id that its request will have.
     #[inline]
-    pub(super) fn id(&self) -> u16 {
+    pub(crate) fn id(&self) -> u16 {
         self.id
     }
 
     /// Fills it with `request`, which is handed to the device in `epoch`.
     #[inline]
-    pub(super) fn fill(self, request: Request, epoch: u32) {
+    pub(crate) fn fill(self, request: Request, epoch: u32) {
         let slot = self.slot;
         *self.next = (self.id + 1) & IDS;
         *self.in_flight += 1;
-        (slot.epoch, slot.attempts, slot.aborted) = (epoch, 1, false);
+        (slot.epoch, slot.attempts, slot.cancelled) = (epoch, 1, false);
         slot.id = self.id.into();
         // What was here has been taken out by `complete`: there is nothing to drop.
         mem::forget(mem::replace(&mut slot.request, request));
     }
 }
 
-impl NvmeSlot {
+impl Slot {
     /// `request`, as it was in flight in another process.
-    pub(super) fn of(
+    pub(crate) fn of(
         request: Request,
         epoch: u32,
-        (attempts, aborted): (u8, bool),
+        (attempts, cancelled): (u8, bool),
         flush: u64,
     ) -> Self {
-        Self { id: VACANT, epoch, attempts, aborted, flush, request }
+        Self { id: VACANT, epoch, attempts, cancelled, flush, request }
     }
 
     /// No completion finds it from now on; its request is there to be completed.
     #[inline]
-    pub(super) fn vacate(&mut self) {
+    pub(crate) fn free(&mut self) {
         self.id = VACANT;
     }
 
     /// The command id under which the device knows it.
-    pub(super) fn id(&self) -> u16 {
+    pub(crate) fn id(&self) -> u16 {
         self.id as u16
     }
 
     /// The end of the request that was here; its data goes with it.
     #[inline]
-    pub(super) fn complete(&mut self, result: Result<(), IoError>) -> Completion {
+    pub(crate) fn complete(&mut self, result: Result<(), IoError>) -> Completion {
         Completion { token: self.request.token, result, data: mem::take(&mut self.request.data) }
     }
 
@@ -293,9 +292,9 @@ mod tests {
         id
     }
 
-    fn vacate_by_id(slots: &mut Slots, id: u16) -> Option<&mut NvmeSlot> {
+    fn vacate_by_id(slots: &mut Slots, id: u16) -> Option<&mut Slot> {
         let number = slots.find(id)?;
-        slots.vacate(number)
+        slots.free(number)
     }
 
     #[test]
@@ -311,7 +310,7 @@ mod tests {
     fn an_old_id_does_not_find_the_request_that_uses_its_slot_now() {
         let mut slots = Slots::new(1);
         let old = filled(&mut slots, 1);
-        slots.vacate(0);
+        slots.free(0);
         let new = filled(&mut slots, 2);
         assert_eq!((slots.find(old), slots.find(new)), (None, Some(0)));
     }
@@ -320,7 +319,7 @@ mod tests {
     fn a_request_that_is_repeated_is_not_found_by_its_first_id() {
         let mut slots = Slots::new(2);
         let first = filled(&mut slots, 1);
-        let second = slots.rename(0, 5).unwrap();
+        let second = slots.rename(0, 5).unwrap().id();
         assert_eq!((slots.find(first), slots.find(second)), (None, Some(0)));
         assert_eq!(slots.get(0).map(|slot| (slot.attempts, slot.epoch)), Some((2, 5)));
     }
@@ -371,8 +370,10 @@ mod tests {
         for count in [1, 32, MAX_SLOTS] {
             let mut slots = Slots::new(count);
             let first = filled(&mut slots, 0);
-            let ids: Vec<_> =
-                [first].into_iter().chain((0..5).map(|_| slots.rename(0, 0).unwrap())).collect();
+            let ids: Vec<_> = [first]
+                .into_iter()
+                .chain((0..5).map(|_| slots.rename(0, 0).unwrap().id()))
+                .collect();
             for (at, &id) in ids.iter().enumerate() {
                 // The next use of a slot is a lap further.
                 let far = |other: u16| {

@@ -102,7 +102,7 @@ impl Record {
         words.into_iter().for_each(|(word, value)| self.kept.store(self.first + word, value));
     }
 
-    pub(super) fn cover(&self, flush: u64) {
+    pub(super) fn set_covering(&self, flush: u64) {
         self.kept.raise(self.first + COVERING, flush);
     }
 
@@ -110,11 +110,11 @@ impl Record {
         self.kept.raise(self.first + FLUSHED, flush);
     }
 
-    pub(super) fn lose(&self, losses: u64) {
+    pub(super) fn mark_lost(&self, losses: u64) {
         self.kept.raise(self.first + LOSSES, losses);
     }
 
-    pub(super) fn tell(&self, losses: u64) {
+    pub(super) fn mark_reported(&self, losses: u64) {
         self.kept.raise(self.first + TOLD, losses);
     }
 
@@ -155,8 +155,8 @@ pub(super) mod tests {
     fn each_disk_finds_its_own_record_again() {
         let kept = kept();
         let find = |part| Record::find(Some(kept.clone()), "serial", part).unwrap();
-        find(1).cover(5);
-        find(2).cover(6);
+        find(1).set_covering(5);
+        find(2).set_covering(6);
         assert_eq!([1, 2, 3].map(|part| find(part).left().unwrap().covering), [5, 6, 0]);
     }
 

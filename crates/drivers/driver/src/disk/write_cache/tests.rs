@@ -17,7 +17,7 @@ fn a_write_that_ends_during_a_flush_is_not_covered_by_it() {
     cache.wrote(|| false);
     let number = cache.begin_flush();
     cache.wrote(|| false);
-    assert_eq!((cache.end_flush(&mut cache.listen(), number), cache.lose()), (Ok(()), true));
+    assert_eq!((cache.end_flush(&mut cache.listen(), number), cache.mark_lost()), (Ok(()), true));
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_loss_is_told_to_each_queue_once_and_to_all_its_flushes_under_way() {
     let mut queues = [cache.listen(), cache.listen()];
     cache.wrote(|| false);
     let flushes = [cache.begin_flush(), cache.begin_flush()];
-    assert!(cache.lose());
+    assert!(cache.mark_lost());
     for queue in &mut queues {
         assert_eq!(
             flushes.map(|number| cache.end_flush(queue, number)),
@@ -42,18 +42,18 @@ fn a_queue_that_comes_before_all_were_told_is_told_too() {
     let cache = WriteCache::default();
     let (mut first, second) = (cache.listen(), cache.listen());
     cache.wrote(|| false);
-    cache.lose();
+    cache.mark_lost();
     assert!(flush(&cache, &mut first).is_err() && flush(&cache, &mut cache.listen()).is_err());
-    cache.dismiss(&second);
+    cache.unsubscribe(&second);
     assert!(flush(&cache, &mut first).is_ok());
 }
 
 #[test]
 fn nothing_is_lost_where_nothing_was_written_since_the_last_flush() {
     let cache = WriteCache::default();
-    assert!(!cache.lose());
+    assert!(!cache.mark_lost());
     cache.wrote(|| false);
-    assert_eq!((flush(&cache, &mut cache.listen()), cache.lose()), (Ok(()), false));
+    assert_eq!((flush(&cache, &mut cache.listen()), cache.mark_lost()), (Ok(()), false));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn what_a_dead_driver_has_written_is_still_to_be_flushed() {
     let kept = kept();
     open(&kept, 1).wrote(|| false);
     let next = open(&kept, 1);
-    assert!(next.is_dirty() && next.lose());
+    assert!(next.is_dirty() && next.mark_lost());
     assert!(flush(&next, &mut next.listen()).is_err());
 }
 
@@ -81,7 +81,7 @@ fn a_loss_that_a_dead_driver_has_told_nobody_is_told_by_the_next_one() {
     let dead = open(&kept, 1);
     let (mut told, _untold) = (dead.listen(), dead.listen());
     dead.wrote(|| false);
-    dead.lose();
+    dead.mark_lost();
     assert!(flush(&dead, &mut told).is_err());
     let next = open(&kept, 1);
     assert!(flush(&next, &mut next.listen()).is_err());
@@ -122,7 +122,7 @@ fn a_saved_cache_has_the_losses_that_its_queues_were_not_told_of() {
     let cache = WriteCache::default();
     let (mut told, untold) = (cache.listen(), cache.listen());
     cache.wrote(|| false);
-    cache.lose();
+    cache.mark_lost();
     assert!(flush(&cache, &mut told).is_err());
     let saved = SavedCache::of(&cache);
     assert!(saved.is_possible() && saved.lost);

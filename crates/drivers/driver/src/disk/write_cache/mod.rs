@@ -99,7 +99,7 @@ impl WriteCache {
         }
         let was_lost = is_damaged || record.power().was_lost(now, has_run_on);
         let cache = Self { record: Some(record), ..cache };
-        if was_lost && cache.lose() {
+        if was_lost && cache.mark_lost() {
             tracing::error!(
                 "{serial} disk {part}: its power was lost, or may have been, while it had no driver: writes since the last flush may be lost, and \
                  the next flush fails; check what was written last"
@@ -131,7 +131,7 @@ impl WriteCache {
     }
 
     /// The queue is closed.
-    pub(crate) fn dismiss(&self, listener: &Listener) {
+    pub(crate) fn unsubscribe(&self, listener: &Listener) {
         lock(&self.audience).listeners.retain(|(number, _)| *number != listener.number);
     }
 
@@ -173,10 +173,10 @@ impl WriteCache {
         let next = self.begun.load(SeqCst) + 1;
         if self.covering.load(SeqCst) < next {
             self.covering.fetch_max(next, SeqCst);
-            self.record.iter().for_each(|record| record.cover(next));
+            self.record.iter().for_each(|record| record.set_covering(next));
         }
         if lost_since() {
-            self.lose();
+            self.mark_lost();
         }
     }
 
@@ -186,22 +186,22 @@ impl WriteCache {
     }
 
     /// Whether there are losses that `listener` was not told of.
-    pub(crate) fn owes(&self, listener: &Listener) -> bool {
+    pub(crate) fn has_unreported_loss(&self, listener: &Listener) -> bool {
         self.losses.load(SeqCst) != listener.told
     }
 
     /// What the cache held is lost; true if that were writes that no flush had covered.
-    pub(crate) fn lose(&self) -> bool {
+    pub(crate) fn mark_lost(&self) -> bool {
         let lost = self.is_dirty();
         if lost {
             let losses = self.losses.fetch_add(1, SeqCst) + 1;
-            self.record.iter().for_each(|record| record.lose(losses));
+            self.record.iter().for_each(|record| record.mark_lost(losses));
         }
         lost
     }
 
     /// All that was written is on the medium: the device was shut down in good order.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn mark_flushed(&self) {
         self.flushed_by(self.begin_flush());
     }
 
@@ -216,14 +216,14 @@ impl WriteCache {
             // None of those that are under way may say that all is well.
             listener.failed = self.begun.load(SeqCst);
             listener.told = losses;
-            self.tell(listener);
+            self.mark_reported(listener);
         }
         self.flushed_by(number);
         if number <= listener.failed { Err(IoError::Transport) } else { Ok(()) }
     }
 
     /// A queue was told.
-    fn tell(&self, listener: &Listener) {
+    fn mark_reported(&self, listener: &Listener) {
         let mut audience = lock(&self.audience);
         audience
             .listeners
@@ -232,7 +232,7 @@ impl WriteCache {
             .for_each(|(_, told)| *told = listener.told);
         audience.told =
             audience.listeners.iter().map(|(_, told)| *told).min().unwrap_or(audience.told);
-        self.record.iter().for_each(|record| record.tell(audience.told));
+        self.record.iter().for_each(|record| record.mark_reported(audience.told));
     }
 }
 

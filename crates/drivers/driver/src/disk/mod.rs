@@ -1,0 +1,234 @@
+//! The engine of disks: what becomes of a request, whatever controller it is given to.
+//!
+//! # Shape
+//! [`DiskQueue`] owns the requests in flight: their slots, time-outs, attempts and ends. A driver
+//! gives it the [`Hardware`] of one queue (its rings) and the [`Controller`] that the queues share.
+//! The engine is generic over both, so that the way of a request is compiled for each driver.
+//!
+//! - `queue.rs`: a request from `submit` to `reap`, and waiting.
+//! - `recovery.rs`: time-outs, repetitions, and queues that come back after a reset.
+//! - `reset.rs`: the steps of a reset of the controller, and who came back.
+//! - `saved.rs`: queues that are handed over to another process.
+//! - `slots.rs`, `timeouts.rs`: requests in flight, and how long they are waited for.
+//! - `write_cache/`: writes that were not flushed, and whether they were lost.
+//!
+//! # Recovery
+//! 1. A request that takes too long is [cancelled](Hardware::cancel) if the device knows how, and
+//!    is given a grace period.
+//! 2. If that does not end it, the controller is [reset](Controller::reset). Whoever resets it
+//!    holds its [lock](Controller::lock) and increments the generation before a register changes.
+//! 3. Before any queue repeats a request, the controller is asked whether it is still the same and
+//!    whether it has lost its cache.
+//! 4. Each queue's own thread compares the generation at its next `reap` or `tick`. It takes the
+//!    completions of the old rings, makes its rings anew, and repeats what is in flight.
+//! 5. If the reset fails, or a queue cannot be made anew three times in a row, the controller is
+//!    given up, and all requests end with an error.
+//!
+//! A request that times out, or that a reset interrupts, is submitted at most [`ATTEMPTS`] times.
+//! To repeat it is safe because a controller that was stopped does no DMA.
+//!
+//! # Who owns memory
+//! A request's memory returns to its owner only when the device cannot write to it any more: by
+//! its completion, or by the proof that the controller is stopped. Without that it never returns.
+
+mod queue;
+mod recovery;
+mod reset;
+mod saved;
+mod slots;
+mod timeouts;
+pub(crate) mod write_cache;
+
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use ring3_class::block::{Completion, Info, IoError, Operation, Request};
+use ring3_device::Error;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub(crate) use queue::DiskQueue;
+pub(crate) use reset::{Condition, Losses};
+pub(crate) use saved::SavedQueue;
+pub(crate) use slots::{MAX_SLOTS, Slots};
+pub(crate) use timeouts::Timeouts;
+use write_cache::{PowerCount, WriteCache};
+
+use crate::lifetime::{ControllerState, StopFailed};
+
+/// Most attempts of a request that times out, or that a reset interrupts.
+pub(crate) const ATTEMPTS: u8 = 3;
+
+/// What the queues of a controller share.
+pub(crate) trait Controller {
+    /// What only the holder of the lock changes.
+    type State;
+
+    /// While this is held, nobody resets the controller.
+    fn lock(&self) -> MutexGuard<'_, Self::State>;
+
+    fn lifetime(&self) -> &ControllerState;
+
+    fn losses(&self) -> &Losses;
+
+    /// What messages call it.
+    fn name(&self) -> &str;
+
+    /// How long a request may take; of a flush, how long that may take.
+    fn timeout(&self, operation: Operation) -> Duration;
+
+    /// How long a queue polls before it sleeps.
+    fn poll(&self) -> Duration;
+
+    /// What has become of it since it was started, by its registers.
+    fn condition(&self, state: &Self::State) -> Condition;
+
+    /// Stops it: afterwards it writes to no memory.
+    fn stop(&self, state: &mut Self::State) -> Result<(), StopFailed>;
+
+    /// Starts it after a [stop](Self::stop), as it was started first.
+    fn start(&self, state: &mut Self::State) -> Result<(), Error>;
+
+    /// How often it is started in one reset, if it does not answer as it should.
+    const STARTS: u32 = 1;
+
+    /// The volatile caches of its disks, with what messages call the disks.
+    fn caches(&self) -> Vec<(String, Arc<WriteCache>)>;
+
+    /// How often it says that it has lost its power. It is asked only if it said so before.
+    fn power_count(&self, _: &mut Self::State) -> Result<PowerCount, Error> {
+        Ok(PowerCount::UNKNOWN)
+    }
+
+    /// Fails if it is another controller than before. Ends each disk that is another one than
+    /// before.
+    fn revalidate(&self, state: &mut Self::State) -> Result<(), Error>;
+
+    /// Resets it if it has not been reset since `generation`, because of `why`, and starts it
+    /// again.
+    fn reset(&self, generation: u32, why: &str) -> Result<(), Error>
+    where
+        Self: Sized,
+    {
+        reset::reset(self, generation, why)
+    }
+
+    /// Stops it for good: `what` has failed with `error`.
+    fn give_up(&self, state: &mut Self::State, error: &Error, what: &str)
+    where
+        Self: Sized,
+    {
+        reset::give_up(self, state, error, what);
+    }
+}
+
+/// How a request ended that the device has completed.
+pub(crate) enum Outcome {
+    Done,
+    Failed(IoError),
+    /// It may succeed if it is submitted once more, after the pause.
+    Retry(Duration),
+}
+
+/// The rings of one queue. The engine calls [`ring`](Self::ring) and all that reads completions
+/// only while the device knows the queue, or after it was stopped.
+pub(crate) trait Hardware: Send {
+    type Controller: Controller + Send + Sync;
+    /// What is saved of it when the queue is handed over.
+    type Saved: Serialize + DeserializeOwned;
+    /// What a saved queue is called, and the version of its form.
+    const FORMAT: (&'static str, u32);
+
+    fn controller(&self) -> &Arc<Self::Controller>;
+
+    fn info(&self) -> &Info;
+
+    /// The disk's volatile cache, if it has one.
+    fn cache(&self) -> Option<&WriteCache>;
+
+    /// Fails if the disk is not used any more, although its controller is.
+    fn check_disk(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Why requests of this `operation` are refused now, whatever they are about.
+    fn refusal(&self, _: Operation) -> Option<IoError> {
+        None
+    }
+
+    /// Writes the command of `request` into the ring as `id`, if it is one of the common kind: a
+    /// read or write that is in order and needs nothing else. It calls nothing.
+    fn place_common(&mut self, slot: u16, id: u16, request: &Request) -> bool;
+
+    /// Writes the command of `request` into the ring as `id`. The ring has room for whatever has a
+    /// slot. False if the device need not be asked: then the request ends well.
+    fn place(&mut self, slot: u16, id: u16, request: &Request) -> Result<bool, IoError>;
+
+    /// Publishes what was placed, with one doorbell.
+    fn ring(&mut self);
+
+    /// Whether there is a completion.
+    fn pending(&self) -> bool;
+
+    /// Takes completions of reads that ended well into `done`, up to the first of anything else;
+    /// returns how many. It calls nothing.
+    fn take_reads(&mut self, slots: &mut Slots, done: &mut [Completion]) -> usize;
+
+    /// Takes completions of requests that ended well, up to a flush or the first that is out of
+    /// the ordinary: how many, and whether the cache [may hold](WriteCache::holds) what one of
+    /// them has written.
+    fn take_good(&mut self, slots: &mut Slots, done: &mut [Completion]) -> (usize, bool);
+
+    /// Takes the next completion: the slot of its request, and how that ended. An error if it is
+    /// for nothing in flight: the queue stays usable.
+    fn take(&mut self, slots: &Slots) -> Result<Option<(u16, Outcome)>, Error>;
+
+    /// Whether the device must soon be told which completions were taken.
+    fn must_acknowledge(&self) -> bool {
+        false
+    }
+
+    /// Notes that the device has read all commands but those `in_flight`, and tells it which
+    /// completions were taken if it knows this queue.
+    fn acknowledge(&mut self, _in_flight: u16, _is_known: bool) {}
+
+    /// Asks the device for interrupts, or does without them.
+    fn want_interrupts(&mut self, _wanted: bool) {}
+
+    /// Why the rings cannot be used any more, if that is so.
+    fn damage(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Fails unless the controller runs.
+    fn check(&self) -> Result<(), Error>;
+
+    /// Asks the device to end what it has as `id`, whose `request` takes too long. False if it
+    /// cannot, or does not answer.
+    fn cancel(&mut self, _id: u16, _request: &Request) -> bool {
+        false
+    }
+
+    /// Makes the rings anew after a reset of the controller, empty, and has the device know them.
+    fn renew(&mut self, state: &mut <Self::Controller as Controller>::State) -> Result<(), Error>;
+
+    /// Refuses every [common](Self::place_common) request from now on: the disk has ended.
+    fn refuse_all(&mut self) {}
+
+    /// Takes the rings back from the device, which was given them in `generation`. `is_idle` says
+    /// that nothing is in flight. An error if the device may still use them.
+    fn close(&mut self, generation: u32, is_idle: bool) -> Result<(), Error>;
+
+    /// Gives all memory that the device may reach up for good.
+    fn abandon(&mut self);
+
+    /// The queue is dropped. Another one may have its number, and also its rings of `generation`
+    /// if those are `clean`.
+    fn release(&mut self, generation: u32, clean: bool);
+
+    /// How far the rings are. Everything placed was published.
+    fn save(&mut self, in_flight: u16) -> Result<Self::Saved, Error>;
+
+    /// Leaves its memory, as it is, to the process that resumes the queue.
+    fn leave(&mut self, state: &mut <Self::Controller as Controller>::State);
+}
