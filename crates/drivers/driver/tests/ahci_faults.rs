@@ -363,6 +363,20 @@ fn a_drive_that_no_reset_wakes_up_ends_requests_with_a_time_out_within_its_limit
 }
 
 #[test]
+fn requests_that_are_late_together_have_their_attempts_together() {
+    let bench = bench("");
+    let mut queue = bench.queue(8);
+    bench.handle.plan().add(Rule::io(Action::Hang, FAULT_READ).always());
+    for token in 0..8 {
+        queue.submit(bench.read(token)).unwrap();
+    }
+    let outcome = finish(&mut *queue);
+    assert!((0..8).all(|token| outcome.of(token) == Err(IoError::Timeout)));
+    // Three attempts, each of the time-out and a quarter of it at most, and a reset.
+    assert!(outcome.took < TIMEOUT * 4 + READY * 3 + Duration::from_secs(1), "{:?}", outcome.took);
+}
+
+#[test]
 fn a_drive_that_no_reset_wakes_up_leaves_the_other_drive_alone() {
     let bench = bench(",disks=2");
     let (mut dead, mut well) =

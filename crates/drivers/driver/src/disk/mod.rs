@@ -128,7 +128,20 @@ pub(crate) enum Outcome {
     Failed(IoError),
     /// It may succeed if it is submitted once more, after the pause.
     Retry(Duration),
+    /// Another one has failed, and the device has it no more: it is submitted once more, which
+    /// counts as no attempt.
+    TakenBack,
 }
+
+/// Why a queue could not be made anew.
+pub(crate) enum NotRenewed {
+    /// The controller has to be reset once more.
+    Failed(Error),
+    /// There is no disk that may be used, though it may come back: how requests end, and why.
+    NoDisk(IoError, Error),
+}
+
+type State<H> = <<H as Hardware>::Controller as Controller>::State;
 
 /// The rings of one queue. The engine calls [`ring`](Self::ring) and all that reads completions
 /// only while the device knows the queue, or after it was stopped.
@@ -145,6 +158,10 @@ pub(crate) trait Hardware: Send {
 
     /// The disk's volatile cache, if it has one.
     fn cache(&self) -> Option<&WriteCache>;
+
+    /// A disk that is not used any more may be used again. Its owner is told at each tick that it
+    /// is not, and once otherwise.
+    const MAY_COME_BACK: bool = false;
 
     /// Fails if the disk is not used any more, although its controller is.
     fn check_disk(&self) -> Result<(), Error> {
@@ -195,13 +212,30 @@ pub(crate) trait Hardware: Send {
     /// Asks the device for interrupts, or does without them.
     fn want_interrupts(&mut self, _wanted: bool) {}
 
-    /// Why the rings cannot be used any more, if that is so.
-    fn damage(&self) -> Option<&'static str> {
+    /// Whether the interrupt is let through now.
+    fn set_armed(&mut self, _armed: bool) {}
+
+    /// The owner is about to sleep on the interrupt's descriptor, unless it is not `safe`.
+    fn note_sleep(&mut self, _safe: bool) {}
+
+    /// Why the queue must be made anew, if that is so.
+    fn damage(&self) -> Option<&str> {
         None
     }
 
-    /// Fails unless the controller runs.
-    fn check(&self) -> Result<(), Error>;
+    /// Fails unless the controller runs. Looks for completions that came without an interrupt.
+    fn check(&mut self) -> Result<(), Error>;
+
+    /// Whether the device has what is in `slot`, so that its time runs.
+    fn has_started(&self, _slot: u16) -> bool {
+        true
+    }
+
+    /// The slots whose requests the device was given since the last call, a bit for each, if that
+    /// is later than when they were placed.
+    fn take_started(&mut self) -> u32 {
+        0
+    }
 
     /// Asks the device to end what it has as `id`, whose `request` takes too long. False if it
     /// cannot, or does not answer.
@@ -209,8 +243,29 @@ pub(crate) trait Hardware: Send {
         false
     }
 
-    /// Makes the rings anew after a reset of the controller, empty, and has the device know them.
-    fn renew(&mut self, state: &mut <Self::Controller as Controller>::State) -> Result<(), Error>;
+    /// The reset that follows is for the request in `slot`, which takes too long.
+    fn blame(&mut self, _slot: u16) {}
+
+    /// Resets what the queue needs of the controller, which was not reset since `generation`.
+    fn reset(&mut self, generation: u32, why: &str) -> Result<(), Error> {
+        self.controller().reset(generation, why)
+    }
+
+    /// Makes the rings anew after a reset, empty, and has the device know them; the generation in
+    /// which it does. The controller is in `generation` while `state` is held.
+    fn renew(
+        &mut self,
+        state: MutexGuard<'_, State<Self>>,
+        generation: u32,
+    ) -> Result<u32, NotRenewed>
+    where
+        Self: Sized;
+
+    /// What becomes of the request in `slot`, which has had `attempts`, after a reset: whether its
+    /// repetition counts as an attempt, or how it ends.
+    fn fate(&self, _slot: u16, attempts: u8) -> Result<bool, IoError> {
+        if attempts < ATTEMPTS { Ok(true) } else { Err(IoError::Timeout) }
+    }
 
     /// Refuses every [common](Self::place_common) request from now on: the disk has ended.
     fn refuse_all(&mut self) {}
@@ -226,9 +281,11 @@ pub(crate) trait Hardware: Send {
     /// if those are `clean`.
     fn release(&mut self, generation: u32, clean: bool);
 
-    /// How far the rings are. Everything placed was published.
+    /// How far the rings are.
     fn save(&mut self, in_flight: u16) -> Result<Self::Saved, Error>;
 
     /// Leaves its memory, as it is, to the process that resumes the queue.
-    fn leave(&mut self, state: &mut <Self::Controller as Controller>::State);
+    fn leave(&mut self, state: &mut State<Self>)
+    where
+        Self: Sized;
 }

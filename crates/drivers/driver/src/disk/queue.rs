@@ -11,7 +11,7 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring3_class::Saved;
 use ring3_class::block::{
@@ -103,14 +103,39 @@ impl<H: Hardware> DiskQueue<H> {
             Outcome::Failed(error) => self.end(slot, Err(error)),
             // The device does not know this queue any more. The request is repeated with all that
             // is in flight.
-            Outcome::Retry(_) if !self.is_current_generation() => None,
-            Outcome::Retry(pause) => match self.repeat(slot, pause) {
-                Ok(()) => {
-                    self.hardware.ring();
-                    None
-                }
-                Err(error) => self.end(slot, Err(error)),
-            },
+            _ if !self.is_current_generation() => None,
+            Outcome::Retry(pause) => self.repeat_now(slot, pause, true),
+            Outcome::TakenBack => self.repeat_now(slot, Duration::ZERO, false),
+        }
+    }
+
+    fn repeat_now(&mut self, slot: u16, pause: Duration, is_attempt: bool) -> Option<Completion> {
+        match self.repeat(slot, pause, is_attempt) {
+            Ok(()) => {
+                self.publish();
+                None
+            }
+            Err(error) => self.end(slot, Err(error)),
+        }
+    }
+
+    /// Publishes what was placed. The time of what the device has only now been given begins.
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        self.hardware.ring();
+        self.restart_clocks();
+    }
+
+    /// Has the time of what the device was given since the last call begin now.
+    #[inline]
+    pub(super) fn restart_clocks(&mut self) {
+        let mut started = self.hardware.take_started();
+        while started != 0 {
+            if let Some(slot) = self.slots.get_mut(started.trailing_zeros() as u16) {
+                let limit = self.hardware.controller().timeout(slot.request.operation);
+                slot.epoch = self.timeouts.epoch_for(limit);
+            }
+            started &= started - 1;
         }
     }
 
@@ -155,6 +180,7 @@ impl<H: Hardware> DiskQueue<H> {
         let trouble = !self.is_current_generation() || !self.ended.is_empty();
         let taken =
             reap_single(done, || if trouble { self.reap_after_trouble() } else { self.take() });
+        self.restart_clocks();
         self.acknowledge_many();
         taken
     }
@@ -265,13 +291,16 @@ impl<H: Hardware> Queue for DiskQueue<H> {
         // If the device does not know this queue any more, the next `reap` or `tick` repeats what
         // was submitted.
         if self.is_current_generation() {
-            self.hardware.ring();
+            self.hardware.set_armed(self.waiter.armed());
+            self.publish();
         }
     }
 
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        self.hardware.set_armed(self.waiter.armed());
         if self.is_current_generation() && self.ended.is_empty() {
             let count = self.hardware.take_reads(&mut self.slots, done);
+            self.restart_clocks();
             // The way of almost every batch calls nothing.
             if count > 0 && !self.hardware.must_acknowledge() {
                 return Ok(count);
@@ -305,7 +334,9 @@ impl<H: Hardware> Source for DiskQueue<H> {
         self.acknowledge();
         self.hardware.want_interrupts(true);
         let (hardware, expected) = (&self.hardware, self.expected());
-        self.waiter.arm(|| Self::has_news(hardware, expected))
+        let safe = self.waiter.arm(|| Self::has_news(hardware, expected))?;
+        self.hardware.note_sleep(safe);
+        Ok(safe)
     }
 
     fn disarm(&mut self) -> Result<(), Error> {

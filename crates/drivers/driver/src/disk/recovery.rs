@@ -7,7 +7,8 @@ use ring3_class::block::{Completion, IoError};
 use ring3_device::Error;
 
 use super::queue::DiskQueue;
-use super::{ATTEMPTS, Controller, Hardware};
+use super::slots::Slot;
+use super::{Controller, Hardware, NotRenewed};
 use crate::lifetime::{GENERATION_CLOSED, GENERATION_DETACHED};
 
 /// How often a queue is made anew in a row before the controller is given up.
@@ -33,15 +34,17 @@ impl<H: Hardware> DiskQueue<H> {
 
     fn recover(&mut self, now: Instant) -> Result<(), Error> {
         self.check_attached()?;
+        self.hardware.set_armed(self.waiter.armed());
         if !self.is_current_generation() {
             return self.recreate();
         }
-        if let Some(why) = self.hardware.damage() {
-            return self.reset(why);
+        if let Some(why) = self.hardware.damage().map(str::to_owned) {
+            return self.reset(&why);
         }
         if self.slots.in_flight() == 0 {
             self.timeouts.advance(now);
-            return if self.failure_reported { Ok(()) } else { self.hardware.check_disk() };
+            let is_known = self.failure_reported && !H::MAY_COME_BACK;
+            return if is_known { Ok(()) } else { self.hardware.check_disk() };
         }
         if self.timeouts.poll_due(now)
             && let Err(why) = self.hardware.check()
@@ -54,14 +57,16 @@ impl<H: Hardware> DiskQueue<H> {
             return Ok(());
         }
         let late = |&slot: &u16| {
-            self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch))
+            let is_late = |held: &Slot| self.timeouts.expired(held.epoch);
+            self.slots.get(slot).is_some_and(is_late) && self.hardware.has_started(slot)
         };
-        let overdue = self.slots.occupied().find(late);
-        overdue.map_or(Ok(()), |slot| self.time_out(slot))
+        let overdue: Vec<u16> = self.slots.occupied().filter(late).collect();
+        overdue.first().map_or(Ok(()), |&slot| self.time_out(slot, &overdue))
     }
 
-    /// Cancels the request in `slot`, or resets the controller if that was done and did not help.
-    fn time_out(&mut self, slot: u16) -> Result<(), Error> {
+    /// Cancels the request in `slot`, which is one of those that are `overdue`, or resets the
+    /// controller if that was done and did not help.
+    fn time_out(&mut self, slot: u16, overdue: &[u16]) -> Result<(), Error> {
         let grace = self.timeouts.grace();
         let Some(late) = self.slots.get_mut(slot) else { return Ok(()) };
         if !mem::replace(&mut late.cancelled, true) {
@@ -72,24 +77,32 @@ impl<H: Hardware> DiskQueue<H> {
                 return Ok(());
             }
         }
+        overdue.iter().for_each(|&slot| self.hardware.blame(slot));
         self.reset("a request takes too long")
     }
 
     /// Resets the controller, because of `why`, and makes the queue anew.
     fn reset(&mut self, why: &str) -> Result<(), Error> {
-        let _ = self.hardware.controller().reset(self.generation, why);
+        let _ = self.hardware.reset(self.generation, why);
         self.recreate()
     }
 
     /// Submits the request in `slot` once more, after `pause`; how it ends if that cannot be.
-    pub(super) fn repeat(&mut self, slot: u16, pause: Duration) -> Result<(), IoError> {
+    /// `is_attempt` says that it counts.
+    pub(super) fn repeat(
+        &mut self,
+        slot: u16,
+        pause: Duration,
+        is_attempt: bool,
+    ) -> Result<(), IoError> {
         let Some(held) = self.slots.get(slot) else { return Err(IoError::Timeout) };
         let operation = held.request.operation;
         if let Some(error) = self.hardware.refusal(operation) {
             return Err(error);
         }
         let limit = self.hardware.controller().timeout(operation);
-        let Some(held) = self.slots.rename(slot, self.timeouts.epoch_for(limit + pause)) else {
+        let epoch = self.timeouts.epoch_for(limit + pause);
+        let Some(held) = self.slots.rename(slot, epoch, is_attempt) else {
             return Err(IoError::Timeout);
         };
         if !pause.is_zero() {
@@ -116,7 +129,7 @@ impl<H: Hardware> DiskQueue<H> {
                 self.ended.push((slot, Err(error)));
             }
         }
-        self.hardware.ring();
+        self.publish();
     }
 
     /// The next completed request, on the slow path: the controller was reset since the queue was
@@ -161,7 +174,7 @@ impl<H: Hardware> DiskQueue<H> {
     fn recreate(&mut self) -> Result<(), Error> {
         let controller = self.hardware.controller().clone();
         for _ in 0..RENEWALS {
-            let mut state = controller.lock();
+            let state = controller.lock();
             let generation = controller.lifetime().generation();
             if generation == GENERATION_CLOSED {
                 drop(state);
@@ -171,19 +184,22 @@ impl<H: Hardware> DiskQueue<H> {
                 return Ok(());
             }
             self.generation = generation;
-            let renewed = self.hardware.renew(&mut state);
-            drop(state);
-            match renewed {
-                Ok(()) => {
+            match self.hardware.renew(state, generation) {
+                Ok(generation) => {
+                    self.generation = generation;
                     self.hardware.want_interrupts(self.waiter.armed());
                     return match self.hardware.check_disk() {
                         Ok(()) => self.repeat_all(),
                         Err(over) => self.end_with_disk(over),
                     };
                 }
-                Err(error) => {
+                Err(NotRenewed::Failed(error)) => {
                     let why = format!("a queue could not be made anew: {error}");
                     let _ = controller.reset(generation, &why);
+                }
+                Err(NotRenewed::NoDisk(result, why)) => {
+                    self.end_occupied(result);
+                    return Err(why);
                 }
             }
         }
@@ -207,16 +223,14 @@ impl<H: Hardware> DiskQueue<H> {
                 continue;
             }
             let attempts = self.slots.get(slot).map_or(0, |held| held.attempts);
-            let repeated = if attempts < ATTEMPTS {
-                self.repeat(slot, Duration::ZERO)
-            } else {
-                Err(IoError::Timeout)
-            };
-            if let Err(error) = repeated {
+            let fate = self.hardware.fate(slot, attempts);
+            if let Err(error) =
+                fate.and_then(|is_attempt| self.repeat(slot, Duration::ZERO, is_attempt))
+            {
                 self.ended.push((slot, Err(error)));
             }
         }
-        self.hardware.ring();
+        self.publish();
         Ok(())
     }
 

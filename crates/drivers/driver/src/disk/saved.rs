@@ -33,9 +33,12 @@ use crate::lifetime::GENERATION_DETACHED;
 pub(crate) struct SavedQueue<R> {
     /// The disk's serial number and blocks, by which another disk is told apart.
     pub(crate) serial: String,
+    #[serde(default)]
     pub(crate) blocks: u64,
+    #[serde(default)]
     pub(crate) generation: u32,
     /// How many slots it has.
+    #[serde(alias = "depth")]
     pub(crate) slots: u16,
     /// The command id whose turn it is.
     #[serde(default)]
@@ -43,7 +46,7 @@ pub(crate) struct SavedQueue<R> {
     pub(crate) held: Vec<SavedSlot>,
     /// Slots whose requests have ended without a completion.
     #[serde(default)]
-    ended: Vec<(u16, IoError)>,
+    pub(crate) ended: Vec<(u16, IoError)>,
     /// What it was told of losses.
     #[serde(default)]
     told: SavedListener,
@@ -56,15 +59,27 @@ pub(crate) struct SavedQueue<R> {
 pub(crate) struct SavedSlot {
     /// The command id by which the device knows it.
     #[serde(alias = "number")]
-    id: u16,
+    pub(crate) id: u16,
     /// Epochs since it was handed to the device.
     age: i32,
+    #[serde(alias = "failures")]
     attempts: u8,
     /// The device was asked to end it.
     #[serde(default, rename = "aborted")]
     cancelled: bool,
+    #[serde(default)]
     flush: u64,
     pub(crate) request: SavedRequest,
+}
+
+impl<R> SavedQueue<R> {
+    /// The slots, a bit for each, that hold a request of which `is` is so. Only for queues of up to
+    /// 32 slots.
+    pub(crate) fn slots_of(&self, is: impl Fn(&SavedRequest) -> bool) -> u32 {
+        let mask = self.slots.max(1).next_power_of_two() - 1;
+        let slots = self.held.iter().filter(|held| is(&held.request));
+        slots.fold(0, |slots, held| slots | 1u32.unbounded_shl((held.id & mask).into()))
+    }
 }
 
 impl<H: Hardware> DiskQueue<H> {

@@ -166,11 +166,11 @@ impl Slots {
     }
 
     /// Gives the request in slot `number` a new command id, because it is handed to the device once
-    /// more.
-    pub(crate) fn rename(&mut self, number: u16, epoch: u32) -> Option<&Slot> {
+    /// more; `is_attempt` says that this counts.
+    pub(crate) fn rename(&mut self, number: u16, epoch: u32, is_attempt: bool) -> Option<&Slot> {
         let slot = self.get_mut(number)?;
         slot.epoch = epoch;
-        slot.attempts = slot.attempts.saturating_add(1);
+        slot.attempts = slot.attempts.saturating_add(is_attempt.into());
         slot.cancelled = false;
         slot.id = (slot.id().wrapping_add(REPEATED) & IDS).into();
         Some(slot)
@@ -319,7 +319,7 @@ mod tests {
     fn a_request_that_is_repeated_is_not_found_by_its_first_id() {
         let mut slots = Slots::new(2);
         let first = filled(&mut slots, 1);
-        let second = slots.rename(0, 5).unwrap().id();
+        let second = slots.rename(0, 5, true).unwrap().id();
         assert_eq!((slots.find(first), slots.find(second)), (None, Some(0)));
         assert_eq!(slots.get(0).map(|slot| (slot.attempts, slot.epoch)), Some((2, 5)));
     }
@@ -372,7 +372,7 @@ mod tests {
             let first = filled(&mut slots, 0);
             let ids: Vec<_> = [first]
                 .into_iter()
-                .chain((0..5).map(|_| slots.rename(0, 0).unwrap().id()))
+                .chain((0..5).map(|_| slots.rename(0, 0, true).unwrap().id()))
                 .collect();
             for (at, &id) in ids.iter().enumerate() {
                 // The next use of a slot is a lap further.

@@ -9,8 +9,8 @@
 //! the controller's removal. Only then does the memory go back to the arena; without such a proof
 //! it never does.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ring3_class::Saved;
@@ -33,7 +33,9 @@ use super::reset::Use;
 use super::saved::{QUEUE, SavedPair, SavedRing};
 use super::status;
 use crate::disk::write_cache::WriteCache;
-use crate::disk::{Controller, DiskQueue, Hardware, MAX_SLOTS, Outcome, SavedQueue, Slots};
+use crate::disk::{
+    Controller, DiskQueue, Hardware, MAX_SLOTS, NotRenewed, Outcome, SavedQueue, Slots,
+};
 use crate::lifetime::{GENERATION_CLOSED, lock};
 
 /// An abort is answered within this, or the controller is reset.
@@ -372,7 +374,7 @@ impl Hardware for QueuePair {
         }
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&mut self) -> Result<(), Error> {
         init::running(&Registers::new(self.bar.clone(), 0)?)
     }
 
@@ -392,10 +394,14 @@ impl Hardware for QueuePair {
         lock(&shared.admin).execute_within(Submission::abort(self.id, id), timeout).is_ok()
     }
 
-    fn renew(&mut self, admin: &mut Admin) -> Result<(), Error> {
+    fn renew(
+        &mut self,
+        mut admin: MutexGuard<'_, Admin>,
+        generation: u32,
+    ) -> Result<u32, NotRenewed> {
         self.submission.reset();
         self.completion.reset();
-        self.create(admin)
+        self.create(&mut admin).map(|()| generation).map_err(NotRenewed::Failed)
     }
 
     fn refuse_all(&mut self) {

@@ -26,7 +26,7 @@ impl PortQueue {
         let command = command.with_tag(slot);
         match request.operation {
             Operation::Read | Operation::Write => {
-                let len = request.blocks as usize * self.info.block_size as usize;
+                let len = request.blocks as usize * self.block_size() as usize;
                 self.port.lists.write(slot, &command, &request.data, len)?;
             }
             Operation::Discard => {
@@ -51,7 +51,7 @@ impl PortQueue {
             && let Data::Buffer(buffer) = &request.data
             && let Some(frame) = self.encoder.queued_words(request, slot)
         {
-            let len = request.blocks as usize * self.info.block_size as usize;
+            let len = request.blocks as usize * self.block_size() as usize;
             return self.port.lists.write_queued(
                 slot,
                 frame,
@@ -67,7 +67,7 @@ impl PortQueue {
     #[inline]
     pub(super) fn issue(&mut self, slots: u32, queued: bool) {
         if self.issued == 0 {
-            if self.signalled && self.waiter.armed() {
+            if self.signalled && self.armed {
                 // What has been signalled is served. Later, the signal of what starts now would be
                 // lost with it.
                 self.gate.acknowledge();
@@ -96,12 +96,7 @@ impl PortQueue {
             }
             self.line.pop_front();
             self.rung -= 1;
-            if let Some(slot) = self.slots.get_mut(slot) {
-                let flushes = slot.request.operation == Operation::Flush;
-                let limit = self.shared.options.flush_timeout;
-                slot.epoch =
-                    if flushes { self.timeouts.epoch_for(limit) } else { self.timeouts.epoch() };
-            }
+            self.started |= 1 << slot;
             if !queued {
                 return self.issue(1 << slot, false);
             }

@@ -13,60 +13,50 @@
 //! ended. Then it acknowledges before it starts the next. An interrupt without a frame is followed
 //! by a look at the port's errors.
 
-use ring3_class::block::Operation;
-use ring3_device::Error;
 use ring3_device::ring::take_back;
 
 use super::queue::PortQueue;
 use super::recovery::PortFault;
+use crate::disk::Outcome;
 
 /// How often tags that a frame has named are looked for in the register.
 const LOOKS: u8 = 8;
 
 impl PortQueue {
-    /// Whether the device may have something to tell: a frame, or an interrupt since the registers
-    /// were last read.
-    #[inline]
-    pub(super) fn has_completion_hint(&self) -> bool {
-        self.issued != 0
-            && (self.port.lists.hint(self.plain)
-                || self.claimed != 0
-                || self.irq.as_ref().is_some_and(|irq| irq.taken() != self.served))
-    }
-
-    /// Learns what has ended.
-    pub(super) fn poll_completions(&mut self) -> Result<(), Error> {
-        self.served = self.irq.as_ref().map_or(0, |irq| irq.taken());
+    /// Learns what has ended, and what is wrong.
+    pub(super) fn poll_completions(&mut self) {
+        self.served = self.interrupts_taken();
         let frames = self.port.lists.take_frames(self.plain);
         if let Some(failure) = frames.failure {
-            return self.failed(failure);
+            self.fault = Some(PortFault::Command(failure));
+            return;
         }
         let named =
             (frames.ended & self.issued) | if self.plain && frames.any { self.issued } else { 0 };
         let expected = named | self.claimed;
-        let armed = self.waiter.armed();
-        let only = armed && expected == self.issued && self.issued.is_power_of_two();
-        let mut outstanding = self.acknowledge_and_read(armed && !only);
+        let only = self.armed && expected == self.issued && self.issued.is_power_of_two();
+        let mut outstanding = self.acknowledge_and_read(self.armed && !only);
         if only && outstanding & self.issued != 0 {
             outstanding = self.acknowledge_and_read(true);
         }
         self.signalled |= only;
         // Registers are believed while somebody else's reset cannot have changed them.
         if self.shared.generation() != self.port.generation {
-            return Ok(());
+            return;
         }
         let ended = self.issued & !outstanding;
-        if expected == 0 && !self.confirmed(ended)? {
-            return Ok(());
+        if expected == 0 && !self.is_confirmed(ended) {
+            return;
         }
         // A reset by somebody else clears the register, too: what no frame has named ended only if
         // the port still runs.
         if ended & !expected != 0 && !self.port.is_running() {
-            return Ok(());
+            return;
         }
         if self.flushes(ended) && self.port.has_lost_link() {
             // The drive that has flushed may not have had what was written.
-            return self.recover_from(PortFault::Link);
+            self.fault = Some(PortFault::Link);
+            return;
         }
         take_back();
         self.issued &= outstanding;
@@ -75,18 +65,18 @@ impl PortQueue {
         if self.issued == 0 && self.rung > 0 {
             self.advance();
         }
-        Ok(())
     }
 
     /// Notes what has ended well.
     #[inline]
     pub(super) fn note_done(&mut self, ended: u32) {
+        self.alone &= !ended;
         if ended & self.cached != 0 {
             self.port.cache.wrote();
         } else if self.flushes(ended)
             && let Err(lost) = self.port.cache.flushed()
         {
-            return self.ended.push_back((ended.trailing_zeros() as u8, lost));
+            return self.outcomes.push_back((ended.trailing_zeros() as u8, Outcome::Failed(lost)));
         }
         self.done |= ended;
     }
@@ -95,20 +85,19 @@ impl PortQueue {
     /// hands.
     #[inline]
     fn flushes(&self, ended: u32) -> bool {
-        let flush = |slot| {
-            self.slots.get(slot).is_some_and(|slot| slot.request.operation == Operation::Flush)
-        };
-        self.plain && ended != 0 && flush(ended.trailing_zeros() as u8)
+        self.plain && ended & self.flushes != 0
     }
 
     /// Before the first write since a flush: a link that was lost by then has cost nothing, and is
-    /// made ready again by the next tick. Found after the write, it would have cost that.
+    /// made ready again by the next tick. Found after the write, it would have cost that. `unrung`
+    /// is to be issued with all that is in line.
     #[inline]
-    pub(super) fn look_before_writing(&mut self) {
-        if self.port.cache.is_clean()
-            && self.cached & self.slots.occupied() != 0
-            && self.port.has_lost_link()
-        {
+    pub(super) fn look_before_writing(&mut self, unrung: u32) {
+        if !self.port.cache.is_clean() {
+            return;
+        }
+        let next = self.line.iter().fold(unrung, |mask, &slot| mask | 1 << slot);
+        if self.cached & next != 0 && self.port.has_lost_link() {
             self.port.ready = false;
         }
     }
@@ -134,15 +123,14 @@ impl PortQueue {
         self.claimed = if self.looks > 0 { slots } else { 0 };
     }
 
-    /// Whether commands that `ended` without a frame really have; mends the port if it is in
-    /// trouble.
+    /// Whether commands that `ended` without a frame really have; notes if the port is in trouble.
     #[cold]
-    fn confirmed(&mut self, ended: u32) -> Result<bool, Error> {
-        if let Some(trouble) = self.trouble() {
-            self.recover_from(trouble)?;
-            return Ok(false);
-        }
-        Ok(ended != 0 && self.port.is_running() && self.shared.generation() == self.port.generation)
+    fn is_confirmed(&mut self, ended: u32) -> bool {
+        self.fault = self.trouble();
+        self.fault.is_none()
+            && ended != 0
+            && self.port.is_running()
+            && self.shared.generation() == self.port.generation
     }
 
     /// Stops looking for tags that frames have named: they are not in flight any more.

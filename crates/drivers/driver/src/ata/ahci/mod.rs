@@ -28,7 +28,6 @@ mod ends;
 mod hba;
 mod interrupts;
 mod lists;
-mod open;
 mod port;
 mod port_reset;
 mod probe;
@@ -37,7 +36,6 @@ mod recovery;
 mod reset;
 mod resume;
 mod saved;
-mod slots;
 
 pub use controller::Controller;
 pub use drive::Drive;

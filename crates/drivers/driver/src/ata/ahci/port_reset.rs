@@ -19,6 +19,7 @@ use super::super::Identity;
 use super::port::{NOTICE, Port};
 use super::queue::PortQueue;
 use super::recovery::OWN;
+use crate::disk::Controller as _;
 use crate::lifetime::{GENERATION_CLOSED, lock};
 
 /// Further resets of a drive that was there and is not noticed after the first one.
@@ -160,7 +161,7 @@ impl PortQueue {
             return Ok(PortState::Unusable(error, why));
         }
         self.shared.seats[self.seat].ready_since.store(generation, Ordering::Relaxed);
-        if self.waiter.armed() {
+        if self.armed {
             self.gate.open();
         }
         Ok(PortState::Ready)

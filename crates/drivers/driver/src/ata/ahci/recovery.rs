@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use ring3_class::block::{Completion, IoError, Operation};
+use ring3_class::block::{IoError, Operation};
 use ring3_device::Error;
 use ring3_spec::ahci::port::Interrupts;
 
@@ -17,20 +17,17 @@ use super::super::status::{self, Verdict};
 use super::lists::Failure;
 use super::port::is_link_change;
 use super::port_reset::PortState;
-use super::queue::PortQueue;
-use super::slots::bits;
+use super::queue::{PortQueue, bits};
+use crate::disk::{ATTEMPTS, NotRenewed, Outcome, Slots};
 use crate::lifetime::{GENERATION_CLOSED, lock};
 
-/// How often a request is handed to the device before it ends with an error.
-const ATTEMPTS: u8 = 3;
 /// Troubles of the link within the period after which commands are not queued any more.
 const TROUBLES: u8 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
 /// The driver's own commands end within this, or the drive is reset.
 pub(super) const OWN: Duration = Duration::from_secs(5);
 
-/// What a queue remembers of its misfortunes.
-#[derive(Default)]
+/// What a queue remembers of its failures.
 pub(super) struct State {
     pub(super) troubles: u8,
     pub(super) since: Option<Instant>,
@@ -38,6 +35,31 @@ pub(super) struct State {
     end: Option<(IoError, String)>,
     /// There was no drive when it was last looked for.
     pub(super) missing: bool,
+    /// Why the port must be made ready again.
+    pub(super) must_reset: Option<String>,
+    /// Slots that are to blame for that, and how they end after the last attempt.
+    pub(super) accused: u32,
+    pub(super) error: IoError,
+    /// Those that were to blame for the reset that is just over.
+    pub(super) blamed: u32,
+    /// The slot that failed alone, and how it ends once the port was reset.
+    pub(super) condemned: Option<(u8, IoError)>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            troubles: 0,
+            since: None,
+            end: None,
+            missing: false,
+            must_reset: None,
+            accused: 0,
+            error: IoError::Transport,
+            blamed: 0,
+            condemned: None,
+        }
+    }
 }
 
 /// What is wrong with a port.
@@ -56,33 +78,6 @@ pub(super) enum PortFault {
 }
 
 impl PortQueue {
-    /// Looks whether the port and what is in flight are well, and mends what is not.
-    ///
-    /// [`Error::Gone`] and [`Error::Fatal`] say that there is no drive, and that it will take no
-    /// request until the controller is opened again: at each call, for as long as that is so.
-    pub(super) fn watch(&mut self, now: Instant) -> Result<(), Error> {
-        let waiting = self.issued != 0 || self.rung > 0;
-        if waiting && self.is_down() {
-            return self.recreate();
-        }
-        self.usable()?;
-        if self.issued != 0 && self.timeouts.poll_due(now) {
-            self.poll_completions()?;
-        }
-        if !self.timeouts.advance(now) {
-            return Ok(());
-        }
-        let late =
-            |&slot: &u8| self.slots.get(slot).is_some_and(|slot| self.timeouts.expired(slot.epoch));
-        let overdue = bits(self.issued).filter(late).fold(0, |mask, slot| mask | 1 << slot);
-        if overdue == 0 {
-            return Ok(());
-        }
-        let held = self.withdraw();
-        self.note_trouble("a command took too long");
-        self.recover(held, overdue, IoError::Timeout, "a command took too long")
-    }
-
     /// Fails if there is no drive, or none that will take a request.
     pub(super) fn usable(&self) -> Result<(), Error> {
         self.shared.lifetime.check()?;
@@ -120,35 +115,40 @@ impl PortQueue {
         Some(PortFault::Transfer(events))
     }
 
-    /// Gets the port to work again and decides what becomes of the commands in flight.
+    /// Decides what becomes of the commands that the device has.
     #[cold]
-    pub(super) fn recover_from(&mut self, trouble: PortFault) -> Result<(), Error> {
-        match trouble {
-            PortFault::Command(failure) => self.failed(failure),
+    pub(super) fn resolve(&mut self, fault: PortFault, slots: &Slots) {
+        match fault {
+            PortFault::Command(failure) => self.failed(failure, slots),
             PortFault::Transfer(events) => {
                 self.note_trouble("a transfer failed");
-                let held = self.withdraw();
-                let why = format!("a transfer failed (PxIS {:#010x})", events.0);
-                self.recover(held, held, IoError::Transport, &why)
+                self.accuse_all(format!("a transfer failed (PxIS {:#010x})", events.0));
             }
-            PortFault::Link => {
-                let held = self.withdraw();
-                self.recover(held, held, IoError::Transport, "its link was lost")
-            }
-            PortFault::Reset(why) => {
-                let held = self.withdraw();
-                self.recover(held, held, IoError::Transport, &why.to_string())
-            }
+            PortFault::Link => self.accuse_all("its link was lost".into()),
+            PortFault::Reset(why) => self.accuse_all(why.to_string()),
             PortFault::Gone => {
-                let held = self.withdraw();
-                self.recover(held, 0, IoError::Gone, "it answers all ones")
+                self.withdraw();
+                self.require_reset("it answers all ones".into());
             }
         }
     }
 
+    /// All that the device has is to blame for the reset of the port that `why` wants.
+    fn accuse_all(&mut self, why: String) {
+        self.recovery.accused |= self.withdraw();
+        self.recovery.error = IoError::Transport;
+        self.require_reset(why);
+    }
+
+    /// Nothing is given to the device before the port was made ready again, because of `why`.
+    pub(super) fn require_reset(&mut self, why: String) {
+        self.port.ready = false;
+        self.recovery.must_reset.get_or_insert(why);
+    }
+
     /// Ends or repeats what is in flight after the drive has failed a command. [AHCI 6.2.2]
     #[cold]
-    pub(super) fn failed(&mut self, failure: Failure) -> Result<(), Error> {
+    fn failed(&mut self, failure: Failure, slots: &Slots) {
         let queued = !self.plain;
         if queued {
             // What has ended before counts. (Of others there is one, and some controllers clear its
@@ -162,12 +162,8 @@ impl PortQueue {
         let held = self.withdraw();
         if held == 0 {
             // A failure of nothing in flight.
-            return self.recover(
-                0,
-                0,
-                IoError::Transport,
-                "it reports the failure of a command that it was not given",
-            );
+            return self
+                .require_reset("it reports the failure of a command that it was not given".into());
         }
         let shared = self.shared.clone();
         let order = lock(&shared.order);
@@ -186,56 +182,61 @@ impl PortQueue {
         drop(order);
         match culprit {
             Ok((slot, failure)) if held.unbounded_shr(slot.into()) & 1 == 1 => {
-                self.repeat(held & !(1 << slot), 0, IoError::Transport);
-                self.blame(slot, failure);
+                let others = bits(held & !(1 << slot)).map(|slot| (slot, Outcome::TakenBack));
+                self.outcomes.extend(others);
+                let attempts = slots.get(slot.into()).map_or(0, |held| held.attempts);
+                let outcome = match self.judge(slot, failure, slots) {
+                    Some(error) => Outcome::Failed(error),
+                    None if attempts >= ATTEMPTS => Outcome::Failed(IoError::Transport),
+                    None => Outcome::Retry(Duration::ZERO),
+                };
+                self.outcomes.push_back((slot, outcome));
                 self.advance();
-                Ok(())
             }
-            culprit => self.search(held, failure, culprit.err()),
+            culprit => self.search(held, (failure, culprit.err()), slots),
         }
     }
 
     /// Finds the command that failed by repeating each of `held` alone.
-    fn search(&mut self, held: u32, failure: Failure, why: Option<Error>) -> Result<(), Error> {
+    fn search(&mut self, held: u32, (failure, why): (Failure, Option<Error>), slots: &Slots) {
         let why = why.map_or_else(
             || "the log names a command that is not in flight".to_owned(),
             |error| error.to_string(),
         );
+        self.recovery.accused |= held;
+        self.recovery.error = IoError::Transport;
         if held.is_power_of_two() {
             let slot = held.trailing_zeros() as u8;
-            if self.is_revived(&why)? {
-                self.blame(slot, failure);
-                self.advance();
-            }
-            return Ok(());
+            self.recovery.condemned = self.judge(slot, failure, slots).map(|error| (slot, error));
+        } else {
+            self.alone |= held;
         }
-        for slot in bits(held) {
-            if let Some(slot) = self.slots.get_mut(slot) {
-                slot.alone = true;
-            }
-        }
-        self.recover(held, held, IoError::Transport, &why)
+        self.require_reset(why);
     }
 
-    /// Ends the command in `slot`, which failed by itself, or repeats it if it may succeed the next
+    /// How the command in `slot` ends, which failed by itself; `None` if it may succeed the next
     /// time.
-    fn blame(&mut self, slot: u8, failure: Failure) {
-        let Failure { status, error } = failure;
+    fn judge(
+        &mut self,
+        slot: u8,
+        Failure { status, error }: Failure,
+        slots: &Slots,
+    ) -> Option<IoError> {
         let operation =
-            self.slots.get(slot).map_or(Operation::Flush, |slot| slot.request.operation);
+            slots.get(slot.into()).map_or(Operation::Flush, |slot| slot.request.operation);
         match status::verdict(operation, status, error) {
             Verdict::Damaged => self.note_trouble("data were damaged on the cable (CRC)"),
             Verdict::Faulted => {
                 let (name, index) = (self.shared.device.name(), self.port.index());
                 tracing::warn!("{name} port {index}: the drive could not do a command (DF)");
             }
-            Verdict::Final(error) => return self.ended.push_back((slot, error)),
+            Verdict::Final(error) => return Some(error),
         }
-        self.repeat(1 << slot, 1 << slot, IoError::Transport);
+        None
     }
 
     /// Counts a trouble of the link; after several, commands are not queued any more.
-    fn note_trouble(&mut self, what: &str) {
+    pub(super) fn note_trouble(&mut self, what: &str) {
         let now = Instant::now();
         let state = &mut self.recovery;
         if state.since.is_none_or(|since| now.saturating_duration_since(since) > PERIOD) {
@@ -262,23 +263,19 @@ impl PortQueue {
         std::mem::take(&mut self.issued)
     }
 
-    /// Makes the port ready again and repeats `held`, or ends everything. `blamed` are counted a
-    /// failure, and end with `error` after the last attempt.
-    fn recover(&mut self, held: u32, blamed: u32, error: IoError, why: &str) -> Result<(), Error> {
-        if self.is_revived(why)? {
-            self.repeat(held, blamed, error);
-            self.advance();
-        }
-        Ok(())
-    }
-
-    /// Makes the port ready again, or ends everything, and says so.
-    fn is_revived(&mut self, why: &str) -> Result<bool, Error> {
+    /// Makes the port ready again; the generation in which it is. What was with the device, or in
+    /// line for it, is with nobody.
+    pub(super) fn revive(&mut self) -> Result<u32, NotRenewed> {
+        let why = self.recovery.must_reset.take();
+        self.withdraw();
+        self.line.clear();
+        (self.rung, self.unrung, self.started) = (0, 0, 0);
+        self.recovery.blamed = std::mem::take(&mut self.recovery.accused);
         if self.recovery.end.is_none() {
-            match self.reset_port(why) {
+            match self.reset_port(why.as_deref().unwrap_or("it takes no commands")) {
                 Ok(PortState::Ready) => {
                     self.recovery.missing = false;
-                    return Ok(true);
+                    return Ok(self.port.generation);
                 }
                 Ok(PortState::Absent) => self.recovery.missing = true,
                 Ok(PortState::Unusable(error, why)) => self.retire(error, why.into()),
@@ -286,13 +283,13 @@ impl PortQueue {
                 Err(error) => self.retire(IoError::Timeout, error.to_string()),
             }
         }
-        let error = match &self.recovery.end {
-            _ if self.shared.generation() == GENERATION_CLOSED => self.shared.lifetime.io_error(),
-            Some((error, _)) => *error,
-            None => IoError::Gone,
-        };
-        self.end_all(error);
-        self.usable().map(|()| false)
+        self.alone = 0;
+        let Err(unusable) = self.usable() else { return Ok(self.port.generation) };
+        Err(match &self.recovery.end {
+            _ if self.shared.generation() == GENERATION_CLOSED => NotRenewed::Failed(unusable),
+            Some((error, _)) => NotRenewed::NoDisk(*error, unusable),
+            None => NotRenewed::NoDisk(IoError::Gone, unusable),
+        })
     }
 
     /// The drive is given no more requests.
@@ -300,64 +297,5 @@ impl PortQueue {
         tracing::error!("{} port {}: {why}", self.shared.device.name(), self.port.index());
         self.port.ready = false;
         self.recovery.end = Some((error, why));
-    }
-
-    /// After a reset of the controller, or for a drive that was lost: the same for what is in
-    /// flight now.
-    pub(super) fn recreate(&mut self) -> Result<(), Error> {
-        let held = self.withdraw();
-        self.recover(held, 0, IoError::Transport, "it takes no commands")
-    }
-
-    /// Puts `slots` in line, first of all, to be handed to the device once more. Those `blamed` for
-    /// it have a number of attempts.
-    fn repeat(&mut self, slots: u32, blamed: u32, error: IoError) {
-        let numbers: Vec<u8> = bits(slots).collect();
-        for number in numbers.into_iter().rev() {
-            let Some(slot) = self.slots.get_mut(number) else { continue };
-            slot.failures = slot.failures.saturating_add((blamed >> number & 1) as u8);
-            let (exhausted, alone) = (slot.failures >= ATTEMPTS, slot.alone);
-            let level = if alone { Level::Dma } else { self.level };
-            let written =
-                self.slots.get(number).map(|slot| self.write(number, &slot.request, level));
-            match written {
-                Some(Ok(Some(queued))) if !exhausted => {
-                    self.queued = self.queued & !(1 << number) | u32::from(queued) << number;
-                    self.line.push_front(number);
-                    self.rung += 1;
-                }
-                Some(Err(refused)) => self.ended.push_back((number, refused)),
-                _ => self.ended.push_back((number, error)),
-            }
-        }
-    }
-
-    /// Ends everything that is in flight, in line, or not rung yet.
-    fn end_all(&mut self, error: IoError) {
-        self.line.clear();
-        (self.rung, self.unrung) = (0, 0);
-        let known = self.ended.iter().fold(self.done, |mask, &(slot, _)| mask | 1 << slot);
-        self.ended.extend(bits(self.slots.occupied() & !known).map(|slot| (slot, error)));
-        self.nothing = 0;
-    }
-
-    /// The next request that ended badly; after a reset of the controller, once the port is ready
-    /// again.
-    pub(super) fn reap_after_trouble(&mut self) -> Result<Option<Completion>, Error> {
-        if self.ended.is_empty() && self.is_stale_generation() {
-            self.recreate()?;
-        }
-        while let Some((slot, error)) = self.ended.pop_front() {
-            if let Some(mut completion) = self.slots.end(slot, Err(error)) {
-                if self.shared.generation() == GENERATION_CLOSED
-                    && !self.shared.lifetime.is_quiesced()
-                {
-                    // The device may still write there, so nobody gets it back.
-                    std::mem::forget(std::mem::take(&mut completion.data));
-                }
-                return Ok(Some(completion));
-            }
-        }
-        Ok(None)
     }
 }

@@ -12,58 +12,25 @@
 //! they were read, because a port that was reset says that all commands have ended.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
+use ring3_class::block::Operation;
 use ring3_device::Error;
 
 use super::super::command::Encoder;
 use super::controller::{AhciShared, DiskPort};
 use super::hba;
 use super::port::Port;
-use crate::lifetime::{StopFailed, lock};
+use crate::disk::write_cache::WriteCache;
+use crate::disk::{Condition, Controller, Losses};
+use crate::lifetime::{ControllerState, StopFailed, lock};
 
 impl AhciShared {
     /// The present generation.
     #[inline]
     pub(super) fn generation(&self) -> u32 {
         self.lifetime.generation()
-    }
-
-    /// Resets the controller if it has not been reset since `generation`. All ports are stopped
-    /// afterwards. [AHCI 10.4.3]
-    pub(super) fn reset(&self, generation: u32, why: &str) -> Result<(), Error> {
-        let _order = lock(&self.order);
-        self.lifetime.check()?;
-        if self.generation() != generation {
-            return Ok(());
-        }
-        self.lifetime.begin_reset(generation, why);
-        let ready_since = |seat: &&DiskPort| seat.ready_since.load(Ordering::Relaxed) == generation;
-        for seat in self
-            .seats
-            .iter()
-            .filter(ready_since)
-            .filter(|seat| self.hba.may_have_lost_power(seat.index))
-        {
-            seat.power_lost.store(true, Ordering::Relaxed);
-        }
-        let stopped = hba::stop(&*self.device, &self.hba);
-        let restarted = match stopped {
-            Ok(()) => self
-                .device
-                .set_bus_master(true)
-                .map_err(|error| StopFailed { error, quiesced: true }),
-            Err(unstopped) => Err(unstopped),
-        };
-        match restarted {
-            Ok(()) => {
-                self.hba.set_interrupts(self.vector.kind().is_some());
-                Ok(())
-            }
-            Err(StopFailed { error, quiesced }) => {
-                self.lifetime.fail(&error, "it cannot be stopped", quiesced);
-                Err(error)
-            }
-        }
     }
 
     /// Flushes and parks the drives, stops all ports, in good order where nothing is in flight, and
@@ -137,5 +104,70 @@ impl Drop for AhciShared {
                 port.abandon();
             }
         }
+    }
+}
+
+impl Controller for AhciShared {
+    type State = ();
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        lock(&self.order)
+    }
+
+    #[inline]
+    fn lifetime(&self) -> &ControllerState {
+        &self.lifetime
+    }
+
+    /// Each drive has its own: `cache.rs`.
+    fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn timeout(&self, operation: Operation) -> Duration {
+        match operation {
+            Operation::Flush => self.options.flush_timeout,
+            _ => self.options.timeout,
+        }
+    }
+
+    fn poll(&self) -> Duration {
+        self.options.poll
+    }
+
+    /// Notes which drives may have lost their power, which the reset wipes from the registers.
+    fn condition(&self, (): &()) -> Condition {
+        let generation = self.generation();
+        for seat in &self.seats {
+            let is_news = seat.ready_since.load(Ordering::Relaxed) == generation;
+            if is_news && self.hba.may_have_lost_power(seat.index) {
+                seat.power_lost.store(true, Ordering::Relaxed);
+            }
+        }
+        Condition::Running
+    }
+
+    /// All ports are stopped afterwards. [AHCI 10.4.3]
+    fn stop(&self, (): &mut ()) -> Result<(), StopFailed> {
+        hba::stop(&*self.device, &self.hba)
+    }
+
+    fn start(&self, (): &mut ()) -> Result<(), Error> {
+        self.device.set_bus_master(true)?;
+        self.hba.set_interrupts(self.vector.kind().is_some());
+        Ok(())
+    }
+
+    fn caches(&self) -> Vec<(String, Arc<WriteCache>)> {
+        Vec::new()
+    }
+
+    /// Each queue asks its drive when it makes its port ready: `port_reset.rs`.
+    fn revalidate(&self, (): &mut ()) -> Result<(), Error> {
+        Ok(())
     }
 }

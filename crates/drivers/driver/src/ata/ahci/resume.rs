@@ -11,27 +11,23 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ring3_class::Saved;
 use ring3_class::block::Info;
 use ring3_device::dma::{Claims, PersistentWords};
 use ring3_device::{Device, Error};
-use ring3_spec::ahci::{self, MAX_REGION_BYTES, SLOTS};
+use ring3_spec::ahci::{self, MAX_REGION_BYTES};
 
 use super::super::AHCI;
 use super::controller::{AhciShared, Controller, DiskPort};
 use super::drive::Drive;
 use super::hba::{self, Hba};
 use super::interrupts::Vector;
-use super::queue::{Parts, PortQueue};
-use super::saved::{
-    CONTROLLER, QUEUE, SavedController, SavedDiskPort, SavedPort, SavedQueue, SavedSlot,
-};
-use super::slots::{AhciSlot, Slots, bits};
-use crate::disk::Timeouts;
+use super::saved::{CONTROLLER, SavedController, SavedDiskPort, SavedPort};
+use crate::disk::Losses;
 use crate::disk::write_cache::Record;
-use crate::lifetime::{ControllerState, GENERATION_DETACHED, lock};
+use crate::lifetime::{ControllerState, lock};
 
 impl Controller {
     /// Leaves the controller, as it runs, to [`resume`](Self::resume). Its queues were detached or
@@ -106,6 +102,7 @@ impl Controller {
         let order = Mutex::new(());
         let shared = Arc::new(AhciShared {
             lifetime,
+            losses: Losses::default(),
             order,
             hba,
             seats,
@@ -198,162 +195,4 @@ fn is_possible(info: &Info) -> bool {
     [512, 4096].contains(&info.block_size)
         && (info.block_size..=MAX_REGION_BYTES).contains(&info.max_transfer)
         && info.blocks > 0
-}
-
-impl PortQueue {
-    /// See [`Queue::detach`](ring3_class::block::Queue::detach).
-    pub(super) fn leave(&mut self) -> Result<Saved, Error> {
-        let shared = self.shared.clone();
-        let _nobody_resets = lock(&shared.order);
-        if self.port.generation == GENERATION_DETACHED {
-            return Err(Error::Fatal("the queue was detached: resume it, and use that one".into()));
-        }
-        self.usable()?;
-        if self.is_down() && self.slots.in_flight() > 0 {
-            return Err(Error::Busy(
-                "the port is made ready again: reap and tick, then detach again".into(),
-            ));
-        }
-        let saved = Saved::new(QUEUE.0, QUEUE.1, &self.state()?)?;
-        self.port.leave()?;
-        // From here on nothing fails.
-        for slot in bits(self.slots.occupied()) {
-            if let Some(end) = self.slots.end(slot, Ok(())) {
-                end.data.leave();
-            }
-        }
-        self.slots = Slots::none();
-        self.line.clear();
-        self.ended.clear();
-        (self.cached, self.unrung, self.rung, self.nothing, self.issued, self.done, self.claimed) =
-            (0, 0, 0, 0, 0, 0, 0);
-        self.port.generation = GENERATION_DETACHED;
-        shared.seats[self.seat].detached.store(true, Ordering::Relaxed);
-        Ok(saved)
-    }
-
-    fn state(&self) -> Result<SavedQueue, Error> {
-        let occupied = self.slots.occupied();
-        let held = |number: u8| {
-            let slot = self.slots.get(number)?;
-            let (age, failures, alone) = (self.timeouts.age(slot.epoch), slot.failures, slot.alone);
-            Some(slot.request.save().map(|request| SavedSlot {
-                number,
-                age,
-                failures,
-                alone,
-                request,
-            }))
-        };
-        Ok(SavedQueue {
-            port: SavedPort::of(&self.port),
-            serial: self.info.serial.clone(),
-            depth: self.slots.count(),
-            next: self.slots.next(),
-            held: bits(occupied).filter_map(held).collect::<Result<_, _>>()?,
-            level: self.level,
-            queued: self.queued & occupied,
-            cached: self.cached & occupied,
-            unrung: self.unrung,
-            line: self.line.iter().copied().collect(),
-            rung: self.rung,
-            nothing: self.nothing,
-            issued: self.issued,
-            plain: self.plain,
-            done: self.done,
-            ended: self.ended.iter().copied().collect(),
-            claimed: self.claimed,
-            looks: self.looks,
-            troubles: self.recovery.troubles,
-            since: self.recovery.since.map(|since| since.elapsed()),
-        })
-    }
-
-    /// The queue of `drive` that was detached as `saved`.
-    pub(super) fn resume(drive: &Drive, saved: &Saved) -> Result<Self, Error> {
-        let state: SavedQueue = saved.read(QUEUE.0, QUEUE.1)?;
-        let (seat, name) = (drive.seat(), drive.shared.device.name());
-        drive.shared.lifetime.check()?;
-        if (state.port.index, &state.serial) != (seat.index, &seat.info.serial)
-            || state.level > seat.level
-        {
-            let (index, serial) = (state.port.index, &state.serial);
-            return Err(Error::Invalid(format!(
-                "the saved queue is of port {index} with the drive {serial}: resume it there"
-            )));
-        }
-        if !seat.detached.swap(false, Ordering::Relaxed) {
-            return Err(Error::Invalid(format!(
-                "{name} port {} has no queue that was detached, or it is resumed already",
-                seat.index
-            )));
-        }
-        let resumed = Self::rebuild(drive, state);
-        if resumed.is_err() {
-            seat.detached.store(true, Ordering::Relaxed);
-        }
-        resumed
-    }
-
-    fn rebuild(drive: &Drive, state: SavedQueue) -> Result<Self, Error> {
-        let (shared, seat) = (drive.shared.clone(), drive.seat);
-        let mut claims = Claims::new(shared.device.dma().arena());
-        let drive_seat = drive.seat();
-        let record = Record::find(
-            shared.device.dma().arena().kept(),
-            &drive_seat.info.serial,
-            drive_seat.index.into(),
-        );
-        let port = state.port.claim(&mut claims, (shared.hba.bar(), shared.hba.limit()), record)?;
-        let timeouts = Timeouts::new(shared.options.timeout);
-        let slots = slots(&state, &timeouts, &mut claims, drive)?;
-        if !(1..=port.lists.slots().min(SLOTS)).contains(&state.depth)
-            || !state.is_consistent(slots.occupied())
-        {
-            return Err(Error::Invalid(format!(
-                "the saved queue of port {} contradicts itself; open the device anew",
-                port.index()
-            )));
-        }
-        let irq = shared.vector.of_port(port.gate())?;
-        // From here on nothing fails.
-        claims.commit();
-        let mut queue = Self::new(Parts { port, depth: state.depth, irq, shared, seat });
-        (queue.slots, queue.timeouts, queue.level) = (slots, timeouts, state.level);
-        (queue.queued, queue.cached, queue.unrung, queue.nothing) =
-            (state.queued, state.cached, state.unrung, state.nothing);
-        (queue.issued, queue.plain, queue.done) = (state.issued, state.plain, state.done);
-        (queue.claimed, queue.looks, queue.rung) = (state.claimed, state.looks.max(1), state.rung);
-        queue.line.extend(state.line);
-        queue.ended.extend(state.ended);
-        queue.recovery.troubles = state.troubles;
-        queue.recovery.since = state.since.and_then(|since| Instant::now().checked_sub(since));
-        Ok(queue)
-    }
-}
-
-/// The slots of the queue that was saved as `state`, with what they hold.
-fn slots(
-    state: &SavedQueue,
-    timeouts: &Timeouts,
-    claims: &mut Claims,
-    drive: &Drive,
-) -> Result<Slots, Error> {
-    let mut slots = Slots::new(state.depth);
-    slots.resume_at(state.next);
-    for SavedSlot { number, age, failures, alone, request } in &state.held {
-        let request = request.claim(claims, &drive.seat().info)?;
-        let slot = AhciSlot {
-            request,
-            epoch: timeouts.epoch_of(*age),
-            failures: *failures,
-            alone: *alone,
-        };
-        if !slots.restore(*number, slot) {
-            return Err(Error::Invalid(format!(
-                "the saved queue has slot {number} twice, or has no such slot"
-            )));
-        }
-    }
-    Ok(slots)
 }

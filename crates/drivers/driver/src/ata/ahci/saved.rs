@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_class::block::{Info, IoError, SavedRequest};
+use ring3_class::block::Info;
 use ring3_device::dma::{Claims, Span};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Bar, Error};
@@ -16,7 +16,7 @@ use super::super::cache::SavedDriveCache;
 use super::super::{Identity, Level, Options};
 use super::lists::Lists;
 use super::port::Port;
-
+use crate::disk::SavedQueue;
 use crate::disk::write_cache::Record;
 
 /// What a controller's state is called, and the version of its form.
@@ -67,41 +67,27 @@ pub(super) struct SavedPort {
 
 /// See [`PortQueue`](super::queue::PortQueue); a bit stands for a slot.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedQueue {
+pub(super) struct SavedPortQueue {
     pub(super) port: SavedPort,
-    /// The drive's, by which another drive is told apart.
-    pub(super) serial: String,
-    pub(super) depth: u8,
-    /// The slot to look at first.
-    pub(super) next: u8,
-    pub(super) held: Vec<SavedSlot>,
     pub(super) level: Level,
     pub(super) queued: u32,
     pub(super) cached: u32,
+    #[serde(default)]
+    pub(super) alone: u32,
     pub(super) unrung: u32,
     pub(super) line: Vec<u8>,
     pub(super) rung: usize,
+    /// Flushes of nothing, which earlier versions ended at the next ring.
+    #[serde(default)]
     pub(super) nothing: u32,
     pub(super) issued: u32,
     pub(super) plain: bool,
     pub(super) done: u32,
-    pub(super) ended: Vec<(u8, IoError)>,
     pub(super) claimed: u32,
     pub(super) looks: u8,
     /// Troubles of the link, and how long ago their period began.
     pub(super) troubles: u8,
     pub(super) since: Option<Duration>,
-}
-
-/// A request.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedSlot {
-    pub(super) number: u8,
-    /// Epochs since it was handed to the device.
-    pub(super) age: i32,
-    pub(super) failures: u8,
-    pub(super) alone: bool,
-    pub(super) request: SavedRequest,
 }
 
 impl SavedPort {
@@ -145,6 +131,14 @@ impl SavedPort {
 }
 
 impl Port {
+    /// Fails if somebody else uses its memory.
+    pub(super) fn check_unshared(&self) -> Result<(), Error> {
+        match Arc::strong_count(&self.lists) {
+            1 => Ok(()),
+            _ => Err(Error::Busy("a port's memory is in use".into())),
+        }
+    }
+
     /// Leaves its memory to the next process.
     pub(super) fn leave(&mut self) -> Result<(), Error> {
         let lists = Arc::get_mut(&mut self.lists)
@@ -154,11 +148,12 @@ impl Port {
     }
 }
 
-impl SavedQueue {
-    /// Whether each slot in `occupied` is at one place, and no other anywhere.
-    pub(super) fn is_consistent(&self, occupied: u32) -> bool {
+impl SavedPortQueue {
+    /// Whether each slot that is occupied in `queue`, whose rings these are, is at one place, and no
+    /// other anywhere.
+    pub(super) fn is_consistent(&self, queue: &SavedQueue<Self>) -> bool {
         let in_line = self.line.iter().map(|&slot| 1u32.unbounded_shl(slot.into()));
-        let ended = self.ended.iter().map(|&(slot, _)| 1u32.unbounded_shl(slot.into()));
+        let ended = queue.ended.iter().map(|&(slot, _)| 1u32.unbounded_shl(slot.into()));
         let places = [self.unrung, self.nothing, self.issued, self.done]
             .into_iter()
             .chain(in_line)
@@ -166,7 +161,9 @@ impl SavedQueue {
         let seen = places
             .into_iter()
             .try_fold(0u32, |seen, place| (seen & place == 0).then_some(seen | place));
-        seen == Some(occupied) && self.rung <= self.line.len() && self.claimed & !self.issued == 0
+        seen == Some(queue.slots_of(|_| true))
+            && self.rung <= self.line.len()
+            && self.claimed & !self.issued == 0
     }
 }
 
@@ -186,11 +183,12 @@ mod tests {
             (controller.ports & 1, controller.seats[0].level, &controller.seats[0].port),
             (1, Level::Queued, &None)
         );
-        let queue: SavedQueue = read(include_str!("../../../tests/saved/ahci_queue.json"))
-            .read(QUEUE.0, QUEUE.1)
-            .unwrap();
+        let queue: SavedQueue<SavedPortQueue> =
+            read(include_str!("../../../tests/saved/ahci_queue.json"))
+                .read(QUEUE.0, QUEUE.1)
+                .unwrap();
         assert_eq!(
-            (queue.issued, queue.held[0].request.operation, queue.port.ready),
+            (queue.rings.issued, queue.held[0].request.operation, queue.rings.port.ready),
             (1, Operation::Read, true)
         );
     }
@@ -198,21 +196,35 @@ mod tests {
     #[test]
     fn a_slot_that_is_at_two_places_or_at_none_is_found() {
         let text = include_str!("../../../tests/saved/ahci_queue.json");
-        let queue = || {
-            serde_json::from_str::<Saved>(text)
-                .unwrap()
-                .read::<SavedQueue>(QUEUE.0, QUEUE.1)
-                .unwrap()
+        // A queue with a request in slot 0 and, as far as `slots` says, in others.
+        let queue = |slots: u16| {
+            let saved = serde_json::from_str::<Saved>(text).unwrap();
+            let mut queue: SavedQueue<SavedPortQueue> = saved.read(QUEUE.0, QUEUE.1).unwrap();
+            let mut more: SavedQueue<SavedPortQueue> = saved.read(QUEUE.0, QUEUE.1).unwrap();
+            queue.held.clear();
+            for slot in (0..16).filter(|slot| slots >> slot & 1 == 1) {
+                let mut held = more.held.pop().unwrap_or_else(|| {
+                    let again: SavedQueue<SavedPortQueue> = saved.read(QUEUE.0, QUEUE.1).unwrap();
+                    again.held.into_iter().next().unwrap()
+                });
+                held.id = slot;
+                queue.held.push(held);
+            }
+            queue
         };
-        assert!(
-            queue().is_consistent(1) && !queue().is_consistent(0b11) && !queue().is_consistent(0)
-        );
-        assert!(
-            SavedQueue { line: vec![2, 1], done: 8, ended: vec![(4, IoError::Medium)], ..queue() }
-                .is_consistent(0b11111)
-        );
-        assert!(!SavedQueue { line: vec![1, 1], ..queue() }.is_consistent(0b11));
-        assert!(!SavedQueue { done: 1, ..queue() }.is_consistent(1));
-        assert!(!SavedQueue { line: vec![200], rung: 2, ..queue() }.is_consistent(1));
+        let is_consistent = |slots, rings: &dyn Fn(SavedPortQueue) -> SavedPortQueue| {
+            let SavedQueue { rings: saved, .. } = queue(slots);
+            rings(saved).is_consistent(&queue(slots))
+        };
+        assert!(is_consistent(1, &|rings| rings));
+        assert!(!is_consistent(0b11, &|rings| rings) && !is_consistent(0, &|rings| rings));
+        assert!(is_consistent(0b1111, &|rings| SavedPortQueue {
+            line: vec![2, 1],
+            done: 8,
+            ..rings
+        }));
+        assert!(!is_consistent(0b11, &|rings| SavedPortQueue { line: vec![1, 1], ..rings }));
+        assert!(!is_consistent(1, &|rings| SavedPortQueue { done: 1, ..rings }));
+        assert!(!is_consistent(1, &|rings| SavedPortQueue { line: vec![200], rung: 2, ..rings }));
     }
 }

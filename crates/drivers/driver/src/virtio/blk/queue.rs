@@ -3,7 +3,7 @@
 //! A device names a request by its first descriptor, which has no room for more than the slot's
 //! number.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use ring3_class::Saved;
 use ring3_class::block::{Completion, Data, Info, IoError, Operation, Request};
@@ -16,7 +16,7 @@ use super::describe::{self, Requests};
 use super::device::{VirtioBlkShared, VirtqueueSlot};
 use super::saved::{QUEUE, SavedBlkQueue};
 use crate::disk::write_cache::WriteCache;
-use crate::disk::{Controller, DiskQueue, Hardware, Outcome, SavedQueue, Slots};
+use crate::disk::{Controller, DiskQueue, Hardware, NotRenewed, Outcome, SavedQueue, Slots};
 use crate::lifetime::lock;
 
 /// A virtqueue, and what describes its requests.
@@ -273,21 +273,25 @@ impl Hardware for RequestQueue {
         }
     }
 
-    fn damage(&self) -> Option<&'static str> {
+    fn damage(&self) -> Option<&str> {
         self.broken.then_some("a virtqueue was damaged")
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&mut self) -> Result<(), Error> {
         self.shared.transport.check()
     }
 
     /// Takes the virtqueue that the reset has made.
-    fn renew(&mut self, seats: &mut Vec<VirtqueueSlot>) -> Result<(), Error> {
-        let seat = seats.get_mut(usize::from(self.number));
-        let made = seat.and_then(|seat| seat.queue.take());
-        self.virtqueue = Some(made.ok_or_else(|| Error::Fatal("its virtqueue is lost".into()))?);
+    fn renew(
+        &mut self,
+        mut seats: MutexGuard<'_, Vec<VirtqueueSlot>>,
+        generation: u32,
+    ) -> Result<u32, NotRenewed> {
+        let made = seats.get_mut(usize::from(self.number)).and_then(|seat| seat.queue.take());
+        let lost = || NotRenewed::Failed(Error::Fatal("its virtqueue is lost".into()));
+        self.virtqueue = Some(made.ok_or_else(lost)?);
         (self.broken, self.unusual) = (false, None);
-        Ok(())
+        Ok(generation)
     }
 
     fn close(&mut self, generation: u32, is_idle: bool) -> Result<(), Error> {
