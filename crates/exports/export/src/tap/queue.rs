@@ -337,7 +337,9 @@ impl TapQueueServer<'_> {
                 Event::Ready(token) if Some(token) == self.watched.readable => {
                     self.sender.readable = true
                 }
-                Event::Ready(token) if self.watched.changed.contains(&Some(token)) => self.heed(),
+                Event::Ready(token) if self.watched.changed.contains(&Some(token)) => {
+                    self.apply_queue_change()
+                }
                 Event::Ready(token) if Some(token) == self.registration.token() => {
                     self.recorder.interrupted()
                 }
@@ -356,9 +358,9 @@ impl TapQueueServer<'_> {
 
     /// A virtqueue has been set up, or reset.
     #[cold]
-    fn heed(&mut self) {
-        self.receiver.port.heed();
-        self.sender.port.heed();
+    fn apply_queue_change(&mut self) {
+        self.receiver.port.apply_queue_change();
+        self.sender.port.apply_queue_change();
         self.sender.readable = true;
     }
 
