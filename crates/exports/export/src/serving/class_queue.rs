@@ -24,9 +24,9 @@ use ring3_reactor::{Event, LoopStats, Reactor, Registration, Token};
 use ring3_stats::{Operation, Phase, Recorder};
 
 use super::command::{CommandChannel, QueueCommand};
+use super::start::{Report, ThreadStart};
 use super::state::{Failure, OnFailure, State};
 use super::stats::Counters;
-use super::thread::{Report, ThreadStart};
 use crate::ublk::translate::Decoded;
 
 /// See the module.

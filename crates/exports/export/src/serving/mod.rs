@@ -10,6 +10,7 @@
 mod class_queue;
 pub mod command;
 mod monitor;
+mod start;
 mod state;
 pub mod stats;
 mod thread;
@@ -17,6 +18,7 @@ mod thread;
 pub use class_queue::{ClassQueue, QueueServer};
 pub use command::{CommandChannel, QueueCommand};
 pub use monitor::{ThreadMonitor, await_users, end_flushed, failed, flush};
+pub use start::{Report, ThreadEvent, ThreadStart};
 pub use state::{Failure, OnFailure, State};
 pub use stats::Stats;
-pub use thread::{Report, ThreadEvent, ThreadStart, run, run_to_end};
+pub use thread::{run, run_to_end};

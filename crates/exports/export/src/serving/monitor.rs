@@ -13,9 +13,9 @@ use ring3_class::dma::DmaBuffer;
 use ring3_stats::{Recorder, Segment};
 
 use super::command::{CommandChannel, QueueCommand, event};
+use super::start::{QueueFailure, Report, ThreadEvent, ThreadStart};
 use super::state::Failure;
 use super::stats::{Counters, Stats};
-use super::thread::{QueueFailure, Report, ThreadEvent, ThreadStart};
 use crate::ublk::Error;
 
 /// How long the disk may take to empty its cache: drives that turn need minutes at worst, and

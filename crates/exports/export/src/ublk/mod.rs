@@ -51,6 +51,7 @@ mod thread;
 mod threads;
 pub mod translate;
 pub mod uapi;
+mod user;
 pub(crate) mod users;
 
 pub use control::Control;
@@ -66,6 +67,7 @@ pub use scheduler::Scheduler;
 pub use shape::{Recovery, Shape};
 pub use threads::{Layout, QueueThreadOptions, Threads};
 pub use uapi::MAX_ID;
-pub use users::{Nodes, User};
+pub use user::User;
+pub use users::Nodes;
 
 pub use crate::serving::{OnFailure, Stats, flush};
