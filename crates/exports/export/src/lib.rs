@@ -2,6 +2,7 @@
 //!
 //! An export knows the class of its device and nothing of the driver or the backend behind it.
 
+mod serving;
 pub mod tap;
 pub mod ublk;
 pub mod vduse;

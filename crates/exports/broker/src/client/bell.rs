@@ -49,7 +49,7 @@ impl ServerNotifier {
     }
 
     /// Looks whether the server is there; why not, the first time.
-    pub fn look(&mut self) -> Result<(), Error> {
+    pub fn poll(&mut self) -> Result<(), Error> {
         if self.lost || !self.connection.is_lost() {
             return Ok(());
         }
@@ -111,7 +111,7 @@ pub fn tick(queue: &mut impl NotifiedQueue, now: Instant) -> Result<Option<Insta
     if !queue.busy() {
         return Ok(None);
     }
-    queue.bell().look()?;
+    queue.bell().poll()?;
     Ok(Some(now + LOOK))
 }
 

@@ -58,16 +58,17 @@ impl RemoteCard {
         port: Port,
         fds: Vec<OwnedFd>,
     ) -> Result<Self, Error> {
-        let [file, board, woken] = <[_; 3]>::try_from(fds).map_err(|_| connection.nonsense())?;
+        let [file, board, woken] =
+            <[_; 3]>::try_from(fds).map_err(|_| connection.protocol_error())?;
         let Port { card, info, memory, mapped, .. } = port;
-        let len = usize::try_from(memory).map_err(|_| connection.nonsense())?;
+        let len = usize::try_from(memory).map_err(|_| connection.protocol_error())?;
         if len < 4096
             || info.headroom > 4096
             || info.max_pieces == 0
             || info.mtu.0 > info.mtu.1
             || info.max_queues != 1
         {
-            return Err(connection.nonsense());
+            return Err(connection.protocol_error());
         }
         memory::check(&board, StatusPage::BYTES)?;
         let irq = Arc::new(Irq::new(woken, IrqKind::MsiX, 0, None));
@@ -132,7 +133,7 @@ impl Nic for RemoteCard {
         self.info.check_filter(filter)?;
         match self.connection.ask(&ClientRequest::Filter { multicast: filter.multicast.clone() })? {
             (Answer::Filtered, _) => Ok(()),
-            _ => Err(self.connection.nonsense()),
+            _ => Err(self.connection.protocol_error()),
         }
     }
 
@@ -151,9 +152,9 @@ impl Nic for RemoteCard {
         let (answer, fds) =
             self.connection.ask(&ClientRequest::OpenPort(OpenPort { rx_depth, tx_depth, mtu }))?;
         let Answer::PortOpened { rx_depth, tx_depth } = answer else {
-            return Err(self.connection.nonsense());
+            return Err(self.connection.protocol_error());
         };
-        let fds = fds.try_into().map_err(|_| self.connection.nonsense())?;
+        let fds = fds.try_into().map_err(|_| self.connection.protocol_error())?;
         let settings = QueueSettings { rx_depth, tx_depth, ..*settings };
         let reach = BASE..BASE + self.memory;
         Ok(vec![Box::new(RemotePort::new(

@@ -105,7 +105,7 @@ impl Connection {
     pub fn offer(&self, file: BorrowedFd<'_>, bytes: u64) -> Result<Vec<String>, Error> {
         match self.ask_with(&ClientRequest::Offer { version: VERSION, bytes }, &[file])? {
             (Answer::Shared { disks }, _) => Ok(disks),
-            _ => Err(self.nonsense()),
+            _ => Err(self.protocol_error()),
         }
     }
 
@@ -153,7 +153,7 @@ impl Connection {
     }
 
     /// What a server that makes no sense is.
-    pub fn nonsense(&self) -> Error {
+    pub fn protocol_error(&self) -> Error {
         Error::Protocol(format!(
             "who serves {} does not answer what was asked: both must be of one release of ring3",
             self.path.display()

@@ -70,7 +70,7 @@ impl Remote {
             (Answer::Port(port), fds) => {
                 RemoteCard::new(connection, path, *port, fds).map(Self::Card)
             }
-            _ => Err(connection.nonsense()),
+            _ => Err(connection.protocol_error()),
         }
     }
 }
@@ -100,16 +100,16 @@ impl RemoteDisk {
         welcome: DiskDescription,
         fds: Vec<OwnedFd>,
     ) -> Result<Self, Error> {
-        let [file] = <[_; 1]>::try_from(fds).map_err(|_| connection.nonsense())?;
+        let [file] = <[_; 1]>::try_from(fds).map_err(|_| connection.protocol_error())?;
         let DiskDescription { disk, info, memory, queues, mapped, .. } = welcome;
-        let len = usize::try_from(memory).map_err(|_| connection.nonsense())?;
+        let len = usize::try_from(memory).map_err(|_| connection.protocol_error())?;
         if !info.block_size.is_power_of_two()
             || info.block_size < 512
             || info.blocks == 0
             || len < 4096
             || memory > BASE
         {
-            return Err(connection.nonsense());
+            return Err(connection.protocol_error());
         }
         let dma = arena(file, len)?;
         let name = format!("remote:{} ({disk})", path.display());
@@ -161,7 +161,7 @@ impl Disk for RemoteDisk {
         self.connection.offer(file, region.len() as u64)?;
         let placed =
             Placed { region: region.clone(), iova: BASE * (1 + arena.regions().count() as u64) };
-        arena.lend(placed).map(drop).ok_or_else(|| self.connection.nonsense())
+        arena.lend(placed).map(drop).ok_or_else(|| self.connection.protocol_error())
     }
 
     fn max_queues(&self) -> u16 {
@@ -171,9 +171,9 @@ impl Disk for RemoteDisk {
     fn open_queue(&self, depth: u16) -> Result<Box<dyn Queue>, Error> {
         let (answer, fds) = self.connection.ask(&ClientRequest::Open { depth })?;
         let Answer::Opened { queue, depth } = answer else {
-            return Err(self.connection.nonsense());
+            return Err(self.connection.protocol_error());
         };
-        let fds = fds.try_into().map_err(|_| self.connection.nonsense())?;
+        let fds = fds.try_into().map_err(|_| self.connection.protocol_error())?;
         let arena = self.dma.arena().clone();
         Ok(Box::new(RemoteQueue::new(
             self.connection.clone(),

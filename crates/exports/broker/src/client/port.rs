@@ -150,7 +150,7 @@ impl Queue for RemotePort {
     }
 
     fn held(&self) -> (u16, u16) {
-        (self.rx.held(), self.tx.held())
+        (self.rx.in_flight(), self.tx.in_flight())
     }
 
     fn counters(&self) -> Counters {
@@ -270,7 +270,7 @@ impl NotifiedQueue for RemotePort {
     }
 
     fn busy(&self) -> bool {
-        self.rx.held() > 0 || self.tx.held() > 0
+        self.rx.in_flight() > 0 || self.tx.in_flight() > 0
     }
 
     fn want(&mut self, wanted: bool) {

@@ -129,7 +129,7 @@ impl Queue for RemoteQueue {
     }
 
     fn in_flight(&self) -> u16 {
-        self.slots.held()
+        self.slots.in_flight()
     }
 
     fn submit(&mut self, request: Request) -> Result<(), Rejected> {

@@ -33,7 +33,7 @@ impl<T: Default> Slots<T> {
     }
 
     /// How many are not.
-    pub fn held(&self) -> u16 {
+    pub fn in_flight(&self) -> u16 {
         self.depth() - self.room()
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let mut slots = Slots::<u8>::new(2);
         let (tag, value) = slots.take().unwrap();
         *value = 7;
-        assert_eq!((slots.held(), slots.end(tag).copied().unwrap()), (1, 7));
+        assert_eq!((slots.in_flight(), slots.end(tag).copied().unwrap()), (1, 7));
         assert!(slots.end(tag).is_err() && slots.end(1).is_err() && slots.end(9).is_err());
         let again = slots.take().unwrap().0;
         assert!(again != tag && slots.end(tag).is_err());

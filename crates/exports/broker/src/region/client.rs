@@ -90,7 +90,7 @@ impl Loan {
     pub fn revoke(self) -> Result<(), Error> {
         match self.connection.ask(&ClientRequest::Revoke)? {
             (Answer::Revoked, _) => Ok(()),
-            _ => Err(self.connection.nonsense()),
+            _ => Err(self.connection.protocol_error()),
         }
     }
 

@@ -88,7 +88,7 @@ impl<R: Register> Clients<R> {
             match self.wait(stop) {
                 Woken::Stop => break,
                 Woken::Listener => self.accept(),
-                Woken::Client(place) => self.hear(place),
+                Woken::Client(place) => self.handle_message(place),
             }
         }
         let part = |client: Client<R::Shared>| {
@@ -151,7 +151,7 @@ impl<R: Register> Clients<R> {
 
     /// Does what a client asks. One that says nonsense, does not take its answer or has gone is
     /// parted with.
-    fn hear(&mut self, place: usize) {
+    fn handle_message(&mut self, place: usize) {
         let answer = match self.clients[place].channel.hear::<ClientRequest>() {
             Ok(Some((ask, fd))) => self.answer(place, ask, fd),
             Ok(None) => None,

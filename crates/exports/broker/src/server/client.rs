@@ -49,7 +49,7 @@ impl Client {
     }
 
     /// Does what it asks for. An error ends the client.
-    pub fn hear(
+    pub fn handle_message(
         &mut self,
         (ask, fd): (ClientRequest, Option<OwnedFd>),
         disk: &dyn Disk,
@@ -73,13 +73,13 @@ impl Client {
                 let found = self.queues.get_mut(usize::from(queue)).and_then(Option::as_mut);
                 let found = found.filter(|queue| !queue.closing);
                 found.ok_or_else(|| Error::Protocol(format!("queue {queue} is not open")))?.close();
-                return self.bury(reactor);
+                return self.reap_closed_queues(reactor);
             }
             ClientRequest::OpenPort(_) | ClientRequest::Filter { .. } => {
                 return Err(Error::Protocol("it takes the disk for a network card".into()));
             }
         };
-        self.session.say(&answer, &fds)
+        self.session.send(&answer, &fds)
     }
 
     fn welcome(
@@ -172,7 +172,7 @@ impl Client {
     }
 
     /// Takes away the queues that are being closed and have nothing in flight, and says so.
-    pub fn bury(&mut self, reactor: &mut Reactor) -> Result<(), Error> {
+    pub fn reap_closed_queues(&mut self, reactor: &mut Reactor) -> Result<(), Error> {
         for queue in 0..self.queues.len() {
             let Some(closed) =
                 self.queues[queue].take_if(|queue| queue.closing && queue.in_flight == 0)
@@ -182,8 +182,8 @@ impl Client {
             reactor
                 .remove(closed.bell.kick)
                 .map_err(|error| Error::os("closing a client's queue", error))?;
-            if !self.session.leaving {
-                self.session.say(&Answer::Closed { queue: queue as u16 }, &[])?;
+            if !self.session.closing {
+                self.session.send(&Answer::Closed { queue: queue as u16 }, &[])?;
             }
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Client {
     /// have. An error ends it.
     pub fn peek(&mut self) -> Result<Option<(usize, &QueuedRequest)>, Error> {
         let count = self.queues.len();
-        if self.session.leaving || self.in_flight() >= self.grant.access.depth {
+        if self.session.closing || self.in_flight() >= self.grant.access.depth {
             return Ok(None);
         }
         let mut found = None;
@@ -248,7 +248,7 @@ impl Client {
             return;
         }
         let queues = self.queues.iter_mut().enumerate().filter(|(queue, _)| Some(*queue) != told);
-        queues.filter_map(|(_, queue)| queue.as_mut()).for_each(|queue| queue.debt.owe());
+        queues.filter_map(|(_, queue)| queue.as_mut()).for_each(|queue| queue.debt.record());
     }
 
     /// All its queues.
@@ -273,7 +273,7 @@ impl ClientSession for Client {
 
     #[inline]
     fn pending(&self) -> bool {
-        !self.session.leaving
+        !self.session.closing
             && self.held_until.is_none()
             && self.queues().any(ClientQueue::pending)
             && self.in_flight() < self.grant.access.depth

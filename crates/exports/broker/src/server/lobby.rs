@@ -140,7 +140,7 @@ impl<G: ClientSession> SessionTable<G> {
         }
         let client = self.seats.iter_mut().flatten().find(|client| client.session().token == token);
         client.map_or(WakeReason::Other, |client| {
-            client.session_mut().talks = true;
+            client.session_mut().readable = true;
             WakeReason::Client
         })
     }
@@ -192,42 +192,42 @@ impl<G: ClientSession> SessionTable<G> {
         }
     }
 
-    /// One message of each client, if it has one, to `hear`, whose error ends the client.
-    pub fn hear(
+    /// One message of each client, if it has one, to `handle`, whose error ends the client.
+    pub fn handle_messages(
         &mut self,
-        mut hear: impl FnMut(
+        mut handle: impl FnMut(
             &mut G,
             (ClientRequest, Option<OwnedFd>),
             &mut Reactor,
         ) -> Result<(), Error>,
     ) {
         for client in self.seats.iter_mut().flatten() {
-            if !client.session().talks || client.session().leaving {
+            if !client.session().readable || client.session().closing {
                 continue;
             }
-            let heard = client.session().next().and_then(|word| match word {
+            let handled = client.session().next().and_then(|word| match word {
                 SessionEvent::Nothing => {
-                    client.session_mut().talks = false;
+                    client.session_mut().readable = false;
                     Ok(())
                 }
                 SessionEvent::Left => {
-                    client.leave(None, &mut self.reactor);
+                    client.disconnect(None, &mut self.reactor);
                     Ok(())
                 }
-                SessionEvent::Said(ask, fd) => hear(client, (ask, fd), &mut self.reactor),
+                SessionEvent::Said(ask, fd) => handle(client, (ask, fd), &mut self.reactor),
             });
-            if let Err(error) = heard {
+            if let Err(error) = handled {
                 client.cut(&error, &mut self.reactor);
             }
         }
     }
 
-    /// Parts with all.
-    pub fn part(&mut self, reason: &str) {
+    /// Ends all sessions.
+    pub fn disconnect(&mut self, reason: &str) {
         self.seats
             .iter_mut()
             .flatten()
-            .for_each(|client| client.leave(Some(reason.into()), &mut self.reactor));
+            .for_each(|client| client.disconnect(Some(reason.into()), &mut self.reactor));
     }
 
     /// All clients' rings, to wait for with the reactor; not for what [waits](ClientSession::waits)
@@ -269,11 +269,11 @@ impl<G: ClientSession> Source for Rings<'_, G> {
 
     #[inline]
     fn pending(&self) -> bool {
-        let talks = |client: &G| client.session().talks && !client.session().leaving;
+        let readable = |client: &G| client.session().readable && !client.session().closing;
         self.seats
             .iter()
             .flatten()
-            .any(|client| talks(client) || !client.waits(self.full) && client.pending())
+            .any(|client| readable(client) || !client.waits(self.full) && client.pending())
     }
 
     fn arm(&mut self) -> Result<bool, Error> {

@@ -20,7 +20,7 @@ pub struct Memory {
     /// Dropped first.
     _mapping: Option<Mapping>,
     /// Of regions of the client's own.
-    lent: Mutex<Vec<(Mapping, Option<MemoryReservation>)>>,
+    registered: Mutex<Vec<(Mapping, Option<MemoryReservation>)>>,
     pub foreign: Foreign,
     /// The client's memory alone, its own regions included, by the device's addresses if it is
     /// mapped.
@@ -40,13 +40,13 @@ impl Memory {
         let foreign = Foreign::from(Region::from_fd(copy)?);
         let mapping = dma.map(|dma| dma.map(foreign.region().pages()?)).transpose()?;
         let arena = Arena::new(foreign.region().clone(), mapping.as_ref().map_or(0, Mapping::iova));
-        let lent = Mutex::default();
+        let registered = Mutex::default();
         Ok((
             file,
             Self {
                 mapped: mapping.is_some(),
                 _mapping: mapping,
-                lent,
+                registered,
                 foreign,
                 arena,
                 _admitted: admitted,
@@ -75,7 +75,7 @@ impl Memory {
         let admitted = (!region.is_huge()).then(|| MemoryReservation::of(bytes as usize));
         let mapping = dma.map(region.pages()?)?;
         self.arena.lend(Placed { region, iova: mapping.iova() });
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner).push((mapping, admitted));
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).push((mapping, admitted));
         Ok(())
     }
 }

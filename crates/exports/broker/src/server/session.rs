@@ -25,9 +25,9 @@ pub struct Session {
     /// By which the reactor knows its socket.
     pub token: Token,
     /// Its socket may have a message.
-    pub talks: bool,
+    pub readable: bool,
     /// It is cut off or has left, and is gone when nothing of it is in flight.
-    pub leaving: bool,
+    pub closing: bool,
 }
 
 /// What came over a socket.
@@ -50,7 +50,7 @@ impl Session {
         let failed = |error| Error::os("serving a client", error);
         let channel = Channel::of_stranger(socket, PATIENCE, closer).map_err(failed)?;
         let token = reactor.add(channel.as_fd()).map_err(failed)?;
-        Ok(Self { who, path: path.into(), channel, token, talks: true, leaving: false })
+        Ok(Self { who, path: path.into(), channel, token, readable: true, closing: false })
     }
 
     /// Takes a message, if there is one. An error ends the client.
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Answers, with descriptors.
-    pub fn say(&self, answer: &Answer, fds: &[OwnedFd]) -> Result<(), Error> {
+    pub fn send(&self, answer: &Answer, fds: &[OwnedFd]) -> Result<(), Error> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         self.channel
             .send(answer, &fds)
@@ -100,14 +100,14 @@ pub trait ClientSession {
     fn close(&mut self);
 
     /// Parts with it, and says why.
-    fn leave(&mut self, reason: Option<String>, reactor: &mut Reactor) {
-        if self.session().leaving {
+    fn disconnect(&mut self, reason: Option<String>, reactor: &mut Reactor) {
+        if self.session().closing {
             return;
         }
         let session = self.session_mut();
-        session.leaving = true;
+        session.closing = true;
         if let Some(reason) = reason {
-            let _ = session.say(&Answer::Ended { reason }, &[]);
+            let _ = session.send(&Answer::Ended { reason }, &[]);
         }
         session.channel.close();
         if let Err(error) = reactor.remove(session.token) {
@@ -120,7 +120,7 @@ pub trait ClientSession {
     fn cut(&mut self, error: &Error, reactor: &mut Reactor) {
         let Session { who, path, .. } = self.session();
         tracing::warn!("{who} ({}) is cut off: {error}", path.display());
-        self.leave(Some(error.to_string()), reactor);
+        self.disconnect(Some(error.to_string()), reactor);
     }
 }
 

@@ -25,6 +25,16 @@ pub const CARD: Scale = Scale { quantum: 16 << 10, each: 256 };
 /// What a limit in time lets through at once, as a part of a second: 1/20.
 const BURST: u64 = 20;
 
+/// How a client's turn ended.
+pub enum TurnResult {
+    /// It has had its part, and wants more.
+    Used,
+    /// It wants nothing more, or may not.
+    Idle,
+    /// What its next request is for has no room: its turn goes on when there is some.
+    Full,
+}
+
 /// One client's part.
 pub struct Share {
     scale: Scale,

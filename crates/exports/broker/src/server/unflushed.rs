@@ -27,7 +27,7 @@ pub struct Unflushed {
 #[derive(Default)]
 pub struct PendingFlushError {
     /// Its next flush fails.
-    owed: bool,
+    next_fails: bool,
     /// Its flushes up to this one fail.
     failed: u64,
 }
@@ -73,7 +73,7 @@ impl Unflushed {
                 result
             }
             FlushEffect::Flushed(number) => {
-                if std::mem::take(&mut debt.owed) {
+                if std::mem::take(&mut debt.next_fails) {
                     // None of those that are under way may say that all is well.
                     debt.failed = self.begun;
                 }
@@ -93,8 +93,8 @@ impl Unflushed {
 
 impl PendingFlushError {
     /// Its next flush fails.
-    pub fn owe(&mut self) {
-        self.owed = true;
+    pub fn record(&mut self) {
+        self.next_fails = true;
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     fn what_is_owed_is_told_once_and_to_all_flushes_under_way() {
         let (mut client, mut debt) = written();
         let under_way = [(); 2].map(|()| client.begin(&Request::flush(0)));
-        debt.owe();
+        debt.record();
         assert_eq!(
             under_way.map(|effect| client.end(effect, &mut debt, Ok(()))),
             [Err(IoError::Transport); 2]

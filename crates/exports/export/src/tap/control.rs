@@ -14,13 +14,13 @@ use ring3_class::net::{Filter, Info, Link, Multicast, Nic};
 use ring3_class::wait::Source;
 use ring3_reactor::{Event, Reactor, Registration, Token};
 use ring3_stats::{Phase, Recorder};
-use rustix::event::{EventfdFlags, eventfd};
 
-use super::export::{EngineSettings, TapThreadOptions};
+use super::eventfd::{event, ring};
 use super::layout::Layout;
 use super::netlink::RequestedSettings;
 use super::plane::ControlPlane;
 use super::queue::Start;
+use super::settings::{EngineSettings, TapThreadOptions};
 use super::stats::{self, Counters};
 use super::worker::Worker;
 use super::{Error, Interface};
@@ -339,16 +339,6 @@ fn filter(wishes: &RequestedSettings) -> Filter {
         promiscuous: wishes.promiscuous,
         vlans: None,
     }
-}
-
-/// A descriptor that can be rung.
-pub fn event() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-}
-
-/// Makes it readable. That it was rung before is as good.
-pub fn ring(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 /// Whether the card has an MTU like that.

@@ -119,3 +119,25 @@ impl Error {
         )
     }
 }
+
+/// Why a turn has ended the queue.
+#[derive(Debug)]
+pub enum QueueError {
+    /// The card.
+    Card(ring3_class::Error),
+    /// The interface was deleted.
+    Deleted,
+    /// vhost-net.
+    Vhost(ring3_class::Error),
+}
+
+impl QueueError {
+    /// For the user, who knows the two by names.
+    pub fn error(self, interface: &str, card: &str) -> Error {
+        match self {
+            Self::Card(cause) => Error::Driver { card: card.into(), cause },
+            Self::Deleted => Error::Deleted(interface.into()),
+            Self::Vhost(cause) => Error::Driver { card: "/dev/vhost-net".into(), cause },
+        }
+    }
+}

@@ -14,7 +14,7 @@ use ring3_class::Deadline;
 use ring3_class::net::{self, Info, Mac, Offloads};
 
 use super::layout::cuts;
-use super::netlink::Netlink;
+use super::netlink::{Netlink, index};
 use super::{Error, ethtool, header};
 use crate::vduse::Link;
 
@@ -260,16 +260,6 @@ pub fn is_name(name: &str) -> bool {
 
 fn check_name(name: &str) -> Result<(), Error> {
     if is_name(name) { Ok(()) } else { Err(Error::Name(name.into())) }
-}
-
-/// The number of the interface `name` in the network namespace of the calling thread.
-pub fn index(name: &str) -> rustix::io::Result<u32> {
-    let any = rustix::net::socket(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::DGRAM,
-        None,
-    )?;
-    rustix::net::netdevice::name_to_index(&any, name)
 }
 
 /// A descriptor more of the interface `name`, which is made if it is not there; its name afterwards

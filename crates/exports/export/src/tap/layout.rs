@@ -10,6 +10,9 @@ use ring3_class::net::{ETHERNET_HEADER, Info, Packet, QueueSettings, VLAN_TAG};
 
 use super::header;
 
+/// Places of a batch. More than the pieces of the longest packet.
+pub const BATCH: usize = 64;
+
 /// Bytes of most buffers: more than a frame of the usual MTU. What is received into has as many
 /// behind its headroom, as cards like it; what is sent lies within, so that two fill a page, and no
 /// frame reaches from one into the next.

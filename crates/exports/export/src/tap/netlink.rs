@@ -115,7 +115,7 @@ impl Netlink {
     /// The number of the interface `name` of the calling thread's namespace; ENODEV if there is
     /// none.
     pub fn index(&self, name: &str) -> io::Result<u32> {
-        Ok(super::interface::index(name)?)
+        Ok(index(name)?)
     }
 
     /// Number and name of the interface that the kernel has made of the virtio device `device`.
@@ -303,6 +303,16 @@ fn link(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
 
 fn mac(bytes: &[u8]) -> Option<Mac> {
     bytes.try_into().ok().map(Mac)
+}
+
+/// The number of the interface `name` in the network namespace of the calling thread.
+pub fn index(name: &str) -> rustix::io::Result<u32> {
+    let any = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
+    rustix::net::netdevice::name_to_index(&any, name)
 }
 
 #[cfg(test)]

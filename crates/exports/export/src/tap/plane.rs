@@ -15,7 +15,7 @@ use std::time::Duration;
 use ring3_class::net::Link;
 use rustix::event::epoll;
 
-use super::control::{event, ring};
+use super::eventfd::{event, ring};
 use super::netlink::RequestedSettings;
 use super::{Error, Interface, NamespaceSockets};
 

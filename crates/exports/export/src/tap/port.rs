@@ -106,9 +106,9 @@ impl Port<'_> {
 
     /// A virtqueue has been set up, or reset.
     #[cold]
-    pub fn heed(&mut self) {
+    pub fn apply_queue_change(&mut self) {
         if let Self::Virtio(half) = self {
-            half.heed();
+            half.apply_queue_change();
         }
     }
 

@@ -156,7 +156,7 @@ fn done(counters: &Counters, reactor: &Reactor) -> Done {
 }
 
 enum End {
-    QueueError(super::receive::QueueError),
+    QueueError(super::error::QueueError),
     Failed(Error),
     Os(io::Error),
 }
@@ -167,8 +167,8 @@ impl From<Error> for End {
     }
 }
 
-impl From<super::receive::QueueError> for End {
-    fn from(turned: super::receive::QueueError) -> Self {
+impl From<super::error::QueueError> for End {
+    fn from(turned: super::error::QueueError) -> Self {
         Self::QueueError(turned)
     }
 }
@@ -337,7 +337,9 @@ impl TapQueueServer<'_> {
                 Event::Ready(token) if Some(token) == self.watched.readable => {
                     self.sender.readable = true
                 }
-                Event::Ready(token) if self.watched.changed.contains(&Some(token)) => self.heed(),
+                Event::Ready(token) if self.watched.changed.contains(&Some(token)) => {
+                    self.apply_queue_change()
+                }
                 Event::Ready(token) if Some(token) == self.registration.token() => {
                     self.recorder.interrupted()
                 }
@@ -356,9 +358,9 @@ impl TapQueueServer<'_> {
 
     /// A virtqueue has been set up, or reset.
     #[cold]
-    fn heed(&mut self) {
-        self.receiver.port.heed();
-        self.sender.port.heed();
+    fn apply_queue_change(&mut self) {
+        self.receiver.port.apply_queue_change();
+        self.sender.port.apply_queue_change();
         self.sender.readable = true;
     }
 
@@ -367,7 +369,7 @@ impl TapQueueServer<'_> {
     fn look_after(&mut self, now: Instant) -> Result<(), End> {
         use ring3_class::Error::{Fatal, Gone};
         match self.registration.tick(self.reactor, self.queue, now) {
-            Err(error @ (Gone | Fatal(_))) => Err(super::receive::QueueError::Card(error).into()),
+            Err(error @ (Gone | Fatal(_))) => Err(super::error::QueueError::Card(error).into()),
             Err(error) => {
                 tracing::warn!(%error, "the card is not well");
                 Ok(())

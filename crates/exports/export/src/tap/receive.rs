@@ -7,14 +7,13 @@ use ring3_class::dma::Arena;
 use ring3_class::net::{Packet, Queue, VLAN_TAG};
 
 use super::coalesce::{CoalesceBatch, CoalescedPacket};
-use super::layout::Layout;
+use super::error::QueueError;
+use super::header;
+use super::layout::{BATCH, Layout};
 use super::port::{Port, Written};
 use super::stats::Counters;
 use super::vhost::Vhost;
-use super::{Error, header};
 
-/// Places of a batch. More than the pieces of the longest packet.
-pub const BATCH: usize = 64;
 /// The EtherType of a tag. [IEEE 802.1Q 9.6]
 const TAGGED: [u8; 2] = [0x81, 0x00];
 
@@ -232,28 +231,6 @@ fn bytes(piece: &Packet, skip: u32) -> Option<libc::iovec> {
     // not more than that.
     let base = unsafe { buffer.as_ptr().add((piece.start + skip) as usize) };
     Some(libc::iovec { iov_base: base.cast(), iov_len: len as usize })
-}
-
-/// Why a turn has ended the queue.
-#[derive(Debug)]
-pub enum QueueError {
-    /// The card.
-    Card(ring3_class::Error),
-    /// The interface was deleted.
-    Deleted,
-    /// vhost-net.
-    Vhost(ring3_class::Error),
-}
-
-impl QueueError {
-    /// For the user, who knows the two by names.
-    pub fn error(self, interface: &str, card: &str) -> Error {
-        match self {
-            Self::Card(cause) => Error::Driver { card: card.into(), cause },
-            Self::Deleted => Error::Deleted(interface.into()),
-            Self::Vhost(cause) => Error::Driver { card: "/dev/vhost-net".into(), cause },
-        }
-    }
 }
 
 /// Puts the tag that the card has taken out back into the bytes: the kernel is told of tags in no

@@ -6,10 +6,10 @@ use std::{mem, slice};
 use ring3_class::dma::Arena;
 use ring3_class::net::{Meta, Packet, Queue};
 
+use super::error::QueueError;
 use super::header;
-use super::layout::{LONG_TOKEN, Layout, RING_TOKEN};
+use super::layout::{BATCH, LONG_TOKEN, Layout, RING_TOKEN};
 use super::port::{Port, Read};
-use super::receive::{BATCH, QueueError};
 use super::stats::Counters;
 use super::vhost::VhostInFlight;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ring3_reactor::Pool;
 
 use super::Error;
-use super::control::ring;
+use super::eventfd::ring;
 use super::queue::Start;
 
 /// A thread, and what it serves.

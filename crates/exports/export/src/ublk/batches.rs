@@ -116,7 +116,7 @@ impl Batches {
 
     /// What it means that command `name` has ended, or gone on if there is `more`, with `result`.
     /// `tags` are the bytes that it has filled.
-    pub fn hear(
+    pub fn handle_event(
         &mut self,
         name: u64,
         result: i32,
@@ -193,7 +193,7 @@ mod tests {
         let command = batches.send().unwrap();
         assert_eq!((command.operation, command.header.elements), (uapi::IO_PREPARE_BATCH, 2));
         assert_eq!(
-            batches.hear(command.name, 0, false, &[]).unwrap(),
+            batches.handle_event(command.name, 0, false, &[]).unwrap(),
             BatchEvent::Requests { fetch: true }
         );
         batches
@@ -201,7 +201,7 @@ mod tests {
 
     fn come(batches: &mut Batches, tags: &[u16]) {
         let bytes: Vec<u8> = tags.iter().flat_map(|tag| tag.to_ne_bytes()).collect();
-        let heard = batches.hear(FETCH, bytes.len() as i32, true, &bytes).unwrap();
+        let heard = batches.handle_event(FETCH, bytes.len() as i32, true, &bytes).unwrap();
         assert_eq!(heard, BatchEvent::Requests { fetch: false });
     }
 
@@ -214,7 +214,7 @@ mod tests {
         tags.iter().for_each(|&tag| batches.gather(tag, 512, 4096));
         let command = batches.send().unwrap();
         assert_eq!(command.operation, uapi::IO_COMMIT_BATCH);
-        batches.hear(command.name, BYTES * tags.len() as i32, false, &[]).unwrap()
+        batches.handle_event(command.name, BYTES * tags.len() as i32, false, &[]).unwrap()
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_fetch_that_found_no_buffer_is_given_anew() {
         assert_eq!(
-            prepared().hear(FETCH, -libc::ENOBUFS, false, &[]).unwrap(),
+            prepared().handle_event(FETCH, -libc::ENOBUFS, false, &[]).unwrap(),
             BatchEvent::Requests { fetch: true }
         );
     }
@@ -263,7 +263,7 @@ mod tests {
         let mut batches = prepared();
         come(&mut batches, &[1]);
         assert_eq!(
-            batches.hear(FETCH, uapi::RES_ABORT, false, &[]).unwrap(),
+            batches.handle_event(FETCH, uapi::RES_ABORT, false, &[]).unwrap(),
             BatchEvent::Aborted(1)
         );
         assert_eq!(end(&mut batches, &[1]), BatchEvent::Aborted(1));
@@ -278,7 +278,7 @@ mod tests {
         let command = batches.send().unwrap();
         assert!(
             batches
-                .hear(command.name, BYTES, false, &[])
+                .handle_event(command.name, BYTES, false, &[])
                 .unwrap_err()
                 .to_string()
                 .contains("16 of 32")
@@ -289,14 +289,17 @@ mod tests {
     fn a_refused_command_is_its_error() {
         let mut batches = prepared();
         assert_eq!(
-            batches.hear(FETCH, -libc::EINVAL, false, &[]).unwrap_err().raw_os_error(),
+            batches.handle_event(FETCH, -libc::EINVAL, false, &[]).unwrap_err().raw_os_error(),
             Some(libc::EINVAL)
         );
         come(&mut batches, &[0]);
         batches.gather(0, 0, 4096);
         let command = batches.send().unwrap();
         assert_eq!(
-            batches.hear(command.name, -libc::EBUSY, false, &[]).unwrap_err().raw_os_error(),
+            batches
+                .handle_event(command.name, -libc::EBUSY, false, &[])
+                .unwrap_err()
+                .raw_os_error(),
             Some(libc::EBUSY)
         );
     }

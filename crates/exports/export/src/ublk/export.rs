@@ -13,11 +13,13 @@ use ring3_class::dma::Dma;
 use ring3_reactor::Pool;
 use ring3_stats::Segment;
 
-use super::threads::{self, Layout, OnFailure, QueueThreadOptions, Threads};
+use super::threads::{Layout, QueueThreadOptions, Threads};
 use super::uapi::Parameters;
 use super::{
-    Control, Device, Error, Queues, Recovery, Regions, Scheduler, Shape, Stats, limits, regions,
+    Control, Device, Error, OnFailure, Queues, Recovery, Regions, Scheduler, Shape, Stats, limits,
+    regions,
 };
+use crate::serving;
 
 /// How long the kernel may take to see that a device's server has died. 6.12 takes 30 s if that had
 /// all tags of a queue.
@@ -25,13 +27,6 @@ const DEATH: Duration = Duration::from_secs(60);
 
 /// The same while the server can still be seen: it may be dying, or well.
 const DYING: Duration = Duration::from_secs(5);
-
-/// How long a disk that is taken away stays there to fail the requests of those who have it open.
-/// Afterwards it has no size any more, and who reads it then is told that it has ended.
-pub(crate) const REFUSED: Duration = Duration::from_secs(5);
-
-/// How often it is looked at whether anybody still has it open.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// How to export a disk.
 #[derive(Clone, Copy, Debug)]
@@ -278,31 +273,16 @@ impl UblkExport {
     pub fn stop(&mut self, force: bool) -> Result<(), Error> {
         if force {
             self.refuse();
-            self.await_users();
+            serving::await_users(self.refused, || {
+                self.device.is_started() && self.device.is_used()
+            });
         }
         self.device.stop(force)?;
-        let flushed = threads::flush(self.threads.join()?);
+        let flushed = serving::flush(self.threads.join()?);
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        flushed.or_else(|reason| {
-            let error =
-                Error::Flush { device: self.device.name(), disk: self.disk.clone(), reason };
-            if force {
-                tracing::warn!(%error);
-                return Ok(());
-            }
-            Err(error)
-        })
-    }
-
-    /// Waits until nobody is seen to have the device open, or until those who have it open had
-    /// their time.
-    fn await_users(&self) {
-        let since = self.refused.unwrap_or_else(Instant::now);
-        while self.device.is_started() && since.elapsed() < REFUSED && self.device.is_used() {
-            thread::sleep(LOOK);
-        }
+        serving::end_flushed(flushed, (self.device.name(), &self.disk), force)
     }
 }
 

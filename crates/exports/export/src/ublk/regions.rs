@@ -26,8 +26,8 @@ use ring3_class::Error;
 use ring3_class::block::{Data, Disk};
 use ring3_class::dma::{Arena, Dma, Mapping, Region, SegmentList, Span};
 
-use super::orders::Orders;
 use super::uapi;
+use crate::serving::CommandChannel;
 
 /// The largest memory of one client: offsets have 32 bits. `[UAPI UBLK_SHMEM_ZC_OFF_MASK]`
 pub const MOST: u64 = 1 << 32;
@@ -61,13 +61,13 @@ pub struct Regions {
     /// Counts changes.
     generation: AtomicU64,
     /// By which queues that have nothing to do hear of them.
-    orders: OnceLock<Arc<Orders>>,
+    commands: OnceLock<Arc<CommandChannel>>,
 }
 
 impl Regions {
     /// Changes are told by `orders`.
-    pub(super) fn tell_by(&self, orders: Arc<Orders>) {
-        let _ = self.orders.set(orders);
+    pub(super) fn wake_by(&self, commands: Arc<CommandChannel>) {
+        let _ = self.commands.set(commands);
     }
 
     /// From now on requests may lie in `memory`, which the kernel calls `index`.
@@ -85,8 +85,8 @@ impl Regions {
 
     fn change(&self) {
         self.generation.fetch_add(1, Ordering::Release);
-        if let Some(orders) = self.orders.get() {
-            orders.repeat();
+        if let Some(orders) = self.commands.get() {
+            orders.wake();
         }
     }
 

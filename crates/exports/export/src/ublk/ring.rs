@@ -98,22 +98,22 @@ impl Ring {
         }
     }
 
-    /// Whether commands are for many tags, and to be [heard](Self::hear).
+    /// Whether commands are for many tags, and have [events](Self::handle_event).
     #[inline]
     pub fn is_batched(&self) -> bool {
         self.batches.is_some()
     }
 
-    /// Takes what a command for many tags has said: how many tags will have no request any more.
+    /// Handles an event of a command for many tags: how many tags will have no request any more.
     /// Others may have one now: see [`next`](Self::next).
-    pub fn hear(&mut self, name: u64, result: i32, flags: u32) -> io::Result<usize> {
+    pub fn handle_event(&mut self, name: u64, result: i32, flags: u32) -> io::Result<usize> {
         let Self { reactor, batches: Some(batches), .. } = self else { return Ok(0) };
         let more = Reactor::more(flags);
-        let mut heard = None;
+        let mut event = None;
         reactor.provided(flags, result.max(0) as u32, |tags| {
-            heard = Some(batches.hear(name, result, more, tags))
+            event = Some(batches.handle_event(name, result, more, tags))
         });
-        match heard.unwrap_or_else(|| batches.hear(name, result, more, &[]))? {
+        match event.unwrap_or_else(|| batches.handle_event(name, result, more, &[]))? {
             BatchEvent::Aborted(tags) => Ok(tags),
             BatchEvent::Requests { fetch: false } => Ok(0),
             BatchEvent::Requests { fetch: true } => {
@@ -123,7 +123,7 @@ impl Ring {
         }
     }
 
-    /// A tag that has a request, of those that were [heard](Self::hear) of.
+    /// A tag that has a request, of those that an [event](Self::handle_event) has named.
     #[inline]
     pub fn next(&mut self) -> Option<u16> {
         self.batches.as_mut()?.next()

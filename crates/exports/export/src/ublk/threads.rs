@@ -2,7 +2,7 @@
 //! `/dev/ublkcN`.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Sender};
@@ -10,35 +10,21 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ring3_class::Deadline;
-use ring3_class::block::{Completion, Queue, Request, execute};
+use ring3_class::block::Queue;
 use ring3_reactor::Pool;
-use ring3_stats::{Recorder, Segment};
+use ring3_stats::Segment;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::features::Commands;
-use super::orders::{self, Order, Orders};
-use super::stats::Counters;
-use super::thread::{self as queue_thread, Failure, Kernel, Report, Start, ThreadEvent};
-use super::{Error, Queues, Stats};
+use super::thread::{self as queue_thread, Kernel, Start};
+use super::{Error, OnFailure, Queues, Stats};
+use crate::serving::{self, ThreadEvent, ThreadMonitor};
 
 /// How long the queue threads may take to lend their buffers to the kernel.
 const READY: Duration = Duration::from_secs(10);
 
 /// How long the queue threads may take to end after the device has stopped.
 const ENDED: Duration = Duration::from_secs(30);
-
-/// How long the disk may take to empty its cache: drives that turn need minutes at worst, and
-/// drivers give up before.
-const FLUSH: Duration = Duration::from_secs(180);
-
-/// What becomes of requests if the driver fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFailure {
-    /// They fail.
-    Refuse,
-    /// They are kept for another process, to which the kernel gives them again.
-    Keep,
-}
 
 /// How a disk is served, as whoever holds the kernel's device tells whoever serves it.
 #[derive(Clone, Debug)]
@@ -78,74 +64,35 @@ struct Waiting {
 }
 
 /// The threads of a disk's queues. They wait for the kernel's side, and [serve](Self::serve) then,
-/// until the device stops or they are to [leave](Self::leave). Whoever drops them before has
+/// until the device stops or they are to [quiesce](Self::quiesce). Whoever drops them before has
 /// stopped the device, or ends.
 pub struct Threads {
     /// For messages.
     name: String,
     disk: String,
     threads: Vec<Waiting>,
-    counters: Arc<[Counters]>,
-    segment: Arc<Segment>,
-    first: u16,
-    words: mpsc::Receiver<ThreadEvent>,
-    ended: Arc<OwnedFd>,
-    orders: Arc<Orders>,
-    abandoned: Arc<AtomicBool>,
+    monitor: ThreadMonitor,
 }
 
 impl Threads {
     /// Starts them, so that they have to be told the kernel's side only.
     pub fn prepare(queues: Queues, manner: &QueueThreadOptions) -> Result<Self, Error> {
         let Queues { disk, class, buffers, regions } = queues;
-        let (words, heard) = mpsc::channel();
-        let counters: Arc<[Counters]> = class.iter().map(|_| Counters::default()).collect();
         let QueueThreadOptions { segment, first, poll, idle_poll, on_failure, started, rings } =
             manner.clone();
         let mut threads = Self {
             name: disk.clone(),
             disk,
             threads: Vec::new(),
-            counters,
-            segment,
-            first,
-            words: heard,
-            ended: Arc::new(orders::event()?),
-            orders: Orders::new()?,
-            abandoned: Arc::default(),
+            monitor: ThreadMonitor::new(class.len(), segment, first)?,
         };
         if let Some(regions) = &regions {
-            regions.tell_by(threads.orders.clone());
+            regions.wake_by(threads.monitor.commands.clone());
         }
-        for (queue, (class, buffers)) in (0..).zip(class.into_iter().zip(buffers)) {
-            let recorder =
-                Recorder::new(&threads.segment, first.checked_add(queue)).ok_or_else(|| {
-                    let reason = format!(
-                        "there are statistics for {} queues, and it has more",
-                        threads.segment.queues()
-                    );
-                    Error::Disk { disk: threads.disk.clone(), reason }
-                })?;
-            let (ended, abandoned) = (threads.ended.clone(), threads.abandoned.clone());
-            let report = Report { queue, words: words.clone(), ended, abandoned };
-            let (counters, orders, rings) =
-                (threads.counters.clone(), threads.orders.clone(), rings.clone());
-            let regions = regions.clone();
-            let start = Start {
-                queue,
-                class,
-                buffers,
-                regions,
-                poll,
-                idle_poll,
-                on_failure,
-                started,
-                counters,
-                recorder,
-                orders,
-                rings,
-                report,
-            };
+        for (queue, of_queue) in (0..).zip(class.into_iter().zip(buffers)) {
+            let common = threads.monitor.start(&threads.disk, queue, of_queue, started)?;
+            let (regions, rings) = (regions.clone(), rings.clone());
+            let start = Start { common, regions, poll, idle_poll, on_failure, rings };
             let (tell, kernel) = mpsc::channel();
             let thread = thread::Builder::new().spawn(move || queue_thread::run(start, kernel));
             let thread = thread.map_err(|source| Error::os("starting a queue thread", source))?;
@@ -179,9 +126,11 @@ impl Threads {
         drop(file);
         let deadline = Deadline::after(READY);
         for _ in 0..self.threads.len() {
-            match self.words.recv_timeout(deadline.remaining()) {
+            match self.monitor.events.recv_timeout(deadline.remaining()) {
                 Ok(ThreadEvent::Ready) => {}
-                Ok(ThreadEvent::Failed(failure)) => return Err(self.failed(failure)),
+                Ok(ThreadEvent::Failed(failure)) => {
+                    return Err(serving::failed(&self.name, failure));
+                }
                 Err(_) => {
                     return Err(Error::Hung {
                         command: "FETCH_REQ",
@@ -196,7 +145,7 @@ impl Threads {
 
     /// Queues, and so threads that there were.
     pub fn count(&self) -> usize {
-        self.counters.len()
+        self.monitor.count()
     }
 
     /// Whether they were not taken back yet.
@@ -212,52 +161,43 @@ impl Threads {
     /// Readable once a thread has ended: somebody has stopped the device, or
     /// [`failure`](Self::failure) says why not.
     pub fn ended(&self) -> BorrowedFd<'_> {
-        self.ended.as_fd()
+        self.monitor.ended()
     }
 
     /// Takes notice of threads that have [ended](Self::ended), and why one of them has failed.
     pub fn take_ended(&mut self) -> Option<Error> {
-        let _ = rustix::io::read(&*self.ended, &mut [0; 8]);
+        let _ = rustix::io::read(self.ended(), &mut [0; 8]);
         self.failure()
     }
 
     /// Set when a thread has ended before the device.
     pub(super) fn abandoned(&self) -> Arc<AtomicBool> {
-        self.abandoned.clone()
+        self.monitor.abandoned.clone()
     }
 
     /// Why a thread has ended, if it was not asked to.
     pub fn failure(&mut self) -> Option<Error> {
-        let failure = self.words.try_iter().find_map(|word| match word {
-            ThreadEvent::Ready => None,
-            ThreadEvent::Failed(failure) => Some(failure),
-        });
-        failure.map(|failure| self.failed(failure))
-    }
-
-    fn failed(&self, Failure { queue, reason, gone }: Failure) -> Error {
-        Error::Queue { device: self.name.clone(), queue, reason, gone }
+        self.monitor.failure(&self.name)
     }
 
     /// What they have done so far.
     pub fn stats(&self) -> Stats {
-        let recorded = (self.first..).map(|queue| self.segment.counters(Some(queue)));
-        Stats::sum(self.counters.iter().zip(recorded))
+        self.monitor.stats()
     }
 
     /// Fails every request from now on, but for those that the disk is at.
     pub fn refuse(&self) {
-        self.orders.give(Order::Refuse);
+        self.monitor.refuse();
     }
 
     /// Begins nothing more, and ends what the disk is at by `deadline`: the device is another
     /// process's to serve, to which the kernel gives what was not ended.
     /// [`take_back`](Self::take_back) waits for it.
-    pub fn leave(&self, deadline: Deadline) {
-        self.orders.give(Order::Leave(Instant::now() + deadline.remaining()));
+    pub fn quiesce(&self, deadline: Deadline) {
+        self.monitor.quiesce(Instant::now() + deadline.remaining());
     }
 
-    /// The class queues, empty, of threads that were told to leave, once all have. After an error a
+    /// The class queues, empty, of threads that were told to quiesce, once all have. After an error a
     /// queue has failed.
     pub fn take_back(&mut self) -> Result<Vec<Box<dyn Queue>>, Error> {
         let queues = self.join()?;
@@ -278,25 +218,15 @@ impl Threads {
                 });
             }
             let mut signalled = [0; 8];
-            let _ = rustix::io::read(&*self.ended, &mut signalled);
+            let _ = rustix::io::read(self.ended(), &mut signalled);
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-            let _ = poll(&mut [PollFd::new(&*self.ended, PollFlags::IN)], Some(&timeout));
+            let _ =
+                poll(&mut [PollFd::from_borrowed_fd(self.ended(), PollFlags::IN)], Some(&timeout));
         }
         Ok(self
             .threads
             .drain(..)
             .filter_map(|waiting| waiting.thread.join().ok().flatten())
             .collect())
-    }
-}
-
-/// Makes durable what has been written, by one of `queues`: all their requests have ended.
-pub fn flush(queues: Vec<Box<dyn Queue>>) -> Result<(), String> {
-    let Some(mut queue) = queues.into_iter().find(|queue| queue.info().volatile_cache) else {
-        return Ok(());
-    };
-    match execute(&mut *queue, Request::flush(0), Deadline::after(FLUSH)) {
-        Ok(Completion { result, .. }) => result.map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
     }
 }

@@ -1,37 +1,12 @@
 //! Who uses a block device: told to the user instead of a bare "busy".
 
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::Error;
-
-/// Somebody who uses a block device or one of its partitions.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum User {
-    /// A file system, mounted there.
-    Mount(String),
-    /// The kernel's swap.
-    Swap,
-    /// A block device on top (device mapper, RAID, loop).
-    Holder(String),
-    /// A process that has it open.
-    Process(u32, String),
-}
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mount(at) => write!(f, "the mount at {at}"),
-            Self::Swap => write!(f, "swap"),
-            Self::Holder(name) => write!(f, "/dev/{name}"),
-            Self::Process(pid, name) => write!(f, "process {pid} ({name})"),
-        }
-    }
-}
+use super::{Error, User};
 
 /// The whole disk and its partitions, as they are or were: names and device numbers.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
-//! Where the thread that answers the kernel tells the one that serves a virtqueue where that is.
+//! How the thread that answers the kernel announces to the one that serves a virtqueue where that is.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ring3_vduse::{Begin, Vring};
@@ -22,20 +22,20 @@ pub struct ReadyVirtqueue {
 /// Of one virtqueue.
 #[derive(Debug)]
 pub struct QueueHandover {
-    /// Raised when there is another word.
+    /// Raised when the queue has changed.
     changed: OwnedFd,
     /// Raised when the driver kicks.
     kicks: OwnedFd,
     state: Mutex<State>,
-    heeded: Condvar,
+    acknowledgement: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     opening: Option<ReadyVirtqueue>,
-    /// Words that were given, and that were heeded.
-    given: u64,
-    heeded: u64,
+    /// The last change that was announced, and the last that was acknowledged.
+    announced: u64,
+    acknowledged: u64,
     /// A thread serves the queue.
     served: bool,
     /// How far it had come.
@@ -43,8 +43,8 @@ struct State {
 }
 
 impl State {
-    fn is_heeded(&self) -> bool {
-        self.heeded >= self.given || !self.served
+    fn is_acknowledged(&self) -> bool {
+        self.acknowledged >= self.announced || !self.served
     }
 }
 
@@ -55,7 +55,7 @@ impl QueueHandover {
             changed: event()?,
             kicks: event()?,
             state: Mutex::default(),
-            heeded: Condvar::new(),
+            acknowledgement: Condvar::new(),
         })
     }
 
@@ -64,40 +64,38 @@ impl QueueHandover {
     }
 
     /// Says where the queue is now, or that it is no more, because its driver has reset the device.
-    /// False if a thread serves it that has not heeded this within `patience`: it may still be
+    /// False if a thread serves it that has not acknowledged this within `limit`: it may still be
     /// there.
-    pub fn give(&self, opening: Option<ReadyVirtqueue>, patience: Duration) -> bool {
+    pub fn announce(&self, opening: Option<ReadyVirtqueue>, limit: Duration) -> bool {
         let mut state = self.state();
         state.opening = opening;
-        state.given += 1;
+        state.announced += 1;
         let _ = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
-        let waiting = self.heeded.wait_timeout_while(state, patience, |state| !state.is_heeded());
+        let waiting =
+            self.acknowledgement.wait_timeout_while(state, limit, |state| !state.is_acknowledged());
         !waiting.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// The last word, which is [heeded](Self::heed) by its number.
-    pub fn word(&self) -> (u64, Option<ReadyVirtqueue>) {
+    /// The last change, which is [acknowledged](Self::acknowledge) by its number, and where the
+    /// queue is since.
+    pub fn change(&self) -> (u64, Option<ReadyVirtqueue>) {
         let state = self.state();
-        (state.given, state.opening)
+        (state.announced, state.opening)
     }
 
-    /// Word `number` is heeded; the queue before it has come to `available`, if there was one.
-    pub fn heed(&self, number: u64, available: Option<u16>) {
+    /// Change `number` has been applied; the queue before it had come to `available`, if there was
+    /// one.
+    pub fn acknowledge(&self, number: u64, available: Option<u16>) {
         let mut state = self.state();
-        state.heeded = number;
+        state.acknowledged = number;
         state.available = available.unwrap_or(state.available);
-        self.heeded.notify_all();
+        self.acknowledgement.notify_all();
     }
 
-    /// Words are heeded from now on, the present one first.
-    pub fn serve(&self) {
+    /// Changes are acknowledged from now on, the present one first, until the guard is dropped.
+    pub fn serve(self: &Arc<Self>) -> Served {
         self.state().served = true;
-    }
-
-    /// Nobody heeds words any more.
-    pub fn end(&self) {
-        self.state().served = false;
-        self.heeded.notify_all();
+        Served(self.clone())
     }
 
     /// How far the last queue had come.
@@ -105,7 +103,7 @@ impl QueueHandover {
         self.state().available
     }
 
-    /// Readable when there is another word.
+    /// Readable when the queue has changed.
     pub fn changed(&self) -> BorrowedFd<'_> {
         self.changed.as_fd()
     }
@@ -116,9 +114,19 @@ impl QueueHandover {
     }
 }
 
+/// A thread serves the queue as long as it has this.
+#[derive(Debug)]
+pub struct Served(Arc<QueueHandover>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.state().served = false;
+        self.0.acknowledgement.notify_all();
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::thread;
 
     use super::*;
@@ -126,28 +134,28 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn who_gives_a_word_waits_until_it_is_heeded() {
+    fn a_change_is_waited_for_until_it_is_acknowledged() {
         let gate = Arc::new(QueueHandover::new().unwrap());
-        gate.serve();
+        let _served = gate.serve();
         let other = gate.clone();
-        let heeding = thread::spawn(move || {
-            while other.word().0 == 0 {
+        let serving = thread::spawn(move || {
+            while other.change().0 == 0 {
                 thread::yield_now();
             }
-            other.heed(1, Some(7));
+            other.acknowledge(1, Some(7));
         });
-        assert!(gate.give(None, LONG));
+        assert!(gate.announce(None, LONG));
         assert_eq!(gate.available(), 7);
-        heeding.join().unwrap();
+        serving.join().unwrap();
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_is_no_more_or_does_not_heed() {
-        let gate = QueueHandover::new().unwrap();
-        assert!(gate.give(None, LONG));
-        gate.serve();
-        assert!(!gate.give(None, Duration::from_millis(1)));
-        gate.end();
-        assert!(gate.give(None, LONG));
+    fn a_thread_that_has_ended_or_does_not_acknowledge_is_not_waited_for() {
+        let gate = Arc::new(QueueHandover::new().unwrap());
+        assert!(gate.announce(None, LONG));
+        let served = gate.serve();
+        assert!(!gate.announce(None, Duration::from_millis(1)));
+        drop(served);
+        assert!(gate.announce(None, LONG));
     }
 }

@@ -13,7 +13,7 @@ use super::gate::{QueueHandover, ReadyVirtqueue};
 
 /// How long a queue's thread may take to open its queue, or to let go of it. The kernel waits for
 /// 30 s.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The thread, which ends when this is dropped.
 pub struct Messages {
@@ -79,7 +79,7 @@ impl Answering {
                 Ok(Some(message)) => self.answer(&message),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::error!(%error, "{}: the kernel is not heard any more", self.device.name());
+                    tracing::error!(%error, "{}: the kernel cannot be read any more", self.device.name());
                     return;
                 }
             }
@@ -88,14 +88,14 @@ impl Answering {
 
     fn answer(&mut self, message: &Message) {
         let answer = self
-            .heed(message.request)
+            .handle_request(message.request)
             .map_err(|error| tracing::warn!(%error, "{}", self.device.name()));
         if let Err(error) = self.device.answer(message, answer) {
             tracing::warn!(%error, "{}: the kernel has given an answer up", self.device.name());
         }
     }
 
-    fn heed(&mut self, request: Request) -> Result<u16, Error> {
+    fn handle_request(&mut self, request: Request) -> Result<u16, Error> {
         tracing::debug!(?request, "{}", self.device.name());
         match request {
             Request::Status(0) => self.close(),
@@ -127,7 +127,7 @@ impl Answering {
             let vring = self.device.vring(queue)?;
             if vring.ready {
                 self.device.kicks(queue, gate.kicks())?;
-                self.give(gate, Some(ReadyVirtqueue { vring, features, begin }))?;
+                self.announce(gate, Some(ReadyVirtqueue { vring, features, begin }))?;
                 // What a server that is no more has shown, it may not have announced.
                 if begin == Begin::Resume {
                     self.device.interrupt(queue);
@@ -140,14 +140,14 @@ impl Answering {
 
     fn close(&mut self) -> Result<(), Error> {
         self.running = false;
-        self.gates.iter().try_for_each(|gate| self.give(gate, None))
+        self.gates.iter().try_for_each(|gate| self.announce(gate, None))
     }
 
-    fn give(&self, gate: &QueueHandover, opening: Option<ReadyVirtqueue>) -> Result<(), Error> {
-        if gate.give(opening, PATIENCE) {
+    fn announce(&self, gate: &QueueHandover, opening: Option<ReadyVirtqueue>) -> Result<(), Error> {
+        if gate.announce(opening, TIMEOUT) {
             Ok(())
         } else {
-            Err(unknown("a queue's thread does not heed a reset".into()))
+            Err(unknown("a queue's thread does not acknowledge a reset".into()))
         }
     }
 }

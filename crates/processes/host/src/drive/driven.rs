@@ -440,7 +440,7 @@ impl ServedDevice {
         self.disks
             .iter()
             .filter_map(|served| served.threads.as_ref())
-            .for_each(|threads| threads.leave(deadline));
+            .for_each(|threads| threads.quiesce(deadline));
         let mut disks = Vec::new();
         for served in &mut self.disks {
             let class =
@@ -463,7 +463,7 @@ impl ServedDevice {
         self.disks
             .iter()
             .filter_map(|served| served.threads.as_ref())
-            .for_each(|threads| threads.leave(deadline));
+            .for_each(|threads| threads.quiesce(deadline));
         self.stop()
     }
 

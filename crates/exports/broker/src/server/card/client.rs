@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// Does what it asks for. An error ends the client.
-    pub fn hear(
+    pub fn handle_message(
         &mut self,
         ask: ClientRequest,
         (nic, mapped): (&dyn Nic, bool),
@@ -84,7 +84,7 @@ impl Client {
             ClientRequest::Close { queue } => {
                 let port = self.port.as_mut().filter(|port| queue == 0 && !port.closing);
                 port.ok_or_else(|| Error::Protocol(format!("queue {queue} is not open")))?.close();
-                return self.bury(reactor);
+                return self.reap_closed_queues(reactor);
             }
             ClientRequest::Open { .. } | ClientRequest::Offer { .. } | ClientRequest::Revoke => {
                 return Err(Error::Protocol("it takes the network card for a disk".into()));
@@ -96,7 +96,7 @@ impl Client {
 
     /// Answers what was heard: when the card knows it, too.
     pub fn answer(&mut self) -> Result<(), Error> {
-        self.reply.take().map_or(Ok(()), |(answer, fds)| self.session.say(&answer, &fds))
+        self.reply.take().map_or(Ok(()), |(answer, fds)| self.session.send(&answer, &fds))
     }
 
     fn welcome(
@@ -161,7 +161,7 @@ impl Client {
 
     /// How the switch knows it; `None` of who is nobody, or not any more.
     pub fn entry(&self, seat: usize) -> Option<Entry> {
-        let there = !self.session.leaving && self.memory.is_some();
+        let there = !self.session.closing && self.memory.is_some();
         there.then(|| Entry {
             seat,
             mac: self.mac,
@@ -216,17 +216,17 @@ impl Client {
     }
 
     /// Takes away the queue that is being closed and has nothing in flight, and says so.
-    pub fn bury(&mut self, reactor: &mut Reactor) -> Result<(), Error> {
+    pub fn reap_closed_queues(&mut self, reactor: &mut Reactor) -> Result<(), Error> {
         let Some(closed) = self.port.take_if(|port| port.closing && port.in_flight == 0) else {
             return Ok(());
         };
         reactor
             .remove(closed.bell.kick)
             .map_err(|error| Error::os("closing a client's queue", error))?;
-        if self.session.leaving {
+        if self.session.closing {
             Ok(())
         } else {
-            self.session.say(&Answer::Closed { queue: 0 }, &[])
+            self.session.send(&Answer::Closed { queue: 0 }, &[])
         }
     }
 }
@@ -242,7 +242,7 @@ impl ClientSession for Client {
 
     #[inline]
     fn pending(&self) -> bool {
-        !self.session.leaving
+        !self.session.closing
             && self.held_until.is_none()
             && self.port.as_ref().is_some_and(Port::pending)
     }

@@ -46,6 +46,7 @@ use wire::{InFlightPiece, Wire};
 use super::listener::Listener;
 use super::lobby::{SessionTable, WakeReason};
 use super::session::ClientSession;
+use super::session_loop::{SessionServer, pass_final};
 use super::thaw::ThrottleTimer;
 
 /// Most bytes of a packet, without its Ethernet header, that clients can have, if the card can.
@@ -124,11 +125,11 @@ impl CardServer {
         self,
         rings: &Pool,
         calls: &[BorrowedFd<'_>],
-        asked: impl FnMut() -> bool,
+        mut asked: impl FnMut() -> bool,
     ) -> Result<(), Error> {
         let poll = self.options.poll;
         CardBroker::new(self, |listeners| SessionTable::new(listeners, calls, (rings, poll)))?
-            .serve(asked)
+            .serve(&mut asked)
     }
 
     /// Serves by turns, in a loop of another kind: that of whoever drives the card.
@@ -223,69 +224,12 @@ impl CardBroker {
         })
     }
 
-    fn serve(mut self, mut asked: impl FnMut() -> bool) -> Result<(), Error> {
-        let result = loop {
-            match self.turn(&mut asked) {
-                Ok(true) => break Ok(()),
-                Ok(false) => {}
-                Err(error) => break Err(error),
-            }
-            if let Err(error) = self.wait() {
-                break Err(error);
-            }
-        };
-        let reason = match &result {
-            Ok(()) => "the server was stopped".into(),
-            Err(error) => format!("the card is not served any more: {error}"),
-        };
-        self.inside.lobby.part(&reason);
-        result
-    }
-
-    /// What came is heard, what the card has goes up, what is wanted goes down; true at the end.
-    fn turn(&mut self, asked: &mut impl FnMut() -> bool) -> Result<bool, Error> {
-        while let Some(event) = self.inside.lobby.reactor.next_event() {
-            match event {
-                Event::Ready(token) => {
-                    let grants = &self.grants;
-                    let rung = self.inside.lobby.ready(token, |session, (door, place)| {
-                        let grant = grants[door].clone();
-                        Client::new(session, grant.addresses[place], grant)
-                    });
-                    if matches!(rung, WakeReason::Call) && asked() {
-                        return Ok(true);
-                    }
-                }
-                Event::Timer(timer, _)
-                    if self.thaw.is(timer) || self.inside.lobby.retries(timer) => {}
-                Event::Timer(_, now) => self.tick(now)?,
-                Event::Lost(_, error) => return Err(Error::os("waiting for clients", error)),
-                Event::Command { .. } => {}
-            }
-        }
-        let Self { wire, inside, .. } = self;
-        wire.receive(|pieces| inside.take(pieces))?;
-        wire.returned(|flight, memory| give_back(&mut inside.lobby.seats, flight, memory))?;
-        self.hear();
-        self.inside.stale |= std::mem::take(&mut self.setting);
-        self.refresh()?;
-        if !self.setting {
-            self.answer();
-        }
-        self.look()?;
-        self.deal();
-        self.inside.lobby.seats.iter_mut().flatten().for_each(Client::flush);
-        self.sweep();
-        self.refresh()?;
-        Ok(false)
-    }
-
-    fn hear(&mut self) {
+    fn handle_messages(&mut self) {
         let (of, link, Inside { lobby, stale, .. }) =
             ((&*self.nic, self.mapped), self.state, &mut self.inside);
-        lobby.hear(|client, (ask, _), reactor| {
+        lobby.handle_messages(|client, (ask, _), reactor| {
             *stale = true;
-            client.hear(ask, of, link, reactor)
+            client.handle_message(ask, of, link, reactor)
         });
     }
 
@@ -300,7 +244,7 @@ impl CardBroker {
 
     /// Tells clients how the link is, and what the card has lost, if that has changed. Whose the
     /// lost packets were nobody knows: each counts them.
-    fn look(&mut self) -> Result<(), Error> {
+    fn poll_link(&mut self) -> Result<(), Error> {
         if !self.link.pending() {
             return Ok(());
         }
@@ -325,10 +269,10 @@ impl CardBroker {
         let SessionTable { seats, reactor, .. } = &mut self.inside.lobby;
         for place in seats {
             let Some(client) = place else { continue };
-            if let Err(error) = client.bury(reactor) {
+            if let Err(error) = client.reap_closed_queues(reactor) {
                 client.cut(&error, reactor);
             }
-            if client.session().leaving {
+            if client.session().closing {
                 self.inside.stale = true;
                 if client.port.is_none() {
                     *place = None;
@@ -364,16 +308,65 @@ impl CardBroker {
     fn tick(&mut self, now: Instant) -> Result<(), Error> {
         let reactor = &mut self.inside.lobby.reactor;
         self.wire.tick(reactor, now)?;
-        self.link_registration.tick(reactor, &mut *self.link, now).or_else(super::survive)
+        self.link_registration.tick(reactor, &mut *self.link, now).or_else(pass_final)
+    }
+}
+
+impl SessionServer for CardBroker {
+    type Client = Client;
+    const SHARED: &'static str = "card";
+
+    fn sessions(&mut self) -> &mut SessionTable<Client> {
+        &mut self.inside.lobby
     }
 
-    /// Sleeps, or polls while that pays, until there may be something to do.
+    fn is_full(&self) -> bool {
+        !self.wire.has_room()
+    }
+
+    fn run_once(&mut self, asked: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        while let Some(event) = self.inside.lobby.reactor.next_event() {
+            match event {
+                Event::Ready(token) => {
+                    let grants = &self.grants;
+                    let rung = self.inside.lobby.ready(token, |session, (door, place)| {
+                        let grant = grants[door].clone();
+                        Client::new(session, grant.addresses[place], grant)
+                    });
+                    if matches!(rung, WakeReason::Call) && asked() {
+                        return Ok(true);
+                    }
+                }
+                Event::Timer(timer, _)
+                    if self.thaw.is(timer) || self.inside.lobby.retries(timer) => {}
+                Event::Timer(_, now) => self.tick(now)?,
+                Event::Lost(_, error) => return Err(Error::os("waiting for clients", error)),
+                Event::Command { .. } => {}
+            }
+        }
+        let Self { wire, inside, .. } = self;
+        wire.receive(|pieces| inside.take(pieces))?;
+        wire.returned(|flight, memory| give_back(&mut inside.lobby.seats, flight, memory))?;
+        self.handle_messages();
+        self.inside.stale |= std::mem::take(&mut self.setting);
+        self.refresh()?;
+        if !self.setting {
+            self.answer();
+        }
+        self.poll_link()?;
+        self.schedule();
+        self.inside.lobby.seats.iter_mut().flatten().for_each(Client::flush);
+        self.sweep();
+        self.refresh()?;
+        Ok(false)
+    }
+
     fn wait(&mut self) -> Result<(), Error> {
         if self.wire.registration.timer().is_none() {
             self.tick(Instant::now())?;
         }
         self.wire.wake_on_sent();
-        let full = !self.wire.has_room();
+        let full = self.is_full();
         let limit = std::mem::take(&mut self.unset).then_some(AGAIN);
         self.inside.stale |= limit.is_some();
         let (reactor, rings, mut clients) = self.inside.lobby.split(full);

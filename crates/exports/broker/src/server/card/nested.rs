@@ -5,11 +5,10 @@
 //! busy ([`Error::Busy`]): it is asked again in the next turn, and clients are answered when it is.
 
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use ring3_class::Error;
-use ring3_class::wait::Source;
 
+use super::super::session_loop::SessionServer;
 use super::CardBroker;
 
 /// See the module. Dropping it removes the sockets; clients hear that the server is gone.
@@ -26,22 +25,12 @@ impl EmbeddedCardServer {
     /// is more to do already; otherwise the loop may sleep, until the descriptor is readable or the
     /// card has something. An error is the card's end.
     pub fn turn(&mut self) -> Result<bool, Error> {
-        let hub = &mut self.0;
-        hub.turn(&mut || false)?;
-        let full = !hub.wire.has_room();
-        let (reactor, _, mut clients) = hub.inside.lobby.split(full);
-        let idle = clients.arm()?;
-        if reactor.has_unsent() {
-            reactor
-                .step(Some(Duration::ZERO))
-                .map_err(|error| Error::os("waiting for clients", error))?;
-        }
-        Ok(!idle || reactor.has_events())
+        self.0.run_embedded()
     }
 }
 
 impl Drop for EmbeddedCardServer {
     fn drop(&mut self) {
-        self.0.inside.lobby.part("the server was stopped");
+        self.0.end_sessions(None);
     }
 }

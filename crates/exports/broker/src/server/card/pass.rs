@@ -6,6 +6,7 @@ use ring3_class::net::{Mac, Meta, Packet};
 use ring3_class::wait::sooner;
 
 use super::super::session::ClientSession;
+use super::super::share::TurnResult;
 use super::packet::{ForwardedPacket, moved};
 use super::switch::{self, Path};
 use super::wire::{InFlightPiece, QueuedPiece};
@@ -23,31 +24,21 @@ const PACKETS: usize = 1024;
 /// Bytes that no packet has.
 const LONGEST: u64 = 1 << 17;
 
-/// How a client's turn ended.
-enum CardTurnResult {
-    /// It has had its part, and wants more.
-    Used,
-    /// It wants nothing more, or may not.
-    Idle,
-    /// Its next packet is for the wire, which is full: its turn goes on when that is not.
-    Full,
-}
-
 impl CardBroker {
     /// Deals the card's time out.
-    pub(super) fn deal(&mut self) {
+    pub(super) fn schedule(&mut self) {
         let now = self.limited.then(Instant::now);
         let (mut left, mut idle, count) = (PACKETS, 0, self.inside.lobby.seats.len());
         self.inside.lobby.seats.iter_mut().flatten().for_each(|client| client.for_wire = false);
         let mut stopped = None;
         while idle < count && left > 0 {
             match self.serve_client(self.cursor, now, &mut left) {
-                CardTurnResult::Full => {
+                TurnResult::Full => {
                     stopped.get_or_insert(self.cursor);
                     idle += 1;
                 }
-                CardTurnResult::Used => idle = 0,
-                CardTurnResult::Idle => idle += 1,
+                TurnResult::Used => idle = 0,
+                TurnResult::Idle => idle += 1,
             }
             self.cursor = (self.cursor + 1) % count;
         }
@@ -56,29 +47,24 @@ impl CardBroker {
         let seats = &mut self.inside.lobby.seats;
         self.wire.publish(|flight, memory| give_back(seats, flight, memory));
         let clients =
-            self.inside.lobby.seats.iter().flatten().filter(|client| !client.session().leaving);
+            self.inside.lobby.seats.iter().flatten().filter(|client| !client.session().closing);
         let first = clients.map(|client| client.held_until).fold(None, sooner);
         self.thaw.set(first, &mut self.inside.lobby.reactor);
     }
 
-    fn serve_client(
-        &mut self,
-        seat: usize,
-        now: Option<Instant>,
-        left: &mut usize,
-    ) -> CardTurnResult {
+    fn serve_client(&mut self, seat: usize, now: Option<Instant>, left: &mut usize) -> TurnResult {
         if let Some(client) = self.inside.lobby.seats[seat].as_mut() {
             client.share.begin();
             // It was looked at in this deal, which makes no room.
             if client.for_wire && !self.wire.has_room() {
-                return CardTurnResult::Full;
+                return TurnResult::Full;
             }
         }
         loop {
             let Some(client) =
-                self.inside.lobby.seats[seat].as_mut().filter(|client| !client.session().leaving)
+                self.inside.lobby.seats[seat].as_mut().filter(|client| !client.session().closing)
             else {
-                return CardTurnResult::Idle;
+                return TurnResult::Idle;
             };
             client.held_until = now.and_then(|now| client.share.held_until(now));
             let peeked = match &mut client.port {
@@ -92,19 +78,19 @@ impl CardBroker {
                 Ok(Some(work)) => work,
                 Ok(None) => {
                     client.share.end(true);
-                    return CardTurnResult::Idle;
+                    return TurnResult::Idle;
                 }
                 Err(error) => {
                     client.cut(&error, &mut self.inside.lobby.reactor);
-                    return CardTurnResult::Idle;
+                    return TurnResult::Idle;
                 }
             };
             if !client.share.affords(frames, bytes) || *left == 0 {
                 client.share.end(false);
-                return CardTurnResult::Used;
+                return TurnResult::Used;
             }
             if !self.send(seat) {
-                return CardTurnResult::Full;
+                return TurnResult::Full;
             }
             *left -= 1;
             if let Some(client) = self.inside.lobby.seats[seat].as_mut() {
@@ -211,7 +197,7 @@ impl Inside {
         for seat in self.table.seats(path) {
             found = true;
             let Some(client) =
-                self.lobby.seats[seat].as_mut().filter(|client| !client.session().leaving)
+                self.lobby.seats[seat].as_mut().filter(|client| !client.session().closing)
             else {
                 continue;
             };

@@ -10,7 +10,7 @@ use ring3_class::net::{Meta, Nic, Packet, Queue, QueueSettings};
 use ring3_class::wait::Source;
 use ring3_reactor::{Reactor, Registration};
 
-use super::super::survive;
+use super::super::session_loop::pass_final;
 
 /// Bytes of a packet that are read once, before it is looked at, where the card reads the rest from
 /// the client's memory: all headers.
@@ -185,7 +185,7 @@ impl Wire {
         while self.queue.held().1 > 0 {
             let count = match self.queue.tx_return(&mut batch) {
                 Ok(count) => count,
-                Err(error) => return survive(error),
+                Err(error) => return pass_final(error),
             };
             for packet in batch[..count].iter_mut().map(std::mem::take) {
                 take_back(packet, self.start, &mut self.heads, &mut self.free, |token, memory| {
@@ -212,7 +212,7 @@ impl Wire {
         for _ in 0..BATCHES {
             let end = match self.queue.rx_return(&mut self.batch[self.kept..]) {
                 Ok(count) => self.kept + count,
-                Err(error) => return survive(error),
+                Err(error) => return pass_final(error),
             };
             if end == self.kept {
                 return Ok(());
@@ -241,7 +241,7 @@ impl Wire {
 
     /// Lets the driver see to what takes too long.
     pub fn tick(&mut self, reactor: &mut Reactor, now: Instant) -> Result<(), Error> {
-        self.registration.tick(reactor, &mut self.queue, now).or_else(survive)
+        self.registration.tick(reactor, &mut self.queue, now).or_else(pass_final)
     }
 }
 

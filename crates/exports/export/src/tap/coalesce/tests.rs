@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use ring3_class::dma::{Arena, Region};
 use ring3_class::net::{Checksum, Kind, Meta, Packet, Segmentation, complete, sum};
 
-use super::super::receive::BATCH;
+use super::super::layout::BATCH;
 use super::CoalesceBatch;
 
 /// A segment to be made.

@@ -2,7 +2,7 @@
 
 use ring3_class::net::{Packet, Segmentation};
 
-use super::super::receive::BATCH;
+use super::super::layout::BATCH;
 use super::segment::{Frame, HEADERS, Segment};
 
 /// Flows that trains are put together of at a time; one more ends the train that has waited

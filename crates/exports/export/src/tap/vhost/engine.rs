@@ -10,7 +10,7 @@ use ring3_class::irq::{Irq, IrqKind};
 use ring3_class::wait::{Source, Waiter};
 
 use super::super::Error;
-use super::super::control::event;
+use super::super::eventfd::event;
 use super::device::Device;
 use super::ring::Ring;
 use super::workers::Workers;

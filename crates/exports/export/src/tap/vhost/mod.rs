@@ -24,12 +24,13 @@
 
 mod device;
 mod engine;
+mod in_flight;
 mod receive;
 mod ring;
 mod send;
 mod workers;
 
 pub use engine::Vhost;
+pub use in_flight::VhostInFlight;
 pub use ring::SIZE;
-pub use send::VhostInFlight;
 pub use workers::Workers;

@@ -4,8 +4,10 @@ use ring3_class::dma::Arena;
 use ring3_class::net::{Packet, Queue};
 
 use super::super::coalesce::CoalescedPacket;
+use super::super::error::QueueError;
 use super::super::header;
-use super::super::receive::{BATCH, QueueError, Receiver, prepare};
+use super::super::layout::BATCH;
+use super::super::receive::{Receiver, prepare};
 use super::engine::Vhost;
 use super::ring::NONE;
 

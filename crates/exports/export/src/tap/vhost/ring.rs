@@ -9,7 +9,7 @@ use ring3_class::net::Packet;
 use ring3_class::{Error, ring::SplitRing};
 use ring3_spec::virtio::ring::{self, NEXT};
 
-use super::super::control::{event, ring as signal};
+use super::super::eventfd::{event, ring as signal};
 
 /// Entries.
 pub const SIZE: u16 = 256;

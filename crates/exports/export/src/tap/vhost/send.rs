@@ -5,38 +5,17 @@ use std::mem;
 use ring3_class::dma::Arena;
 use ring3_class::net::{Meta, Packet, Queue};
 
+use super::super::error::QueueError;
 use super::super::header;
-use super::super::receive::{BATCH, QueueError};
+use super::super::layout::BATCH;
 use super::super::send::Sender;
 use super::engine::Vhost;
+use super::in_flight::VhostInFlight;
 use super::ring::{Ring, SIZE};
 use ring3_spec::virtio::ring::WRITE;
 
 /// Where a header says how many buffers its packet takes. [virtio 5.1.6]
 const BUFFERS: u32 = 10;
-
-/// What is with vhost-net and comes from it.
-#[derive(Default)]
-pub struct VhostInFlight {
-    /// Its buffers that wait to be lent.
-    pub free: Vec<Packet>,
-    /// The pieces of a packet whose others have not come.
-    begun: Vec<Packet>,
-    /// How many it has.
-    awaited: usize,
-    /// It runs.
-    pub on: bool,
-}
-
-impl VhostInFlight {
-    /// A buffer is back from the card. Those of a worker that has ended are given up.
-    #[inline]
-    pub fn put_back(&mut self, packet: Packet) {
-        if self.on && self.free.len() < SIZE.into() {
-            self.free.push(packet);
-        }
-    }
-}
 
 impl Sender<'_> {
     /// Has buffers for vhost-net, which runs from now on.

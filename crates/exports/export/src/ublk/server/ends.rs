@@ -2,33 +2,18 @@
 
 use std::io;
 
-use ring3_class::block::{Completion, Data, IoError};
+use ring3_class::block::{Completion, IoError};
 
-use super::{Mode, UblkQueueServer};
+use super::UblkQueueServer;
+use crate::serving::{QueueServer, State};
+use crate::ublk::scrap::ScratchBuffer;
 use crate::ublk::translate;
 
 impl UblkQueueServer<'_> {
+    /// Ends the request that the completion's token names and takes its buffer back.
     #[inline]
-    pub(super) fn reap(&mut self) -> io::Result<()> {
-        let count = self.class.reap(&mut self.done).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the device misbehaved");
-            0
-        });
-        for place in 0..count {
-            let Completion { token, result, data } = std::mem::take(&mut self.done[place]);
-            self.complete(token, result, data)?;
-        }
-        Ok(())
-    }
-
-    /// Ends the request that `token` names and takes its buffer back.
-    #[inline]
-    pub(super) fn complete(
-        &mut self,
-        token: u64,
-        end: Result<(), IoError>,
-        data: Data,
-    ) -> io::Result<()> {
+    pub(super) fn end(&mut self, completion: Completion) -> io::Result<()> {
+        let Completion { token, result, data } = completion;
         let slot = usize::try_from(token)
             .ok()
             .and_then(|token| self.slots.get_mut(token))
@@ -38,15 +23,17 @@ impl UblkQueueServer<'_> {
                 .abandon(format!("the driver ended request {token:#x}, which it did not have"));
         };
         if let Some(index) = slot.region.take() {
-            return self.complete_shared(token as u16, index, end, data);
+            return self.complete_shared(token as u16, index, result, data);
         }
         if let Some(buffer) = data.into_buffer() {
             slot.buffer = Some(buffer);
         }
         if slot.buffer.is_none() {
-            self.lose(token as usize)?;
+            // The driver keeps it, because its device may still write there.
+            self.replace(token as usize)?;
+            self.class.fail_lost_buffer()?;
         }
-        self.finish(token as u16, end)
+        self.finish(token as u16, result)
     }
 
     #[inline]
@@ -59,31 +46,52 @@ impl UblkQueueServer<'_> {
 
     #[cold]
     fn finish_failed(&mut self, tag: u16, error: IoError) -> io::Result<()> {
-        self.suspicious = true;
-        match self.mode {
-            Mode::Serving | Mode::Leaving if self.is_retryable_elsewhere(error) => {
-                self.doubtful.push((tag, error));
+        self.class.request_check();
+        match self.class.state() {
+            State::Serving | State::Quiescing { .. }
+                if self.class.is_retryable_elsewhere(error) =>
+            {
+                self.retry_list.push((tag, error));
                 Ok(())
             }
-            Mode::Serving | Mode::Leaving => self.commit(tag, Err(error)),
+            State::Serving | State::Quiescing { .. } => self.commit(tag, Err(error)),
             // Whatever the driver calls it: the disk is not there any more.
-            Mode::Refusing | Mode::Abandoned => self.commit(tag, Err(IoError::Transport)),
+            State::Refusing { .. } | State::Abandoned { .. } => {
+                self.commit(tag, Err(IoError::Transport))
+            }
         }
+    }
+
+    /// The driver goes on with its device, so the requests that were in doubt have failed.
+    pub(super) fn fail_retry_list(&mut self) -> io::Result<()> {
+        while let Some((tag, error)) = self.retry_list.pop() {
+            self.commit(tag, Err(error))?;
+        }
+        Ok(())
     }
 
     /// Tells the kernel how the request of `tag` ended, and lends its buffer for the next.
     #[inline]
-    pub(super) fn commit(&mut self, tag: u16, end: Result<(), IoError>) -> io::Result<()> {
+    fn commit(&mut self, tag: u16, end: Result<(), IoError>) -> io::Result<()> {
         let slot = &mut self.slots[usize::from(tag)];
         slot.busy = false;
-        let (bytes, errno) = match end {
-            Ok(()) => (slot.bytes, 0),
-            Err(error) => (0, error.errno() as u16),
-        };
-        self.recorder.ended(tag, errno, bytes);
-        self.counters.completed(self.started);
-        // SAFETY: as in `offer`; the buffer is back in its slot, or `addr` is that of the scrap,
-        // which is as long.
+        self.class.record_end(tag, end, slot.bytes);
+        // SAFETY: as in `offer`; the buffer is back in its slot, or `addr` is that of the scratch
+        // buffer, which is as long.
         unsafe { self.ring.commit(tag, translate::result(end, slot.bytes), slot.addr) }
+    }
+
+    /// Gives a tag whose buffer is lost another place for bytes that nobody will read.
+    #[cold]
+    pub(super) fn replace(&mut self, tag: usize) -> io::Result<()> {
+        if self.slots[tag].buffer.is_none() {
+            let len = self.geometry.buffer_bytes();
+            let scrap = match self.scrap.take() {
+                Some(scrap) => scrap,
+                None => ScratchBuffer::new(len)?,
+            };
+            self.slots[tag].addr = self.scrap.insert(scrap).addr();
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ring3_class::block::{Data, IoError};
 
-use super::{Mode, UblkQueueServer};
+use super::UblkQueueServer;
 use crate::ublk::regions::{Regions, View};
 use crate::ublk::uapi::{self, Descriptor};
 
@@ -20,13 +20,13 @@ impl UblkQueueServer<'_> {
     pub(super) fn find(&mut self, tag: u16, descriptor: &Descriptor, bytes: u32) -> Option<Data> {
         let (view, slot) = (self.view.as_mut()?, &mut self.slots[usize::from(tag)]);
         if descriptor.op_flags & uapi::IO_F_SHMEM_ZC == 0 {
-            self.counters.shared_misses.add((!view.is_empty()).into());
+            self.class.counters.shared_misses.add((!view.is_empty()).into());
             return Some(slot.buffer.take().map_or(Data::None, Data::Buffer));
         }
         let (index, data) = view.data(descriptor.addr, bytes)?;
         slot.region = Some(index);
-        self.counters.shared_hits.add(1);
-        self.recorder.hit_shared();
+        self.class.counters.shared_hits.add(1);
+        self.class.recorder.hit_shared();
         Some(data)
     }
 
@@ -48,9 +48,7 @@ impl UblkQueueServer<'_> {
         }
         self.slots[usize::from(tag)].region = Some(index);
         self.cut_off(tag.into())?;
-        self.fail("the device still has the memory of a request that has ended".into())?;
-        self.mode = Mode::Refusing;
-        self.suspicious = true;
+        self.class.fail_lost_buffer()?;
         self.finish(tag, end.and(Err(IoError::Transport)))
     }
 
@@ -69,7 +67,7 @@ impl UblkQueueServer<'_> {
     }
 
     /// Lets go of memory that is not there any more.
-    pub(super) fn look_at_regions(&mut self) {
+    pub(super) fn release_removed_regions(&mut self) {
         if let Some(view) = &mut self.view {
             view.is_empty();
         }

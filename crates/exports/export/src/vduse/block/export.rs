@@ -1,23 +1,22 @@
 //! A disk and its VDUSE device, from the start to the stop.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ring3_class::block::{Disk, Queue};
 use ring3_spec::virtio::blk;
-use ring3_stats::{Recorder, Segment};
+use ring3_stats::Segment;
 use ring3_vduse::{Control, Device, Inflight, Shape, vdpa};
 
 use super::config::Config;
-use super::thread::{self as queue_thread, Report, Start};
-use crate::ublk::export::{LOOK, REFUSED, count};
-use crate::ublk::orders::{self, Order, Orders};
-use crate::ublk::stats::{Counters, Stats};
-use crate::ublk::{Error, Options, Queues, flush, limits, users};
+use super::server::Start;
+use super::thread as queue_thread;
+use crate::serving::{self, ThreadMonitor};
+use crate::ublk::export::count;
+use crate::ublk::{Error, Options, Queues, Stats, limits, users};
 use crate::vduse::devices::{DYING, MARK};
 use crate::vduse::gate::QueueHandover;
 use crate::vduse::messages::Messages;
@@ -41,11 +40,7 @@ pub struct VduseExport {
     threads: Vec<JoinHandle<Option<Box<dyn Queue>>>>,
     device: Option<Arc<Device>>,
     log: Inflight,
-    orders: Arc<Orders>,
-    counters: Arc<[Counters]>,
-    segment: Arc<Segment>,
-    failures: Receiver<(u16, String, bool)>,
-    ended: Arc<OwnedFd>,
+    monitor: ThreadMonitor,
     refused: Option<Instant>,
 }
 
@@ -98,9 +93,6 @@ impl VduseExport {
         let segment = Segment::create(queues.count())
             .map(Arc::new)
             .map_err(failed("making room for statistics"))?;
-        let counters: Arc<[Counters]> = (0..queues.count()).map(|_| Counters::default()).collect();
-        let (tell, failures) = mpsc::channel();
-        let (orders, ended) = (Orders::new()?, Arc::new(orders::event()?));
         let mut export = Self {
             name,
             disk: disk.name(),
@@ -109,39 +101,16 @@ impl VduseExport {
             threads: Vec::new(),
             device: Some(device.clone()),
             log,
-            orders: orders.clone(),
-            counters: counters.clone(),
-            segment: segment.clone(),
-            failures,
-            ended: ended.clone(),
+            monitor: ThreadMonitor::new(queues.count().into(), segment, 0)?,
             refused: None,
         };
         let mut gates = Vec::new();
-        for (queue, (class, buffers)) in (0..).zip(queues.class.into_iter().zip(queues.buffers)) {
+        for (queue, of_queue) in (0..).zip(queues.class.into_iter().zip(queues.buffers)) {
             let gate = Arc::new(QueueHandover::new().map_err(failed("an eventfd"))?);
             gates.push(gate.clone());
-            let (Some(recorder), Some(log)) =
-                (Recorder::new(&segment, Some(queue)), export.log.queue(queue))
-            else {
-                break;
-            };
-            let report = Report { queue, failures: tell.clone(), ended: ended.clone() };
-            let (device, counters, orders) = (device.clone(), counters.clone(), orders.clone());
-            let poll = options.poll;
-            let start = Start {
-                queue,
-                class,
-                buffers,
-                device,
-                gate,
-                log,
-                poll,
-                started,
-                counters,
-                recorder,
-                orders,
-                report,
-            };
+            let common = export.monitor.start(&export.disk, queue, of_queue, started)?;
+            let Some(log) = export.log.queue(queue) else { break };
+            let start = Start { common, device: device.clone(), gate, log, poll: options.poll };
             let thread = thread::Builder::new().name(format!("{}q{queue}", export.name));
             let thread = thread
                 .spawn(move || queue_thread::run(start))
@@ -164,7 +133,7 @@ impl VduseExport {
 
     /// Queues, and so threads.
     pub fn queues(&self) -> usize {
-        self.counters.len()
+        self.monitor.count()
     }
 
     /// Whether it was not stopped yet.
@@ -175,25 +144,24 @@ impl VduseExport {
     /// Readable once a queue thread has ended, or [`failure`](Self::failure) says why it serves no
     /// more.
     pub fn ended(&self) -> BorrowedFd<'_> {
-        self.ended.as_fd()
+        self.monitor.ended()
     }
 
     /// Why a queue serves no more.
     pub fn failure(&mut self) -> Option<Error> {
-        let (queue, reason, gone) = self.failures.try_iter().next()?;
-        Some(Error::Queue { device: self.path().display().to_string(), queue, reason, gone })
+        self.monitor.failure(&self.path().display().to_string())
     }
 
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
-        Stats::sum(self.counters.iter().zip((0..).map(|queue| self.segment.counters(Some(queue)))))
+        self.monitor.stats()
     }
 
     /// Fails every request from now on, but for those that the disk is at.
     pub fn refuse(&mut self) {
         if self.refused.is_none() {
             self.refused = Some(Instant::now());
-            self.orders.give(Order::Refuse);
+            self.monitor.refuse();
         }
     }
 
@@ -205,13 +173,15 @@ impl VduseExport {
         }
         if force {
             self.refuse();
-            self.await_users();
+            serving::await_users(self.refused, || {
+                !self.node.is_empty() && users::check(&self.node).is_err()
+            });
         } else {
             users::check(&self.node)?;
         }
         // The driver says goodbye to a device that is served.
         vdpa::detach(&self.name)?;
-        self.orders.give(Order::Leave(Instant::now() + ENDED));
+        self.monitor.quiesce(Instant::now() + ENDED);
         let queues: Vec<_> =
             self.threads.drain(..).filter_map(|thread| thread.join().ok().flatten()).collect();
         (self.messages, self.device) = (None, None);
@@ -220,30 +190,8 @@ impl VduseExport {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        flush(queues).or_else(|reason| {
-            let error = Error::Flush {
-                device: self.path().display().to_string(),
-                disk: self.disk.clone(),
-                reason,
-            };
-            if force {
-                tracing::warn!(%error);
-                return Ok(());
-            }
-            Err(error)
-        })
-    }
-
-    /// Waits until nobody is seen to have the disk open, or until those who have it open had their
-    /// time.
-    fn await_users(&self) {
-        let since = self.refused.unwrap_or_else(Instant::now);
-        while !self.node.is_empty()
-            && since.elapsed() < REFUSED
-            && users::check(&self.node).is_err()
-        {
-            thread::sleep(LOOK);
-        }
+        let device = self.path().display().to_string();
+        serving::end_flushed(serving::flush(queues), (device, &self.disk), force)
     }
 }
 

@@ -15,24 +15,32 @@ mod ends;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ring3_class::block::{Completion, IoError, Queue as ClassQueue, Request};
+use ring3_class::block::{Completion, IoError};
 use ring3_class::dma::DmaBuffer;
-use ring3_reactor::{Event, Reactor, Registration, Timer, Token};
-use ring3_stats::{Phase, Recorder};
+use ring3_reactor::{Event, Reactor, Token};
+use ring3_stats::Phase;
 use ring3_vduse::{Chain, Device, Fault, Log, Memory, Queue};
 
 use super::config::PIECES;
-use super::thread::{Report, Start};
-use crate::ublk::orders::{Order, Orders};
-use crate::ublk::stats::Counters;
+use crate::serving::{ClassQueue, OnFailure, QueueCommand, QueueServer, State, ThreadStart};
 use crate::ublk::translate::Geometry;
 use crate::vduse::gate::QueueHandover;
+
+/// What a queue's thread serves.
+pub struct Start {
+    /// What it shares with queues of other exports.
+    pub common: ThreadStart,
+    pub device: Arc<Device>,
+    pub gate: Arc<QueueHandover>,
+    /// What is in flight, for the next server.
+    pub log: Log,
+    /// How long it polls before it sleeps.
+    pub poll: Duration,
+}
 
 /// One request that can be in flight.
 struct VduseSlot {
@@ -47,38 +55,28 @@ struct VduseSlot {
     live: bool,
 }
 
-/// What becomes of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// They are done.
-    Serving,
-    /// New ones fail; what the disk has is waited for.
-    Refusing,
-    /// All fail; the disk is not asked any more.
-    Abandoned,
+/// The queue is to be opened, or to stay closed, once the disk has ended what it had of the one
+/// before.
+struct QueueChange {
+    /// How far the one before had come, if there was one.
+    available: Option<u16>,
 }
 
 pub struct VduseQueueServer<'a> {
     reactor: Reactor,
-    registration: Registration,
+    class: ClassQueue<'a>,
     kicked: Token,
     changed: Token,
-    ordered: Token,
     device: &'a Arc<Device>,
     gate: &'a QueueHandover,
-    orders: &'a Orders,
-    class: &'a mut dyn ClassQueue,
     number: u16,
     log: Log,
     queue: Option<Queue>,
     /// The driver has written what makes no sense.
     fault: Option<Fault>,
-    /// The queue is to be opened, or to stay closed, once the disk has ended what it had of the one
-    /// before, which had come so far.
-    resetting: bool,
-    before: Option<u16>,
-    /// The last word that was heeded.
-    heeded: u64,
+    change: Option<QueueChange>,
+    /// The last change of the queue that was acknowledged.
+    acknowledged: u64,
     /// What another server has had in flight, to be taken again.
     again: Vec<u16>,
     geometry: Geometry,
@@ -86,33 +84,18 @@ pub struct VduseQueueServer<'a> {
     name: [u8; ring3_spec::virtio::blk::ID_LEN],
     slots: Vec<VduseSlot>,
     free: Vec<u16>,
-    /// Requests for which the class queue had no room.
-    backlog: VecDeque<Request>,
-    done: Box<[Completion]>,
-    counters: &'a Counters,
-    recorder: &'a Recorder,
-    started: Instant,
-    report: &'a Report,
-    mode: Mode,
-    leaving: bool,
-    /// So long the disk may take for what it has at the end.
-    patience: Option<Timer>,
-    failed: bool,
-    gone: bool,
-    submitted: bool,
-    suspicious: bool,
 }
 
 impl<'a> VduseQueueServer<'a> {
     /// Of a queue that its driver may have set up already, with one buffer for each request in
     /// flight.
     pub fn new(mut reactor: Reactor, start: &'a mut Start) -> io::Result<Self> {
-        let class = &mut *start.class;
-        let registration = Registration::new(&mut reactor, class)?;
-        let (kicked, changed) =
-            (reactor.add(start.gate.kicks())?, reactor.add(start.gate.changed())?);
-        let ordered = reactor.add(start.orders.as_fd())?;
-        let buffer = start.buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
+        let Start { common, device, gate, log, .. } = start;
+        let (number, buffers) = (common.queue, std::mem::take(&mut common.buffers));
+        let depth = buffers.len() as u16;
+        let class = ClassQueue::new(&mut reactor, common, depth, OnFailure::Refuse)?;
+        let (kicked, changed) = (reactor.add(gate.kicks())?, reactor.add(gate.changed())?);
+        let buffer = buffers.iter().map(DmaBuffer::len).min().unwrap_or(0) as u32;
         let slot = |buffer| VduseSlot {
             buffer: Some(buffer),
             chain: Chain::with_capacity(PIECES),
@@ -121,71 +104,27 @@ impl<'a> VduseQueueServer<'a> {
             busy: false,
             live: false,
         };
-        let slots: Vec<_> = std::mem::take(&mut start.buffers).into_iter().map(slot).collect();
         let mut name = [0; ring3_spec::virtio::blk::ID_LEN];
         name.iter_mut().zip(class.info().serial.bytes()).for_each(|(to, from)| *to = from);
         Ok(Self {
             geometry: Geometry::new(class.info().block_size, buffer),
             reactor,
-            registration,
+            class,
             kicked,
             changed,
-            ordered,
-            device: &start.device,
-            gate: &start.gate,
-            orders: &start.orders,
-            class,
-            number: start.queue,
-            log: start.log.clone(),
+            device,
+            gate,
+            number,
+            log: log.clone(),
             queue: None,
             fault: None,
-            resetting: false,
-            before: None,
-            heeded: 0,
+            change: None,
+            acknowledged: 0,
             again: Vec::new(),
             name,
-            free: (0..slots.len() as u16).collect(),
-            backlog: VecDeque::with_capacity(slots.len()),
-            done: slots.iter().map(|_| Completion::default()).collect(),
-            slots,
-            counters: &start.counters[usize::from(start.queue)],
-            recorder: &start.recorder,
-            started: start.started,
-            report: &start.report,
-            mode: Mode::Serving,
-            leaving: false,
-            patience: None,
-            failed: false,
-            gone: false,
-            submitted: false,
-            suspicious: false,
+            slots: buffers.into_iter().map(slot).collect(),
+            free: (0..depth).collect(),
         })
-    }
-
-    /// Serves until it is told to leave, and nothing is in flight.
-    pub fn run(&mut self) -> io::Result<()> {
-        self.heed();
-        loop {
-            self.recorder.beat();
-            self.take_events()?;
-            if self.resetting && self.in_flight() == 0 {
-                self.open();
-            }
-            self.take_chains();
-            if self.mode != Mode::Abandoned {
-                self.drive()?;
-            }
-            self.publish();
-            if self.leaving && self.in_flight() == 0 {
-                return Ok(());
-            }
-            self.wait()?;
-        }
-    }
-
-    /// Whether the driver of the disk has failed.
-    pub fn has_failed(&self) -> bool {
-        self.failed
     }
 
     fn take_events(&mut self) -> io::Result<()> {
@@ -193,19 +132,8 @@ impl<'a> VduseQueueServer<'a> {
             match event {
                 // Whoever was kicked looks anyway.
                 Event::Ready(token) if token == self.kicked => {}
-                Event::Ready(token) if token == self.changed => self.heed(),
-                Event::Ready(token) if token == self.ordered => self.obey(),
-                Event::Ready(_) => {
-                    self.recorder.interrupted();
-                    self.rest();
-                }
-                Event::Timer(timer, _) if Some(timer) == self.patience => {
-                    return Err(self.quiesce_timeout_error());
-                }
-                Event::Timer(_, now) if self.in_flight() > 0 => self.look_after(now),
-                Event::Timer(..) => self.rest(),
-                Event::Lost(_, error) => return Err(error),
-                Event::Command { .. } => {}
+                Event::Ready(token) if token == self.changed => self.apply_queue_change()?,
+                event => self.handle_event(event)?,
             }
         }
         Ok(())
@@ -214,34 +142,38 @@ impl<'a> VduseQueueServer<'a> {
     /// Lets go of the queue as it was, and opens it where it is now as soon as the disk has ended
     /// what it had of it.
     #[cold]
-    fn heed(&mut self) {
-        // A thread looks when it begins, and is told once more of a word that was given before:
+    fn apply_queue_change(&mut self) -> io::Result<()> {
+        // A thread looks when it begins, and is woken once more for a change that was made before:
         // opened again from its beginning, the queue would do everything twice.
-        if self.gate.word().0 == self.heeded {
-            return;
+        if self.gate.change().0 == self.acknowledged {
+            return Ok(());
         }
+        let change = self.change.get_or_insert(QueueChange { available: None });
         if let Some(queue) = self.queue.take() {
-            self.before = Some(queue.available());
+            change.available = Some(queue.available());
         }
         self.slots.iter_mut().for_each(|slot| slot.live = false);
         self.again.clear();
         self.fault = None;
-        // The disk has not begun with these.
-        while let Some(request) = self.backlog.pop_front() {
-            self.complete(request.token, Err(IoError::Transport), request.data);
-        }
-        self.resetting = true;
-        if self.in_flight() == 0 {
-            self.open();
+        self.fail_backlog()?;
+        self.open_when_idle();
+        Ok(())
+    }
+
+    /// Opens the queue that has changed, once the disk has nothing of the one before.
+    fn open_when_idle(&mut self) {
+        if self.class.in_flight() == 0
+            && let Some(QueueChange { available }) = self.change.take()
+        {
+            self.open(available);
         }
     }
 
-    /// Opens the queue where it is now, if it is anywhere.
+    /// Opens the queue where it is now, if it is anywhere. The one before had come to `before`.
     #[cold]
-    fn open(&mut self) {
-        self.resetting = false;
-        let (number, opening) = self.gate.word();
-        self.heeded = number;
+    fn open(&mut self, before: Option<u16>) {
+        let (number, opening) = self.gate.change();
+        self.acknowledged = number;
         match opening {
             Some(opening) => {
                 let memory = Memory::new(self.device.clone());
@@ -264,67 +196,20 @@ impl<'a> VduseQueueServer<'a> {
             // for the old heads in the new ring.
             None => self.log.clear(),
         }
-        self.gate.heed(number, self.before.take());
+        self.gate.acknowledge(number, before);
     }
 
-    #[cold]
-    fn obey(&mut self) {
-        match self.orders.present() {
-            Order::Serve => {}
-            Order::Refuse => self.refuse(),
-            Order::Leave(until) if !self.leaving => {
-                self.leaving = true;
-                self.patience = Some(self.reactor.set_timer(until));
-            }
-            Order::Leave(_) => {}
+    /// Whether the thread is to end, and the disk has ended what it had.
+    fn is_over(&self) -> bool {
+        match self.class.state() {
+            State::Abandoned { .. } => matches!(self.class.command(), QueueCommand::Quiesce(_)),
+            _ => self.class.is_quiesced(),
         }
-    }
-
-    /// The error of a disk that does not end its requests.
-    fn quiesce_timeout_error(&self) -> io::Error {
-        io::Error::other(format!(
-            "{} requests did not end in time for the device to be taken away",
-            self.in_flight()
-        ))
-    }
-
-    /// Nothing is waited for, if that is so.
-    fn rest(&mut self) {
-        if self.in_flight() == 0 && self.mode != Mode::Abandoned {
-            self.registration.rest(&mut self.reactor, self.class);
-        }
-    }
-
-    /// Requests in the disk's hands.
-    #[inline]
-    fn in_flight(&self) -> u16 {
-        if self.mode == Mode::Abandoned { 0 } else { self.class.in_flight() }
-    }
-
-    /// One turn with the disk: what came goes down, what is done comes up.
-    #[inline]
-    fn drive(&mut self) -> io::Result<()> {
-        for _ in 0..self.backlog.len() {
-            if self.class.in_flight() >= self.class.depth() {
-                break;
-            }
-            let Some(request) = self.backlog.pop_front() else { break };
-            self.submit(request);
-        }
-        if std::mem::take(&mut self.submitted) {
-            self.class.ring();
-            self.counters.batches.add(1);
-        }
-        self.reap();
-        if std::mem::take(&mut self.suspicious) {
-            self.look_after(Instant::now());
-        }
-        Ok(())
     }
 
     /// Sleeps until there may be something to do.
     fn wait(&mut self) -> io::Result<()> {
-        if self.resetting && self.in_flight() == 0 {
+        if self.change.is_some() && self.class.in_flight() == 0 {
             return Ok(());
         }
         if self.fault.is_none()
@@ -338,21 +223,62 @@ impl<'a> VduseQueueServer<'a> {
                 Ok(())
             };
         }
-        let turn = if self.in_flight() == 0 && self.backlog.is_empty() {
-            self.recorder.phase(Phase::Idle);
+        let waited = if self.class.is_idle() {
+            self.class.recorder.phase(Phase::Idle);
             self.reactor.step(None)?
         } else {
-            if self.registration.timer().is_none() {
-                self.look_after(Instant::now());
-            }
-            self.recorder.phase(if self.leaving { Phase::Draining } else { Phase::Waiting });
-            self.reactor.wait(&mut [(&self.registration, self.class)], None)?
+            self.wait_for_driver()?
         };
-        self.recorder.phase(Phase::Working);
-        self.counters.calls.add(turn.calls.into());
-        self.counters.sleeps.add(turn.slept.into());
-        self.counters.polls_hit.add((turn.polled == Some(true)).into());
-        self.counters.polls_missed.add((turn.polled == Some(false)).into());
+        self.class.record_wait(waited);
+        Ok(())
+    }
+}
+
+impl<'a> QueueServer<'a> for VduseQueueServer<'a> {
+    #[inline]
+    fn class(&mut self) -> &mut ClassQueue<'a> {
+        &mut self.class
+    }
+
+    #[inline]
+    fn parts(&mut self) -> (&mut ClassQueue<'a>, &mut Reactor) {
+        (&mut self.class, &mut self.reactor)
+    }
+
+    /// Serves until it is to quiesce, and nothing is in flight.
+    fn run(&mut self) -> io::Result<()> {
+        self.apply_queue_change()?;
+        loop {
+            self.class.recorder.beat();
+            self.take_events()?;
+            self.open_when_idle();
+            self.take_chains()?;
+            self.drive()?;
+            self.publish();
+            if self.is_over() {
+                return Ok(());
+            }
+            self.wait()?;
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: Completion) -> io::Result<()> {
+        self.end(completion)
+    }
+
+    #[cold]
+    fn abandon(&mut self, reason: String) -> io::Result<()> {
+        self.class.abandon(reason)?;
+        for place in 0..self.slots.len() {
+            if self.slots[place].busy {
+                self.finish(place as u16, Err(IoError::Transport))?;
+            }
+        }
+        self.free.clear();
+        self.free.extend(
+            (0..self.slots.len() as u16).filter(|&place| !self.slots[usize::from(place)].busy),
+        );
         Ok(())
     }
 }

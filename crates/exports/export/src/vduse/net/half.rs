@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ring3_spec::virtio::net;
 use ring3_vduse::{Begin, Chain, Device, Error, Fault, Memory, Queue};
 
-use crate::vduse::gate::QueueHandover;
+use crate::vduse::gate::{QueueHandover, Served};
 
 /// Pieces of a chain at most: 64 KiB in pages, and its header.
 const PIECES: usize = 64;
@@ -21,10 +21,11 @@ const SHORTEST: u32 = 1518 + net::HEADER;
 pub struct VduseRing {
     device: Arc<Device>,
     gate: Arc<QueueHandover>,
+    _served: Served,
     number: u16,
     queue: Option<Queue>,
-    /// The last word that was heeded.
-    heeded: u64,
+    /// The last change of the queue that was acknowledged.
+    acknowledged: u64,
     /// A received packet may take several chains.
     merges: bool,
     first: Chain,
@@ -34,11 +35,18 @@ pub struct VduseRing {
 impl VduseRing {
     /// Virtqueue `number` of `device`, wherever `gate` says that it is.
     pub fn new(device: Arc<Device>, gate: Arc<QueueHandover>, number: u16) -> Self {
-        gate.serve();
-        let (first, next) = (Chain::with_capacity(PIECES), Chain::with_capacity(PIECES));
-        let mut half =
-            Self { device, gate, number, queue: None, heeded: 0, merges: false, first, next };
-        half.heed();
+        let mut half = Self {
+            device,
+            _served: gate.serve(),
+            gate,
+            number,
+            queue: None,
+            acknowledged: 0,
+            merges: false,
+            first: Chain::with_capacity(PIECES),
+            next: Chain::with_capacity(PIECES),
+        };
+        half.apply_queue_change();
         half
     }
 
@@ -62,19 +70,19 @@ impl VduseRing {
         self.gate.kicks()
     }
 
-    /// Raised when there is something to [heed](Self::heed).
+    /// Raised when the queue has changed: see [`apply_queue_change`](Self::apply_queue_change).
     pub fn changed(&self) -> BorrowedFd<'_> {
         self.gate.changed()
     }
 
     /// Opens the queue where it is now, or lets go of it.
-    pub fn heed(&mut self) {
-        let (number, opening) = self.gate.word();
-        // The other direction's word, or one that was heeded at the beginning.
-        if number == self.heeded {
+    pub fn apply_queue_change(&mut self) {
+        let (number, opening) = self.gate.change();
+        // The other direction's change, or one that was applied at the beginning.
+        if number == self.acknowledged {
             return;
         }
-        self.heeded = number;
+        self.acknowledged = number;
         let before = self.queue.take().map(|queue| queue.available());
         if let Some(opening) = opening {
             self.merges = opening.features & net::MRG_RXBUF != 0;
@@ -89,7 +97,7 @@ impl VduseRing {
                 Err(fault) => self.stop(fault),
             }
         }
-        self.gate.heed(number, before);
+        self.gate.acknowledge(number, before);
     }
 
     /// The driver has written what makes no sense: it is served again after a reset.
@@ -171,7 +179,6 @@ impl VduseRing {
 impl Drop for VduseRing {
     fn drop(&mut self) {
         self.publish();
-        self.gate.end();
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod config;
 mod half;
+mod link;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use ring3_stats::Segment;
 use ring3_vduse::{Control, Device, Shape, vdpa};
 
 pub use half::VduseRing;
+pub use link::Link;
 
 use super::devices::{DYING, MARK};
 use super::gate::QueueHandover;
@@ -28,36 +30,6 @@ use crate::tap::{
 const DEATH: Duration = Duration::from_secs(5);
 /// What a device is called that nobody has named, with the first number that is free.
 const ANY: &str = "r3card";
-
-/// The kernel's side of an interface that is a virtio card.
-#[derive(Clone, Debug)]
-pub struct Link {
-    device: Arc<Device>,
-    gates: [Arc<QueueHandover>; 2],
-}
-
-impl Link {
-    /// What the card receives, and what it sends.
-    pub fn halves(&self) -> (VduseRing, VduseRing) {
-        let half = |number: u16| {
-            VduseRing::new(self.device.clone(), self.gates[usize::from(number)].clone(), number)
-        };
-        (half(0), half(1))
-    }
-
-    /// What the virtio bus calls the card; `None` of one that was taken from the vDPA bus.
-    pub fn device(&self) -> Option<String> {
-        vdpa::device(self.device.name())
-    }
-
-    /// Whether there is somebody at the other end of the card's wire.
-    pub fn set_carrier(&self, up: bool) -> Result<(), ring3_vduse::Error> {
-        self.device.set_config(
-            net::CONFIG_STATUS.offset() as u32,
-            &u16::to_le_bytes(if up { net::LINK_UP } else { 0 }),
-        )
-    }
-}
 
 /// The device of an export, which goes with it.
 pub struct Card {

@@ -1,17 +1,18 @@
 //! The begin of requests: from the driver to the disk.
 
+use std::io;
+
 use ring3_class::block::{Data, IoError, Request};
-use ring3_stats::Operation;
 use ring3_vduse::{Error, Fault};
 
-use super::{Mode, VduseQueueServer};
-use crate::ublk::server::recorded;
+use super::VduseQueueServer;
+use crate::serving::{QueueServer, State};
 use crate::vduse::block::request::{ChainRequest, HEADER, decode, moves_in};
 
 impl VduseQueueServer<'_> {
     /// Takes what the driver has offered, as long as there is a place for it.
     #[inline]
-    pub(super) fn take_chains(&mut self) {
+    pub(super) fn take_chains(&mut self) -> io::Result<()> {
         while let (Some(queue), Some(&place), None) =
             (&mut self.queue, self.free.last(), self.fault)
         {
@@ -21,15 +22,16 @@ impl VduseQueueServer<'_> {
                 None => queue.take(&mut slot.chain),
             };
             match taken {
-                Ok(false) => return,
+                Ok(false) => return Ok(()),
                 Ok(true) => {
                     self.free.pop();
                     (slot.busy, slot.live) = (true, true);
-                    self.begin(place);
+                    self.begin(place)?;
                 }
                 Err(fault) => self.stop(fault),
             }
         }
+        Ok(())
     }
 
     /// The driver has written what makes no sense: nothing of it is looked at any more.
@@ -42,13 +44,16 @@ impl VduseQueueServer<'_> {
 
     /// Begins what the chain of `place` asks for.
     #[inline]
-    fn begin(&mut self, place: u16) {
+    fn begin(&mut self, place: u16) -> io::Result<()> {
         let slot = &mut self.slots[usize::from(place)];
         (slot.bytes, slot.reads) = (0, false);
-        let Some(queue) = &self.queue else { return };
-        let asked = match self.mode {
-            Mode::Serving => decode(&slot.chain, queue.memory(), &self.geometry),
-            Mode::Refusing | Mode::Abandoned => Err(IoError::Transport),
+        let Some(queue) = &self.queue else { return Ok(()) };
+        let asked = match self.class.state() {
+            State::Serving => decode(&slot.chain, queue.memory(), &self.geometry),
+            // While it quiesces no driver has the device any more.
+            State::Quiescing { .. } | State::Refusing { .. } | State::Abandoned { .. } => {
+                Err(IoError::Transport)
+            }
         };
         let decoded = match asked {
             Ok(ChainRequest::Request(decoded)) => decoded,
@@ -58,11 +63,11 @@ impl VduseQueueServer<'_> {
                     0,
                     &self.name[..self.name.len().min(slot.chain.writable() as usize - 1)],
                 );
-                self.recorder.started(place, Operation::Other, 0, 0);
+                self.class.record_rejected(place);
                 return self.finish(place, Ok(()));
             }
             Err(error) => {
-                self.recorder.started(place, Operation::Other, 0, 0);
+                self.class.record_rejected(place);
                 return self.finish(place, Err(error));
             }
         };
@@ -75,16 +80,11 @@ impl VduseQueueServer<'_> {
             });
             if copied != Some(decoded.bytes) {
                 // What is in the buffer is another request's.
-                self.recorder.started(
-                    place,
-                    recorded(decoded.operation),
-                    decoded.lba,
-                    decoded.blocks,
-                );
+                self.class.record_start(place, &decoded);
                 return self.finish(place, Err(IoError::Transport));
             }
         }
-        self.recorder.started(place, recorded(decoded.operation), decoded.lba, decoded.blocks);
+        self.class.record_start(place, &decoded);
         let data = if decoded.bytes > 0 {
             slot.buffer.take().map_or(Data::None, Data::Buffer)
         } else {
@@ -92,19 +92,6 @@ impl VduseQueueServer<'_> {
         };
         let (operation, fua, blocks, lba) =
             (decoded.operation, decoded.fua, decoded.blocks, decoded.lba);
-        self.submit(Request { operation, fua, blocks, lba, token: place.into(), data });
-    }
-
-    #[inline]
-    pub(super) fn submit(&mut self, request: Request) {
-        match self.class.submit(request) {
-            Ok(()) => self.submitted = true,
-            Err(rejected) => match rejected.error {
-                Some(error) => {
-                    self.complete(rejected.request.token, Err(error), rejected.request.data)
-                }
-                None => self.backlog.push_back(rejected.request),
-            },
-        }
+        self.submit(Request { operation, fua, blocks, lba, token: place.into(), data })
     }
 }

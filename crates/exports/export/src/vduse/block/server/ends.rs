@@ -1,30 +1,18 @@
 //! The ends of requests: from the disk, or without it, to the driver.
 
-use std::time::Instant;
+use std::io;
 
-use ring3_class::Error;
-use ring3_class::block::{Completion, Data, IoError};
-use ring3_stats::Phase;
+use ring3_class::block::{Completion, IoError};
 
-use super::{Mode, VduseQueueServer};
+use super::VduseQueueServer;
+use crate::serving::{QueueServer, State};
 use crate::vduse::block::request::status;
 
 impl VduseQueueServer<'_> {
+    /// Ends the request that the completion's token names and takes its buffer back.
     #[inline]
-    pub(super) fn reap(&mut self) {
-        let count = self.class.reap(&mut self.done).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the device misbehaved");
-            0
-        });
-        for place in 0..count {
-            let Completion { token, result, data } = std::mem::take(&mut self.done[place]);
-            self.complete(token, result, data);
-        }
-    }
-
-    /// Ends the request that `token` names and takes its buffer back.
-    #[inline]
-    pub(super) fn complete(&mut self, token: u64, end: Result<(), IoError>, data: Data) {
+    pub(super) fn end(&mut self, completion: Completion) -> io::Result<()> {
+        let Completion { token, result, data } = completion;
         let slot = usize::try_from(token)
             .ok()
             .and_then(|token| self.slots.get_mut(token))
@@ -36,19 +24,19 @@ impl VduseQueueServer<'_> {
         if let Some(buffer) = data.into_buffer() {
             slot.buffer = Some(buffer);
         }
-        self.finish(token as u16, end);
+        self.finish(token as u16, result)
     }
 
     /// Says to the driver how the request of `place` has ended, which takes the next one then.
     #[inline]
-    pub(super) fn finish(&mut self, place: u16, end: Result<(), IoError>) {
+    pub(super) fn finish(&mut self, place: u16, end: Result<(), IoError>) -> io::Result<()> {
         let end = end.and_then(|()| self.hand_over(place));
-        self.suspicious |= end.is_err();
+        if end.is_err() {
+            self.class.request_check();
+        }
         let slot = &mut self.slots[usize::from(place)];
         slot.busy = false;
-        let bytes = if end.is_ok() { slot.bytes } else { 0 };
-        self.recorder.ended(place, end.map_or_else(|error| error.errno() as u16, |()| 0), bytes);
-        self.counters.completed(self.started);
+        self.class.record_end(place, end, slot.bytes);
         if let Some(queue) = self.queue.as_mut().filter(|_| slot.live) {
             let writable = slot.chain.writable();
             if let Some(last) = writable.checked_sub(1) {
@@ -59,10 +47,12 @@ impl VduseQueueServer<'_> {
         }
         // A place whose buffer the disk has kept, because its device may still write there, is none
         // any more; but to fail no buffer is needed.
-        if slot.buffer.is_some() || self.mode == Mode::Abandoned {
+        if slot.buffer.is_some() || matches!(self.class.state(), State::Abandoned { .. }) {
             self.free.push(place);
+            Ok(())
         } else {
-            self.lose();
+            self.class.fail_lost_buffer()?;
+            self.fail_backlog()
         }
     }
 
@@ -88,66 +78,7 @@ impl VduseQueueServer<'_> {
     pub(super) fn publish(&mut self) {
         if self.queue.as_mut().is_some_and(ring3_vduse::Queue::publish) {
             self.device.interrupt(self.number);
-            self.counters.calls.add(1);
+            self.class.counters.calls.add(1);
         }
-    }
-
-    /// Lets the driver look after its device. What it cannot mend is the end of the disk; anything
-    /// else ends with its requests.
-    pub(super) fn look_after(&mut self, now: Instant) {
-        self.recorder.phase(Phase::Recovering);
-        let ticked = self.registration.tick(&mut self.reactor, self.class, now);
-        self.recorder.phase(Phase::Working);
-        match ticked {
-            Ok(()) => {}
-            Err(error @ (Error::Gone | Error::Fatal(_))) => {
-                self.gone |= matches!(error, Error::Gone);
-                self.fail(format!("the driver cannot recover its device: {error}"));
-                self.refuse();
-            }
-            Err(error) => tracing::warn!(%error, "the device misbehaved"),
-        }
-    }
-
-    /// Says once why this queue serves no more.
-    fn fail(&mut self, reason: String) {
-        if !std::mem::replace(&mut self.failed, true) {
-            self.report.failed(reason, self.gone);
-        }
-    }
-
-    /// Fails what the disk does not have yet, and all that comes.
-    #[cold]
-    pub(super) fn refuse(&mut self) {
-        if self.mode == Mode::Serving {
-            self.mode = Mode::Refusing;
-        }
-        while let Some(request) = self.backlog.pop_front() {
-            self.complete(request.token, Err(IoError::Transport), request.data);
-        }
-    }
-
-    #[cold]
-    fn lose(&mut self) {
-        self.fail("the device still has the memory of a request that has ended".into());
-        self.refuse();
-    }
-
-    /// Fails all there is and all that comes, without the driver. What it has of buffers stays with
-    /// it: its device may write there.
-    #[cold]
-    pub fn abandon(&mut self, reason: String) {
-        self.fail(reason);
-        self.mode = Mode::Abandoned;
-        self.backlog.clear();
-        for place in 0..self.slots.len() {
-            if self.slots[place].busy {
-                self.finish(place as u16, Err(IoError::Transport));
-            }
-        }
-        self.free.clear();
-        self.free.extend(
-            (0..self.slots.len() as u16).filter(|&place| !self.slots[usize::from(place)].busy),
-        );
     }
 }

@@ -1,14 +1,16 @@
 //! A queue's thread, step by step, over a disk that does nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_class::block::{Disk, Null};
 use ring3_spec::virtio::blk;
-use ring3_stats::Segment;
+use ring3_stats::{Recorder, Segment};
 use ring3_vduse::{Access, Begin, Inflight, Place, Vring, features};
 
 use super::*;
-use crate::ublk::orders;
+use crate::serving::Report;
+use crate::serving::command::{CommandChannel, event};
+use crate::serving::stats::Counters;
 use crate::vduse::gate::ReadyVirtqueue;
 
 const SIZE: u16 = 4;
@@ -18,24 +20,27 @@ const DEVICE: u64 = 0x3000;
 const DATA: u64 = 0x10_0000;
 
 /// What a thread is started with, of a disk of 64 blocks.
-fn start(log: Log, orders: &Arc<Orders>) -> Start {
+fn start(log: Log, commands: &Arc<CommandChannel>) -> Start {
     let disk = Null::new(512, 64, 1 << 20).unwrap();
     let segment = Arc::new(Segment::create(1).unwrap());
-    let (failures, _) = std::sync::mpsc::channel();
-    let report = Report { queue: 0, failures, ended: Arc::new(orders::event().unwrap()) };
+    let (events, _) = std::sync::mpsc::channel();
+    let ended = Arc::new(event().unwrap());
+    let report = Report { queue: 0, events, ended, abandoned: Arc::default() };
     Start {
-        queue: 0,
-        class: disk.open_queue(SIZE).unwrap(),
-        buffers: (0..SIZE).map(|_| disk.dma().arena().alloc(4096, 4096).unwrap()).collect(),
+        common: ThreadStart {
+            queue: 0,
+            class: disk.open_queue(SIZE).unwrap(),
+            buffers: (0..SIZE).map(|_| disk.dma().arena().alloc(4096, 4096).unwrap()).collect(),
+            started: Instant::now(),
+            counters: (0..1).map(|_| Counters::default()).collect(),
+            recorder: Recorder::new(&segment, Some(0)).unwrap(),
+            commands: commands.clone(),
+            report,
+        },
         device: Arc::new(Device::of_nothing().unwrap()),
         gate: Arc::new(QueueHandover::new().unwrap()),
         log,
         poll: Duration::ZERO,
-        started: Instant::now(),
-        counters: (0..1).map(|_| Counters::default()).collect(),
-        recorder: Recorder::new(&segment, Some(0)).unwrap(),
-        orders: orders.clone(),
-        report,
     }
 }
 
@@ -77,25 +82,25 @@ fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let log =
         Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let orders = Orders::new().unwrap();
-    let mut start = start(log.clone(), &orders);
+    let commands = CommandChannel::new().unwrap();
+    let mut start = start(log.clone(), &commands);
     let gate = start.gate.clone();
     let mut server =
         VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
-    gate.serve();
+    let _served = gate.serve();
     server.queue = Some(queue(log, 1).0);
-    server.take_chains();
-    assert_eq!(server.in_flight(), 1);
-    assert!(!gate.give(None, Duration::ZERO), "nobody has heeded it yet");
-    server.heed();
+    server.take_chains().unwrap();
+    assert_eq!(server.class.in_flight(), 1);
+    assert!(!gate.announce(None, Duration::ZERO), "nobody has acknowledged it yet");
+    server.apply_queue_change().unwrap();
     assert!(
-        server.queue.is_none() && server.resetting,
+        server.queue.is_none() && server.change.is_some(),
         "the memory is let go of at once, and the disk still has its request"
     );
     server.drive().unwrap();
-    assert_eq!(server.in_flight(), 0);
-    server.open();
-    assert!(!server.resetting && gate.word().0 == 1 && gate.available() == 1);
+    assert_eq!(server.class.in_flight(), 0);
+    server.open_when_idle();
+    assert!(server.change.is_none() && gate.change().0 == 1 && gate.available() == 1);
     assert!(server.again.is_empty() && server.free.len() == usize::from(SIZE));
 }
 
@@ -108,44 +113,44 @@ fn the_log_is_empty_when_a_reset_is_over_and_keeps_what_is_in_flight_while_memor
         let folder = tempfile::tempdir().unwrap();
         let log =
             Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-        let orders = Orders::new().unwrap();
-        let mut start = start(log.clone(), &orders);
+        let commands = CommandChannel::new().unwrap();
+        let mut start = start(log.clone(), &commands);
         let gate = start.gate.clone();
         let mut server =
             VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
-        gate.serve();
+        let _served = gate.serve();
         server.queue = Some(queue(log.clone(), 1).0);
-        server.take_chains();
-        gate.give(opening, Duration::ZERO);
-        server.heed();
+        server.take_chains().unwrap();
+        gate.announce(opening, Duration::ZERO);
+        server.apply_queue_change().unwrap();
         server.drive().unwrap();
         assert_eq!(log.heads().count(), 1, "the disk still had the request");
-        server.open();
+        server.open_when_idle();
         assert_eq!(log.heads().count(), kept);
     }
 }
 
 #[test]
-fn a_word_that_was_heeded_is_not_heeded_again() {
+fn a_change_that_was_applied_is_not_applied_again() {
     let folder = tempfile::tempdir().unwrap();
     let log =
         Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let orders = Orders::new().unwrap();
-    let mut start = start(log.clone(), &orders);
+    let commands = CommandChannel::new().unwrap();
+    let mut start = start(log.clone(), &commands);
     let gate = start.gate.clone();
     let mut server =
         VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
-    gate.give(None, Duration::ZERO);
-    server.heed();
+    gate.announce(None, Duration::ZERO);
+    server.apply_queue_change().unwrap();
     server.queue = Some(queue(log, 1).0);
-    server.take_chains();
-    server.heed();
+    server.take_chains().unwrap();
+    server.apply_queue_change().unwrap();
     assert!(
         server.queue.as_ref().is_some_and(|queue| queue.available() == 1),
         "the queue is where it was"
     );
-    gate.give(None, Duration::ZERO);
-    server.heed();
+    gate.announce(None, Duration::ZERO);
+    server.apply_queue_change().unwrap();
     assert!(server.queue.is_none());
 }
 
@@ -154,14 +159,14 @@ fn a_disk_that_does_not_end_its_requests_does_not_keep_the_thread_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let log =
         Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let orders = Orders::new().unwrap();
-    let mut start = start(log.clone(), &orders);
+    let commands = CommandChannel::new().unwrap();
+    let mut start = start(log.clone(), &commands);
     let mut server =
         VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
     server.queue = Some(queue(log, 1).0);
-    server.take_chains();
-    orders.give(Order::Leave(Instant::now()));
-    server.obey();
+    server.take_chains().unwrap();
+    commands.send(QueueCommand::Quiesce(Instant::now()));
+    server.handle_command().unwrap();
     let limit = Instant::now() + Duration::from_secs(10);
     let ended = loop {
         server.reactor.step(Some(Duration::from_millis(5))).unwrap();
@@ -178,14 +183,14 @@ fn a_request_for_more_than_the_buffer_holds_fails_and_says_so_to_the_driver() {
     let folder = tempfile::tempdir().unwrap();
     let log =
         Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let orders = Orders::new().unwrap();
-    let mut start = start(log.clone(), &orders);
+    let commands = CommandChannel::new().unwrap();
+    let mut start = start(log.clone(), &commands);
     let mut server =
         VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
     let (queue, status) = queue(log, 16);
     server.queue = Some(queue);
-    server.take_chains();
-    assert_eq!((server.in_flight(), server.free.len()), (0, usize::from(SIZE)));
+    server.take_chains().unwrap();
+    assert_eq!((server.class.in_flight(), server.free.len()), (0, usize::from(SIZE)));
     let mut said = [0];
     assert!(server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
     assert_eq!(said, [blk::IO_ERROR]);
