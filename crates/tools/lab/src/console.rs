@@ -41,6 +41,18 @@ impl Console {
         self.bytes().is_empty()
     }
 
+    /// Bytes that are kept.
+    pub(crate) fn length(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Whether `text` is in what is kept, behind the first `from` bytes.
+    pub(crate) fn says(&self, text: &str, from: usize) -> bool {
+        let kept = self.bytes();
+        let later = kept.get(from..).unwrap_or_default();
+        later.windows(text.len()).any(|window| window == text.as_bytes())
+    }
+
     /// The last lines.
     pub(crate) fn tail(&self) -> String {
         let text = self.text();
@@ -86,6 +98,16 @@ mod tests {
         }
         let tail = console.tail();
         assert!(tail.starts_with("line 75\n") && tail.ends_with("line 99"), "{tail}");
+    }
+
+    #[test]
+    fn what_was_said_before_is_not_said_now() {
+        let console = Console::default();
+        console.add(b"a timer is lost\r\n");
+        let before = console.length();
+        assert!(console.says("is lost", 0) && !console.says("is lost", before));
+        console.add(b"and another is lost");
+        assert!(console.says("is lost", before) && !console.says("is lost", 1000));
     }
 
     #[test]

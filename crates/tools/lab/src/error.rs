@@ -78,10 +78,11 @@ pub enum Error {
         /// Where the whole console log is.
         log: Option<PathBuf>,
     },
-    /// The guest's processors did nothing for a long time, and the guest said nothing.
+    /// The guest said nothing for a long time, in which its processors did nothing or its kernel
+    /// missed a timer.
     #[error(
-        "the guest has stood still for {time:?} {when}: its processors are halted and no timer wakes \
-        them; the console's end:\n{console}{}",
+        "the guest has stood still for {time:?} {when}: no timer wakes a processor of its; the \
+        console's end:\n{console}{}",
         kept(log)
     )]
     StoodStill {

@@ -12,7 +12,7 @@ use crate::limits;
 use crate::machine::{Iommu, Machine};
 use crate::outcome::{Event, Outcome};
 use crate::qemu::{Qemu, Start};
-use crate::session::{Run, Session};
+use crate::session::{LOST_TIMER, Run, Session};
 use crate::setup::{Need, prepare};
 use crate::snapshot::{self, Snapshot};
 use serde::Deserialize;
@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// What QEMU says when it stumbles over its memory map, with SIGABRT.
 const LOST_MAP: &str = "iotlb_to_section";
-/// What the guest's kernel says when a processor's timer does not come any more.
-const LOST_TIMER: &str = "Possible timer handling issue";
 /// What that comes to.
 const STOOD_STILL: &str = "QEMU lost a processor's timer and the guest stood still";
 /// How often a guest is run again whose emulator has failed.

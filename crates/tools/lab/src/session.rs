@@ -29,6 +29,12 @@ const STILL: u32 = 6;
 /// it took 20 ms of the host's processors in 6 s. One that had lost a processor's timer was not
 /// seen to take any in 10 s, in steps of 10 ms.
 const NOTHING: Duration = Duration::from_millis(1);
+/// Looks for which a guest may say nothing once its kernel misses a timer: a minute. Its other
+/// processors work on, and it used to take the whole of its time limit; a late timer of a busy host
+/// comes within that.
+const UNTIMED: u32 = 12;
+/// What the guest's kernel says when a processor's timer does not come any more.
+pub(crate) const LOST_TIMER: &str = "Possible timer handling issue";
 
 /// Pieces of output that may wait for whoever watches; then the guest waits.
 const BACKLOG: usize = 64;
@@ -49,6 +55,34 @@ impl Run<'_> {
         self.started
             .checked_add(self.limit)
             .map(|end| end.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// What looks at a guest have seen since it last said something.
+#[derive(Default)]
+struct Silence {
+    /// How long its console was then: one that missed a timer before has gone on.
+    since: usize,
+    looks: u32,
+    /// The last ones, between which it did not work.
+    still: u32,
+    /// Those since its kernel missed a timer.
+    untimed: u32,
+}
+
+impl Silence {
+    fn new(console: &Console) -> Self {
+        Self { since: console.length(), ..Self::default() }
+    }
+
+    fn look(&mut self, worked: Duration, lost_timer: bool) {
+        self.looks += 1;
+        self.still = if worked < NOTHING { self.still + 1 } else { 0 };
+        self.untimed += u32::from(lost_timer);
+    }
+
+    fn is_dead(&self) -> bool {
+        self.still >= STILL || self.untimed >= UNTIMED
     }
 }
 
@@ -168,7 +202,7 @@ impl Session {
         enough: impl Fn(&Reader) -> bool,
         watch: &mut dyn FnMut(Event),
     ) -> Result<bool, Error> {
-        let (mut still, mut worked) = (0, self.worked());
+        let (mut silence, mut worked) = (Silence::new(&self.console), self.worked());
         while !enough(reader) {
             let left = run.left();
             if left.is_some_and(|left| left.is_zero()) {
@@ -176,16 +210,19 @@ impl Session {
             }
             match self.incoming.recv_timeout(left.unwrap_or(LOOK).min(LOOK)) {
                 Ok(bytes) => {
-                    still = 0;
+                    silence = Silence::new(&self.console);
                     reader.take(&bytes, watch)?;
                 }
                 // Whether that was the run's limit is seen above.
                 Err(RecvTimeoutError::Timeout) => {
                     let before = std::mem::replace(&mut worked, self.worked());
-                    still = if worked.saturating_sub(before) < NOTHING { still + 1 } else { 0 };
+                    silence.look(
+                        worked.saturating_sub(before),
+                        self.console.says(LOST_TIMER, silence.since),
+                    );
                     // Without a time limit a person is at it, who may have put it to sleep.
-                    if still >= STILL && left.is_some() {
-                        return Err(self.stood_still(run, &reader.position()));
+                    if silence.is_dead() && left.is_some() {
+                        return Err(self.stood_still(run, silence.looks, &reader.position()));
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),
@@ -209,11 +246,11 @@ impl Session {
             .sum()
     }
 
-    fn stood_still(&mut self, run: &Run, when: &str) -> Error {
+    fn stood_still(&mut self, run: &Run, looks: u32, when: &str) -> Error {
         let _ = self.child.kill();
         let log = self.console.keep(run.cache, &self.log_name());
         Error::StoodStill {
-            time: LOOK * STILL,
+            time: LOOK * looks,
             when: when.into(),
             console: self.console.tail(),
             log,
@@ -295,5 +332,34 @@ fn read_all(mut stream: UnixStream, take: &mut dyn FnMut(&[u8])) {
             return;
         }
         take(&buffer[..length]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The look at which a guest that says nothing is given up, of a few minutes of them.
+    fn given_up(worked: Duration, lost_timer: bool) -> Option<u32> {
+        let mut silence = Silence::default();
+        (0..100).find_map(|_| {
+            silence.look(worked, lost_timer);
+            silence.is_dead().then_some(silence.looks)
+        })
+    }
+
+    #[test]
+    fn a_guest_that_works_in_silence_is_left_alone() {
+        assert_eq!(given_up(LOOK, false), None);
+    }
+
+    #[test]
+    fn a_guest_whose_processors_do_nothing_is_given_up() {
+        assert_eq!(given_up(Duration::ZERO, false), Some(STILL));
+    }
+
+    #[test]
+    fn a_guest_that_misses_a_timer_is_given_up_though_a_processor_of_its_works() {
+        assert_eq!(given_up(LOOK, true), Some(UNTIMED));
     }
 }
