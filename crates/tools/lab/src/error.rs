@@ -19,7 +19,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No usable QEMU, kernel or program: `lab/setup.sh` did not bring it.
-    #[error("{what} is missing: {why}\nnext: {next} (needs the network; it fetches into {})", cache.display())]
+    #[error(
+        "{what} is missing: {why}\nnext: {next} (needs the network; it fetches into {})",
+        cache.display(),
+    )]
     Missing {
         /// The missing thing.
         what: String,
@@ -80,8 +83,8 @@ pub enum Error {
     },
     /// The guest's processors did nothing for a long time, and the guest said nothing.
     #[error(
-        "the guest has stood still for {time:?} {when}: its processors are halted and no timer wakes \
-        them; the console's end:\n{console}{}",
+        "the guest has stood still for {time:?} {when}: its processors are halted and no timer \
+         wakes them; the console's end:\n{console}{}",
         kept(log)
     )]
     StoodStill {
