@@ -20,7 +20,10 @@ OWN = {"own": HEADER}  # the driver's struct, with its locks
 
 
 def key(name: str) -> str:
-    """Where a function of the tests is: names that start with `inline` and `kernel` are those of headers."""
+    """Where a function of the tests is.
+
+    Names that start with `inline` and `kernel` are those of headers.
+    """
     file = HEADER if name.startswith("inline") else KERNEL if name.startswith("kernel") else FILE
     return f"{file}:{name}"
 

@@ -50,7 +50,8 @@ FILES = {
         #endif
         #endif
         """,
-    "drivers/Makefile": "obj-y += net/\nobj-$(CONFIG_BLOCKS) += blocks/\nobj-$(CONFIG_PORT) += port.o\n",
+    "drivers/Makefile": "obj-y += net/\nobj-$(CONFIG_BLOCKS) += blocks/\nobj-$(CONFIG_PORT) += "
+    "port.o\n",
     "drivers/port.c": "#include <asm/port.h>\nint ports(void) { return PORTS; }\n",
     "drivers/blocks/Makefile": "obj-$(CONFIG_DISK) += disk.o\n",
     "drivers/blocks/Kconfig": "config DISK\n\ttristate\n",
@@ -88,13 +89,17 @@ FILES = {
         int card_wake(struct card *card) { return wake(card); }
         """,
     "drivers/net/start.S": "",
-    "drivers/net/bad-card.c": "#include <linux/module.h>\nint bad(void) { return missing_thing; }\n",
+    "drivers/net/bad-card.c": "#include <linux/module.h>\nint bad(void) { return missing_thing; "
+    "}\n",
     "drivers/net/bridge/Makefile": "obj-m := not-this-one.o\n",
-    "drivers/net/bridge/Kbuild": "obj-$(CONFIG_BRIDGE) += snd-bridge.o\nEXTRA_CFLAGS += -DOLD_WAY\nsnd-bridge-objs := bridge.o\n",
-    "drivers/net/bridge/bridge.c": '#include "table.h"\nint bridge(void) { return TABLE + OLD_WAY; }\n',
+    "drivers/net/bridge/Kbuild": "obj-$(CONFIG_BRIDGE) += snd-bridge.o\nEXTRA_CFLAGS += "
+    "-DOLD_WAY\nsnd-bridge-objs := bridge.o\n",
+    "drivers/net/bridge/bridge.c": '#include "table.h"\nint bridge(void) { return TABLE + '
+    "OLD_WAY; }\n",
     "drivers/net/bridge/table.h_shipped": "#define TABLE 3\n",
     "sound/Makefile": "obj-$(CONFIG_SHOUT) += shout.o\n",
-    "sound/shout.c": "#include <linux/module.h>\nint shout(struct card *card) { return wake(card); }\n",
+    "sound/shout.c": "#include <linux/module.h>\nint shout(struct card *card) { return "
+    "wake(card); }\n",
 }
 
 

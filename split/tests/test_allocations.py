@@ -26,7 +26,8 @@ extern void *netdev_priv(void *device);
 static inline size_t size_add(size_t a, size_t b) { return a + b; }
 static inline size_t size_mul(size_t a, size_t b) { return a * b; }
 struct buffer { void *data; int length; };
-struct ring { unsigned count; unsigned size; struct buffer *buffers; void *descriptors; void **pages; };
+struct ring { unsigned count; unsigned size; struct buffer *buffers; void *descriptors; \
+void **pages; };
 struct nic { int queues; struct ring *rings; char name[40]; };
 struct table { int length; struct buffer entries[]; };
 struct ring *first;
@@ -45,7 +46,8 @@ def read(clang: Path, tmp_path: Path) -> Read:
 
 def test_an_array_is_so_many_elements_as_a_field_says(read: Read) -> None:
     (found,) = read(
-        "void f(struct nic *n) { n->rings = kmalloc_array_noprof(n->queues, sizeof(struct ring), 0); }"
+        "void f(struct nic *n) { n->rings = kmalloc_array_noprof(n->queues, sizeof(struct ring), "
+        "0); }"
     )
     assert found == Allocation(
         "kmalloc_array", 1, "nic.queues * sizeof(struct ring)", "ring", "field nic.rings"
@@ -84,11 +86,12 @@ def test_pointers_and_bytes_keep_their_numbers(read: Read) -> None:
 
 def test_a_struct_that_ends_in_an_array_is_both_sizes(read: Read) -> None:
     (found,) = read("""struct table *f(int n) {
-        struct table *t = __kmalloc_noprof(size_add(sizeof(*t), size_mul(n, sizeof(t->entries[0]))), 0);
+        size_t size = size_add(sizeof(struct table), size_mul(n, sizeof(struct buffer)));
+        struct table *t = __kmalloc_noprof(size, 0);
         return t;
     }""")
     assert found == Allocation(
-        "kmalloc", 2, "sizeof(struct table) + param 0 * sizeof(struct buffer)", "table", "return"
+        "kmalloc", 3, "sizeof(struct table) + param 0 * sizeof(struct buffer)", "table", "return"
     )
 
 

@@ -11,7 +11,10 @@ RING = Layout(
 
 
 def with_ring(*shapes: Shape) -> Border:
-    """struct nic with `struct ring *ring` and `int rings`; the user half touches members of a ring."""
+    """struct nic with `struct ring *ring` and `int rings`.
+
+    The user half touches members of a ring.
+    """
     border = Border(pointer("ring", "ring"), number("rings", 16))
     border.layouts["ring"] = RING
     border.accesses[OPEN] += reads("ring.count", base="field nic.ring")
@@ -268,7 +271,7 @@ def test_an_array_of_pointers_does() -> None:
 
 
 def kernels(*shapes: Shape) -> Border:
-    """struct nic with a struct of the kernel, of which the user half touches a member in another way."""
+    """struct nic with a kernel struct, of which the user half touches a member differently."""
     border = Border(pointer("dev", "device"))
     border.layouts["device"] = Layout("device", "include/linux/device.h", 5, 8, (number("id"),))
     border.accesses[OPEN] += reads("device.id", base="call get")

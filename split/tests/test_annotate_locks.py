@@ -55,7 +55,10 @@ def test_a_spinlock_tells_how_the_kernel_comes_to_it() -> None:
 def test_a_prototype_is_that_of_the_header_even_where_a_macro_has_the_name(
     clang: Path, tmp_path: Path
 ) -> None:
-    text = "int get(const char *name, ...);\n#define get(x) 0\ntypedef unsigned long size_t;\nvoid *take(size_t n);\n"
+    text = (
+        "int get(const char *name, ...);\n#define get(x) 0\ntypedef unsigned long "
+        "size_t;\nvoid *take(size_t n);\n"
+    )
     (tmp_path / "a.c").write_text(text)
     found = compiled(str(clang), (), tmp_path, "a.c", ["absent", "get", "take"])
     assert found == {

@@ -1,4 +1,4 @@
-"""What a downcall shows to the kernel and brings back, what goes back at all, and what is checked of it."""
+"""What a downcall shows the kernel and brings back, what returns at all, and how it is checked."""
 
 from __future__ import annotations
 

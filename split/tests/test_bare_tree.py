@@ -29,7 +29,8 @@ TOOL = r"""
 int main(int argc, char **argv) {
     FILE *out = fopen(".config", "w");
     int c;
-    if (!strcmp(argv[1], "-m")) fputs("CONFIG_X86=y\nCONFIG_CARD=m\nCONFIG_SHOUT=m\nCONFIG_HZ=250\n", out);
+    if (!strcmp(argv[1], "-m"))
+        fputs("CONFIG_X86=y\nCONFIG_CARD=m\nCONFIG_SHOUT=m\nCONFIG_HZ=250\n", out);
     else { FILE *in = fopen(argv[2], "r"); while ((c = getc(in)) != EOF) putc(c, out); }
     return fclose(out);
 }

@@ -1,4 +1,4 @@
-"""Sections that one function begins and another ends, across units, and the objects that hold both."""
+"""Sections that one function begins and another ends, across units, and objects with both."""
 
 from __future__ import annotations
 

@@ -16,7 +16,10 @@ def planted(tmp_path: Path) -> Path:
 
 
 def commands(planted: Path, file: Path, *sources: str) -> Path:
-    flags = "-nostdinc -I./arch/x86/include -I./include -include ./include/linux/kconfig.h -D__KERNEL__ -std=gnu11 -O2 -Wall"
+    flags = (
+        "-nostdinc -I./arch/x86/include -I./include -include ./include/linux/kconfig.h "
+        "-D__KERNEL__ -std=gnu11 -O2 -Wall"
+    )
     own = {
         "drivers/net/card_main.c": "-I drivers/net/common",
         "drivers/net/card_hw.c": "-I drivers/net/common -DHARDWARE=7",
@@ -25,7 +28,8 @@ def commands(planted: Path, file: Path, *sources: str) -> Path:
         {
             "directory": str(planted),
             "file": source,
-            "command": f"gcc {flags} {own.get(source, '')} -DKBUILD_MODNAME='\"x\"' -c -o x.o {source}",
+            "command": f"gcc {flags} {own.get(source, '')} -DKBUILD_MODNAME='\"x\"' -c -o x.o "
+            f"{source}",
         }
         for source in sources
     ]

@@ -1,4 +1,7 @@
-"""The tables of contexts against a kernel made by hand: which functions may run in atomic context, and what its calls say."""
+"""The tables of contexts against a kernel made by hand.
+
+Which functions may run in atomic context, and what its calls say.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Real drivers of the distribution's kernel: their roots, what is critical, and which modules they are made of."""
+"""Real drivers of the distribution's kernel.
+
+Their roots, what is critical, and which modules they are made of.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def test_33_of_the_250_functions_of_e1000_are_critical(e1000: Driver) -> None:
 def test_the_critical_functions_of_e1000_are_those_that_its_text_names(
     kernel: Kernel, e1000: Driver
 ) -> None:
-    """An independent way: the words in the source of each function, from the roots on. No compiler, no types.
+    """An independent way: the words in the source of each function, from the roots on.
+
+    No compiler, no types.
 
     The two pointers that the text calls through stand for the functions that it assigns to them.
     """

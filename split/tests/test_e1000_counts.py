@@ -51,7 +51,7 @@ def functions(kernel: Kernel, module: Module) -> dict[str, Function]:
 def defined_by_gcc(
     kernel: Kernel, module: Module, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[str, int]]:
-    """File and line of the definitions in the driver's folder, by name, as gcc's parser sees them."""
+    """File and line of the definitions in the driver's folder, by name, as gcc parses them."""
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("no gcc to compare with")
@@ -90,7 +90,7 @@ def test_gcc_has_each_function_in_the_same_line(
 
 @pytest.fixture(scope="module")
 def trees(kernel: Kernel, module: Module, functions: dict[str, Function]) -> dict[str, list[str]]:
-    """Lines of the syntax tree of each function and variable of the driver that is defined, by name."""
+    """Lines of the syntax tree of each function and variable that the driver defines, by name."""
     found: dict[str, list[str]] = {}
     others = [
         name for name in functions if "e1000" not in name
@@ -141,7 +141,7 @@ def extent(head: str) -> tuple[int, int]:
 
 
 def number(place: str) -> int:
-    """The line of a place in a syntax tree, 0 when it only has a column (the line is the one before)."""
+    """The line of a place in a syntax tree; 0 if it has only a column (it is the previous)."""
     match = re.search(r":(\d+):\d+$", place)
     return int(match[1]) if match and not place.startswith("col:") else 0
 

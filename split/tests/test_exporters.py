@@ -1,4 +1,7 @@
-"""Which module of a family exports a symbol: the sources are read once, and again when one of them has changed."""
+"""Which module of a family exports a symbol.
+
+The sources are read once, and again when one of them has changed.
+"""
 
 from __future__ import annotations
 

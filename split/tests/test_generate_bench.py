@@ -32,9 +32,7 @@ def sample(line: str) -> Sample:
     return found
 
 
-def test_a_line_of_the_guest_is_bytes_packets_and_crossings_a_second_and_the_time_that_was_not_idle() -> (
-    None
-):
+def test_a_line_of_the_guest_has_bytes_packets_crossings_a_second_and_the_time_not_idle() -> None:
     found = sample("measured split out 1000000 2.0 1000 500 7 1020 2500 27")
     assert (found.placement, found.load) == ("split", "out")
     assert (found.mbit_s, found.packets_s, found.idle_percent, found.crossings_s) == (

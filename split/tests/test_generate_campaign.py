@@ -102,8 +102,8 @@ def test_tcp_while_it_dies_has_a_guest_of_its_own(tmp_path: Path) -> None:
 def test_the_table_says_how_much_went_both_ways_while_it_died() -> None:
     text = show(reported(guest("endured 600 100.25 90.5 250")))
     assert (
-        "600 s by the guest's clock both ways at once, 100.2 Mbit/s sent and 90.5 received, while the user half died 250 times"
-        in text
+        "600 s by the guest's clock both ways at once, 100.2 Mbit/s sent and 90.5 received, while "
+        "the user half died 250 times" in text
     )
 
 
@@ -220,7 +220,8 @@ def complaints(*lines: str) -> list[str]:
         "BUG: kernel NULL pointer dereference, address: 0000000000000008",
         "BUG kmalloc-64 (Tainted: G           OE     ): Poison overwritten",
         "WARNING: CPU: 1 PID: 77 at kernel/locking/mutex.c:950",
-        "Oops: general protection fault, probably for non-canonical address 0xdead000000000100: 0000 [#1]",
+        "Oops: general protection fault, probably for non-canonical address 0xdead000000000100: "
+        "0000 [#1]",
         "list_del corruption. prev->next should be ffff888, but was ffff889",
         "INFO: task ip:345 blocked for more than 120 seconds.",
         "watchdog: BUG: soft lockup - CPU#0 stuck for 26s!",
@@ -233,8 +234,10 @@ def test_what_the_kernel_says_of_a_bug_is_a_complaint(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "traps: split-e1000[102] general protection fault ip:40123a sp:7f0000 error:0 in split-e1000[401000+a0000]",
-        "split-e1000[103]: segfault at 0 ip 0000000000401234 sp 00007f error 4 in split-e1000[401000+a0000]",
+        "traps: split-e1000[102] general protection fault ip:40123a sp:7f0000 error:0 in "
+        "split-e1000[401000+a0000]",
+        "split-e1000[103]: segfault at 0 ip 0000000000401234 sp 00007f error 4 in "
+        "split-e1000[401000+a0000]",
         "e1000: e1000_reset fails: the user half has died, or gave it up",
     ],
 )

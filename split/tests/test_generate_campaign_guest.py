@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """What a card that is lost says is in the log of its guest, which is shown by a test that fails."""
+    """What a lost card says is in its guest's log, which a failing test shows."""
     kept = tmp_path_factory.mktemp("split")
     plan = [
         "--plan",

@@ -1,4 +1,7 @@
-"""Two split network cards in a guest: 8139too, whose registers are mapped or ports, and pcnet32, which has ports."""
+"""Two split network cards in a guest.
+
+8139too, whose registers are mapped or ports, and pcnet32, which has ports.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # After the lies the driver is loaded so that its registers are those of the other window.
 PORTS = """
-mapped() { grep -q "phys=$(sed -n 2p "/sys/bus/pci/devices/$CARD/resource" | cut -d' ' -f1)" /proc/vmallocinfo; }
+mapped() {
+    start=$(sed -n 2p "/sys/bus/pci/devices/$CARD/resource" | cut -d' ' -f1)
+    grep -q "phys=$start" /proc/vmallocinfo
+}
 honest() { mapped && split_reload use_io=1 && ! mapped && echo "its registers are ports"; }
 """
 

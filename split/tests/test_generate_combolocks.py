@@ -1,4 +1,7 @@
-"""What the generator makes of a plan's combolocks: 8139too's rx_lock, which its poll takes, and drivers that are refused."""
+"""What the generator makes of a plan's combolocks.
+
+8139too's rx_lock, which its poll takes, and drivers that are refused.
+"""
 
 from __future__ import annotations
 

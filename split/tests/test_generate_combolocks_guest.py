@@ -1,4 +1,7 @@
-"""Combolocks in guests: a driver of our own that counts under one, and 8139too's rx_lock, which its poll takes."""
+"""Combolocks in guests.
+
+A driver of our own that counts under one, and 8139too's rx_lock, which its poll takes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ PREPARE = """
 at=/proc/split_counter
 user_half() { split-split_counter 30 >>/tmp/user-half 2>&1 & process=$!; }
 begin() {
-    insmod /lib/ring3/ring3_split.ko grace_ms=3000 && insmod /lib/ring3/split_counter.ko && user_half || exit 1
+    insmod /lib/ring3/ring3_split.ko grace_ms=3000 && insmod /lib/ring3/split_counter.ko &&
+        user_half || exit 1
     echo 0 >$at/hold || { cat /tmp/user-half; dmesg | tail; exit 1; }
 }
 end() {
@@ -50,14 +54,17 @@ STEPS = {
         echo 5000 >$at/hold & holding=$!
         usleep 500000
         ticks=$(cat $at/ticks); echo 1 >$at/inject; usleep 500000
-        echo "while it is held: $(($(cat $at/ticks) - ticks)) ticks, $(($(cat $at/interrupts) - interrupts)) interrupts"
+        ticked=$(($(cat $at/ticks) - ticks)) interrupted=$(($(cat $at/interrupts) - interrupts))
+        echo "while it is held: $ticked ticks, $interrupted interrupts"
         [ "$(cat $at/take)" -gt 200 ] && echo "a process sleeps for it"
         wait $holding && echo "nobody has counted meanwhile"
         usleep 200000
         [ "$(cat $at/ticks)" -gt "$ticks" ] && echo "the timer goes on"
         echo "afterwards: $(($(cat $at/interrupts) - interrupts)) interrupts"
         for i in 1 2 3 4; do echo 100 >$at/hold & done
-        for job in $(jobs -p); do [ $job = $process ] || wait $job || echo "one of four has failed"; done
+        for job in $(jobs -p); do
+            [ $job = $process ] || wait $job || echo "one of four has failed"
+        done
         echo "four have held it"
     """,
     "killed": """
@@ -65,7 +72,8 @@ STEPS = {
         usleep 500000
         { usleep 500000; kill -9 $process; } &
         waited=$(cat $at/take)
-        [ "$waited" -gt 200 ] && [ "$waited" -lt 4000 ] && echo "it is given back when its holder is killed"
+        [ "$waited" -gt 200 ] && [ "$waited" -lt 4000 ] &&
+            echo "it is given back when its holder is killed"
         wait $holding || echo "the upcall has failed"
         ticks=$(cat $at/ticks); usleep 200000
         [ "$(cat $at/ticks)" -gt "$ticks" ] && echo "the timer goes on"

@@ -1,4 +1,7 @@
-"""A split sound card in a guest: its probe, mixer and files run in a process, which hangs, dies and comes back."""
+"""A split sound card in a guest.
+
+Its probe, mixer and files run in a process, which hangs, dies and comes back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""e1000's kernel half in a guest in which a probe lies, a user half does not answer, a self test dies."""
+"""e1000's kernel half with a lying probe, a silent user half and a dying self test, in a guest."""
 
 from __future__ import annotations
 
@@ -148,7 +148,8 @@ CHANGED = "\tclear_bit(__E1000_RESETTING, &adapter->flags);\n\n\treturn 0;\n"
 UNFED = f"\t{{ {FAILS}adapter->alloc_rx_buf = e1000_alloc_dummy_rx_buffers;\n\t}}\n"
 MISCONFIGURED = {
     "its receiver is off": {
-        CONFIGURES: f"{CONFIGURES}\t{{ struct e1000_hw *hw = &adapter->hw; {FAILS}ew32(RCTL, 0);\n\t}}\n"
+        CONFIGURES: f"{CONFIGURES}\t{{ struct e1000_hw *hw = &adapter->hw; {FAILS}ew32(RCTL, "
+        f"0);\n\t}}\n"
     },
     "it gets no buffers": {CHANGED: f"{UNFED}{CHANGED}"},
 }

@@ -1,4 +1,7 @@
-"""What the generator makes of a SCSI host adapter whose struct lies behind its Scsi_Host: vmw_pvscsi by its plan of examples/."""
+"""What the generator makes of a SCSI host adapter whose struct lies behind its Scsi_Host.
+
+vmw_pvscsi by its plan of examples/.
+"""
 
 from __future__ import annotations
 
@@ -109,8 +112,8 @@ def test_a_format_need_not_be_the_last_argument_before_what_it_is_for(host: Gene
     assert call(host, "alloc_workqueue").format == 0
     text = kernel_half(host)
     assert (
-        'alloc_workqueue("%s", (unsigned int)arguments[1], (int)arguments[2], (void *)arguments[0]);'
-        in text
+        'alloc_workqueue("%s", (unsigned int)arguments[1], (int)arguments[2], (void '
+        "*)arguments[0]);" in text
     )
 
 

@@ -1,4 +1,7 @@
-"""The judge of plans and the stubs of a running driver find the same: a plan that was broken on purpose."""
+"""The judge of plans and the stubs of a running driver find the same.
+
+A plan that was broken on purpose.
+"""
 
 from __future__ import annotations
 

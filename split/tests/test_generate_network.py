@@ -1,4 +1,7 @@
-"""What the generator makes of a network card whose adapter lies behind its net_device: e1000 with the plan of examples/."""
+"""What the generator makes of a network card whose adapter lies behind its net_device.
+
+e1000 with the plan of examples/.
+"""
 
 from __future__ import annotations
 

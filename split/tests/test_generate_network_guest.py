@@ -1,4 +1,7 @@
-"""A split network card in a guest: ethtool, EEPROM and options run in a process, packets in the kernel."""
+"""A split network card in a guest.
+
+Ethtool, EEPROM and options run in a process, packets in the kernel.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def test_a_restarted_user_half_takes_over(log: str) -> None:
     assert re.search(r"pause\n\s+written back\n", part(log, "it works again"))
 
 
-def test_a_user_half_that_dies_in_the_middle_of_a_reset_or_a_probe_leaves_a_card_that_the_next_one_makes_work(
+def test_a_user_half_that_dies_amid_a_reset_or_a_probe_leaves_a_card_that_the_next_makes_work(
     log: str,
 ) -> None:
     often = part(log, "the user half dies in the middle of resets, opening and probing")

@@ -1,4 +1,7 @@
-"""Objects that calls make and free: how large they are, what ends them, and what a call writes into them."""
+"""Objects that calls make and free.
+
+How large they are, what ends them, and what a call writes into them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pointers that a user half sets and the kernel half follows: what the plan requires of them, in e1000's tables."""
+"""Pointers that a user half sets and the kernel half follows.
+
+What the plan requires of them, in e1000's tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes that fail by themselves at each of their calls of the kernel, in a guest whose kernel poisons what is freed."""
+"""Probes that fail by themselves at each kernel call, in a guest that poisons freed memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ works() {
         bound 2>/dev/null && ended=bound || ended=refused
         split_kill >/dev/null
         # Since it has attached.
-        what=$(tail -n +$((before + 1)) /tmp/user-half.log | grep -o ": the call of .* fails, as was wanted")
+        what=$(tail -n +$((before + 1)) /tmp/user-half.log |
+            grep -o ": the call of .* fails, as was wanted")
         [ -n "$what" ] || break
         echo "call $call$what: $ended"
     done

@@ -1,4 +1,7 @@
-"""The user half of a split card as ring3d keeps it: started, killed, hung, taken over, stopped; and ring3d itself killed."""
+"""The user half of a split card as ring3d keeps it: started, killed, hung, taken over, stopped.
+
+And ring3d itself killed.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ is() {
 another() {
     old=$(cat /tmp/user-half.pid)
     for try in $(seq 150); do
-        ! { [ "$(half)" != "$old" ] && ring3 status e1000 | grep -q "state *running"; } || { half >/tmp/user-half.pid; return 0; }
+        if [ "$(half)" != "$old" ] && ring3 status e1000 | grep -q "state *running"; then
+            half >/tmp/user-half.pid
+            return 0
+        fi
         usleep 100000
     done
     is another
@@ -74,14 +80,18 @@ hangs() {
     echo 1500 >/sys/module/ring3_split/parameters/deadline_ms
     kill -STOP "$(cat /tmp/user-half.pid)"
     answers && return 1
-    another && answers && ring3 logs e1000 | grep "taken for dead" && echo "one that hangs is replaced"
+    another && answers && ring3 logs e1000 | grep "taken for dead" &&
+        echo "one that hangs is replaced"
     echo 0 >/sys/module/ring3_split/parameters/deadline_ms
 }
 stops() {
     ring3 stop e1000 && is stopped && dead "$(cat /tmp/user-half.pid)" || return
-    ping -c 3 -i 0.2 $THERE && ring3 restart e1000 && another && answers && echo "it is stopped and started"
+    ping -c 3 -i 0.2 $THERE && ring3 restart e1000 && another && answers &&
+        echo "it is stopped and started"
 }
-is_upgraded() { ring3 upgrade e1000 && another && answers && ring3 status e1000 | grep "1 upgrades"; }
+is_upgraded() {
+    ring3 upgrade e1000 && another && answers && ring3 status e1000 | grep "1 upgrades"
+}
 ring3d_dies() {
     kill -9 "$(cat /tmp/ring3d.pid)"
     for try in $(seq 100); do ! dead "$(cat /tmp/user-half.pid)" || break; usleep 50000; done
@@ -92,7 +102,8 @@ ends() {
     rmmod e1000 && is absent && insmod /lib/ring3/e1000.ko && another || return
     kill "$(cat /tmp/ring3d.pid)" && wait "$(cat /tmp/ring3d.pid)" 2>/dev/null
     for try in $(seq 100); do ! dead "$(cat /tmp/ring3d.pid)" || break; usleep 100000; done
-    dead "$(cat /tmp/user-half.pid)" && rmmod e1000 && runtime_unload && cat /tmp/ring3d && kernel_is_well
+    dead "$(cat /tmp/user-half.pid)" && rmmod e1000 && runtime_unload && cat /tmp/ring3d &&
+        kernel_is_well
 }
 """
 STEPS = ("begins", "is_killed", "hangs", "confined", "stops", "is_upgraded", "ring3d_dies", "ends")

@@ -1,4 +1,7 @@
-"""A user half under gdb, AddressSanitizer and memcheck, in a guest; with bugs that are planted in what was generated."""
+"""A user half under gdb, AddressSanitizer and memcheck, in a guest.
+
+With bugs that are planted in what was generated.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ AFTER_ITS_UPCALL = "static volatile char *kept; if (kept) *kept = 1; kept = (cha
 
 
 def looked_at(kernel: Kernel, folder: Path, cache: Path, tools: Tools, bug: str = "") -> str:
-    """What a guest says in which the user half is looked at, with `bug` as the first statement of the function that reads."""
+    """What a guest says while its user half is looked at.
+
+    `bug` is the first statement of the function that reads.
+    """
     whole = subject.load(kernel, DRIVER, "field", None, subject.Known())
     plan = planner.cut(whole, weights.places(whole), Fraction(1))
     found = survey(whole.graph, plan.sides(), kernel.name, {})

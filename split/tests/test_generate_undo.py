@@ -1,4 +1,7 @@
-"""What the kernel half undoes when a user half dies, and what it has the next one do anew: e1000 and pcnet32, by their plans."""
+"""What the kernel half undoes when a user half dies, and what it has the next one do anew.
+
+e1000 and pcnet32, by their plans.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def test_nobody_puts_packets_into_rings_that_go_with_the_user_half_that_made_the
 
 
 @pytest.mark.parametrize("name", ["e1000_down", "e1000_close"])
-def test_a_card_that_was_stopped_goes_on_with_rings_that_have_memory_by_a_reset_of_the_next_user_half(
+def test_a_card_that_was_stopped_goes_on_with_rings_by_a_reset_of_the_next_user_half(
     card: Path, name: str
 ) -> None:
     body = undone(card, "e1000", name)

@@ -39,7 +39,10 @@ def test_no_object_of_a_half_has_the_name_of_its_module(
 def cut(
     kernel: Kernel, driver: str, folder: Path, moved: tuple[str, ...] = (), both: str = "-"
 ) -> Generated:
-    """As `generate DRIVER` does without a plan; some functions are moved into the kernel half, some are in both."""
+    """As `generate DRIVER` does without a plan.
+
+    Some functions are moved into the kernel half, some are in both.
+    """
     whole = subject.load(kernel, driver, "field", None, subject.Known())
     plan = planner.cut(whole, weights.places(whole), Fraction(1))
     sides = plan.sides()
@@ -151,13 +154,13 @@ def test_a_device_gets_no_parent_but_the_drivers_own_device_and_that_of_a_bus_no
     assert "!object->bus && value && value != object" in text
 
 
-def test_memory_of_the_cards_that_an_upcall_has_taken_is_given_back_by_its_bus_address_when_it_fails(
+def test_memory_of_the_cards_that_a_failing_upcall_took_is_given_back_by_its_bus_address(
     ports: Generated,
 ) -> None:
     text = (ports.folder / "kernel/pcnet32_main.c").read_text()
     assert (
-        "dma_free_coherent((void *)arguments[0], (size_t)arguments[1], (void *)result, (dma_addr_t)arguments[2]);"
-        in text
+        "dma_free_coherent((void *)arguments[0], (size_t)arguments[1], (void *)result, "
+        "(dma_addr_t)arguments[2]);" in text
     )
 
 
@@ -215,7 +218,8 @@ def test_a_driver_with_code_in_a_module_of_its_own_is_refused_by_the_name_of_tha
 def test_a_driver_whose_user_half_sets_what_does_not_cross_is_not_built(card: Generated) -> None:
     with pytest.raises(
         Refusal,
-        match=r"8139cp: the user half sets what does not cross.*cp_private\.rx_ring \(cp_alloc_rings",
+        match=r"8139cp: the user half sets what does not cross.*cp_private\.rx_ring "
+        r"\(cp_alloc_rings",
     ):
         complete.check(card.border)
 

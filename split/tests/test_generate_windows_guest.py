@@ -1,4 +1,7 @@
-"""Registers that are mapped into a user half, in a guest: what it gets of them, and that they go with the driver's mapping."""
+"""Registers that are mapped into a user half, in a guest.
+
+What it gets of them, and that they go with the driver's mapping.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,8 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "plan.toml").write_text(text)
     # What an EEPROM that is read bit by bit costs in calls.
     (folder / "counts.sh").write_text(
-        'often() { before=$(cat /sys/module/ring3_split/parameters/calls); net control "$(interface "$CARD")" dumps >/dev/null; '
+        "often() { before=$(cat /sys/module/ring3_split/parameters/calls); net control "
+        '"$(interface "$CARD")" dumps >/dev/null; '
         'echo "dumps took $(($(cat /sys/module/ring3_split/parameters/calls) - before)) calls"; }\n'
     )
     arguments = [

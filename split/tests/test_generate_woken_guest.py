@@ -17,7 +17,10 @@ from ring3_split.profile.headers import version
 pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 UPCALLS = 1000
 STEP = f"""
-slept() {{ cat /proc/$half/task/*/status | awk '/^voluntary_ctxt_switches/ {{ n += $2 }} END {{ print n }}'; }}
+slept() {{
+    cat /proc/$half/task/*/status |
+        awk '/^voluntary_ctxt_switches/ {{ n += $2 }} END {{ print n }}'
+}}
 insmod /lib/ring3/ring3_split.ko && insmod /lib/ring3/split_empty.ko || exit 1
 split-empty 30 --unconfined & half=$!
 echo 2 >/sys/module/split_empty/parameters/upcall || exit 1

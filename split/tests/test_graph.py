@@ -77,7 +77,7 @@ def test_the_held_locks_of_a_call_come_with_its_edge() -> None:
 
 
 def pointers(call: Indirect, *stored: Stored, **more: object) -> ModuleFacts:
-    """A caller `f` of a pointer, and `g` and `h`, whose addresses are taken and whose type is the same."""
+    """A caller `f` of a pointer, and `g` and `h` of the same type whose addresses are taken."""
     functions = (function("f", indirect=(call,)), function("g"), function("h"))
     return module(unit(*functions, stored=stored, **more))  # type: ignore[arg-type]
 
@@ -332,7 +332,8 @@ def test_in_c_a_field_reaches_what_it_got_from_another_field(clang: Path, tmp_pa
     static void stored(int i) { }
     static void aside(int i) { }
     static const struct info info = { .handler = copied };
-    void set(struct own *own, const struct info *from) { own->handler = from->handler; own->other = aside; }
+    void set(struct own *own, const struct info *from) { \
+own->handler = from->handler; own->other = aside; }
     void start(struct own *own) { own->handler = stored; set(own, &info); own->handler(0); }
     """
     facts, data = compiled(clang, tmp_path, text)

@@ -64,7 +64,8 @@ def test_a_struct_that_is_returned_in_memory_is_no_argument(read: Read) -> None:
 def test_a_switch_goes_to_each_of_its_cases_once(read: Read) -> None:
     body = only(
         read(
-            "int f(int i) { switch (i) { case 1: case 2: return 5; case 9: return 6; } return 0; }\n"
+            "int f(int i) { switch (i) { case 1: case 2: return 5; case 9: return 6; } return 0; "
+            "}\n"
         )
     )
     (block,) = [b for b in body.blocks.values() if b.instructions[-1].opcode == "switch"]
@@ -90,7 +91,8 @@ def test_a_computed_goto_goes_to_every_label_whose_address_is_taken(read: Read) 
 def test_every_block_can_be_found_by_the_label_that_others_go_to(read: Read) -> None:
     body = only(
         read(
-            "int f(int a, int b) { for (; a < b; a++) if (a == 7) return b; else while (b) b--; return a; }\n"
+            "int f(int a, int b) { for (; a < b; a++) if (a == 7) return b; else while (b) b--; "
+            "return a; }\n"
         )
     )
     assert {s for b in body.blocks.values() for s in b.successors} <= set(body.blocks)
@@ -100,7 +102,8 @@ def test_every_block_can_be_found_by_the_label_that_others_go_to(read: Read) -> 
 def test_inline_assembly_keeps_its_operands(read: Read) -> None:
     body = only(
         read(
-            'int f(int *p) { int r; asm volatile("nop (%%eax)" : "=r"(r), "+m"(*p) : "r"(5)); return r; }\n'
+            'int f(int *p) { int r; asm volatile("nop (%%eax)" : "=r"(r), "+m"(*p) : "r"(5)); '
+            "return r; }\n"
         )
     )
     (call,) = [i for i in body.instructions if i.callee == "asm"]
@@ -118,7 +121,8 @@ def test_an_instruction_inside_a_macro_is_where_the_macro_is_used(read: Read) ->
 def test_atomic_accesses_keep_pointer_and_value_apart(read: Read) -> None:
     body = only(
         read(
-            "int f(int *p) { __atomic_store_n(p, 3, 5); return __atomic_load_n(p, 5) + __sync_fetch_and_add(p, 4); }\n"
+            "int f(int *p) { __atomic_store_n(p, 3, 5); return __atomic_load_n(p, 5) + "
+            "__sync_fetch_and_add(p, 4); }\n"
         )
     )
     operands = {i.opcode: i.operands for i in body.instructions if "seq_cst" in i.text}
@@ -155,6 +159,7 @@ def test_layouts_are_those_of_the_target(read: Read) -> None:
 
 def test_an_alias_names_what_it_stands_for(read: Read) -> None:
     module = read(
-        'static int start(void) { return 0; }\nint init_module(void) __attribute__((alias("start")));\n'
+        "static int start(void) { return 0; }\nint init_module(void) "
+        '__attribute__((alias("start")));\n'
     )
     assert module.aliases == {"init_module": "start"}

@@ -80,7 +80,8 @@ def test_what_a_callee_fills_in_names_the_callee(argument: Look) -> None:
 
 def test_the_address_of_an_embedded_struct_is_a_field(argument: Look) -> None:
     origin = argument(
-        "struct in { int a; }; struct s { int x; struct in hw; }; void f(struct s *p) { use(&p->hw); }"
+        "struct in { int a; }; struct s { int x; struct in hw; }; void f(struct s *p) { "
+        "use(&p->hw); }"
     )
     assert (str(origin), origin.address, str(origin.object)) == ("field s.hw", True, "param 0")
 
@@ -91,7 +92,10 @@ def test_a_pointer_loaded_from_a_field_is_not_its_address(argument: Look) -> Non
 
 
 def test_a_member_of_a_member_knows_both(argument: Look) -> None:
-    text = "struct in { void *q; }; struct s { int x; struct in hw; }; void f(struct s *p) { struct in *h = &p->hw; use(h->q); }"
+    text = (
+        "struct in { void *q; }; struct s { int x; struct in hw; }; void f(struct s *p) { "
+        "struct in *h = &p->hw; use(h->q); }"
+    )
     origin = argument(text)
     assert origin.base is not None
     assert (origin.name, origin.base.within, str(origin.object), str(origin.base.object)) == (
@@ -103,7 +107,10 @@ def test_a_member_of_a_member_knows_both(argument: Look) -> None:
 
 
 def test_an_element_of_an_array_in_a_global_is_its_field(argument: Look) -> None:
-    text = "struct in { void *q; }; static struct { int n; struct in a[3]; } g; void f(int i) { use(g.a[i].q); }"
+    text = (
+        "struct in { void *q; }; static struct { int n; struct in a[3]; } g; void f(int i) { "
+        "use(g.a[i].q); }"
+    )
     origin = argument(text)
     assert origin.base is not None
     assert (origin.name, str(origin.base.object)) == ("in.q", "global g")
@@ -136,19 +143,28 @@ def test_the_first_member_of_a_global_is_found(touched: Callable[..., list[str]]
 def test_a_member_of_an_unnamed_union_belongs_to_the_struct(
     touched: Callable[..., list[str]],
 ) -> None:
-    text = "struct s { int a; union { void *p; struct { short x, y; }; }; }; void f(struct s *q) { q->p = 0; q->y = 1; }"
+    text = (
+        "struct s { int a; union { void *p; struct { short x, y; }; }; }; void f(struct s *q) "
+        "{ q->p = 0; q->y = 1; }"
+    )
     assert touched(text) == ["s.p", "s.y"]
 
 
 def test_a_named_member_of_an_unnamed_type_names_the_type(
     touched: Callable[..., list[str]],
 ) -> None:
-    text = "struct s { union { long v; struct { char c[4]; } in; } u; }; void f(struct s *q) { q->u.in.c[1] = 1; q->u.v = 2; }"
+    text = (
+        "struct s { union { long v; struct { char c[4]; } in; } u; }; void f(struct s *q) { "
+        "q->u.in.c[1] = 1; q->u.v = 2; }"
+    )
     assert touched(text) == ["s.u.in.c", "s.u.v"]
 
 
 def test_marks_without_size_are_skipped(touched: Callable[..., list[str]]) -> None:
-    text = "struct s { char begin[0]; int a; char end[0]; char begin2[0]; long b; }; void f(struct s *q) { q->a = 1; q->b = 2; }"
+    text = (
+        "struct s { char begin[0]; int a; char end[0]; char begin2[0]; long b; }; void "
+        "f(struct s *q) { q->a = 1; q->b = 2; }"
+    )
     assert touched(text) == ["s.a", "s.b"]
 
 
@@ -162,7 +178,10 @@ def test_a_list_without_a_length_in_a_union_is_found(argument: Look) -> None:
 def test_bit_fields_of_a_group_belong_to_the_struct_around_it(
     touched: Callable[..., list[str]],
 ) -> None:
-    text = "struct s { int n; union { struct { unsigned long a:32, b:1; }; struct { unsigned long a:32, b:1; } group; }; };"
+    text = (
+        "struct s { int n; union { struct { unsigned long a:32, b:1; }; struct { unsigned long "
+        "a:32, b:1; } group; }; };"
+    )
     assert touched(text + "void f(struct s *q) { q->a = 1; q->b = 1; }") == ["s.a", "s.b"]
 
 
@@ -187,5 +206,8 @@ def test_a_packed_struct_is_found(touched: Callable[..., list[str]]) -> None:
 def test_an_array_of_structs_that_is_walked_keeps_its_fields(
     touched: Callable[..., list[str]],
 ) -> None:
-    text = "struct e { int a, b; }; struct s { int n; struct e *ring; }; void f(struct s *q, int i) { q->ring[i].b = 1; }"
+    text = (
+        "struct e { int a, b; }; struct s { int n; struct e *ring; }; void f(struct s *q, int "
+        "i) { q->ring[i].b = 1; }"
+    )
     assert touched(text) == ["s.ring", "e.b"]

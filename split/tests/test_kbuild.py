@@ -96,7 +96,8 @@ def test_a_source_that_a_rule_takes_from_another_folder_is_found(
 ) -> None:
     put(
         tree / "sound/Makefile",
-        "obj-m := mix.o\nmix-y := near/bridge.o\n$(obj)/near/%.o: $(srctree)/drivers/net/bridge/%.c FORCE\n",
+        "obj-m := mix.o\nmix-y := near/bridge.o\n$(obj)/near/%.o: "
+        "$(srctree)/drivers/net/bridge/%.c FORCE\n",
     )
     sources = {t.module.name: t.module.sources for t in read(tree, tmp_path / "cache").targets}
     assert sources["mix"] == ("drivers/net/bridge/bridge.c",)

@@ -1,4 +1,4 @@
-"""Locks, allocations and arrays of the distribution's drivers, against what a person reads in their sources."""
+"""Locks, allocations and arrays of the distribution's drivers, against a person's reading."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ring3_split.model import Function, ModuleFacts
 
 pytestmark = pytest.mark.kernel
 LOCK = re.compile(
-    r"(?<![\w.>])(?:(?:spin|read|write)_(?:try)?lock(?:_bh|_irq|_irqsave)?|mutex_(?:try)?lock(?:_interruptible)?"
-    r"|rcu_read_lock|rtnl_(?:try)?lock|local_(?:irq_(?:save|disable)|bh_disable)|preempt_disable)\s*\("
+    r"(?<![\w.>])(?:(?:spin|read|write)_(?:try)?lock(?:_bh|_irq|_irqsave)?"
+    r"|mutex_(?:try)?lock(?:_interruptible)?|rcu_read_lock|rtnl_(?:try)?lock"
+    r"|local_(?:irq_(?:save|disable)|bh_disable)|preempt_disable)\s*\("
 )
 UNLOCK = re.compile(
     r"(?<![\w.>])(?:(?:spin|read|write)_unlock(?:_bh|_irq|_irqrestore)?|mutex_unlock"

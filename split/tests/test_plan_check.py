@@ -269,7 +269,7 @@ def test_a_function_that_returns_with_a_spinlock_may_not_leave() -> None:
     assert fault.text == "returns inside an atomic section: spin own.lock, a.c:4"
 
 
-def test_what_the_kernel_calls_between_start_and_stop_may_not_leave_where_start_returns_with_a_lock() -> (
+def test_what_the_kernel_calls_between_start_and_stop_stays_where_start_returns_with_a_lock() -> (
     None
 ):
     made = Made().function("start", regions=(Region(Kind.RCU, "", 4, (), (), kept=True),))

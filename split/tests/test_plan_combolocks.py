@@ -1,4 +1,7 @@
-"""Spinlocks that a process may take, too: which can be, and what a cut and its judge make of them."""
+"""Spinlocks that a process may take, too.
+
+Which can be, and what a cut and its judge make of them.
+"""
 
 from __future__ import annotations
 

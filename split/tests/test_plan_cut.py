@@ -142,7 +142,7 @@ def test_a_dearer_crossing_never_makes_the_kernel_half_smaller(seed: int) -> Non
 
 
 def hull(points: set[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The corners of the lower left hull, from the left to the lowest point (Andrew's monotone chain)."""
+    """The corners of the lower left hull, left to lowest (Andrew's monotone chain)."""
     lowest = min(points, key=lambda point: (point[1], point[0]))
     corners: list[tuple[int, int]] = []
     for point in sorted(point for point in points if point[0] <= lowest[0]):

@@ -35,7 +35,10 @@ def read(kernel: Kernel) -> Callable[[str], Subject]:
 def test_e1000_keeps_what_a_person_kept_who_read_its_lock_regions(
     read: Callable[[str], Subject],
 ) -> None:
-    """59 functions were what reading gave for 6.12.95; 87 more do what bonding's monitor asks for under RCU."""
+    """59 functions were what reading gave for 6.12.95.
+
+    87 more do what bonding's monitor asks for under RCU.
+    """
     made = planner.propagate(read("e1000"), weights.places(read("e1000")))
     assert (made.totals.functions, made.totals.kernel_functions, made.totals.kernel_percent) == (
         250,
@@ -92,7 +95,10 @@ def test_each_plan_holds_without_assumptions(driver: str, read: Callable[[str], 
 def test_no_function_that_propagation_keeps_for_a_rule_can_be_moved(
     driver: str, read: Callable[[str], Subject]
 ) -> None:
-    """All but those that only critical roots keep, which are there for speed; in these drivers all roots are atomic."""
+    """All but those that only critical roots keep, which are there for speed.
+
+    In these drivers all roots are atomic.
+    """
     whole = read(driver)
     made = planner.cut(whole, weights.places(whole), Fraction(0))
     for placed in made.functions.values():

@@ -1,4 +1,7 @@
-"""The file of a plan: what is written is read, what is edited stays edited, and each function has its reason."""
+"""The file of a plan.
+
+What is written is read, what is edited stays edited, and each function has its reason.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,8 @@ def test_a_file_of_annotations_is_told_from_a_plan(tmp_path: Path) -> None:
     file.write_text('version = 1\ndriver = "card"\nplan = "cut"\n[inferred]\n')
     with pytest.raises(
         Refusal,
-        match=r"not a plan; it is judged by: ring3 split annotate card --check --out .*card\.annotations\.toml",
+        match=r"not a plan; it is judged by: ring3 split annotate card --check --out "
+        r".*card\.annotations\.toml",
     ):
         load(file)
 
@@ -167,7 +171,10 @@ def test_what_takes_a_spinlock_of_the_kernel_half_is_told_who_else_takes_it() ->
 def test_what_stays_to_save_crossings_is_told_how_many() -> None:
     made = Made().root("irq").entry("watchdog", "process").call("watchdog", "irq")
     found = planner.cut(made.subject(), weights({"watchdog irq": 3}, {"watchdog": 5}), Fraction(2))
-    words = "what would cross costs more than its 10 lines: calls of the profile: 5 from the kernel, 3 with irq"
+    words = (
+        "what would cross costs more than its 10 lines: calls of the profile: 5 from the "
+        "kernel, 3 with irq"
+    )
     assert (found.functions[key("watchdog")].rule, reason(found, "watchdog")) == ("cost", words)
 
 

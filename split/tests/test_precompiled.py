@@ -47,7 +47,10 @@ def test_such_a_name_on_the_command_line_counts_as_well(kernel: Kernel, tmp_path
 
 def test_names_that_the_headers_do_not_know_and_the_prefix_of_messages_are_harmless() -> None:
     headers = Headers(Path("x.pch"), frozenset({"pr_fmt", "DEBUG"}))
-    text = '#define pr_fmt(fmt) "x: " fmt\n#define CARD_NAME "x"\n#include <linux/module.h>\n#define DEBUG\n'
+    text = (
+        '#define pr_fmt(fmt) "x: " fmt\n#define CARD_NAME "x"\n#include '
+        "<linux/module.h>\n#define DEBUG\n"
+    )
     assert headers.fit(text, ("-Idrivers", "-DHARDWARE=2"))
     assert not headers.fit("#define DEBUG\n" + text, ())
     assert not headers.fit(text, ("-includex.h",))
@@ -82,7 +85,10 @@ def test_headers_are_good_while_another_process_makes_the_same(
 
 
 def facts(kernel: Kernel, name: str, source: str, folder: Path) -> list[bytes]:
-    """What is read of a unit in every way that it may be compiled; without the numbers by which macros make a name unique."""
+    """What is read of a unit in every way that it may be compiled.
+
+    Without the numbers by which macros make a name unique.
+    """
     found = []
     for flags in ways(kernel, Task(kernel.module(name), source)):
         assert kernel.compiler.compile(source, folder / "x.ll", flags, kernel.root) == ""

@@ -18,7 +18,7 @@ FILE, HEADER = "d/a.c", "include/linux/h.h"
 
 
 def graph() -> Graph:
-    """entry calls near, and far through an inline of a header and through a function of the driver."""
+    """entry calls near, and far through a header inline and through the driver's own function."""
 
     def function(name: str, *callees: str, file: str = FILE) -> Function:
         return Function(

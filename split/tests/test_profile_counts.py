@@ -16,7 +16,10 @@ ffffffffc026e204 ffffffff81b0c416 0 3 0
 # gaps 0
 # full 0
 """
-SECTIONS = "e1000 .text 0xffffffffc025f000\ne1000 .init.text 0xffffffffc028e000\nmii .text 0xffffffffc0250000\n"
+SECTIONS = (
+    "e1000 .text 0xffffffffc025f000\ne1000 .init.text 0xffffffffc028e000\nmii .text "
+    "0xffffffffc0250000\n"
+)
 STATS = """\
 cpu0 entries: 0
 cpu0 overrun: 0

@@ -1,4 +1,7 @@
-"""Addresses of a loaded module become functions of its source, inlined ones included; on an object that gcc makes here."""
+"""Addresses of a loaded module become functions of its source, inlined ones included.
+
+On an object that gcc makes here.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,17 @@ static inline __attribute__((always_inline)) int through(int value) { return hel
 """
 ONE = """\
 #include "include/linux/through.h"
-static __attribute__((noinline)) int helper(int value) { asm volatile("" : "+r"(value)); return value; }
+static __attribute__((noinline)) int helper(int value) { \
+asm volatile("" : "+r"(value)); return value; }
 static inline __attribute__((always_inline)) int folded(int value) { return helper(value) - 1; }
 int open_device(int value) { return through(value) + folded(value); }
-__attribute__((section(".text.unlikely"))) int rare(int value) { int got = helper(value); kernel(); return got; }
+__attribute__((section(".text.unlikely"))) int rare(int value) { \
+int got = helper(value); kernel(); return got; }
 """
 TWO = """\
 void kernel(void);
-static __attribute__((noinline)) int helper(int value) { asm volatile("" : "+r"(value)); return value; }
+static __attribute__((noinline)) int helper(int value) { \
+asm volatile("" : "+r"(value)); return value; }
 void other_open(void) { kernel(); helper(2); kernel(); }
 """
 
@@ -222,7 +228,10 @@ def test_a_name_of_two_functions_without_a_file_is_not_guessed() -> None:
 
 
 def test_frames_are_read_innermost_first_with_paths_of_the_tree() -> None:
-    text = "0x0000000000001863\ninner\n/b/x/./include/linux/a.h:12\nouter\n/b/x/drivers/d.c:99 (discriminator 2)\n0x2\n??\n??:0\n"
+    text = (
+        "0x0000000000001863\ninner\n/b/x/./include/linux/a.h:12\nouter\n/b/x/drivers/d.c:99 "
+        "(discriminator 2)\n0x2\n??\n??:0\n"
+    )
     inner, outer = Frame("inner", "include/linux/a.h"), Frame("outer", "drivers/d.c")
     assert parse_lines(text, [Path("/b/x")]) == [(inner, outer), ()]
 

@@ -28,14 +28,16 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_command_loads_no_library_that_only_pictures_need() -> None:
     done = python(
-        "import ring3_split.cli, sys; print([name for name in ('matplotlib', 'jinja2') if name in sys.modules])"
+        "import ring3_split.cli, sys; print([name for name in ('matplotlib', 'jinja2') if name in "
+        "sys.modules])"
     )
     assert done.stdout == "[]\n"
 
 
 def test_an_older_python_is_told_which_one_is_needed() -> None:
     done = python(
-        "import sys; sys.version_info = (3, 9, 2); from ring3_split.__main__ import main; sys.exit(main())"
+        "import sys; sys.version_info = (3, 9, 2); from ring3_split.__main__ import main; "
+        "sys.exit(main())"
     )
     assert (done.returncode, done.stderr) == (
         1,
@@ -45,19 +47,23 @@ def test_an_older_python_is_told_which_one_is_needed() -> None:
 
 def test_a_missing_package_is_named_with_what_installs_it() -> None:
     done = python(
-        "import sys; sys.modules['msgspec'] = None; from ring3_split.__main__ import main; sys.exit(main())"
+        "import sys; sys.modules['msgspec'] = None; from ring3_split.__main__ import main; "
+        "sys.exit(main())"
     )
     assert done.returncode == 1
     assert (
         done.stderr
-        == "ring3 split: the Python package msgspec is missing: pip install ./split, or run it as `ring3 split`\n"
+        == "ring3 split: the Python package msgspec is missing: pip install ./split, or run it as "
+        "`ring3 split`\n"
     )
 
 
 def test_control_c_while_the_program_loads_prints_no_traceback(tmp_path: Path) -> None:
     # A package that takes long to load stands for a slow disk.
     (tmp_path / "msgspec.py").write_text(
-        f"import pathlib, time\npathlib.Path({str(tmp_path / 'loading')!r}).touch()\ntime.sleep(60)\n"
+        "import pathlib, time\n"
+        f"pathlib.Path({str(tmp_path / 'loading')!r}).touch()\n"
+        "time.sleep(60)\n"
     )
     environment = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}:{SOURCE}"}
     program = subprocess.Popen(

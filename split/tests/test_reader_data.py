@@ -59,12 +59,18 @@ def test_a_bit_field_is_written_without_its_neighbours_being_read(data: Read) ->
 
 
 def test_an_address_that_is_passed_is_taken(data: Read) -> None:
-    text = "struct s { int a; char name[8]; };\nvoid g(void *);\nvoid f(struct s *p) { g(&p->a); g(p->name); }\n"
+    text = (
+        "struct s { int a; char name[8]; };\nvoid g(void *);\nvoid f(struct s *p) { g(&p->a); "
+        "g(p->name); }\n"
+    )
     assert ways(data(text)) == {("s.a", "a"), ("s.name", "a")}
 
 
 def test_an_element_of_an_array_is_the_array(data: Read) -> None:
-    text = "struct s { char mac[6]; };\nint f(struct s *p, int i) { p->mac[i] = 1; return p->mac[0]; }\n"
+    text = (
+        "struct s { char mac[6]; };\nint f(struct s *p, int i) { p->mac[i] = 1; return "
+        "p->mac[0]; }\n"
+    )
     assert ways(data(text)) == {("s.mac", "w"), ("s.mac", "r")}
 
 
@@ -80,7 +86,10 @@ def test_an_address_that_is_stored_elsewhere_is_taken(data: Read) -> None:
 
 
 def test_what_a_field_points_to_has_that_field_as_its_base(data: Read) -> None:
-    text = "struct r { int n; };\nstruct s { struct r *ring; };\nint f(struct s *p) { return p->ring[2].n; }\n"
+    text = (
+        "struct r { int n; };\nstruct s { struct r *ring; };\nint f(struct s *p) { return "
+        "p->ring[2].n; }\n"
+    )
     assert {(a.field, a.base) for a in accesses(data(text))} == {
         ("s.ring", "param 0"),
         ("r.n", "field s.ring"),
@@ -105,7 +114,8 @@ def test_an_object_on_the_stack_is_a_local_of_its_struct(data: Read) -> None:
 
 def test_the_result_of_a_function_names_it(data: Read) -> None:
     found = data(
-        "struct s { int a; };\nvoid *priv(void *);\nint f(void *d) { struct s *p = priv(d); return p->a; }\n"
+        "struct s { int a; };\nvoid *priv(void *);\nint f(void *d) { struct s *p = priv(d); "
+        "return p->a; }\n"
     )
     assert [a.base for a in accesses(found)] == ["call priv"]
 
@@ -130,7 +140,10 @@ def test_an_array_in_a_union_is_told_by_its_elements(data: Read) -> None:
 
 
 def test_the_address_of_a_member_of_a_union_is_told_by_its_name(data: Read) -> None:
-    text = "struct s { int n; union { long a; long b; }; union { long c; long d; } u; };\nvoid g(void *);\n"
+    text = (
+        "struct s { int n; union { long a; long b; }; union { long c; long d; } u; };\nvoid "
+        "g(void *);\n"
+    )
     text += "void f(struct s *p) { g(&p->b); g(&p->u.d); }\nvoid h(struct s *p) { g(&p->u); }\n"
     found = data(text)
     assert ways(found) == {("s.b", "a"), ("s.u.d", "a")}
@@ -138,7 +151,10 @@ def test_the_address_of_a_member_of_a_union_is_told_by_its_name(data: Read) -> N
 
 
 def test_memory_operands_of_assembly_are_read_and_written(data: Read) -> None:
-    text = 'struct s { int a, b; };\nvoid f(struct s *p) { asm volatile("nop" : "=m"(p->a) : "m"(p->b)); }\n'
+    text = (
+        'struct s { int a, b; };\nvoid f(struct s *p) { asm volatile("nop" : "=m"(p->a) : '
+        '"m"(p->b)); }\n'
+    )
     assert ways(data(text)) == {("s.a", "w"), ("s.b", "r")}
 
 
@@ -151,7 +167,10 @@ def test_globals_are_read_written_and_taken(data: Read) -> None:
 def test_a_layout_has_offsets_sizes_and_kinds(data: Read) -> None:
     text = "struct net_device; struct in { int x; };\n"
     text += "struct s { char c; struct net_device *dev; void (*cb)(int); void *priv; char *name;\n"
-    text += "struct in in; struct in more[3]; unsigned char tail[]; };\nvoid f(struct s *p) { p->c = 1; }\n"
+    text += (
+        "struct in in; struct in more[3]; unsigned char tail[]; };\nvoid f(struct s *p) { "
+        "p->c = 1; }\n"
+    )
     found = data(text)
     layout = found.layouts["s"]
     assert (layout.file, layout.line, layout.size) == ("drivers/a.c", 2, 56)
@@ -177,7 +196,10 @@ def test_a_layout_of_i386_is_that_of_i386(data: Read) -> None:
 
 
 def test_a_layout_tells_bit_fields_and_unions(data: Read) -> None:
-    text = "struct s { int a:3, b:9; union { int i; void *p; }; union { char c; struct { short x, y; }; }; };\n"
+    text = (
+        "struct s { int a:3, b:9; union { int i; void *p; }; union { char c; struct { short x, "
+        "y; }; }; };\n"
+    )
     layout = data(text + "void f(struct s *p) { p->a = 1; }\n").layouts["s"]
     assert [(m.name, m.bits) for m in layout.members][:2] == [("a", (0, 3)), ("b", (3, 9))]
     assert [(m.name, m.union) for m in layout.members][2:] == [
@@ -191,7 +213,10 @@ def test_a_layout_tells_bit_fields_and_unions(data: Read) -> None:
 
 
 def test_a_table_of_100_000_entries_is_read_in_a_second(data: Read) -> None:
-    text = "static void h(void) {}\nstruct e { int n; void (*go)(void); };\nstruct e table[100000] = {\n"
+    text = (
+        "static void h(void) {}\nstruct e { int n; void (*go)(void); };\nstruct e "
+        "table[100000] = {\n"
+    )
     text += "".join(
         f"  {{ {i}, h }},\n" if i % 10 == 0 else f"  {{ {i} }},\n" for i in range(100000)
     )

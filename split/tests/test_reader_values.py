@@ -11,7 +11,8 @@ from facts import compiled
 from ring3_split.model import Data, ModuleFacts
 
 STRUCTS = """struct work { void (*func)(struct work *); };
-struct nic { int idx; unsigned char small; int n; unsigned long state; int table[8]; char *buf; char *bufs[4]; struct work dog; };
+struct nic { int idx; unsigned char small; int n; unsigned long state; int table[8]; char *buf; \
+char *bufs[4]; struct work dog; };
 void kernel_get(const unsigned long *w);
 static int table[16];
 """
@@ -128,7 +129,8 @@ def test_a_pointer_into_what_another_points_to_is_interior(read: Read) -> None:
 
 def test_a_function_begins_where_its_type_stands(read: Read) -> None:
     facts, _ = read(
-        "static __attribute__((noinline))\nint\nf(void)\n{\n\treturn 0;\n}\nint g(void) { return f(); }"
+        "static __attribute__((noinline))\nint\nf(void)\n{\n\treturn 0;\n}\nint g(void) { return "
+        "f(); }"
     )
     found = {one.name: one.line - one.first if one.first else 0 for one in facts.units[0].functions}
     assert found == {"f": 2, "g": 0}

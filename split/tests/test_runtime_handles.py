@@ -17,7 +17,8 @@ int main(void)
 	for (unsigned long id = 1; id < 300000; id++) {
 		unsigned long first = SPLIT_HANDLE(SPLIT_FRAME(id), 0, 0);
 
-		wrong += !first || SPLIT_GENERATION(first) == SPLIT_SYMBOLS || first >> 60 || SPLIT_FRAME(id) == SPLIT_FRAME(id + 1);
+		wrong += !first || SPLIT_GENERATION(first) == SPLIT_SYMBOLS || first >> 60 ||
+			SPLIT_FRAME(id) == SPLIT_FRAME(id + 1);
 	}
 	printf("%lu\n", wrong);
 	return 0;

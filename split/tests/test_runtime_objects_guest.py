@@ -1,4 +1,7 @@
-"""Objects that a user half makes and frees, in a guest whose kernel poisons what is freed: a driver by hand, and a liar."""
+"""Objects that a user half makes and frees, in a guest whose kernel poisons what is freed.
+
+A driver by hand, and a liar.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a user half starts: its words, its memory, and what it gives up where it has no right to give up more."""
+"""How a user half starts.
+
+Its words, its memory, and what it gives up where it has no right to give up more.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(program: Path, *words: str, pinned: int = SMALL) -> subprocess.CompletedProcess[str]:
-    """It runs as nobody, who may pin so many bytes; its device is one that knows none of its commands."""
+    """It runs as nobody, who may pin so many bytes.
+
+    Its device is one that knows none of its commands.
+    """
     descriptor = os.open(program, os.O_RDONLY)
 
     def limit() -> None:

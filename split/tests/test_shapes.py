@@ -17,10 +17,12 @@ from ring3_split.reader.uses import Uses
 Read = Callable[[str], set[tuple[str, str, str]]]
 KERNEL = """
 typedef unsigned long size_t;
-#define container_of(p, type, member) ({ void *m = (void *)(p); ((type *)(m - __builtin_offsetof(type, member))); })
+#define container_of(p, type, member) ({ \
+void *m = (void *)(p); ((type *)(m - __builtin_offsetof(type, member))); })
 struct list_head { struct list_head *next, *prev; };
 #define list_entry(p, type, member) container_of(p, type, member)
-#define list_for_each_entry(e, head, member) for (e = list_entry((head)->next, typeof(*e), member); \\
+#define list_for_each_entry(e, head, member) \\
+    for (e = list_entry((head)->next, typeof(*e), member); \\
     &e->member != (head); e = list_entry(e->member.next, typeof(*e), member))
 extern int _printk(const char *format, ...);
 extern size_t strlen(const char *text);
@@ -29,7 +31,8 @@ extern int readl(void *address);
 extern void register_thing(void *thing);
 struct work { int pending; };
 struct buffer { void *data; int length; };
-struct ring { unsigned count, head; struct buffer *buffers; void *descriptors; unsigned char *registers; };
+struct ring { unsigned count, head; struct buffer *buffers; void *descriptors; \
+unsigned char *registers; };
 struct job { int number; struct list_head link; };
 struct nic {
     int queues;
@@ -119,7 +122,8 @@ def test_bytes_behind_a_pointer_that_a_function_gets_are_arithmetic(read: Read) 
 
 def test_a_cast_array_of_descriptors_is_an_array(read: Read) -> None:
     found = read(
-        "void f(struct ring *r) { for (int i = 0; i < r->count; i++) ((struct buffer *)r->descriptors)[i].length = 1; }"
+        "void f(struct ring *r) { for (int i = 0; i < r->count; i++) ((struct buffer "
+        "*)r->descriptors)[i].length = 1; }"
     )
     assert found == {
         ("index", "field ring.descriptors", "< ring.count"),
@@ -129,21 +133,24 @@ def test_a_cast_array_of_descriptors_is_an_array(read: Read) -> None:
 
 def test_container_of_tells_the_struct_around_and_is_no_cast(read: Read) -> None:
     found = read(
-        "int f(struct work *w) { struct nic *n = container_of(w, struct nic, watchdog); return n->queues; }"
+        "int f(struct work *w) { struct nic *n = container_of(w, struct nic, watchdog); return "
+        "n->queues; }"
     )
     assert found == {("container", "param 0", "nic.watchdog")}
 
 
 def test_walking_a_list_tells_its_elements(read: Read) -> None:
     found = read(
-        "void f(struct nic *n) { struct job *j; list_for_each_entry(j, &n->jobs, link) j->number = 0; }"
+        "void f(struct nic *n) { struct job *j; list_for_each_entry(j, &n->jobs, link) j->number "
+        "= 0; }"
     )
     assert found == {("list", "field nic.jobs", "job.link")}
 
 
 def test_a_pointer_to_void_that_is_put_in_a_typed_variable_is_cast(read: Read) -> None:
     found = read(
-        "int f(void *data, struct nic *m) { struct nic *n = data; struct ring *r = m->back; return n->queues + r->count; }"
+        "int f(void *data, struct nic *m) { struct nic *n = data; struct ring *r = m->back; "
+        "return n->queues + r->count; }"
     )
     assert found == {("cast", "param 0", "nic"), ("cast", "field nic.back", "ring")}
 
@@ -151,7 +158,8 @@ def test_a_pointer_to_void_that_is_put_in_a_typed_variable_is_cast(read: Read) -
 def test_a_pointer_that_has_its_type_is_not_cast(read: Read) -> None:
     assert (
         read(
-            "int f(struct nic *m) { struct nic *n = m; struct ring *r = n->spare; return r->count; }"
+            "int f(struct nic *m) { struct nic *n = m; struct ring *r = n->spare; return "
+            "r->count; }"
         )
         == set()
     )
@@ -165,7 +173,8 @@ def test_what_a_string_function_gets_is_a_string(read: Read) -> None:
 
 def test_what_a_format_prints_as_a_string_is_a_string(read: Read) -> None:
     found = read(
-        'void f(struct nic *n, char *text) { _printk("%d %% %-8s %p %.*s", 1, n->name, n, 3, text); }'
+        'void f(struct nic *n, char *text) { _printk("%d %% %-8s %p %.*s", 1, n->name, n, 3, '
+        "text); }"
     )
     assert found == {("string", "field nic.name", "printk"), ("string", "param 1", "printk")}
 
@@ -177,7 +186,10 @@ def test_what_is_copied_to_a_process_is_its_address(read: Read) -> None:
 
 
 def test_a_pointer_that_is_only_passed_on_is_a_handle(clang: Path, tmp_path: Path) -> None:
-    source = f"{KERNEL}\n#line 1\nvoid f(struct nic *n, struct ring *r) {{ register_thing(n); register_thing(r); r->count = 1; }}"
+    source = (
+        f"{KERNEL}\n#line 1\nvoid f(struct nic *n, struct ring *r) {{ register_thing(n); "
+        f"register_thing(r); r->count = 1; }}"
+    )
     module = parse(compile_c(clang, tmp_path, source).read_text())
     body = module.functions["f"]
     found = shapes(module, body, Origins.within(module, body), Uses(body))

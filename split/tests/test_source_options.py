@@ -70,6 +70,6 @@ def test_folders_that_make_cannot_evaluate_are_said(
         options("--tree", str(planted), "--clang", str(clang), "--cache", str(tmp_path / "cache"))
     )
     assert (
-        "note: make cannot evaluate all of sound, drivers of it may be missing: sound/Makefile:1: nowhere.mk: No such file"
-        in capsys.readouterr().err
+        "note: make cannot evaluate all of sound, drivers of it may be missing: sound/Makefile:1: "
+        "nowhere.mk: No such file" in capsys.readouterr().err
     )

@@ -160,7 +160,7 @@ def test_an_opened_driver_shows_its_roots_calls_and_what_is_critical_of_its_libr
     assert ("xmit", "signature") in {(order[root.function], root.finder) for root in opened.roots}
 
 
-def test_a_function_reached_by_a_rule_that_its_caller_is_not_critical_under_is_left_out_of_the_chains() -> (
+def test_a_function_reached_by_a_rule_under_which_its_caller_is_not_critical_is_in_no_chain() -> (
     None
 ):
     # `slow` is critical by type only, and calls `probe` through a field that a cast hides from the

@@ -178,7 +178,8 @@ def test_a_dialect_that_the_configuration_names_is_spoken(
     configure(planted, ("X86_64=y", "SHOUT=m", 'CC_MS_EXTENSIONS="-fms-extensions"'))
     put(
         planted / "sound/shout.c",
-        "struct in { int a; };\nstruct out { struct in; };\nint f(struct out *o) { return o->a; }\n",
+        "struct in { int a; };\nstruct out { struct in; };\nint f(struct out *o) { return o->a; "
+        "}\n",
     )
     assert error(opened(planted, clang, tmp_path), "shout", "sound/shout.c", tmp_path) == ""
 

@@ -27,7 +27,8 @@ def main() -> int:
         if (error.name or "").startswith("ring3_split"):
             raise
         sys.stderr.write(
-            f"{program}: the Python package {error.name} is missing: pip install ./split, or run it as `ring3 split`\n"
+            f"{program}: the Python package {error.name} is missing: pip install ./split, or run "
+            "it as `ring3 split`\n"
         )
         return 1
     signal.signal(signal.SIGINT, interrupted)

@@ -51,7 +51,10 @@ class Clang:
         )
 
     def compile(self, source: str, output: Path, flags: tuple[str, ...], root: Path) -> str:
-        """Writes the IR of `source`, which is relative to `root`; the first error with its place, or "" when there is none."""
+        """Writes the IR of `source`, which is relative to `root`.
+
+        The first error with its place, or "" when there is none.
+        """
         command = [str(self.program), "-x", "c", *flags, *READABLE, source, "-o", str(output)]
         return self.run(command, root)
 
@@ -78,7 +81,7 @@ def first_error(text: str, code: int) -> str:
 
 
 def find(named: str | None, cache: Path) -> Clang:
-    """The clang that was named, else the one in the cache, else one on PATH, newest that was tried first.
+    """The clang that was named, else the one in the cache, else the newest tried one on PATH.
 
     Raises:
         Refusal: there is none, or it is too old.
@@ -117,7 +120,8 @@ def _checked(program: Path) -> Clang:
     if found is None:
         said = (done.stdout or done.stderr).strip().splitlines()
         raise Refusal(
-            f"{program} is not clang{f' (it says: {said[0]})' if said else ''}; lab/setup.sh clang fetches one"
+            f"{program} is not clang{f' (it says: {said[0]})' if said else ''}; lab/setup.sh "
+            "clang fetches one"
         )
     if int(found.group(1).split(".")[0]) < OLDEST:
         why = f"{OLDEST} or later is needed, for its type hashes (kCFI)"

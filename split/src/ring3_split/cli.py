@@ -36,7 +36,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print(
-            f"{parser().prog}: interrupted; what was read is kept, the same command goes on from there",
+            f"{parser().prog}: interrupted; what was read is kept, the same command goes on from "
+            "there",
             file=sys.stderr,
         )
         return 130

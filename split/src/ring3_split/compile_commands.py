@@ -64,7 +64,8 @@ def open_kernel(file: Path, cache: Path, compiler: str | None = None) -> Kernel:
     """The kernel whose build wrote `file`.
 
     Raises:
-        Refusal: the file is not there or is no such file; it is not a kernel's; its sources are gone; no clang.
+        Refusal: the file is not there or is no such file; it is not a kernel's; its sources are
+            gone; no clang.
     """
     commands = _commands(file)
     root, build = _root(commands, file), Path(next(iter(commands)).directory)
@@ -108,7 +109,8 @@ def _commands(file: Path) -> list[Command]:
         commands = msgspec.json.decode(file.read_bytes(), type=list[Command])
     except OSError as error:
         raise Refusal(
-            f"--compile-commands {file}: {error.strerror}; in a kernel's build folder, make compile_commands.json writes it"
+            f"--compile-commands {file}: {error.strerror}; in a kernel's build folder, make "
+            "compile_commands.json writes it"
         ) from None
     except msgspec.DecodeError as error:
         raise Refusal(f"{file} is not a compile_commands.json: {error}") from None
@@ -126,7 +128,8 @@ def _root(commands: list[Command], file: Path) -> Path:
             if (folder / "drivers").is_dir() and (folder / "Makefile").is_file():
                 return folder
     raise Refusal(
-        f"{file} speaks of {commands[0].source}, and no kernel's source is there; it is to be used where it was made"
+        f"{file} speaks of {commands[0].source}, and no kernel's source is there; it is to be "
+        "used where it was made"
     )
 
 

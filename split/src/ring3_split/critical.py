@@ -1,4 +1,4 @@
-"""Functions that are called from a set of functions, each with the shortest chain of calls that shows it."""
+"""Functions that a set of functions calls, each with the shortest chain of calls to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ring3_split.graph import Edge, Graph
 
 @dataclass(frozen=True)
 class Chain:
-    """A way from a start to a function: `edges[i]` leads from `functions[i]` to `functions[i + 1]`."""
+    """A way from a start to a function.
+
+    `edges[i]` leads from `functions[i]` to `functions[i + 1]`.
+    """
 
     functions: tuple[str, ...]
     edges: tuple[Edge, ...] = ()
@@ -23,7 +26,9 @@ class Chain:
 
 
 def propagate(graph: Graph, start: Iterable[str]) -> dict[str, Chain]:
-    """The functions that `start` may call, directly or not, and `start` itself: propagation. [Microdrivers 2].
+    """The functions that `start` may call, directly or not, and `start` itself.
+
+    propagation. [Microdrivers 2].
 
     Of chains of one length, the one whose start comes first by name is given, and direct calls come
     before indirect ones, so that the answer is the same each time.

@@ -21,7 +21,9 @@ from ring3_split.stamps import digest
 def open_kernel(
     name: str, cache: Path, compiler: str | None = None, facts: Path | None = None
 ) -> Kernel:
-    """The kernel `name`, a version as lab/setup.sh knows it: "6.12". Its facts are kept in `facts`, or else in the cache.
+    """The kernel `name`, a version as lab/setup.sh knows it: "6.12".
+
+    Its facts are kept in `facts`, or else in the cache.
 
     Raises:
         Refusal: its source is not in the cache, or not whole; no clang.
@@ -29,7 +31,8 @@ def open_kernel(
     place = cache / "sources" / name
     if not (place / "release").is_file():
         raise Refusal(
-            f"the source of kernel {name} is not in {cache}: run lab/setup.sh source {name}{_present(cache)}"
+            f"the source of kernel {name} is not in {cache}: run lab/setup.sh source "
+            f"{name}{_present(cache)}"
         )
     release = (place / "release").read_text().strip()
     headers = place / "headers/src" / f"linux-headers-{release}"
@@ -41,7 +44,8 @@ def open_kernel(
     ):
         if not needed.exists():
             raise Refusal(
-                f"the source of kernel {name} is not whole: {needed} is missing; run lab/setup.sh --update source {name}"
+                f"the source of kernel {name} is not whole: {needed} is missing; run lab/setup.sh "
+                f"--update source {name}"
             )
     options = config.read(headers / ".config")
     machine = flags.architecture(setting.root, flags.architecture_of(options, headers / ".config"))

@@ -1,4 +1,4 @@
-"""A driver: the module that a person names, with the library modules that hold a part of its code."""
+"""A driver: the module that a person names, and the library modules with parts of its code."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def _family(kernel: Kernel, module: Module, family: str) -> dict[str, Module]:
 
 
 def exporters(kernel: Kernel, modules: Iterable[Module]) -> dict[str, str]:
-    """The module that exports a symbol, by the text of the sources: reading the facts of a family would take minutes.
+    """The module that exports a symbol, by the text of the sources.
+
+    Reading the facts of a family would take minutes.
 
     Kept in the cache, under a name that says the state of the sources.
     """

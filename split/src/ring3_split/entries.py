@@ -1,4 +1,4 @@
-"""Entries: the functions of a driver that the kernel may call, and the places by which it knows them.
+"""Entries: the driver's functions that the kernel may call, and the places that name them.
 
 A function is followed from where its address goes: through fields of the driver's own structs and
 parameters of its own functions, as far as the driver's data say where pointers go that come from
@@ -50,7 +50,10 @@ class Entries:
         return {target: tuple(places) for target, places in found.items() if places}
 
     def _reached(self, target: str, place: Place, seen: set[str]) -> list[Stored]:
-        """Where the kernel finds a function whose address goes to a place; `seen` are the keys that were followed."""
+        """Where the kernel finds a function whose address goes to a place.
+
+        `seen` are the keys that were followed.
+        """
         stored = place.stored
         if synchronous.argument(stored):
             if place.by:
@@ -78,7 +81,10 @@ class Entries:
     def _followed(
         self, target: str, stored: Stored, key: str, seen: set[str], *, at_home: bool
     ) -> list[Stored]:
-        """Where a function goes on to from a field or a parameter; if nowhere, `at_home` says that the driver calls it."""
+        """Where a function goes on to from a field or a parameter.
+
+        If nowhere, `at_home` says that the driver calls it.
+        """
         if key in seen:
             return []
         seen.add(key)
@@ -93,12 +99,18 @@ class Entries:
         return [found for place in moved for found in self._reached(target, place, seen)]
 
     def _kernels(self, name: str) -> bool:
-        """Whether a field belongs to a struct of the kernel's headers; so it is taken to be where that is not known."""
+        """Whether a field belongs to a struct of the kernel's headers.
+
+        So it is taken to be where that is not known.
+        """
         file = self._taken.structs.get(name.rpartition(".")[0], "")
         return not file or is_header(file)
 
     def _shared(self, name: str) -> bool:
-        """Whether another module may call what is in a field: if it can see the struct, and get at the driver's objects."""
+        """Whether another module may call what is in a field.
+
+        If it can see the struct, and get at the driver's objects.
+        """
         if self._flows is None:
             return True
         return self._taken.exporting and not self._taken.structs.get(

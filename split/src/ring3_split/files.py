@@ -13,7 +13,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write(file: Path, content: bytes, *, once: bool = False) -> None:
-    """Puts a file in its place in one step: whoever reads sees the old one or the new one, also when we are killed.
+    """Puts a file in its place in one step.
+
+    Whoever reads sees the old one or the new one, also when we are killed.
 
     With `once`, a file that is there stays as it is.
 
@@ -40,8 +42,10 @@ def refused(error: OSError, file: Path) -> Refusal:
     """What to say of a file that cannot be written."""
     if error.errno in FULL:
         return Refusal(
-            f"no room left in {file.parent}: free some, or name another for facts with --cache; what was read is kept"
+            f"no room left in {file.parent}: free some, or name another for facts with --cache; "
+            "what was read is kept"
         )
     return Refusal(
-        f"{file} cannot be written: {error.strerror}; name another folder for facts with --cache FOLDER"
+        f"{file} cannot be written: {error.strerror}; name another folder for facts with --cache "
+        "FOLDER"
     )

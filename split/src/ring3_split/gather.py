@@ -47,7 +47,9 @@ class Task:
 def gather(
     kernel: Kernel, modules: Sequence[Module], jobs: int | None = None, read: Read = reader.read
 ) -> list[ModuleFacts]:
-    """The facts of modules, in their order; `jobs` units at a time, one for each processor if not said.
+    """The facts of modules, in their order.
+
+    `jobs` units at a time, one for each processor if not said.
 
     Raises:
         Refusal: no room in the cache.
@@ -71,7 +73,10 @@ def gather(
 def gather_data(
     kernel: Kernel, module: Module, jobs: int | None = None, read: Read = reader.read
 ) -> list[Data]:
-    """The data facts of a module's units, but for those that fail; they are read, if they are not in the cache."""
+    """The data facts of a module's units, but for those that fail.
+
+    They are read, if they are not in the cache.
+    """
     gather(kernel, [module], jobs, read)
     store = open_store(kernel)
     found = (store.data(module, source) for source in module.sources)
@@ -124,7 +129,10 @@ def _work(reading: Reading, task: Task) -> str:
         return str(error)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        return f"the reader failed: {type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+        return (
+            f"the reader failed: {type(error).__name__}: {error} "
+            f"({Path(last.filename).name}:{last.lineno})"
+        )
 
 
 def _read(reading: Reading, task: Task, folder: Path) -> str:
@@ -144,13 +152,17 @@ def _read(reading: Reading, task: Task, folder: Path) -> str:
             return ""
         if "No space left on device" in error:
             raise Refusal(
-                f"no room left in {folder.parent}: free some, or name another for facts with --cache; what was read is kept"
+                f"no room left in {folder.parent}: free some, or name another for facts with "
+                "--cache; what was read is kept"
             )
     return error
 
 
 def ways(kernel: Kernel, task: Task) -> Iterator[tuple[str, ...]]:
-    """The flags to try: with compiled headers, if the unit cannot tell; then as the kernel has it."""
+    """The flags to try: with compiled headers, if the unit cannot tell.
+
+    Then as the kernel has it.
+    """
     own, kind = (
         kernel.own_flags(task.module, task.source),
         () if task.module.builtin else ("-DMODULE",),

@@ -153,7 +153,10 @@ def link_each(
 
 
 def _flows(graph: Graph) -> Flows | None:
-    """Where the pointers go that come from fields and parameters; None where the driver's data were not read."""
+    """Where the pointers go that come from fields and parameters.
+
+    None where the driver's data were not read.
+    """
     data = graph.driver.data
     if not data:
         return None
@@ -171,7 +174,10 @@ def _flows(graph: Graph) -> Flows | None:
 
 
 def _flow(shape: Shape) -> Stored:
-    """A place that a pointer is handed on to, as if a function were: "callee:2", "field S.M"; else somewhere."""
+    """A place that a pointer is handed on to, as if a function were: "callee:2", "field S.M".
+
+    Else somewhere.
+    """
     if shape.detail.startswith("field "):
         return Stored("", shape.line, field=shape.detail.removeprefix("field "))
     api, _, argument = shape.detail.rpartition(":")

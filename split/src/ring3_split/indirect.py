@@ -23,7 +23,10 @@ def is_header(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an address goes; `callee` is the id of `stored.api` where the driver or a header defines it."""
+    """Where an address goes.
+
+    `callee` is the id of `stored.api` where the driver or a header defines it.
+    """
 
     stored: Stored
     callee: str = ""
@@ -54,7 +57,10 @@ class Taken:
         )  # functions that other modules know by their symbol
 
     def add(self, stored: Stored, names: Mapping[str, str], site: Site) -> None:
-        """Notes that the address of a function is taken; `names` are the symbols that the unit sees."""
+        """Notes that the address of a function is taken.
+
+        `names` are the symbols that the unit sees.
+        """
         target = names.get(stored.function)
         if target is None:
             return  # a function of the kernel
@@ -97,13 +103,18 @@ class Targets:
         return found | dict.fromkeys(exact, "field")
 
     def _exact(self, caller: str, call: Indirect) -> list[str] | None:
-        """The functions that were stored to a call's field or passed for its parameter; None if that is not known."""
+        """The functions that were stored to a call's field or passed for its parameter.
+
+        None if that is not known.
+        """
         if call.field:
             found = self.by_field.get(call.field)
             if found is None and not is_header(
                 self.taken.structs.get(call.field.partition(".")[0], "/")
             ):
-                return None  # a field of the driver's own that is called was filled: with what another field held
+                # a field of the driver's own that is called was filled: with what another field
+                # held
+                return None
             return found or []
         if call.parameter < 0 or caller in self.taken.places or caller in self.taken.known:
             return None  # others may call this caller, and pass what nobody sees

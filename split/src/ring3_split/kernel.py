@@ -1,4 +1,6 @@
-"""A kernel whose drivers are read: its source, its modules, and how each of their units is compiled.
+"""A kernel whose drivers are read.
+
+Its source, its modules, and how each of their units is compiled.
 
 Where it comes from: `distribution.py` (a package's source and headers), `tree.py` (a source tree
 with its configuration), `compile_commands.py` (what a build has written down).
@@ -53,11 +55,13 @@ class Kernel:
         return targets
 
     def modules(self, *, builtin: bool = False) -> list[Module]:
-        """All loadable modules, and with `builtin` the drivers that are linked into the kernel, too."""
+        """All loadable modules, and with `builtin` also the drivers linked into the kernel."""
         return [t.module for t in self.catalogue.targets if builtin or not t.module.builtin]
 
     def module(self, name: str) -> Module:
-        """The module `name`, or the driver of that name in the kernel; "_" and "-" are the same, as modprobe has it.
+        """The module `name`, or the driver of that name in the kernel.
+
+        "_" and "-" are the same, as modprobe has it.
 
         Where two modules have one name, "directory/name" tells them apart.
 
@@ -95,7 +99,8 @@ class Kernel:
                 names = sorted({module.name for module in modules})
                 more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
                 raise Refusal(
-                    f"{name} is {what}, not a driver; of it are made: {', '.join(names[:NAMED])}{more}"
+                    f"{name} is {what}, not a driver; of it are made: "
+                    f"{', '.join(names[:NAMED])}{more}"
                 )
 
     def _near(self, name: str) -> str:
@@ -104,7 +109,8 @@ class Kernel:
         return (
             f"; near names: {', '.join(names)}"
             if names
-            else "; name one as its module is named (e1000), or a folder (drivers/net/ethernet) for a list"
+            else "; name one as its module is named (e1000), or a folder (drivers/net/ethernet) "
+            "for a list"
         )
 
     def flags(self, module: Module, source: str) -> tuple[str, ...]:
@@ -112,7 +118,10 @@ class Kernel:
         return (*self.base, *self.own_flags(module, source), *macros(module, source))
 
     def covers(self, file: str) -> bool:
-        """Whether `key` speaks for a file that a unit includes, as it does for the kernel's headers, also the generated ones."""
+        """Whether `key` speaks for a file that a unit includes.
+
+        It does for the kernel's headers, the generated ones included.
+        """
         pattern = (
             r".*/include/|.*\.pch$" if posixpath.isabs(file) else r"include/|arch/\w+/include/"
         )

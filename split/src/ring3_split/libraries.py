@@ -1,4 +1,6 @@
-"""Which modules are a part of a driver: libraries of device code, as 8390 is of ne2k-pci and libahci of ahci.
+"""Which modules are a part of a driver.
+
+Libraries of device code, as 8390 is of ne2k-pci and libahci of ahci.
 
 # The rule
 A module from which the driver takes symbols, itself or by another library, is a part of it if
@@ -82,7 +84,7 @@ def _near(library: ModuleFacts, parts: list[ModuleFacts], family: str) -> bool:
 
 
 def _entered(library: ModuleFacts, parts: list[ModuleFacts], family: str) -> bool:
-    """Whether one of the library's functions is bound as a root, by the library or by what uses it."""
+    """Whether the library or its user binds one of the library's functions as a root."""
     places: dict[str, None] = {}
     for template in templates(family):
         if template.kind in ALWAYS:

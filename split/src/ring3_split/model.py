@@ -1,4 +1,6 @@
-"""The facts about a driver's code: what the reader finds in one translation unit, and what all else stands on.
+"""The facts about a driver's code.
+
+What the reader finds in one translation unit, and what all else stands on.
 
 # Names
 A *function id* is `path:name`, where path is the file that defines the function, relative to the
@@ -23,7 +25,10 @@ VERSION = 6
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Base of all facts: immutable, stored without what is default, and without cycles for the garbage collector to find."""
+    """Base of all facts: immutable, stored without defaults, and untracked by the collector.
+
+    There are no cycles for the garbage collector to find.
+    """
 
 
 class Kind(StrEnum):
@@ -49,7 +54,9 @@ class Region(Fact, frozen=True):
     """Code that may hold a lock, from one place that takes it."""
 
     kind: Kind
-    lock: str  # the lock's field, variable or parameter; "?" when not known, "" when there is none (RCU, interrupts off)
+    # the lock's field, variable or parameter; "?" when not known, "" when there is none (RCU,
+    # interrupts off)
+    lock: str
     line: int  # where it is taken
     lines: tuple[int, ...] = ()  # lines of this function that may run while it is held, sorted
     releases: tuple[int, ...] = ()  # lines where it is given back
@@ -161,7 +168,9 @@ class Shape(Fact, frozen=True):
     ]
     pointer: str  # "field S.M", "param N", "global G", "call F"
     line: int
-    detail: str = ""  # "< bound" or index expression, struct.member around it, struct that it is cast to, API; where it flows
+    # "< bound" or index expression, struct.member around it, struct that it is cast to, API; where
+    # it flows
+    detail: str = ""
 
 
 class Handed(Fact, frozen=True):

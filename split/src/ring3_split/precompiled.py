@@ -62,7 +62,7 @@ def headers_for(source: str) -> tuple[str, ...]:
 
 
 class Precompiler:
-    """Makes compiled headers when they are first asked for, and remembers those that cannot be made."""
+    """Makes compiled headers on first demand and remembers those that cannot be made."""
 
     def __init__(self, compiler: Clang, root: Path, folder: Path, key: str) -> None:
         """`key` names the kernel's state, `folder` is where the headers are kept."""
@@ -70,7 +70,10 @@ class Precompiler:
         self._made: dict[tuple[object, ...], Headers | None] = {}
 
     def headers(self, source: str, flags: tuple[str, ...]) -> Headers | None:
-        """The headers for a unit, compiled with `flags`, which all units of a kind share; None when they do not compile."""
+        """The headers for a unit, compiled with `flags`, which all units of a kind share.
+
+        None when they do not compile.
+        """
         wanted = headers_for(source)
         known = (wanted, flags)
         if known not in self._made:

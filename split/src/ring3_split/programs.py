@@ -11,7 +11,10 @@ _NOTHING: Mapping[str, str] = {}
 
 
 def environment() -> dict[str, str]:
-    """What a program needs of the environment; no variable of it adds folders or speaks another language."""
+    """What a program needs of the environment.
+
+    No variable of it adds folders or speaks another language.
+    """
     return {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR")} | {
         "LC_ALL": "C"
     }

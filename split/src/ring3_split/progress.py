@@ -1,4 +1,7 @@
-"""How far a long run is: a bar on a terminal; elsewhere, where rich prints nothing before the end, a line now and then."""
+"""How far a long run is: a bar on a terminal.
+
+Elsewhere, where rich prints nothing before the end, a line now and then.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,8 @@ class Progress(Bar):
             left = (task.elapsed or 0) * (task.remaining or 0) / task.completed
             about = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
             print(
-                f"{task.description}: {task.completed} of {task.total} {self._of}, about {about} left",
+                f"{task.description}: {task.completed} of {task.total} {self._of}, about {about} "
+                "left",
                 file=sys.stderr,
                 flush=True,
             )

@@ -1,4 +1,4 @@
-"""Prototypes of the kernel's functions that a driver calls, as the headers that it includes declare them.
+"""Prototypes of the kernel functions that a driver calls, as its included headers say.
 
 The IR has no types of functions that are only declared. So each unit is compiled once more with a
 variable behind it for each function that it calls, a pointer to that function; the debug
@@ -38,7 +38,10 @@ class Prototype(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def prototypes(kernel: Kernel, modules: Iterable[ModuleFacts]) -> dict[str, Prototype]:
-    """The functions that modules call and do not define, from the cache or from clang; what cannot be declared is left out."""
+    """The functions that modules call and do not define, from the cache or from clang.
+
+    What cannot be declared is left out.
+    """
     modules = tuple(modules)
     defined = {
         function.name for facts in modules for unit in facts.units for function in unit.functions

@@ -69,7 +69,10 @@ def _count(text: str) -> int:
 
 
 def cache() -> Path:
-    """The cache folder of all of ring3: clang, the kernels' sources, and facts where nothing else is said."""
+    """The cache folder of all of ring3.
+
+    Clang, the kernels' sources, and facts where nothing else is said.
+    """
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(os.environ.get("RING3_CACHE") or f"{home}/ring3").absolute()
 

@@ -59,7 +59,10 @@ class Store:
         return self._load(module, source, Data)
 
     def put(self, module: Module, facts: tuple[Unit, Data], source: str, files: list[str]) -> None:
-        """Keeps the facts of a unit that was read from `files`; `Unit` last, so that where it is, `Data` is."""
+        """Keeps the facts of a unit that was read from `files`.
+
+        `Unit` last, so that where it is, `Data` is.
+        """
         root = self.kernel.root
         record = msgspec.json.encode(
             Record(self._key(module, source), {f: stamp(root / f) for f in files})
@@ -102,7 +105,10 @@ class Store:
 
 
 def open_store(kernel: Kernel) -> Store:
-    """The store of a kernel for the reader and the clang that are used now; those that nobody used for long are removed."""
+    """The store of a kernel for the reader and the clang that are used now.
+
+    Those that nobody used for long are removed.
+    """
     name = f"facts-{digest(model.VERSION, reader_version(), kernel.compiler.version)}"
     folder = kernel.folder / name
     try:

@@ -1,4 +1,4 @@
-"""Functions of the kernel that call what they are passed before they return, such as `sort` its comparison.
+"""Functions of the kernel that call their arguments before they return, such as `sort`.
 
 To such a callback there is a call from the function that passes it, under the locks that it holds
 there; it is no entry.

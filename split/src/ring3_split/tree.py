@@ -21,7 +21,9 @@ BOUNDS = ("include/generated/bounds.h", "include/linux/bounds.h")
 def open_kernel(
     tree: Path, given: Path | None, name: str | None, cache: Path, compiler: str | None = None
 ) -> Kernel:
-    """The kernel of a tree. `given` is its configuration, if not the one in it; `name` its architecture.
+    """The kernel of a tree.
+
+    `given` is its configuration, if not the one in it; `name` its architecture.
 
     Raises:
         Refusal: it is no tree, or not configured and too new to be configured here; no clang.
@@ -83,11 +85,12 @@ def _source(tree: Path) -> Path:
 def _build(
     root: Path, tree: Path, given: Path | None, name: str | None, folder: Path
 ) -> tuple[Path, flags.Architecture]:
-    """The folder with configuration and generated headers, and the architecture that they are for."""
+    """The folder of configuration and generated headers, and the architecture they are for."""
     if (tree / ".config").is_file() and any((tree / header).is_file() for header in AUTOCONF):
         if given and config.read(given) != config.read(tree / ".config"):
             raise Refusal(
-                f"{tree} is configured otherwise than {given}: its generated headers are of its own .config; "
+                f"{tree} is configured otherwise than {given}: its generated headers are of its "
+                "own .config; "
                 f"make -C {root} O=BUILD with {given} as BUILD/.config, then --tree BUILD"
             )
         machine = flags.architecture(
@@ -97,8 +100,10 @@ def _build(
             (tree / header).is_file() for header in BOUNDS
         ):
             raise Refusal(
-                f"{tree} is configured, but headers that a build generates are not there (generated/bounds.h): "
-                f"make -C {tree} ARCH={machine.directory} modules_prepare; if a new compiler fails in that, prepare0 is enough"
+                f"{tree} is configured, but headers that a build generates are not there "
+                "(generated/bounds.h): "
+                f"make -C {tree} ARCH={machine.directory} modules_prepare; if a new compiler "
+                "fails in that, prepare0 is enough"
             )
         return tree, machine
     own = given or (tree / ".config" if (tree / ".config").is_file() else None)

@@ -1,4 +1,6 @@
-"""Work in several processes, one task each at a time. A process that dies or hangs costs its task, and nothing else.
+"""Work in several processes, one task each at a time.
+
+A process that dies or hangs costs its task, and nothing else.
 
 This is why it is no pool of a library: of 41 tasks, one of which kills its process,
 concurrent.futures loses 32, and so does pebble, after two minutes, if the process dies while it
@@ -24,7 +26,8 @@ from ring3_split.errors import Refusal
 
 STILLBORN = (
     "a process ended before it could begin: is there memory left? "
-    "A Python script that reads drivers must do so under `if __name__ == '__main__':`, because each process imports it"
+    "A Python script that reads drivers must do so under `if __name__ == '__main__':`, because "
+    "each process imports it"
 )
 DAY = 86400.0  # seconds
 Task = TypeVar("Task")
@@ -54,7 +57,9 @@ def run(
     time_limit: float = DAY,
     start: Literal["spawn", "fork"] = "spawn",
 ) -> Iterator[tuple[Task, Result | Exception]]:
-    """Begins tasks in their order, and gives each back as soon as it is done, with its result or what it raised, or `Lost`.
+    """Starts tasks in order and yields each as soon as it is done.
+
+    With it come its result, what it raised, or `Lost`.
 
     A process is a fresh interpreter, because a fork of a process with threads, such as a progress
     bar's, may hang; `work` is a function that it can import, or a partial of one. A "fork" has all
@@ -89,7 +94,8 @@ def _results(
                 task, worker.task = worker.task, None
                 if isinstance(outcome, Lost):
                     _end(worker)
-                    worker = workers[i] = _start(work, start, workers) if waiting else worker  # noqa: PLW2901 - in its place
+                    # in its place
+                    worker = workers[i] = _start(work, start, workers) if waiting else worker  # noqa: PLW2901
                 _give(worker, waiting, time_limit)
                 yield task, outcome
             busy = [w for w in workers if w.task is not None]

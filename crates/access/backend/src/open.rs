@@ -92,7 +92,8 @@ fn open_backend(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Erro
             Arc::new(Replay::open(Path::new(path))?)
         }
         ("remote", _) => {
-            let what = "is what another process drives, and no device: a disk is used by ring3 blk, a card by ring3 net and ring3 run net";
+            let what = "is what another process drives, and no device: a disk is used by ring3 \
+                        blk, a card by ring3 net and ring3 run net";
             return Err(Error::Unsupported(format!("{uri} {what}")));
         }
         _ => return Err(Error::Unsupported(format!("{uri}: this build has no such device"))),
@@ -113,7 +114,8 @@ mod tests {
             words("/usr/bin/ring3 blk info --device sim:nvme"),
             "blk info --device sim:nvme"
         );
-        let hosted = "/lib/ring3/dde-e1000e --device qtest:e1000e --socket /tmp/card --with-parent 17 --no-msix";
+        let hosted = "/lib/ring3/dde-e1000e --device qtest:e1000e --socket /tmp/card --with-parent \
+                      17 --no-msix";
         assert_eq!(
             words(hosted),
             "dde run e1000e --device qtest:e1000e --socket /tmp/card --no-msix"

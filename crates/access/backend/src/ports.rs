@@ -327,7 +327,8 @@ mod tests {
 
     #[test]
     fn ports_of_another_driver_are_refused_by_its_name() {
-        let list = "0000-0cf7 : PCI Bus 0000:00\n  0170-0177 : 0000:00:01.1\n    0170-0177 : ata_piix\n  01f0-01f7 : 0000:00:01.1\n";
+        let list = "0000-0cf7 : PCI Bus 0000:00\n  0170-0177 : 0000:00:01.1\n    0170-0177 : \
+                    ata_piix\n  01f0-01f7 : 0000:00:01.1\n";
         let check = |ports| check_owner(list, &ports, "0000:00:01.1", "vfio");
         assert!(check(0x1f0..0x1f8).is_ok());
         assert!(check(0x170..0x178).unwrap_err().to_string().contains("ata_piix"));
@@ -361,13 +362,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_offset_reaches_a_port_that_is_not_the_functions(start in 0u64..0x1_0000, size in 1u64..64, offset in any::<u64>()) {
+        fn no_offset_reaches_a_port_that_is_not_the_functions(
+            start in 0u64..0x1_0000, size in 1u64..64, offset in any::<u64>(),
+        ) {
             if let Ok(range) = range(0, start, size) {
                 for width in [1, 2, 4] {
                     for offset in [offset, offset % 80] {
                         if let Some(at) = range.find(offset, width) {
                             let first = u32::from(range.first) + u32::from(at);
-                            prop_assert!(range.ports().contains(&first) && range.ports().contains(&(first + width as u32 - 1)));
+                            prop_assert!(
+                                range.ports().contains(&first)
+                                    && range.ports().contains(&(first + width as u32 - 1))
+                            );
                         }
                     }
                 }

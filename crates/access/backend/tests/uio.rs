@@ -193,7 +193,11 @@ guest_tests! {
     fn what_belongs_to_the_backend_is_not_written() {
         let device = claim("EDU");
         let command = device.config_read(pci::COMMAND, 2);
-        assert!(device.config_write(pci::COMMAND, 2, command | u32::from(pci::COMMAND_BUS_MASTER)).is_err());
+        assert!(
+            device
+                .config_write(pci::COMMAND, 2, command | u32::from(pci::COMMAND_BUS_MASTER))
+                .is_err()
+        );
         assert!(device.config_write(pci::BAR0, 4, 0).is_err());
         assert_eq!(device.config_read(pci::COMMAND, 2), command);
         device.config_write(0x3c, 1, 0x5a).unwrap();
@@ -203,14 +207,23 @@ guest_tests! {
     fn an_access_beyond_the_bar_reads_all_ones() {
         let device = claim("EDU");
         let bar = device.bar(0).unwrap();
-        assert_eq!((bar.read32(bar.len()), bar.read64(u64::MAX - 3), bar.read32(bar.len() - 2)), (u32::MAX, u64::MAX, u32::MAX));
+        assert_eq!(
+            (bar.read32(bar.len()), bar.read64(u64::MAX - 3), bar.read32(bar.len() - 2)),
+            (u32::MAX, u64::MAX, u32::MAX),
+        );
         assert!(matches!(device.bar(3), Err(Error::Unsupported(_))));
     }
 
     fn a_second_claim_is_busy_and_names_the_process() {
         let _first = claim("EDU");
         let error = try_claim("EDU", options(1 << 20)).err().unwrap();
-        assert!(matches!(&error, Error::Busy(text) if text.contains(&format!("process {}", std::process::id()))), "{error}");
+        assert!(
+            matches!(
+                &error,
+                Error::Busy(text) if text.contains(&format!("process {}", std::process::id())),
+            ),
+            "{error}",
+        );
     }
 
     fn a_claim_that_is_given_up_leaves_no_warden_and_can_be_made_again() {
@@ -260,7 +273,9 @@ guest_tests! {
         let bar = claim("TESTDEV").bar(1).unwrap();
         bar.write8(0, 0);
         assert_eq!(bar.read32(16).to_le_bytes()[..3], *b"por");
-        assert_eq!((bar.read8(bar.len()), bar.read64(bar.len() - 4) >> 32), (u8::MAX, u64::from(u32::MAX)));
+        assert_eq!(
+            (bar.read8(bar.len()), bar.read64(bar.len() - 4) >> 32), (u8::MAX, u64::from(u32::MAX)),
+        );
         to_thread.send(bar).unwrap();
         assert_eq!(thread.join().unwrap(), b"por");
     }
@@ -280,18 +295,31 @@ guest_tests! {
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
         let name = "the_transfer_of_a_killed_driver_does_not_reach_memory";
-        let mut victim = command.args(["--exact", name, "--ignored", "--nocapture"]).env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
+        let mut victim = command
+            .args(["--exact", name, "--ignored", "--nocapture"])
+            .env(VICTIM, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-        let iova = lines.find_map(|line| line.unwrap().split_once("transferring to ")?.1.parse::<u64>().ok()).unwrap();
+        let iova = lines
+            .find_map(|line| line.unwrap().split_once("transferring to ")?.1.parse::<u64>().ok())
+            .unwrap();
         victim.kill().unwrap();
         victim.wait().unwrap();
-        poll_until(Deadline::after(Duration::from_millis(100)), "the warden's end", || Ok(wardens().is_empty().then_some(()))).unwrap();
+        poll_until(
+            Deadline::after(Duration::from_millis(100)), "the warden's end",
+            || Ok(wardens().is_empty().then_some(())),
+        ).unwrap();
         assert!(command_in_sysfs("EDU") & pci::COMMAND_BUS_MASTER == 0);
         // All the memory that the victim may have had, cleared by the kernel before it is seen
         // here.
         let ours = try_claim("EDU", options(HUGE_PAGE)).unwrap();
         let base = ours.dma().arena().iova();
-        assert!((base..base + HUGE_PAGE as u64).contains(&iova), "the kernel gave other pages: {base:#x}, not {iova:#x}");
+        assert!(
+            (base..base + HUGE_PAGE as u64).contains(&iova),
+            "the kernel gave other pages: {base:#x}, not {iova:#x}",
+        );
         // Longer than the device takes.
         std::thread::sleep(Duration::from_millis(300));
         let mut bytes = [0; 64];

@@ -197,8 +197,10 @@ impl FromStr for Plan {
     }
 }
 
-const FAULTS: &str = "drop, value/NUMBER, set/BITS, clear/BITS, damage/NUMBER, delay/TIME, remove, refuse, fatal, lose-interrupt";
-const WHATS: &str = "read, write, any, irqs, bus-master or reset; behind an access #BAR or #config, and @FIRST or @FIRST-LAST";
+const FAULTS: &str = "drop, value/NUMBER, set/BITS, clear/BITS, damage/NUMBER, delay/TIME, remove, \
+                      refuse, fatal, lose-interrupt";
+const WHATS: &str = "read, write, any, irqs, bus-master or reset; \
+                     behind an access #BAR or #config, and @FIRST or @FIRST-LAST";
 
 impl FromStr for Rule {
     type Err = Error;

@@ -378,7 +378,8 @@ fn files() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn no_file_can_make_reader_or_replay_panic() {
     let files = files();
-    proptest!(ProptestConfig::with_cases(200), |(bytes in files, pokes in prop::collection::vec((0..8u8, 0..64u64, any::<bool>()), 0..40))| {
+    let pokes = prop::collection::vec((0..8u8, 0..64u64, any::<bool>()), 0..40);
+    proptest!(ProptestConfig::with_cases(200), |(bytes in files, pokes in pokes)| {
         let Ok(recording) = Recording::read(Cursor::new(bytes)) else { return Ok(()) };
         let Ok(device) = Replay::new(recording) else { return Ok(()) };
         for (bar, offset, write) in pokes {

@@ -252,7 +252,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_configuration_space_can_make_the_walk_fail(space in prop::collection::vec(any::<u8>(), 256), at in 0u64..4096) {
+        fn no_configuration_space_can_make_the_walk_fail(
+            space in prop::collection::vec(any::<u8>(), 256), at in 0u64..4096,
+        ) {
             let filter = filter(&space);
             let _ = filter.check(at, 4, 0, 0);
             prop_assert!(filter.check(pci::BAR0, 4, 0, 0).is_err());

@@ -61,8 +61,9 @@
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!(
-    "the order of memory and device registers is done for x86-64 only; elsewhere a driver would hand a device what is not written yet. \
-     What another architecture needs stands above (\"What leans on x86-64\")"
+    "the order of memory and device registers is done for x86-64 only; \
+     elsewhere a driver would hand a device what is not written yet. What another architecture \
+     needs stands above (\"What leans on x86-64\")"
 );
 
 #[cfg(loom)]

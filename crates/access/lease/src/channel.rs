@@ -476,7 +476,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_packet_is_worse_than_an_error(bytes in prop::collection::vec(any::<u8>(), 1..200), text in "\\PC{1,80}") {
+        fn no_packet_is_worse_than_an_error(
+            bytes in prop::collection::vec(any::<u8>(), 1..200), text in "\\PC{1,80}",
+        ) {
             let (one, other) = pair();
             for packet in [&bytes[..], text.as_bytes()] {
                 raw(&one, packet);

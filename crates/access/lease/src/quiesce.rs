@@ -148,7 +148,9 @@ impl Quiesce {
     /// Whether it can stop anything; the error says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         if self.step.is_empty() {
-            return Err("a fence without a step stops nothing: leave [quiesce] out, and the function is reset".into());
+            return Err("a fence without a step stops nothing: leave [quiesce] out, and the \
+                        function is reset"
+                .into());
         }
         if let Some(look) = self.running.iter().find(|look| !look.is_possible()) {
             return Err(format!("no such look at a device: {look:?}"));

@@ -86,7 +86,10 @@ impl SimIommu {
 
     #[cold]
     pub(super) fn block(&self, fault: DmaFault) -> Blocked {
-        tracing::warn!(iova = format_args!("{:#x}", fault.iova), len = fault.len, write = fault.write, reason = ?fault.reason, "DMA blocked");
+        tracing::warn!(
+            iova = format_args!("{:#x}", fault.iova), len = fault.len, write = fault.write,
+            reason = ?fault.reason, "DMA blocked",
+        );
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         faults.0 += 1;
         if faults.1.len() == REMEMBERED {

@@ -71,7 +71,9 @@ impl Inner {
             match spawned {
                 Ok(_) => state.started = true,
                 Err(error) => {
-                    tracing::error!(%error, "no timer thread: delayed work of the model will not be done")
+                    tracing::error!(
+                        %error, "no timer thread: delayed work of the model will not be done",
+                    )
                 }
             }
         }

@@ -36,7 +36,9 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         8 => (0usize..256, width(), value, any::<bool>())
-            .prop_map(|(register, width, value, address)| Step::Write { register, width, value, address }),
+            .prop_map(
+                |(register, width, value, address)| Step::Write { register, width, value, address }
+            ),
         3 => (0usize..256, width()).prop_map(|(register, width)| Step::Read { register, width }),
         1 => any::<u64>().prop_map(Step::Scribble),
     ]
@@ -91,24 +93,33 @@ fn abuse<M: ring3_model::Model>(device: &SimDevice<M>, places: &[(u8, u64)], ste
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200, failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn an_ahci_controller_outlives_whatever_is_written(steps in proptest::collection::vec(step(), 1..200)) {
+    fn an_ahci_controller_outlives_whatever_is_written(
+        steps in proptest::collection::vec(step(), 1..200)
+    ) {
         let options = OpenOptions { arena: 1 << 20, ..OpenOptions::default() };
-        let device = ahci::open(&"sim:ahci,ports=2,disks=2,size=1M".parse().unwrap(), options).unwrap();
+        let device =
+            ahci::open(&"sim:ahci,ports=2,disks=2,size=1M".parse().unwrap(), options).unwrap();
         let global = (0..0x2c).step_by(4);
-        let places: Vec<_> = global.chain((0x100..0x180).step_by(4)).map(|offset| (5, offset)).collect();
+        let places: Vec<_> =
+            global.chain((0x100..0x180).step_by(4)).map(|offset| (5, offset)).collect();
         abuse(&device, &places, steps);
         prop_assert_eq!(device.bar(5).unwrap().read32(0x128), 0x133);
     }
 
     #[test]
-    fn an_ide_controller_outlives_whatever_is_written(steps in proptest::collection::vec(step(), 1..200), chip in 0usize..3) {
+    fn an_ide_controller_outlives_whatever_is_written(
+        steps in proptest::collection::vec(step(), 1..200), chip in 0usize..3,
+    ) {
         let options = OpenOptions { arena: 1 << 20, below: 1 << 32, ..OpenOptions::default() };
         let uri = format!("sim:ide,disks=2,size=1M,chip={}", ["piix3", "piix4", "cmd646"][chip]);
         let device = ide::open(&uri.parse().unwrap(), options).unwrap();
-        let ports = (0..8).map(|port| (0, port)).chain([(1, 2)]).chain((0..8).map(|port| (4, port)));
+        let ports =
+            (0..8).map(|port| (0, port)).chain([(1, 2)]).chain((0..8).map(|port| (4, port)));
         abuse(&device, &ports.collect::<Vec<_>>(), steps);
         prop_assert_eq!(device.bar(1).unwrap().read8(2), 0x50);
     }

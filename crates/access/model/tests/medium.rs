@@ -27,10 +27,18 @@ fn step() -> impl Strategy<Value = Step> {
         (0..BLOCKS, 1u32..=128).prop_map(|(lba, blocks)| (lba, blocks.min((BLOCKS - lba) as u32)))
     };
     prop_oneof![
-        6 => (place(), 1u8.., any::<bool>()).prop_map(|((lba, blocks), byte, fua)| Step::Write { lba, blocks, byte, fua }),
+        6 => {
+            (place(), 1u8.., any::<bool>()).prop_map(
+                |((lba, blocks), byte, fua)| Step::Write { lba, blocks, byte, fua }
+            )
+        },
         4 => place().prop_map(|(lba, blocks)| Step::Read { lba, blocks }),
         2 => place().prop_map(|(lba, blocks)| Step::Zero { lba, blocks }),
-        2 => (0..BLOCKS, 1u32..1152).prop_map(|(lba, blocks)| Step::Discard { lba, blocks: blocks.min((BLOCKS - lba) as u32) }),
+        2 => {
+            (0..BLOCKS, 1u32..1152).prop_map(
+                |(lba, blocks)| Step::Discard { lba, blocks: blocks.min((BLOCKS - lba) as u32) }
+            )
+        },
         1 => Just(Step::Flush),
         1 => Just(Step::LosePower),
     ]

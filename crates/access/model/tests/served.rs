@@ -411,7 +411,11 @@ fn a_path_that_is_too_long_or_leads_nowhere_is_refused_with_what_to_do() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn no_message_kills_the_server(messages in prop::collection::vec((0u16..20, prop::collection::vec(any::<u8>(), 0..64), 0u32..64), 1..20)) {
+    fn no_message_kills_the_server(
+        messages in prop::collection::vec(
+            (0u16..20, prop::collection::vec(any::<u8>(), 0..64), 0u32..64), 1..20,
+        )
+    ) {
         let (served, client) = driven();
         for (command, body, flags) in messages {
             client.send(Header { id: 1, command, len: 0, flags, error: 0 }, &body);

@@ -279,45 +279,76 @@ impl Obstacle {
     fn problem(&self, address: &str) -> String {
         match self {
             Self::NoFunction => "there is no such PCI function".into(),
-            Self::Bridge => "it is a bridge, which the kernel needs to reach other functions; it cannot be claimed".into(),
+            Self::Bridge => "it is a bridge, which the kernel needs to reach other functions; \
+                             it cannot be claimed"
+                .into(),
             Self::NoIommu => "there is no active IOMMU that would confine its transfers".into(),
-            Self::NoModule { module, reason: None } => format!("the kernel module {module} is not loaded"),
+            Self::NoModule { module, reason: None } => {
+                format!("the kernel module {module} is not loaded")
+            }
             Self::NoModule { module, reason: Some(reason) } => {
                 format!("the kernel module {module} is not loaded, and loading it failed: {reason}")
             }
-            Self::NotBound { way, driver: Some(driver) } => format!("it belongs to the kernel's driver {driver}, not to {way}"),
+            Self::NotBound { way, driver: Some(driver) } => {
+                format!("it belongs to the kernel's driver {driver}, not to {way}")
+            }
             Self::NotBound { way, driver: None } => format!("it is not bound to {way}"),
             Self::InUse { uses } => format!("it is in use: {}", list(uses)),
-            Self::UseUnknown { reasons } => format!("whether it is in use cannot be told: {}", list(reasons)),
-            Self::Unreadable { reason, .. } => format!("what the kernel says of it cannot be read: {reason}"),
+            Self::UseUnknown { reasons } => {
+                format!("whether it is in use cannot be told: {}", list(reasons))
+            }
+            Self::Unreadable { reason, .. } => {
+                format!("what the kernel says of it cannot be read: {reason}")
+            }
             Self::GroupNotViable { group, blockers } => {
-                let blockers = blockers.iter().map(|(address, driver)| format!("{address} has the driver {driver}"));
+                let blockers = blockers
+                    .iter()
+                    .map(|(address, driver)| format!("{address} has the driver {driver}"));
                 format!("its IOMMU group {group} is not viable: {}", list(blockers))
             }
             Self::NoPermission { path } => format!("no permission for {path}"),
             Self::Busy { path, holders } if holders.is_empty() => {
-                format!("another process has {path} open (root can see which: sudo ring3 doctor {address})")
+                format!(
+                    "another process has {path} open (root can see which: sudo \
+                     ring3 doctor {address})"
+                )
             }
             Self::Busy { path, holders } => format!("{path} is held by {}", list(holders)),
             Self::Memlock { needed, limit } => {
-                format!("{} KiB of DMA memory are to be locked, but this user may lock {} KiB", needed >> 10, limit >> 10)
+                format!(
+                    "{} KiB of DMA memory are to be locked, but this user may lock {} KiB",
+                    needed >> 10,
+                    limit >> 10
+                )
             }
-            Self::NoInterruptRemapping => "the IOMMU does not remap interrupts, so the kernel hands no device out".into(),
+            Self::NoInterruptRemapping => {
+                "the IOMMU does not remap interrupts, so the kernel hands no device out".into()
+            }
             Self::Unprotected { .. } => {
-                "nothing confines its transfers on this way: a bug in the driver can overwrite any memory of the machine".into()
+                "nothing confines its transfers on this way: a bug in the driver can overwrite any \
+                 memory of the machine"
+                    .into()
             }
             Self::Translated { group, kind } => {
-                format!("an IOMMU translates its addresses (group {group}, {kind}), so that physical ones would fault")
+                format!(
+                    "an IOMMU translates its addresses (group {group}, {kind}), so that physical \
+                     ones would fault"
+                )
             }
             Self::NoHugePages { needed, found, below: u64::MAX, total } => {
-                format!("{needed} huge pages of 2 MiB are needed in one piece, and there are {found} (of {total} reserved)")
+                format!(
+                    "{needed} huge pages of 2 MiB are needed in one piece, and there are {found} \
+                     (of {total} reserved)"
+                )
             }
             Self::NoHugePages { needed, found, below, total } => format!(
                 "{needed} huge pages of 2 MiB are needed in one piece below {below:#x}, and there \
                 are {found} (of {total} reserved)"
             ),
             Self::NoPhysicalAddresses => {
-                "the kernel hides physical addresses from this user (pagemap needs the capability CAP_SYS_ADMIN)".into()
+                "the kernel hides physical addresses from this user (pagemap needs the capability \
+                 CAP_SYS_ADMIN)"
+                    .into()
             }
         }
     }

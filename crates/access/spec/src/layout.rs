@@ -62,7 +62,9 @@ macro_rules! layout {
 
                 #[doc = concat!("Sets `", stringify!($get), "`.")]
                 pub fn $set(&mut self, value: $t) -> &mut Self {
-                    self.0[$offset..$offset + size_of::<$t>()].copy_from_slice(&value.to_le_bytes());
+                    self.0[
+                        $offset..$offset + size_of::<$t>()
+                    ].copy_from_slice(&value.to_le_bytes());
                     self
                 }
             )*

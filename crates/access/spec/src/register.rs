@@ -113,7 +113,10 @@ macro_rules! fields {
                 pub const fn $get(self) -> $raw {
                     (self.0 >> $low) & (<$raw>::MAX >> (<$raw>::BITS - 1 - ($high - $low)))
                 }
-                #[doc = concat!("The same value with `", stringify!($get), "` set; bits beyond the field are dropped.")]
+                #[doc = concat!(
+                    "The same value with `", stringify!($get),
+                    "` set; bits beyond the field are dropped.",
+                )]
                 pub const fn $with(self, value: $raw) -> Self {
                     let mask = <$raw>::MAX >> (<$raw>::BITS - 1 - ($high - $low));
                     Self((self.0 & !(mask << $low)) | ((value & mask) << $low))

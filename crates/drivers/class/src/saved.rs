@@ -41,8 +41,8 @@ impl Saved {
         }
         if self.version != version {
             return Err(Error::Invalid(format!(
-                "the state of the {of} was saved in form {}, and this version of ring3 reads form {version}: resume it with the one that \
-                 saved it, or open the device anew",
+                "the state of the {of} was saved in form {}, and this version of ring3 reads form \
+                 {version}: resume it with the one that saved it, or open the device anew",
                 self.version
             )));
         }

@@ -56,8 +56,9 @@ pub enum Error {
     },
     /// The bus has reported an error of the device.
     #[error(
-        "{device}: the bus reports an error of the device that it cannot correct (dmesg says which); its disks were taken away, \
-         because what it transferred may be lost or wrong; check card and slot, then run it again"
+        "{device}: the bus reports an error of the device that it cannot correct (dmesg says \
+         which); its disks were taken away, because what it transferred may be lost or wrong; \
+         check card and slot, then run it again"
     )]
     Bus {
         /// As the user named it.

@@ -225,7 +225,9 @@ impl BoundServer {
             bind_disk(disks, &device, accesses, server::Options { poll, ..Default::default() })?;
         if disks.iter().any(|disk| disk.max_queues() < 2) {
             let source = ring3_device::Error::Unsupported(
-                "--socket needs a queue beside that of the block device, and the disk has one: ring3 serve disk has no block device".into(),
+                "--socket needs a queue beside that of the block device, and the disk has one: \
+                 ring3 serve disk has no block device"
+                    .into(),
             );
             return Err(Error::Device { device, source });
         }

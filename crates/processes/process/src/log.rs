@@ -273,8 +273,11 @@ impl<W: Write> LogWriter<W> {
             std::mem::take(&mut self.too_fast) + self.counts.full.swap(0, Ordering::Relaxed);
         if left_out > 0 {
             self.write(
-                format!("ring3: {left_out} lines of the log were left out: there were too many, or they were not read\n")
-                    .as_bytes(),
+                format!(
+                    "ring3: {left_out} lines of the log were left out: there were too many, or \
+                     they were not read\n"
+                )
+                .as_bytes(),
             );
         }
         self.reported = Instant::now();

@@ -37,7 +37,10 @@ pub fn stay_in_memory() -> Vec<String> {
     let mut doubts = Vec::new();
     // Memory for this process is never found by writing to disks, ours among them.
     if let Err(error) = configure_io_flusher_behavior(true) {
-        doubts.push(format!("the kernel may wait for this disk while it looks for memory (PR_SET_IO_FLUSHER): {error}"));
+        doubts.push(format!(
+            "the kernel may wait for this disk while it looks for memory (PR_SET_IO_FLUSHER): \
+             {error}"
+        ));
     }
     // As far as it may: what comes later is locked, too, whoever the process is then.
     let lifted = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_ok();
@@ -50,7 +53,11 @@ pub fn stay_in_memory() -> Vec<String> {
     let locked = mlockall(MlockAllFlags::CURRENT)
         .and_then(|()| if unlimited { mlockall(later) } else { Ok(()) });
     if !unlimited {
-        doubts.push("what this process maps from now on may be paged out: raise `ulimit -l`, or give it CAP_SYS_RESOURCE".into());
+        doubts.push(
+            "what this process maps from now on may be paged out: raise `ulimit -l`, or give it \
+             CAP_SYS_RESOURCE"
+                .into(),
+        );
     }
     if let Err(error) = locked {
         doubts

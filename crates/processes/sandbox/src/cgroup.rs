@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn the_hierarchy_is_the_one_of_version_2_and_the_own_group_is_in_it() {
-        let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n31 25 0:27 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
+        let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n31 25 0:27 / \
+                      /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
         let own = "4:cpu:/a\n0::/system.slice/ring3d.service\n";
         let (root, group) = base(mounts, own).unwrap();
         assert_eq!(

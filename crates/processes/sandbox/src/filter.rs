@@ -171,7 +171,12 @@ pub(crate) fn compile(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
         let why = "which no driver's process gets: the process that holds the device does that";
         return Err(Error::Manifest(format!("a manifest lists {call}, {why}")));
     }
-    let answers = ANSWERED.iter().map(|&(name, error)| json!({ "mismatch_action": "allow", "match_action": { "errno": error }, "filter": [{ "syscall": name }] }));
+    let answers = ANSWERED.iter().map(|&(name, error)| {
+        json!({
+            "mismatch_action": "allow", "match_action": { "errno": error },
+            "filter": [{ "syscall": name }],
+        })
+    });
     let names = sandbox.calls().chain(ANSWERED.iter().map(|(name, _)| *name));
     let allowed: Vec<Value> = names.flat_map(entries).collect();
     let allowed =
@@ -193,8 +198,16 @@ fn entries(name: &str) -> Vec<Value> {
     let Some(narrowed) = NARROWED.iter().find(|narrowed| narrowed.name == name) else {
         return vec![json!({ "syscall": name })];
     };
-    let condition = |rule: &Rule| json!({ "index": rule.argument, "type": "dword", "op": { "masked_eq": rule.mask }, "val": rule.value });
-    let entry = |form: &&[Rule]| json!({ "syscall": name, "args": form.iter().map(condition).collect::<Vec<_>>() });
+    let condition = |rule: &Rule| {
+        json!({
+            "index": rule.argument, "type": "dword", "op": { "masked_eq": rule.mask },
+            "val": rule.value,
+        })
+    };
+    let entry = |form: &&[Rule]| {
+        let args: Vec<_> = form.iter().map(condition).collect();
+        json!({ "syscall": name, "args": args })
+    };
     narrowed.forms.iter().map(entry).collect()
 }
 

@@ -17,14 +17,22 @@ pub fn forecast(host: &Host) -> String {
         );
     }
     if groups::root(host).is_none() {
-        return "no cgroup v2 is mounted: the machine does not sleep while a disk of ring3's is written; mount -t cgroup2 cgroup2 /sys/fs/cgroup".into();
+        return "no cgroup v2 is mounted: the machine does not sleep while a disk of ring3's is \
+                written; mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+            .into();
     }
     let systemd = host.path("run/systemd/system").is_dir();
     let hook = HOOKS.iter().any(|hook| host.path(hook).is_file());
     match (systemd, hook) {
-        (true, true) => "systemd's hook stops users and devices of ring3d before, and starts them after".into(),
-        (true, false) => "no hook in /usr/lib/systemd/system-sleep: the machine does not sleep while a disk of ring3's is written; make install".into(),
-        (false, _) => "without systemd: ring3 sleep before the machine sleeps and ring3 wake after, or it does not while a disk of ring3's is written".into(),
+        (true, true) => {
+            "systemd's hook stops users and devices of ring3d before, and starts them after".into()
+        }
+        (true, false) => "no hook in /usr/lib/systemd/system-sleep: the machine does not sleep \
+                          while a disk of ring3's is written; make install"
+            .into(),
+        (false, _) => "without systemd: ring3 sleep before the machine sleeps and ring3 wake \
+                       after, or it does not while a disk of ring3's is written"
+            .into(),
     }
 }
 

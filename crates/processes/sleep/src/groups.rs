@@ -180,7 +180,8 @@ mod tests {
     fn the_hierarchy_of_version_2_is_found_beside_others() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("proc/self")).unwrap();
-        let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw\n31 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw\n31 25 0:27 / \
+                      /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         fs::write(folder.path().join("proc/self/mountinfo"), mounts).unwrap();
         assert_eq!(
             root(&Host::at(folder.path(), 1)),

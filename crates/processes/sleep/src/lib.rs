@@ -69,7 +69,8 @@ pub enum Error {
         disk: String,
     },
     /// They do not stand still.
-    #[error("after {} s processes in {groups} still run, and everything goes on: see which (grep -r . /proc/PID/stack), end them, and try again", STILL.as_secs())]
+    #[error("after {} s processes in {groups} still run, and everything goes on: see which (grep \
+             -r . /proc/PID/stack), end them, and try again", STILL.as_secs())]
     Restless {
         /// Their control groups.
         groups: String,

@@ -38,7 +38,8 @@ const FULL: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another supervisor has it.
-    #[error("another ring3d listens at {path}: stop that one first (ring3 status), or give this one another --socket", path = path.display())]
+    #[error("another ring3d listens at {path}: stop that one first (ring3 status), or give this \
+             one another --socket", path = path.display())]
     Taken {
         /// Where.
         path: PathBuf,

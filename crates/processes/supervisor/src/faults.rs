@@ -173,7 +173,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_is_worse_than_none(line in "\\PC*", record in "3,[0-9;,]*;(DMAR: \\[|AMD-Vi: Event logged \\[|arm-smmu event: )\\PC*") {
+        fn no_line_is_worse_than_none(
+            line in "\\PC*",
+            record in "3,[0-9;,]*;(DMAR: \\[|AMD-Vi: Event logged \\[|arm-smmu event: )\\PC*",
+        ) {
             let _ = faulted(&line);
             Faults::default().note(&record);
         }

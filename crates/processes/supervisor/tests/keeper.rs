@@ -540,9 +540,10 @@ fn a_user_restarts_and_stops_a_device_and_is_told_who_uses_it() {
     assert_eq!(bed.ask(KeeperCommand::Restart), Reply::Done);
     assert_ne!(bed.ready().pid, before.pid);
     bed.notes.used.store(true, Ordering::Relaxed);
-    assert!(
-        matches!(bed.stop(false), Reply::Refused(why) if why.contains("somebody uses it") && why.contains("--force"))
-    );
+    assert!(matches!(
+        bed.stop(false),
+        Reply::Refused(why) if why.contains("somebody uses it") && why.contains("--force"),
+    ));
     assert_eq!(bed.ready().state, State::Running);
     assert_eq!(bed.stop(true), Reply::Done);
     let stopped = bed.keeper.shared.now();

@@ -56,7 +56,13 @@ impl Leased {
         let open =
             rustix::fs::fcntl_getfl(unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) });
         open.map_err(|error| {
-            Error::os(format!("lease:{descriptor}: ring3d starts this program with its socket there, nobody else"), error)
+            Error::os(
+                format!(
+                    "lease:{descriptor}: ring3d starts this program with its socket there, nobody \
+                     else"
+                ),
+                error,
+            )
         })?;
         // SAFETY: it is open, and was inherited for this.
         let control = unsafe { OwnedFd::from_raw_fd(descriptor) };

@@ -59,16 +59,26 @@ macro_rules! tests {
     ($($program:ident: $($name:ident)*;)*) => {$($(
         #[test]
         fn $name() {
-            let output = Command::new(built().join(stringify!($program))).arg(stringify!($name)).output().unwrap();
-            assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+            let output = Command::new(built().join(stringify!($program)))
+                .arg(stringify!($name))
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(), "{}\n{}", output.status,
+                String::from_utf8_lossy(&output.stderr),
+            );
         }
     )*)*
 
         #[test]
         fn every_test_in_c_is_one_here() {
             for (program, names) in [$((stringify!($program), &[$(stringify!($name)),*][..])),*] {
-                let text = std::fs::read_to_string(kit().join("tests").join(program).with_extension("c")).unwrap();
-                let there: Vec<_> = text.lines().filter_map(|line| line.trim().strip_prefix("TEST(")?.strip_suffix("),")).collect();
+                let text = std::fs::read_to_string(
+                    kit().join("tests").join(program).with_extension("c")
+                ).unwrap();
+                let there: Vec<_> = text.lines()
+                    .filter_map(|line| line.trim().strip_prefix("TEST(")?.strip_suffix("),"))
+                    .collect();
                 assert_eq!(there, names, "{program}");
             }
         }

@@ -29,9 +29,10 @@ enum Page {
 /// Asks the drives and prints what they say.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Page::Id = args.page;
-    let uri = args
-        .asked
-        .device("vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, vfio-user:PATH, sim:ahci or sim:ide")?;
+    let uri = args.asked.device(
+        "vfio:0000:01:00.0, uio:0000:00:01.1, qtest:ich9-ahci, qtest:piix3-ide, vfio-user:PATH, \
+         sim:ahci or sim:ide",
+    )?;
     let memory =
         args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
     let memory = OpenOptions { below: Driver::dma_limit(class_of(uri), None), ..memory };
@@ -47,8 +48,12 @@ fn ask(uri: &Uri, memory: OpenOptions) -> Result<Value, Error> {
         .iter()
         .map(|(drive, why)| json!({ "drive": drive, "reason": why.to_string() }));
     Ok(json!({
-        "interface": match controller { Controller::Ide(_) => "ide", Controller::Ahci(_) => "ahci" },
-        "interrupts": controller.interrupts().map_or("none".into(), |kind| format!("{kind:?}").to_lowercase()),
+        "interface": match controller {
+            Controller::Ide(_) => "ide", Controller::Ahci(_) => "ahci",
+        },
+        "interrupts": controller.interrupts().map_or(
+            "none".into(), |kind| format!("{kind:?}").to_lowercase(),
+        ),
         "drives": controller.members().iter().map(drive).collect::<Vec<_>>(),
         "refused": refused.collect::<Vec<_>>(),
     }))
@@ -59,10 +64,14 @@ fn drive(member: &Member<'_>) -> Value {
     json!({
         "place": member.place, "name": member.disk.name(), "mode": member.mode,
         "model": identity.model, "serial": identity.serial, "firmware": identity.firmware,
-        "bytes": member.disk.info().capacity(), "blocks": identity.blocks, "block_size": identity.block_size,
-        "physical_block_size": identity.physical_block_size, "lba48": identity.lba48, "queue_depth": identity.queue_depth,
-        "ultra_dma": identity.ultra_dma, "multiword_dma": identity.multiword_dma, "multiple": identity.multiple,
-        "volatile_cache": identity.cache, "flush": identity.flush != Flush::None, "fua": identity.fua,
+        "bytes": member.disk.info().capacity(), "blocks": identity.blocks,
+        "block_size": identity.block_size,
+        "physical_block_size": identity.physical_block_size, "lba48": identity.lba48,
+        "queue_depth": identity.queue_depth,
+        "ultra_dma": identity.ultra_dma, "multiword_dma": identity.multiword_dma,
+        "multiple": identity.multiple,
+        "volatile_cache": identity.cache, "flush": identity.flush != Flush::None,
+        "fua": identity.fua,
         "trim": identity.trim_sectors > 0, "smart": identity.smart, "rotation": identity.rotation,
     })
 }

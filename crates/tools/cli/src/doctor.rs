@@ -19,7 +19,10 @@ pub struct Args {
     #[arg(long)]
     driver: Option<PassthroughDriver>,
     /// DMA memory that the driver will ask for.
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = OpenOptions::default().arena as u64)]
+    #[arg(
+        long, value_name = "SIZE", value_parser = size,
+        default_value_t = OpenOptions::default().arena as u64,
+    )]
     arena: u64,
     /// Print JSON instead of text.
     #[arg(long)]
@@ -70,7 +73,8 @@ fn json(check: &Check) -> Value {
     match &check.found {
         Ok(found) => json!({ "what": check.what, "ok": true, "found": found }),
         Err(blocked) => json!({
-            "what": check.what, "ok": false, "found": blocked.problem(), "obstacle": blocked.obstacle.name(),
+            "what": check.what, "ok": false, "found": blocked.problem(),
+            "obstacle": blocked.obstacle.name(),
             "mend": blocked.mend(), "undo": blocked.undo(),
         }),
     }

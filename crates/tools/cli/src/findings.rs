@@ -16,7 +16,9 @@ pub fn conclude(report: &Report, kind: &str, json: bool) -> ExitCode {
     match json {
         true => outln!(
             "{}",
-            json!({ kind: report.subject, "checks": all, "failed": failed, "skipped": report.skipped() })
+            json!({
+                kind: report.subject, "checks": all, "failed": failed, "skipped": report.skipped(),
+            })
         ),
         false => outln!("{}", report.summary()),
     }
@@ -29,5 +31,8 @@ fn line(finding: &Finding) -> Value {
         Verdict::Failed(what) => ("failed", Some(what)),
         Verdict::Skipped(why) => ("skipped", Some(why)),
     };
-    json!({ "check": finding.name, "verdict": verdict, "detail": detail, "ms": finding.took.as_millis() as u64 })
+    json!({
+        "check": finding.name, "verdict": verdict, "detail": detail,
+        "ms": finding.took.as_millis() as u64,
+    })
 }

@@ -192,7 +192,8 @@ fn report(outcome: &Outcome, json: bool, console: bool) -> Result<()> {
             })
             .collect();
         let value = serde_json::json!({
-            "exit": outcome.exit, "kernel": outcome.kernel, "qemu": outcome.qemu, "steps": outcome.steps,
+            "exit": outcome.exit, "kernel": outcome.kernel, "qemu": outcome.qemu,
+            "steps": outcome.steps,
             "messages": outcome.messages, "files": files, "retried": outcome.retried,
             "seconds": { "boot": outcome.seconds.0, "total": outcome.seconds.1 },
         });

@@ -11,9 +11,8 @@ use serde_json::json;
 
 /// Options of `ring3 model`.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Its drivers name it vfio-user:PATH. SIGINT or SIGTERM ends it; what its disks held is gone then."
-)]
+#[command(after_help = "Its drivers name it vfio-user:PATH. SIGINT or SIGTERM ends it; \
+                        what its disks held is gone then.")]
 pub struct Args {
     /// The model and its options, as behind sim: nvme, ahci, ide, e1000 or edu, as in
     /// nvme,size=64M,namespaces=2.

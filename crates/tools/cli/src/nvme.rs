@@ -60,8 +60,10 @@ fn identity(controller: &Controller) -> Value {
     let namespaces = controller.namespaces().iter().map(|namespace| {
         let info = namespace.info();
         json!({
-            "namespace": namespace.id(), "bytes": info.capacity(), "blocks": info.blocks, "block_size": info.block_size,
-            "read_only": info.read_only, "discard": info.discard.is_some(), "write_zeroes": info.max_write_zeroes_blocks > 0,
+            "namespace": namespace.id(), "bytes": info.capacity(), "blocks": info.blocks,
+            "block_size": info.block_size,
+            "read_only": info.read_only, "discard": info.discard.is_some(),
+            "write_zeroes": info.max_write_zeroes_blocks > 0,
         })
     });
     let refused = controller
@@ -69,9 +71,12 @@ fn identity(controller: &Controller) -> Value {
         .iter()
         .map(|(id, why)| json!({ "namespace": id, "reason": why.to_string() }));
     json!({
-        "model": identity.model, "serial": identity.serial, "firmware": identity.firmware, "nvme_version": identity.version,
+        "model": identity.model, "serial": identity.serial, "firmware": identity.firmware,
+        "nvme_version": identity.version,
         "max_transfer_bytes": identity.max_transfer, "volatile_cache": identity.volatile_cache,
-        "interrupts": identity.interrupts.map_or("none".into(), |kind| format!("{kind:?}").to_lowercase()),
+        "interrupts": identity.interrupts.map_or(
+            "none".into(), |kind| format!("{kind:?}").to_lowercase(),
+        ),
         "namespaces": namespaces.collect::<Vec<_>>(), "refused": refused.collect::<Vec<_>>(),
     })
 }
@@ -99,20 +104,26 @@ fn smart(log: &Smart) -> Value {
     json!({
         "warnings": warnings,
         "temperature_celsius": i32::from(log.temperature_kelvin()) - 273,
-        "available_spare_percent": log.available_spare(), "spare_threshold_percent": log.spare_threshold(),
+        "available_spare_percent": log.available_spare(),
+        "spare_threshold_percent": log.spare_threshold(),
         "percentage_used": log.percentage_used(),
-        "bytes_read": bytes(log.data_units_read()), "bytes_written": bytes(log.data_units_written()),
+        "bytes_read": bytes(log.data_units_read()),
+        "bytes_written": bytes(log.data_units_written()),
         "host_reads": count(log.host_reads()), "host_writes": count(log.host_writes()),
         "busy_minutes": count(log.busy_minutes()), "power_cycles": count(log.power_cycles()),
-        "power_on_hours": count(log.power_on_hours()), "unsafe_shutdowns": count(log.unsafe_shutdowns()),
-        "media_errors": count(log.media_errors()), "error_log_entries": count(log.error_log_entries()),
-        "warning_temperature_minutes": log.warning_minutes(), "critical_temperature_minutes": log.critical_minutes(),
+        "power_on_hours": count(log.power_on_hours()),
+        "unsafe_shutdowns": count(log.unsafe_shutdowns()),
+        "media_errors": count(log.media_errors()),
+        "error_log_entries": count(log.error_log_entries()),
+        "warning_temperature_minutes": log.warning_minutes(),
+        "critical_temperature_minutes": log.critical_minutes(),
     })
 }
 
 fn error(entry: &ErrorEntry) -> Value {
     json!({
-        "count": entry.count(), "queue": entry.queue(), "command": entry.command(), "status": entry.status().to_string(),
+        "count": entry.count(), "queue": entry.queue(), "command": entry.command(),
+        "status": entry.status().to_string(),
         "lba": entry.lba(), "namespace": entry.namespace(),
     })
 }

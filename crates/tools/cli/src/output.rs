@@ -32,7 +32,9 @@ macro_rules! outln {
 /// Prints a line on standard error, without waiting for who reads it.
 macro_rules! errln {
     ($($text:tt)*) => {
-        ring3_process::log::notice(format_args!("{}", $crate::output::visible(format_args!($($text)*))))
+        ring3_process::log::notice(
+            format_args!("{}", $crate::output::visible(format_args!($($text)*)))
+        )
     };
 }
 

@@ -48,7 +48,10 @@ pub struct EduArgs {
     json: bool,
     /// At the end, let the device write to this address outside of its memory, to see whether it is
     /// confined. Without an IOMMU, that overwrites 64 bytes of whatever is there.
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0xffff000", value_parser = address)]
+    #[arg(
+        long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0xffff000",
+        value_parser = address,
+    )]
     outside: Option<u64>,
 }
 

@@ -45,7 +45,10 @@ struct Common {
     sockets: Vec<String>,
     /// Microseconds for which the server polls before it sleeps, as long as that pays; 0 never
     /// polls.
-    #[arg(long, value_name = "US", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    #[arg(
+        long, value_name = "US", default_value_t = 50,
+        value_parser = clap::value_parser!(u64).range(0..=1000),
+    )]
     poll: u64,
     /// Copy clients' bytes, also where the device could reach their memory.
     #[arg(long)]
@@ -64,11 +67,12 @@ struct Common {
 
 /// Options of `ring3 serve disk`.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Each --socket takes terms behind its path, as in /run/a,offset=1G,size=1G,access=ro,iops=1000,rate=100M,depth=32,queues=4,\
-        memory=64M,weight=2,clients=4,mode=660. Limits are each client's. docs/share.md has them all.\n\n\
-        Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the device back, 4 the driver of --user is lost."
-)]
+#[command(after_help = "Each --socket takes terms behind its path, as in \
+                        /run/a,offset=1G,size=1G,access=ro,iops=1000,rate=100M,depth=32,queues=4,\
+                        memory=64M,weight=2,clients=4,mode=660. Limits are each client's. \
+                        docs/share.md has them all.\n\n\
+                        Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system \
+                        wanted the device back, 4 the driver of --user is lost.")]
 pub struct DiskArgs {
     /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH, sim:nvme or
     /// sim:ahci, or remote:PATH, a part of what another one serves.
@@ -89,7 +93,10 @@ pub struct DiskArgs {
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
     /// Requests of all clients together that the disk has at once.
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(
+        long, value_name = "N", default_value_t = 128,
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+    )]
     depth: u16,
     #[command(flatten)]
     common: Common,
@@ -97,11 +104,12 @@ pub struct DiskArgs {
 
 /// Options of `ring3 serve net`.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Each --socket takes terms behind its path, as in /run/a,mac=02:00:00:00:00:07,vlan=7,pps=10000,rate=10M,depth=256,memory=16M,weight=2,\
-        clients=4,mode=660. Limits are each client's, and of what it sends. docs/share.md has them all.\n\n\
-        Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the card back, 4 the driver of --user is lost."
-)]
+#[command(after_help = "Each --socket takes terms behind its path, as in \
+                        /run/a,mac=02:00:00:00:00:07,vlan=7,pps=10000,rate=10M,depth=256,\
+                        memory=16M,weight=2,clients=4,mode=660. Limits are each client's, and of \
+                        what it sends. docs/share.md has them all.\n\n\
+                        Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system \
+                        wanted the card back, 4 the driver of --user is lost.")]
 pub struct NetArgs {
     /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:e1000e, vfio-user:PATH, sim:e1000 or
     /// sim:virtio-net.

@@ -64,7 +64,8 @@ fn word(state: State) -> &'static str {
 
 fn object(device: &Identity) -> Value {
     json!({
-        "id": device.id, "state": word(device.state), "ring3": device.ring3, "pid": device.pid, "queues": device.queues,
+        "id": device.id, "state": word(device.state), "ring3": device.ring3, "pid": device.pid,
+        "queues": device.queues,
         "depth": device.depth,
     })
 }

@@ -49,7 +49,10 @@ impl Bed {
         let throttle = if model == "e1000" { "throttle = \"adaptive\"\n" } else { "" };
         let device = |name: &str, number: u8| {
             format!(
-                "[device.{name}]\n{throttle}match = {{ device = \"sim:{model},wire=cable/{cable},mac=52:54:00:00:00:0{number}\" }}\n[device.{name}.export]\nkind = \"tap\"\n[device.{name}.restart]\nburst = 1000\n"
+                "[device.{name}]\n{throttle}match = {{ device = \
+                 \"sim:{model},wire=cable/{cable},mac=52:54:00:00:00:0{number}\" \
+                 }}\n[device.{name}.export]\nkind = \"tap\"\n[device.{name}.restart]\nburst = \
+                 1000\n"
             )
         };
         fs::write(folder.path().join("cards.toml"), device("one", 1) + &device("two", 2)).unwrap();

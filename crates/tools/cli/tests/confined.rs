@@ -13,17 +13,35 @@ use supervised::with_programs;
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
-serve() { : >/tmp/ready; ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000 "$@" >/tmp/ready 2>/tmp/log & RUN=$!
-    for try in $(seq 600); do grep -q ublkb /tmp/ready && return; [ -d /proc/$RUN ] || break; sleep 0.05; done; cat /tmp/ready /tmp/log; return 1; }
+serve() {
+    : >/tmp/ready
+    ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000 "$@" >/tmp/ready 2>/tmp/log &
+    RUN=$!
+    for try in $(seq 600); do
+        grep -q ublkb /tmp/ready && return
+        [ -d /proc/$RUN ] || break
+        sleep 0.05
+    done
+    cat /tmp/ready /tmp/log
+    return 1
+}
 driver() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' /tmp/ready; }
-verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
+verify() {
+    fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 \
+        --output=/tmp/fio "$@" >/dev/null && return
+    cat /tmp/fio
+    return 1
+}
 "#;
 
 const SERVED: &str = r#"
 serve || exit 1
-verify --filename=/dev/ublkb0 --rw=randwrite --bsrange=4k-256k --blockalign=4k --iodepth=32 --size=16M --fsync=16 && echo "it holds"
+verify --filename=/dev/ublkb0 --rw=randwrite --bsrange=4k-256k --blockalign=4k --iodepth=32 \
+    --size=16M --fsync=16 && echo "it holds"
 grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo
-ls /proc/$(driver)/root | wc -l; ls -l /proc/$(driver)/fd 2>/dev/null | grep -c vfio; cat /proc/$(driver)/cgroup
+ls /proc/$(driver)/root | wc -l
+ls -l /proc/$(driver)/fd 2>/dev/null | grep -c vfio
+cat /proc/$(driver)/cgroup
 kill $RUN; wait $RUN; echo "ended $?"; cat /tmp/log; ls /dev/ublkb0 2>&1
 "#;
 
@@ -41,10 +59,25 @@ ring3 run null --user 1000 2>&1; echo "null $?"
 "#;
 
 const UNLIMITED: &str = r#"
-cd /sys/fs/cgroup; echo -cpu -memory -pids >cgroup.subtree_control 2>/dev/null; rmdir ring3-*; mkdir part; echo +memory >cgroup.subtree_control
+cd /sys/fs/cgroup
+echo -cpu -memory -pids >cgroup.subtree_control 2>/dev/null
+rmdir ring3-*
+mkdir part
+echo +memory >cgroup.subtree_control
 sh -c 'echo $$ >part/cgroup.procs; cat' </dev/null; ls -d /sys/fs/cgroup/*/
-start() { : >/tmp/ready; sh -c 'echo $$ >/sys/fs/cgroup/part/cgroup.procs; exec ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000' >/tmp/ready 2>/tmp/log & RUN=$!
-    for try in $(seq 600); do grep -q ublkb /tmp/ready && break; [ -d /proc/$RUN ] || break; sleep 0.05; done; kill $RUN; wait $RUN; echo "ended $?"; cat /tmp/log; }
+start() {
+    : >/tmp/ready
+    sh -c 'echo $$ >/sys/fs/cgroup/part/cgroup.procs
+        exec ring3 run nvme --device "vfio:$DISK" --id 0 --json --user 1000' \
+        >/tmp/ready 2>/tmp/log &
+    RUN=$!
+    for try in $(seq 600); do
+        grep -q ublkb /tmp/ready && break
+        [ -d /proc/$RUN ] || break
+        sleep 0.05
+    done
+    kill $RUN; wait $RUN; echo "ended $?"; cat /tmp/log
+}
 start; cd /; umount /sys/fs/cgroup; serve; kill $RUN; wait $RUN; echo "ended $?"; cat /tmp/log
 "#;
 
@@ -96,7 +129,8 @@ fn says(step: &str, wanted: &[&str]) {
 #[ignore = "boots a guest: make test"]
 fn a_disk_is_driven_by_a_process_of_an_ordinary_user_without_rights_files_or_the_devices_descriptor()
  {
-    let status = "Uid: 1000 1000 1000 1000 CapEff: 0000000000000000 CapBnd: 0000000000000000 NoNewPrivs: 1 Seccomp: 2";
+    let status = "Uid: 1000 1000 1000 1000 CapEff: 0000000000000000 CapBnd: 0000000000000000 \
+                  NoNewPrivs: 1 Seccomp: 2";
     says("served", &["it holds", status, "\n0\n0\n", "/ring3-run-", "ended 0", "No such file"]);
 }
 

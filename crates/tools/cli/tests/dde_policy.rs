@@ -76,7 +76,8 @@ fn memory_and_configuration_of_others_are_not_there_and_its_own_addresses_may_be
         u32 there = 0, before, changed;
         int refused = pci_bus_write_config_dword(pdev->bus, PCI_DEVFN(31, 0), PCI_COMMAND, 0);
         pci_bus_read_config_dword(pdev->bus, PCI_DEVFN(31, 0), PCI_VENDOR_ID, &there);
-        pr_err("policy: memory %d, configuration %#x, refused %d\n", ioremap(0x1000, 4096) != NULL, there, refused != 0);
+        pr_err("policy: memory %d, configuration %#x, refused %d\n",
+               ioremap(0x1000, 4096) != NULL, there, refused != 0);
         pci_read_config_dword(pdev, PCI_BASE_ADDRESS_1, &before);
         pci_write_config_dword(pdev, PCI_BASE_ADDRESS_1, 0xfee00000);
         pci_read_config_dword(pdev, PCI_BASE_ADDRESS_1, &changed);

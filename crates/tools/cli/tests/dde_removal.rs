@@ -114,7 +114,8 @@ fn a_disk_of_usb_that_is_pulled_out_ends_its_driver_and_fails_its_users() {
         let monitor = folder.path().join("monitor");
         let pull = |_: &Child| {
             let mut qemu = UnixStream::connect(&monitor).unwrap();
-            let words = r#"{"execute": "qmp_capabilities"} {"execute": "device_del", "arguments": {"id": "disk0"}}"#;
+            let words = r#"{"execute": "qmp_capabilities"}
+                {"execute": "device_del", "arguments": {"id": "disk0"}}"#;
             qemu.write_all(words.as_bytes()).unwrap();
             let answers = BufReader::new(qemu).lines().map_while(Result::ok);
             assert_eq!(answers.filter(|answer| answer.contains("return")).take(2).count(), 2);

@@ -34,31 +34,52 @@ force() {
     for try in $(seq 200); do grep -q 'is in use' /tmp/log && break; sleep 0.05; done
     kill $PID
 }
-# Reads a disk to its end while `$1` is done to it, and prints the exit code of the reader, buffered and direct.
+# Reads a disk to its end while `$1` is done to it, and prints the exit code of the reader, buffered
+# and direct.
 read_during() {
     for flags in '' iflag=direct; do
         for run in 1 2 3 4 5; do
             serve $2 || exit
             dd if=/dev/ublkb0 of=/dev/null bs=${3:-64k} $flags 2>/tmp/dd & READER=$!
-            for try in $(seq 200); do ls -l /proc/$READER/fd | grep -q ublkb0 && break; sleep 0.05; done; sleep 0.1
-            $1; wait $READER; echo "dd $? $(grep -cE 'I/O error|Input/output error' /tmp/dd)"; ended >/tmp/ended; head -n 1 /tmp/ended
+            for try in $(seq 200); do
+                ls -l /proc/$READER/fd | grep -q ublkb0 && break
+                sleep 0.05
+            done
+            sleep 0.1
+            $1
+            wait $READER
+            echo "dd $? $(grep -cE 'I/O error|Input/output error' /tmp/dd)"
+            ended >/tmp/ended
+            head -n 1 /tmp/ended
         done
     done
 }
 limit() { cat /sys/block/ublkb0/queue/$1; }
-# Kills the process that serves DEVICE as /dev/ublkb3 under a load that checks itself, and goes on with another one, again and again.
+# Kills the process that serves DEVICE as /dev/ublkb3 under a load that checks itself, and goes on
+# with another one, again and again.
 killed_and_recovered() {
     serve nvme --device $DEVICE $OPTIONS --id 3 --recoverable || exit
-    verify --filename=/dev/ublkb3 --size=16M --rw=randwrite --bsrange=4k-64k --iodepth=16 --verify_backlog=64 --time_based --runtime=${1:-15} & FIO=$!
+    verify --filename=/dev/ublkb3 --size=16M --rw=randwrite --bsrange=4k-64k --iodepth=16 \
+        --verify_backlog=64 --time_based --runtime=${1:-15} &
+    FIO=$!
     for kill in 1 2 3 4; do
         sleep 2; kill -9 $PID; wait $PID 2>/dev/null
-        for try in 1 2 3 4 5 6; do serve nvme --device $DEVICE $OPTIONS --recover 3 >/tmp/refused && break; sleep 0.3; done
+        for try in 1 2 3 4 5 6; do
+            serve nvme --device $DEVICE $OPTIONS --recover 3 >/tmp/refused && break
+            sleep 0.3
+        done
         [ -d /proc/$PID ] && echo "recovered $kill" || cat /tmp/refused
     done
-    wait $FIO && echo 'verified'; dd if=/dev/ublkb3 of=/dev/null bs=64k iflag=direct 2>/dev/null && echo 'read all'
+    wait $FIO && echo 'verified'
+    dd if=/dev/ublkb3 of=/dev/null bs=64k iflag=direct 2>/dev/null && echo 'read all'
     stop; ls /dev/ublkb3 2>&1
 }
-verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
+verify() {
+    fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 \
+        --output=/tmp/fio "$@" >/dev/null && return
+    cat /tmp/fio
+    return 1
+}
 "#;
 
 /// A step whose failure does not end the others: each test reads the output of its own.
@@ -96,7 +117,11 @@ fn without_devices() -> &'static Outcome {
     static OUTCOME: OnceLock<Outcome> = OnceLock::new();
     OUTCOME.get_or_init(|| {
         let steps = [
-            ("limits", "serve null --size 64 --max-io 128 && cat /tmp/ready && limit max_sectors_kb && limit logical_block_size && stop; ls /dev/ublk*"),
+            (
+                "limits",
+                "serve null --size 64 --max-io 128 && cat /tmp/ready && limit max_sectors_kb && \
+                 limit logical_block_size && stop; ls /dev/ublk*",
+            ),
             ("blocks of 4096", "serve null --block-size 4096 && limit logical_block_size && stop"),
             ("idle", IDLE),
             ("idle poll", IDLE_POLL),
@@ -105,30 +130,66 @@ fn without_devices() -> &'static Outcome {
             ("taken away", TAKEN_AWAY),
             ("under a loop device", UNDER_A_LOOP_DEVICE),
             ("read while forced", "read_during force 'null --size 1048576'"),
-            ("read while the driver fails", "for flags in '' iflag=direct; do serve nvme --device sim:nvme,size=64M,fault=remove:read:100 || exit; dd if=/dev/ublkb0 of=/dev/null bs=64k $flags; echo dd $?; ended; done"),
-            ("flush", "serve nvme --device sim:nvme,fault=status/0x280:flush:1:all && stop; serve nvme --device sim:nvme && stop"),
+            (
+                "read while the driver fails",
+                "for flags in '' iflag=direct; do \
+                 serve nvme --device sim:nvme,size=64M,fault=remove:read:100 || exit; \
+                 dd if=/dev/ublkb0 of=/dev/null bs=64k $flags; echo dd $?; ended; done",
+            ),
+            (
+                "flush",
+                "serve nvme --device sim:nvme,fault=status/0x280:flush:1:all && stop; \
+                 serve nvme --device sim:nvme && stop",
+            ),
             ("scheduler", SCHEDULER),
-            ("sizes", "for size in 1 3 1099511627776; do serve null --size $size && cat /sys/block/ublkb0/size && stop; done"),
+            (
+                "sizes",
+                "for size in 1 3 1099511627776; do serve null --size $size && \
+                 cat /sys/block/ublkb0/size && stop; done",
+            ),
             ("orphans", ORPHANS),
             ("two starts", TWO_STARTS),
             ("closed reader", CLOSED_READER),
             ("taken id", "serve null --id 5 && ring3 run null --id 5; stop"),
-            ("orphan", "serve null --id 7 && kill -9 $PID; wait $PID; ls /dev/ublkc7 && serve null --id 7 && stop"),
+            (
+                "orphan",
+                "serve null --id 7 && kill -9 $PID; wait $PID; ls /dev/ublkc7 && \
+                 serve null --id 7 && stop",
+            ),
             ("namespace", NAMESPACE),
-            ("queues", "serve null --queues 4 && cat /tmp/ready && cat /proc/$PID/task/*/comm | grep -c ublk0q && stop"),
+            (
+                "queues",
+                "serve null --queues 4 && cat /tmp/ready && cat /proc/$PID/task/*/comm | \
+                 grep -c ublk0q && stop",
+            ),
             ("verify", VERIFY),
             ("file system", FILE_SYSTEM),
             ("logout", LOGOUT),
-            ("nohup", "trap '' HUP; serve null; trap - HUP; kill -HUP $PID; sleep 2; [ -b /dev/ublkb0 ] && echo 'still there'; stop"),
+            (
+                "nohup",
+                "trap '' HUP; serve null; trap - HUP; kill -HUP $PID; sleep 2; \
+                 [ -b /dev/ublkb0 ] && echo 'still there'; stop",
+            ),
             ("lost", LOST),
             ("silent reader", SILENT_READER),
-            ("no announcement", "ring3 run null >/dev/full; echo exit code $?; ls /dev/ublkb* 2>&1; true"),
+            (
+                "no announcement",
+                "ring3 run null >/dev/full; echo exit code $?; ls /dev/ublkb* 2>&1; true",
+            ),
             ("no report", NO_REPORT),
             ("memory", MEMORY),
             ("recovered", RECOVERED),
             ("not recovered", NOT_RECOVERED),
-            ("no shared memory", "ring3 run null --share /tmp/share; echo exit code $?; ls /tmp/share /dev/ublkc* 2>&1; serve null && stop"),
-            ("no batches", "ring3 run null --batch; echo exit code $?; ls /dev/ublkc* 2>&1; serve null && stop"),
+            (
+                "no shared memory",
+                "ring3 run null --share /tmp/share; echo exit code $?; \
+                 ls /tmp/share /dev/ublkc* 2>&1; serve null && stop",
+            ),
+            (
+                "no batches",
+                "ring3 run null --batch; echo exit code $?; ls /dev/ublkc* 2>&1; serve null && \
+                 stop",
+            ),
             ("no ublk", NO_UBLK),
         ];
         let guest = Guest { vcpus: Some(4), ..guest("exports").module("loop") };
@@ -161,7 +222,9 @@ stop; grep -o 'polls_hit.*[0-9]' /tmp/stats; cat /tmp/log";
 
 /// A thread that looks would take the processor from who is to make the next request.
 const IDLE_POLL_ALONE: &str = "
-: >/tmp/ready; taskset 1 ring3 run null --idle-poll 1000 --json --stats /tmp/stats >/tmp/ready 2>/tmp/log & PID=$!
+: >/tmp/ready
+taskset 1 ring3 run null --idle-poll 1000 --json --stats /tmp/stats >/tmp/ready 2>/tmp/log &
+PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
 dd if=/dev/ublkb0 of=/dev/null bs=4k count=1000 iflag=direct 2>/dev/null
 stop; grep -o 'polls_hit.*[0-9]' /tmp/stats";
@@ -174,7 +237,11 @@ umount /mnt; ended";
 const TAKEN_AWAY: &str = "
 serve null --size 64; sleep 1000 </dev/ublkb0 & HOLDER=$!
 kill $PID; for try in $(seq 600); do grep -q 'in use' /tmp/log && break; sleep 0.05; done
-for try in $(seq 60); do [ -b /dev/ublkb0 ] || break; kill $PID; sleep 0.5; done; ended; kill $HOLDER; ls /dev/ublkb0 2>&1; true";
+for try in $(seq 60); do [ -b /dev/ublkb0 ] || break; kill $PID; sleep 0.5; done
+ended
+kill $HOLDER
+ls /dev/ublkb0 2>&1
+true";
 
 /// A session that ends sends both signals at once, and nobody is there any more who could have read
 /// the refusal.
@@ -193,9 +260,12 @@ ended; ls /dev/ublkb0 2>&1; true";
 /// Each read leaves a line in the log. The pipe is full, and who could read it does not.
 const SILENT_READER: &str = "
 mkfifo /tmp/full; exec 9<>/tmp/full; dd if=/dev/zero of=/tmp/full bs=4096 count=16 2>/dev/null
-: >/tmp/ready; ring3 run nvme --device sim:nvme,fault=stray-dma:read:1:all --json >/tmp/ready 2>&9 & PID=$!
+: >/tmp/ready
+ring3 run nvme --device sim:nvme,fault=stray-dma:read:1:all --json >/tmp/ready 2>&9 &
+PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
-timeout 60 dd if=/dev/ublkb0 of=/dev/null bs=4k count=3000 iflag=direct 2>/dev/null && echo 'read all'
+timeout 60 dd if=/dev/ublkb0 of=/dev/null bs=4k count=3000 iflag=direct 2>/dev/null &&
+    echo 'read all'
 kill $PID; wait $PID; echo \"exit code $?\"";
 
 /// A page of memory takes the report's place.
@@ -208,7 +278,9 @@ dd if=/dev/zero of=/tmp/small/other bs=4k count=1 2>/dev/null; stop; umount /tmp
 
 const MEMORY: &str = "
 serve null --queues 128 || exit
-cat /tmp/ready; [ $(grep VmHWM /proc/$PID/status | tr -dc 0-9) -lt 200000 ] && echo 'as much as for four'; stop
+cat /tmp/ready
+[ $(grep VmHWM /proc/$PID/status | tr -dc 0-9) -lt 200000 ] && echo 'as much as for four'
+stop
 ring3 run null --queues 4 --depth 4096 --max-io 32768; echo refused $?";
 
 /// The model is the disk: it outlives the drivers, as a device does.
@@ -221,14 +293,26 @@ DEVICE=vfio-user:/tmp/model; killed_and_recovered; kill $MODEL; wait $MODEL 2>/d
 const NOT_RECOVERED: &str = "
 serve null --size 64 --id 6 && ring3 run null --recover 6; stop
 ring3 run null --recover 7; ring3 run null --recover 6 --id 6; echo \"wrong $?\"
-serve null --size 64 --id 6 --recoverable && ring3 run null --size 64 --recover 6; kill -9 $PID; wait $PID; sleep 1
+serve null --size 64 --id 6 --recoverable && ring3 run null --size 64 --recover 6
+kill -9 $PID
+wait $PID
+sleep 1
 ring3 ublk list; ring3 run null --size 32 --recover 6; ring3 run null --size 64 --id 6
-serve null --size 128 --recover 6 && cat /tmp/ready && echo \"bytes $(blockdev --getsize64 /dev/ublkb6)\"; stop
-serve null --id 6 --recoverable=wait && kill -9 $PID; wait $PID; sleep 1; ring3 ublk delete 6; ls /dev/ublk*";
+serve null --size 128 --recover 6 && cat /tmp/ready &&
+    echo \"bytes $(blockdev --getsize64 /dev/ublkb6)\"
+stop
+serve null --id 6 --recoverable=wait && kill -9 $PID
+wait $PID
+sleep 1
+ring3 ublk delete 6
+ls /dev/ublk*";
 
 const UNDER_A_LOOP_DEVICE: &str = "
 serve nvme --device sim:nvme,size=64M && losetup /dev/loop0 /dev/ublkb0 || exit
-kill $PID; for try in $(seq 100); do grep -q 'is in use' /tmp/log && break; sleep 0.05; done; losetup -d /dev/loop0; ended";
+kill $PID
+for try in $(seq 100); do grep -q 'is in use' /tmp/log && break; sleep 0.05; done
+losetup -d /dev/loop0
+ended";
 
 const SCHEDULER: &str = "
 serve null && limit scheduler && stop; serve null --scheduler keep && limit scheduler && stop
@@ -240,7 +324,13 @@ const ORPHANS: &str = "
 for crash in 1 2 3 4; do serve null && kill -9 $PID; wait $PID; sleep 0.3; done
 ls /dev/ublkc* | wc -l; ring3 ublk list; ring3 ublk list --json; serve null --id 9 || exit
 ring3 ublk delete 9; echo \"refused $?\"; ring3 ublk delete --json; stop
-serve null --id 8 && kill -9 $PID; wait $PID; sleep 0.3; ring3 ublk delete; echo \"deleted $?\"; ring3 ublk list; ls /dev/ublk*";
+serve null --id 8 && kill -9 $PID
+wait $PID
+sleep 0.3
+ring3 ublk delete
+echo \"deleted $?\"
+ring3 ublk list
+ls /dev/ublk*";
 
 /// What a dead process has left under the number is in the way of both.
 const TWO_STARTS: &str = "
@@ -248,13 +338,18 @@ for round in 1 2 3 4 5; do
     serve null --id 3 && kill -9 $PID; wait $PID
     ring3 run null --id 3 >/tmp/a 2>&1 & A=$!
     ring3 run null --id 3 >/tmp/b 2>&1 & B=$!
-    for try in $(seq 200); do grep -q ring3: /tmp/a /tmp/b && grep -q 'is null' /tmp/a /tmp/b && break; sleep 0.05; done
-    [ $(grep -l ring3: /tmp/a /tmp/b | wc -l) = 1 ] && dd if=/dev/ublkb3 of=/dev/null bs=4k count=100 iflag=direct 2>/dev/null && echo 'one serves'
+    for try in $(seq 200); do
+        grep -q ring3: /tmp/a /tmp/b && grep -q 'is null' /tmp/a /tmp/b && break
+        sleep 0.05
+    done
+    [ $(grep -l ring3: /tmp/a /tmp/b | wc -l) = 1 ] &&
+        dd if=/dev/ublkb3 of=/dev/null bs=4k count=100 iflag=direct 2>/dev/null && echo 'one serves'
     cat /tmp/a /tmp/b; kill $A $B 2>/dev/null; wait $A; wait $B
 done";
 
 const CLOSED_READER: &str = "
-: >/tmp/ready; sh -c 'echo $$ >/tmp/pid; exec ring3 run null --ready-fd 7 7>&1 >/tmp/ready 2>/tmp/log' | true &
+: >/tmp/ready
+sh -c 'echo $$ >/tmp/pid; exec ring3 run null --ready-fd 7 7>&1 >/tmp/ready 2>/tmp/log' | true &
 for try in $(seq 200); do grep -q ublkb0 /tmp/ready && break; sleep 0.05; done; sleep 0.5
 [ -b /dev/ublkb0 ] && echo 'still there'; kill $(cat /tmp/pid); wait; cat /tmp/log";
 
@@ -266,9 +361,11 @@ grep -c /mnt /proc/$PID/mountinfo; grep -c /mnt /proc/self/mountinfo; umount /mn
 const VERIFY: &str = "
 serve nvme --device sim:nvme,size=64M --queues 2 || exit
 for depth in 1 32 128; do
-    verify --filename=/dev/ublkb0 --size=24M --rw=randwrite --bsrange=512-1M --blockalign=512 --iodepth=$depth --fsync=16 && echo \"depth $depth\"
+    verify --filename=/dev/ublkb0 --size=24M --rw=randwrite --bsrange=512-1M --blockalign=512 \\
+        --iodepth=$depth --fsync=16 && echo \"depth $depth\"
 done
-verify --filename=/dev/ublkb0 --size=24M --rw=write --bs=64k --iodepth=8 --fsync=4 && echo sequential
+verify --filename=/dev/ublkb0 --size=24M --rw=write --bs=64k --iodepth=8 --fsync=4 &&
+    echo sequential
 blkdiscard -o 0 -l 16M /dev/ublkb0 && cmp -n 16777216 /dev/ublkb0 /dev/zero && echo discarded
 kill -USR1 $PID; sleep 0.5; cat /tmp/stats; stop";
 
@@ -278,7 +375,11 @@ printf 'n\\np\\n1\\n\\n\\nw\\n' | fdisk /dev/ublkb0 >/dev/null; ls /dev/ublkb0p1
 mkfs.ext4 -q /dev/ublkb0p1 && mount -o discard /dev/ublkb0p1 /mnt || exit
 cp -r /bin /mnt/ 2>/dev/null; sum=$(md5sum </mnt/bin/busybox); umount /mnt
 fsck.ext4 -fn /dev/ublkb0p1 >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
-mount /dev/ublkb0p1 /mnt; [ \"$sum\" = \"$(md5sum </mnt/bin/busybox)\" ] && echo same; rm -r /mnt/bin; sync; umount /mnt
+mount /dev/ublkb0p1 /mnt
+[ \"$sum\" = \"$(md5sum </mnt/bin/busybox)\" ] && echo same
+rm -r /mnt/bin
+sync
+umount /mnt
 fsck.ext4 -fn /dev/ublkb0p1 >/dev/null 2>&1 && echo 'clean again'
 stop";
 
@@ -715,32 +816,61 @@ fn batches_are_refused_where_the_kernel_has_none_and_without_them_all_is_as_it_w
 fn through_vfio() -> &'static Outcome {
     static OUTCOME: OnceLock<Outcome> = OnceLock::new();
     OUTCOME.get_or_init(|| {
-        let namespace = |block_size| Disk { block_size: Some(block_size), ..Disk::new(Size(64 << 20), Backing::Memory) };
-        let disk = Device { namespaces: vec![namespace(512), namespace(4096)], ..Device::new("disk", "nvme").bound("vfio-pci") };
+        let namespace = |block_size| Disk {
+            block_size: Some(block_size),
+            ..Disk::new(Size(64 << 20), Backing::Memory)
+        };
+        let disk = Device {
+            namespaces: vec![namespace(512), namespace(4096)],
+            ..Device::new("disk", "nvme").bound("vfio-pci")
+        };
         let steps = [
             ("two namespaces", TWO_NAMESPACES),
             ("partitions", PARTITIONS),
-            ("pin", "serve nvme --device vfio:$DISK --namespace 1 --irq intx && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
-            ("polled", "serve nvme --device vfio:$DISK --namespace 1 --irq poll && verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && echo verified; stop"),
+            (
+                "pin",
+                "serve nvme --device vfio:$DISK --namespace 1 --irq intx && \
+                 verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && \
+                 echo verified; stop",
+            ),
+            (
+                "polled",
+                "serve nvme --device vfio:$DISK --namespace 1 --irq poll && \
+                 verify --filename=/dev/ublkb0 --size=8M --rw=randwrite --bs=4k --iodepth=8 && \
+                 echo verified; stop",
+            ),
             ("killed", KILLED),
             ("recovered", "DEVICE=vfio:$DISK OPTIONS='--namespace 1'; killed_and_recovered"),
             ("wanted back", WANTED_BACK),
             ("read while unbound", READ_WHILE_UNBOUND),
-            ("second claim", "serve nvme --device vfio:$DISK --namespace 1 && ring3 run nvme --device vfio:$DISK; stop"),
+            (
+                "second claim",
+                "serve nvme --device vfio:$DISK --namespace 1 && \
+                 ring3 run nvme --device vfio:$DISK; stop",
+            ),
             ("resets of a claim", RESETS_OF_A_CLAIM),
             ("reset by others", RESET_BY_OTHERS),
             ("bus error", BUS_ERROR),
         ];
         // One processor: the device comes and goes here, under which QEMU 10.0 can lose the timer
         // of a second one.
-        let mut guest = Guest { memory_mib: 768, vcpus: Some(1), ..guest("vfio-exports").module("vfio-pci").device(disk) };
+        let mut guest = Guest {
+            memory_mib: 768,
+            vcpus: Some(1),
+            ..guest("vfio-exports").module("vfio-pci").device(disk)
+        };
         let monitor = std::env::temp_dir().join(format!("ring3-monitor-{}", std::process::id()));
-        guest.qemu_arguments.extend(["-monitor".into(), format!("unix:{},server=on,wait=off", monitor.display())]);
-        let outcome = run_watched(steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)), &mut |event| {
-            if matches!(event, Event::Line("inject now")) {
-                inject_bus_error(&monitor);
-            }
-        });
+        guest
+            .qemu_arguments
+            .extend(["-monitor".into(), format!("unix:{},server=on,wait=off", monitor.display())]);
+        let outcome = run_watched(
+            steps.into_iter().fold(guest, |guest, (name, script)| step(guest, name, script)),
+            &mut |event| {
+                if matches!(event, Event::Line("inject now")) {
+                    inject_bus_error(&monitor);
+                }
+            },
+        );
         // QEMU leaves it behind if it is killed.
         let _ = std::fs::remove_file(monitor);
         outcome
@@ -763,9 +893,11 @@ fn inject_bus_error(monitor: &Path) {
 
 const TWO_NAMESPACES: &str = "
 serve nvme --device vfio:$DISK || exit
-cat /tmp/ready; cat /sys/block/ublkb0/queue/logical_block_size /sys/block/ublkb1/queue/logical_block_size
+cat /tmp/ready
+cat /sys/block/ublkb0/queue/logical_block_size /sys/block/ublkb1/queue/logical_block_size
 for disk in ublkb0 ublkb1; do
-    verify --filename=/dev/$disk --size=16M --rw=randwrite --bsrange=4k-256k --blockalign=4k --iodepth=16 --fsync=16 && echo \"$disk verified\"
+    verify --filename=/dev/$disk --size=16M --rw=randwrite --bsrange=4k-256k --blockalign=4k \\
+        --iodepth=16 --fsync=16 && echo \"$disk verified\"
 done
 stop; cat /tmp/stats; ls /dev/ublkb* 2>&1; true";
 
@@ -775,7 +907,9 @@ serve nvme --device vfio:$DISK --namespace 1 || exit
 printf 'n\\np\\n1\\n\\n+20M\\nn\\np\\n2\\n\\n\\nw\\n' | fdisk /dev/ublkb0 >/dev/null
 mkfs.ext4 -q /dev/ublkb0p2 && mount /dev/ublkb0p2 /mnt && cp /bin/busybox /mnt/ && umount /mnt; stop
 serve nvme --device vfio:$DISK --namespace 1 || exit
-ls /dev/ublkb0p1 /dev/ublkb0p2; mount /dev/ublkb0p2 /mnt && cmp /bin/busybox /mnt/busybox && echo same; umount /mnt
+ls /dev/ublkb0p1 /dev/ublkb0p2
+mount /dev/ublkb0p2 /mnt && cmp /bin/busybox /mnt/busybox && echo same
+umount /mnt
 fsck.ext4 -fn /dev/ublkb0p2 >/dev/null 2>&1 && echo clean; stop";
 
 /// The kernel asks for the device and waits until it has it.
@@ -785,33 +919,44 @@ echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind && echo 'given back'; ended; ls
 echo $DISK >/sys/bus/pci/drivers_probe";
 
 const READ_WHILE_UNBOUND: &str = "
-unbind() { echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind; echo $DISK >/sys/bus/pci/drivers_probe; }
+unbind() {
+    echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind
+    echo $DISK >/sys/bus/pci/drivers_probe
+}
 read_during unbind \"nvme --device vfio:$DISK --namespace 1\" 512";
 
 /// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers.
 const KILLED: &str = "
 command() { od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$DISK/config; }
 serve nvme --device vfio:$DISK --namespace 1 --id 0 || exit
-fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=32 --rw=randwrite --bs=4k --time_based --runtime=20 >/tmp/fio 2>&1 & LOAD=$!
-sleep 1.5; echo \"before $(( $(command) & 4 ))\"; kill -9 $PID; wait $PID; wait $LOAD; echo \"fio $?\"
+fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=32 --rw=randwrite \\
+    --bs=4k --time_based --runtime=20 >/tmp/fio 2>&1 &
+LOAD=$!
+sleep 1.5; echo \"before $(( $(command) & 4 ))\"; kill -9 $PID; wait $PID; wait $LOAD; \
+    echo \"fio $?\"
 echo \"after $(( $(command) & 4 ))\"
-serve nvme --device vfio:$DISK --namespace 1 --id 0 && dd if=/dev/ublkb0 of=/dev/null bs=1M count=4 2>&1 && stop";
+serve nvme --device vfio:$DISK --namespace 1 --id 0 &&
+    dd if=/dev/ublkb0 of=/dev/null bs=1M count=4 2>&1 && stop";
 
 /// Each function level reset takes 100 ms: one is part of opening a VFIO device, one of closing it.
 const RESETS_OF_A_CLAIM: &str = "
 mount -t tracefs none /sys/kernel/tracing; trace=/sys/kernel/tracing
 echo pcie_flr >$trace/set_ftrace_filter && echo function >$trace/current_tracer || exit
-ring3 nvme id --device vfio:$DISK >/dev/null && echo \"resets $(grep -c 'pcie_flr <-' $trace/trace)\"
+ring3 nvme id --device vfio:$DISK >/dev/null && echo \"resets $(grep -c 'pcie_flr <-' \
+    $trace/trace)\"
 echo nop >$trace/current_tracer";
 
 /// Whoever waits for a request to time out waits for more than 30 seconds.
 const RESET_BY_OTHERS: &str = "
 serve nvme --device vfio:$DISK --namespace 1 || exit
-fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=8 --rw=randread --bs=4k --time_based --runtime=10 --output=/tmp/fio & LOAD=$!
+fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=8 --rw=randread \\
+    --bs=4k --time_based --runtime=10 --output=/tmp/fio &
+LOAD=$!
 sleep 1
 for round in 1 2 3; do
     echo 1 >/sys/bus/pci/devices/$DISK/reset
-    timeout 20 dd if=/dev/ublkb0 of=/dev/null bs=4k count=16 iflag=direct 2>&1 | grep -q '16+0 records out' && echo 'goes on'
+    timeout 20 dd if=/dev/ublkb0 of=/dev/null bs=4k count=16 iflag=direct 2>&1 |
+        grep -q '16+0 records out' && echo 'goes on'
 done
 wait $LOAD; echo \"fio $?\"; stop; cat /tmp/stats";
 

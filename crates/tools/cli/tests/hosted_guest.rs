@@ -24,7 +24,9 @@ serve() {
     ring3 run net --device remote:/tmp/card --name net0 >/tmp/ready 2>>/tmp/log & PID=$!
     for try in $(seq 300); do [ -d /sys/class/net/net0 ] && break; sleep 0.1; done
     cat /tmp/said /tmp/ready /tmp/log; ifconfig net0 10.7.0.1 up
-    for try in $(seq 20); do ping -c 1 -W 2 10.7.0.2 >/tmp/ping && return; done; cat /tmp/ping; return 1
+    for try in $(seq 20); do ping -c 1 -W 2 10.7.0.2 >/tmp/ping && return; done
+    cat /tmp/ping
+    return 1
 }
 stop() { kill $PID; wait $PID; kill $DRIVER; wait $DRIVER; echo "driver's exit code $?"; }
 there() { nsenter -t $(cat /tmp/other) -n "$@"; }
@@ -34,11 +36,16 @@ there() { nsenter -t $(cat /tmp/other) -n "$@"; }
 const OTHER: &str = r#"
 card=$(basename /sys/bus/pci/devices/$THERE/net/*)
 unshare -n sleep 100000 & echo $! >/tmp/other
-while [ "$(readlink /proc/$(cat /tmp/other)/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do usleep 10000; done
-ip link set dev "$card" netns $(cat /tmp/other); there ip link set dev "$card" name there0; there ifconfig there0 10.7.0.2 up
+while [ "$(readlink /proc/$(cat /tmp/other)/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do
+    usleep 10000
+done
+ip link set dev "$card" netns $(cat /tmp/other)
+there ip link set dev "$card" name there0
+there ifconfig there0 10.7.0.2 up
 "#;
 
-const CONFORMANCE: &str = r#"ring3 net check --driver dde:e1000e --device vfio:$HERE --peer vfio:$PEER --packets 2000 --json"#;
+const CONFORMANCE: &str = "ring3 net check --driver dde:e1000e --device vfio:$HERE \
+                           --peer vfio:$PEER --packets 2000 --json";
 
 const PING: &str = r#"
 serve && ping -c 100 -i 0.05 -W 2 10.7.0.2 | tail -n 2; grep vfio /proc/interrupts; stop; ls /tmp
@@ -53,49 +60,117 @@ run --port 5201 && run --port 5202 --reverse && echo 'both ways'; stop
 /// What the system asks back is closed in good order, and driven again when it is there again.
 const REMOVED: &str = r#"
 ring3 run dde:e1000e --device vfio:$HERE --name net0 >/tmp/ready 2>/tmp/log & PID=$!
-for try in $(seq 300); do [ -d /sys/class/net/net0 ] && break; sleep 0.1; done; ifconfig net0 10.7.0.1 up
-for try in $(seq 20); do ping -c 1 -W 2 10.7.0.2 >/dev/null && break; done; ping -c 3 10.7.0.2 | grep packets
-echo 1 >/sys/bus/pci/devices/$HERE/remove; wait $PID; echo "exit code $?"; cat /tmp/log; ls -d /sys/bus/pci/devices/$HERE 2>&1
-echo 1 >/sys/bus/pci/rescan; sleep 1; ring3 bind $HERE; ring3 net info --driver dde:e1000e --device vfio:$HERE | grep -E '^(mac|link)'
+for try in $(seq 300); do [ -d /sys/class/net/net0 ] && break; sleep 0.1; done
+ifconfig net0 10.7.0.1 up
+for try in $(seq 20); do ping -c 1 -W 2 10.7.0.2 >/dev/null && break; done
+ping -c 3 10.7.0.2 | grep packets
+echo 1 >/sys/bus/pci/devices/$HERE/remove
+wait $PID
+echo "exit code $?"
+cat /tmp/log
+ls -d /sys/bus/pci/devices/$HERE 2>&1
+echo 1 >/sys/bus/pci/rescan
+sleep 1
+ring3 bind $HERE
+ring3 net info --driver dde:e1000e --device vfio:$HERE | grep -E '^(mac|link)'
 "#;
 
 /// Killed every few seconds under a connection and a ping. Outside of its namespaces it is a
 /// process as any other.
 const KILLED: &str = r#"
-mkdir -p /etc/ring3; printf '[device.lan]\nmatch = { address = "%s" }\ndriver = "dde:e1000e"\n[device.lan.export]\nkind = "tap"\n[device.lan.restart]\nburst = 1000\n' $HERE >/etc/ring3/lan.toml
-ready() { for try in $(seq 600); do ring3 status lan --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs lan; return 1; }
+mkdir -p /etc/ring3
+printf '%s\n' '[device.lan]' "match = { address = \"$HERE\" }" 'driver = "dde:e1000e"' \
+    '[device.lan.export]' 'kind = "tap"' \
+    '[device.lan.restart]' 'burst = 1000' >/etc/ring3/lan.toml
+ready() {
+    for try in $(seq 600); do
+        ring3 status lan --json >/tmp/status
+        grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return
+        sleep 0.05
+    done
+    cat /tmp/status
+    ring3 logs lan
+    return 1
+}
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
-same() { cat /sys/class/net/lan/ifindex /sys/class/net/lan/address /sys/class/net/lan/carrier_changes; ip address show dev lan | grep inet | sed 's/ tentative//'; }
+same() {
+    cat /sys/class/net/lan/ifindex /sys/class/net/lan/address /sys/class/net/lan/carrier_changes
+    ip address show dev lan | grep inet | sed 's/ tentative//'
+}
 ring3d >/tmp/ring3d 2>&1 & RING3D=$!; sleep 1; ready || cat /tmp/ring3d
-ifconfig lan 10.7.0.1 up; for try in $(seq 100); do [ "$(cat /sys/class/net/lan/carrier)" = 1 ] && break; sleep 0.1; done
+ifconfig lan 10.7.0.1 up
+for try in $(seq 100); do [ "$(cat /sys/class/net/lan/carrier)" = 1 ] && break; sleep 0.1; done
 for try in $(seq 20); do ping -c 1 -W 2 10.7.0.2 >/dev/null && echo reached && break; done
-ring3 status lan; grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo; echo "vfio $(ls -l /proc/$(driver)/fd 2>/dev/null | grep -c vfio)"; ls -l /proc/$(driver)/exe
+ring3 status lan
+grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '
+echo
+echo "vfio $(ls -l /proc/$(driver)/fd 2>/dev/null | grep -c vfio)"
+ls -l /proc/$(driver)/exe
 before=$(same); dd if=/dev/urandom of=/tmp/data bs=1M count=16 2>/dev/null
 sleep 1000 | there timeout 200 nc -l -p 9 >/tmp/arrived & sleep 1
 ping -c 250 -i 0.1 -W 2 10.7.0.2 >/tmp/pings & PING=$!
-for piece in $(seq 0 15); do dd if=/tmp/data bs=1M count=1 skip=$piece 2>/dev/null; sleep 1; done | timeout 180 nc 10.7.0.2 9 & SENDER=$!
+for piece in $(seq 0 15); do dd if=/tmp/data bs=1M count=1 skip=$piece 2>/dev/null; sleep 1; done |
+    timeout 180 nc 10.7.0.2 9 &
+SENDER=$!
 for kill in $(seq 5); do ready || break; kill -9 $(driver); sleep 3; done
 wait $SENDER; sleep 2; cmp /tmp/data /tmp/arrived && echo 'it went out whole'
-wait $PING; tail -n 2 /tmp/pings; [ "$before" = "$(same)" ] && echo 'the same interface' || { echo "$before"; same; }
+wait $PING
+tail -n 2 /tmp/pings
+[ "$before" = "$(same)" ] && echo 'the same interface' || { echo "$before"; same; }
 ready; grep -oE '"(restarts|fence_ms|driver_ms|total_ms)": [^,]*' /tmp/status | tr '\n' ' '; echo
-ifconfig lan down; for try in 1 2 3 4 5; do ring3 stop lan && echo stopped && break; sleep 0.5; done; ring3 logs lan | tail -n 5; kill $RING3D; wait $RING3D
+ifconfig lan down
+for try in 1 2 3 4 5; do ring3 stop lan && echo stopped && break; sleep 0.5; done
+ring3 logs lan | tail -n 5
+kill $RING3D
+wait $RING3D
 "#;
 
 /// The same of a disk, by Linux's nvme: killed under a load that checks what it reads, then a file
 /// system on it is whole.
 const DISK: &str = r#"
-printf '[device.store]\nmatch = { address = "%s" }\ndriver = "dde:nvme"\n[device.store.export]\nkind = "ublk"\nid = 7\n[device.store.restart]\nburst = 1000\n' $DISK >/tmp/store.toml
-ready() { for try in $(seq 600); do ring3 status store --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs store; return 1; }
+printf '%s\n' '[device.store]' "match = { address = \"$DISK\" }" 'driver = "dde:nvme"' \
+    '[device.store.export]' 'kind = "ublk"' 'id = 7' \
+    '[device.store.restart]' 'burst = 1000' >/tmp/store.toml
+ready() {
+    for try in $(seq 600); do
+        ring3 status store --json >/tmp/status
+        grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return
+        sleep 0.05
+    done
+    cat /tmp/status
+    ring3 logs store
+    return 1
+}
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
-verify() { fio --name=verify --filename=/dev/ublkb7 --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
+verify() {
+    fio --name=verify --filename=/dev/ublkb7 --direct=1 --ioengine=io_uring --verify=crc32c \
+        --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return
+    cat /tmp/fio
+    return 1
+}
 ring3d --config /tmp/store.toml >/tmp/ring3d 2>&1 & RING3D=$!; sleep 1; ready || cat /tmp/ring3d
-grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo; echo "vfio $(ls -l /proc/$(driver)/fd 2>/dev/null | grep -c vfio)"; ls -l /proc/$(driver)/exe
-verify --rw=randrw --bsrange=4k-128k --blockalign=4k --iodepth=16 --size=24M --io_size=96M --fsync=64 && echo 'fio: it holds' & FIO=$!
+grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '
+echo
+echo "vfio $(ls -l /proc/$(driver)/fd 2>/dev/null | grep -c vfio)"
+ls -l /proc/$(driver)/exe
+verify --rw=randrw --bsrange=4k-128k --blockalign=4k --iodepth=16 --size=24M --io_size=96M \
+    --fsync=64 && echo 'fio: it holds' &
+FIO=$!
 for kill in 1 2 3; do ready || break; sleep 1; kill -9 $(driver); sleep 3; done; wait $FIO; ready
 grep -oE '"(restarts|fence_ms|driver_ms|total_ms)": [^,]*' /tmp/status | tr '\n' ' '; echo
-mkfs.ext4 -q /dev/ublkb7 && mount /dev/ublkb7 /mnt && dd if=/dev/urandom of=/tmp/data bs=1M count=8 2>/dev/null && cp /tmp/data /mnt/data && sync; kill -9 $(driver); echo 3 >/proc/sys/vm/drop_caches
-cmp /tmp/data /mnt/data && echo 'the file is whole'; umount /mnt; fsck.ext4 -fn /dev/ublkb7 >/tmp/fsck && echo 'and the file system'; ready
-for try in 1 2 3 4 5; do ring3 stop store && echo 'the disk has stopped' && break; sleep 0.5; done; ring3 logs store | tail -n 8; kill $RING3D; wait $RING3D; cat /tmp/ring3d
+mkfs.ext4 -q /dev/ublkb7 && mount /dev/ublkb7 /mnt &&
+    dd if=/dev/urandom of=/tmp/data bs=1M count=8 2>/dev/null && cp /tmp/data /mnt/data && sync
+kill -9 $(driver)
+echo 3 >/proc/sys/vm/drop_caches
+cmp /tmp/data /mnt/data && echo 'the file is whole'
+umount /mnt
+fsck.ext4 -fn /dev/ublkb7 >/tmp/fsck && echo 'and the file system'
+ready
+for try in 1 2 3 4 5; do ring3 stop store && echo 'the disk has stopped' && break; sleep 0.5; done
+ring3 logs store | tail -n 8
+kill $RING3D
+wait $RING3D
+cat /tmp/ring3d
 "#;
 
 static GUEST: Booted = Booted::new(

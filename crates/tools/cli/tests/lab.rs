@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65534;
 /// What a guest says on its port from the start to its verdict.
-const PASSES: &str = r"printf '\001start 1.0\n\001step 0 1.5\nfresh\n\001done 0 0 2.0\n\001files 0\n\001exit 0\n' >&3; read answer <&3; exit 1";
+const PASSES: &str = r"printf '\001start 1.0\n\001step 0 1.5\nfresh\n\001done 0 0 2.0\n' >&3
+printf '\001files 0\n\001exit 0\n' >&3; read answer <&3; exit 1";
 /// A guest in its first step when QEMU aborts.
-const ABORTS: &str = r"printf '\001start 1.0\n\001step 0 1.5\nstale\n' >&3; echo 'physmem.c: iotlb_to_section: Assertion failed.' >&2; kill -ABRT $$";
+const ABORTS: &str = r"printf '\001start 1.0\n\001step 0 1.5\nstale\n' >&3
+echo 'physmem.c: iotlb_to_section: Assertion failed.' >&2; kill -ABRT $$";
 const HANGS: &str = "echo $$ >$PID; exec sleep 1000";
 
 struct Lab(tempfile::TempDir);
@@ -56,7 +58,8 @@ impl Lab {
             "kernel/virtio_pci.ko\nkernel/virtio_console.ko\n",
             0o644,
         );
-        let scenario = "about = 'x'\n[[device]]\nid = 'disk'\nmodel = 'nvme'\nsize = '64M'\nbacking = 'memory'\n[[step]]\nname = 'look'\nrun = 'true'\n";
+        let scenario = "about = 'x'\n[[device]]\nid = 'disk'\nmodel = 'nvme'\nsize = \
+                        '64M'\nbacking = 'memory'\n[[step]]\nname = 'look'\nrun = 'true'\n";
         write(&lab.path("t.toml"), scenario, 0o644);
         lab
     }

@@ -143,8 +143,9 @@ run = """
 for disk in /dev/nvme0n1 /dev/sda; do
     # -b: a device, and no file of that name.
     test -b $disk
-    fio --name=verify --filename=$disk --size=8M --rw=randwrite --bs=4k --direct=1 --ioengine=io_uring --iodepth=16 --fsync=64 \\
-        --verify=crc32c --do_verify=1 --output-format=json --output="$OUT/$(basename $disk).json"
+    fio --name=verify --filename=$disk --size=8M --rw=randwrite --bs=4k --direct=1 \\
+        --ioengine=io_uring --iodepth=16 --fsync=64 --verify=crc32c \\
+        --do_verify=1 --output-format=json --output="$OUT/$(basename $disk).json"
 done
 echo "nvme: $(cat /sys/class/nvme/nvme0/model)"
 echo "commands at once: $(cat /sys/block/sda/device/queue_depth)"

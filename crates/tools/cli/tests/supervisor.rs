@@ -15,65 +15,184 @@ use supervised::with_programs;
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
 state() { ring3 status scratch --json | sed -n 's/.*"state": "\(.*\)".*/\1/p'; }
-await() { for try in $(seq ${2:-600}); do [ "$(state)" = $1 ] && return; sleep 0.05; done; echo "not $1"; ring3 status scratch; ring3 logs scratch; return 1; }
+await() {
+    for try in $(seq ${2:-600}); do [ "$(state)" = $1 ] && return; sleep 0.05; done
+    echo "not $1"
+    ring3 status scratch
+    ring3 logs scratch
+    return 1
+}
 # Serving, and the next one waits.
-ready() { for try in $(seq 600); do ring3 status scratch --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs scratch; return 1; }
+ready() {
+    for try in $(seq 600); do
+        ring3 status scratch --json >/tmp/status
+        grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return
+        sleep 0.05
+    done
+    cat /tmp/status
+    ring3 logs scratch
+    return 1
+}
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
-begin() { mkdir -p /etc/ring3; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\n%b\n' $DISK "$1" >/etc/ring3/scratch.toml; ring3d >/tmp/ring3d 2>&1 & RING3D=$!; sleep 1; ready || cat /tmp/ring3d; for try in $(seq 200); do [ -b /dev/ring3/scratch ] && break; sleep 0.05; done; }
+begin() {
+    mkdir -p /etc/ring3
+    {
+        printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n' $DISK
+        printf '[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\n%b\n' "$1"
+    } >/etc/ring3/scratch.toml
+    ring3d >/tmp/ring3d 2>&1 & RING3D=$!
+    sleep 1
+    ready || cat /tmp/ring3d
+    for try in $(seq 200); do [ -b /dev/ring3/scratch ] && break; sleep 0.05; done
+}
 end() { kill $RING3D; wait $RING3D; echo "ring3d ended with $?"; tail -n 3 /tmp/ring3d; }
-kills() { for kill in $(seq $1); do ready || return; kill -9 $(driver); sleep ${2:-0.7}; done; ready; }
-verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
+kills() {
+    for kill in $(seq $1); do ready || return; kill -9 $(driver); sleep ${2:-0.7}; done
+    ready
+}
+verify() {
+    fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 \
+        --output=/tmp/fio "$@" >/dev/null && return
+    cat /tmp/fio
+    return 1
+}
 figures() { grep -oE '"(restarts|upgrades|total_ms)": [^,]*' /tmp/status | tr '\n' ' '; echo; }
 "#;
 
 const STARTED: &str = "
-begin 'burst = 1000' || exit; ls -l /dev/ring3/scratch; ring3 status; cat /sys/block/ublkb0/queue/scheduler /sys/block/ublkb0/queue/nr_requests
+begin 'burst = 1000' || exit
+ls -l /dev/ring3/scratch
+ring3 status
+cat /sys/block/ublkb0/queue/scheduler /sys/block/ublkb0/queue/nr_requests
 ring3d; echo \"second $?\"
-grep -E 'VmRSS|RssAnon|RssFile|RssShmem|VmLck' /proc/$RING3D/status; ring3 status scratch; echo $RING3D >/tmp/pid";
+grep -E 'VmRSS|RssAnon|RssFile|RssShmem|VmLck' /proc/$RING3D/status
+ring3 status scratch
+echo $RING3D >/tmp/pid";
 
 const KILLED: &str = "
 RING3D=$(cat /tmp/pid); mkfs.ext4 -q /dev/ring3/scratch && mount /dev/ring3/scratch /mnt || exit
-verify --directory=/mnt --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
-kills 10; wait $FIO && echo verified; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
-ready; figures; ring3 logs scratch -n 30; dmesg | grep -ciE 'I/O error'; [ $(grep -c . /tmp/status) -gt 0 ] && kill -0 $RING3D && echo alive";
+verify --directory=/mnt --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32 \\
+    --verify_backlog=64 --time_based --runtime=15 &
+FIO=$!
+kills 10
+wait $FIO && echo verified
+umount /mnt
+fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
+ready
+figures
+ring3 logs scratch -n 30
+dmesg | grep -ciE 'I/O error'
+[ $(grep -c . /tmp/status) -gt 0 ] && kill -0 $RING3D && echo alive";
 
 const FULL: &str = "
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=128 --numjobs=2 --offset_increment=24M --verify_backlog=64 --time_based --runtime=10 & FIO=$!
+verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=128 --numjobs=2 \\
+    --offset_increment=24M --verify_backlog=64 --time_based --runtime=10 &
+FIO=$!
 kills 5 1; wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'";
 
 const STOPPED: &str = "
-ready; before=$(driver); kill -STOP $before; dd if=/dev/ring3/scratch of=/dev/null bs=4k count=64 iflag=direct 2>&1 | tail -n 1
-ready; [ $(driver) != $before ] && echo replaced; ring3 logs scratch | grep 'taken for dead' | tail -n 1";
+ready
+before=$(driver)
+kill -STOP $before
+dd if=/dev/ring3/scratch of=/dev/null bs=4k count=64 iflag=direct 2>&1 | tail -n 1
+ready
+[ $(driver) != $before ] && echo replaced
+ring3 logs scratch | grep 'taken for dead' | tail -n 1";
 
 const UPGRADED: &str = "
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=12 & FIO=$!
+verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \\
+    --verify_backlog=64 --time_based --runtime=12 &
+FIO=$!
 sleep 1; for time in 1 2 3; do ready; ring3 upgrade scratch; done
 cp /bin/true /tmp/wrong; ready; ring3 upgrade scratch --program /tmp/wrong; echo \"wrong $?\"
 ring3 upgrade scratch --program /tmp/nothing; echo \"nothing $?\"
-wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; ring3 logs scratch -n 30";
+wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; \
+    ring3 logs scratch -n 30";
 
 const LIMITED: &str = "
-ready; first=$(driver); G=/sys/fs/cgroup/ring3-scratch; cat $G/memory.max $G/cpu.max $G/pids.max $G/cpu.weight | tr '\\n' ' '; echo; ring3 status scratch | grep unlimited
+ready
+first=$(driver)
+G=/sys/fs/cgroup/ring3-scratch
+cat $G/memory.max $G/cpu.max $G/pids.max $G/cpu.weight | tr '\\n' ' '
+echo
+ring3 status scratch | grep unlimited
 grep -q \"^$first$\" $G/cgroup.procs && echo 'in its group'; sleep 1000 & OTHER=$!
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
-sleep 1; sh -c 'echo $$ >'$G'/cgroup.procs; exec dd if=/dev/zero of=/dev/shm/all bs=64k count=8192 2>/dev/null' 2>/dev/null; rm /dev/shm/all
-ready && [ $(driver) != $first ] && echo 'restarted for memory'; [ $(sed -n 's/^oom_kill //p' $G/memory.events) = $(sed -n 's/^oom_kill //p' /proc/vmstat) ] && kill $OTHER && echo 'nobody else'
-echo 4 >$G/pids.max; sh -c 'echo $$ >'$G'/cgroup.procs; for one in 1 2 3 4 5 6; do sleep 0.1 & done' 2>&1 | grep -o 'fork.*' | head -n 1; echo 64 >$G/pids.max
-echo '20000 100000' >$G/cpu.max; used() { sed -n 's/^usage_usec //p' $G/cpu.stat; }; begun=$(used); at=$(date +%s); sleep 4
-[ $(($(used) - begun)) -le $((($(date +%s) - at + 2) * 200000)) ] && grep -q 'nr_throttled [1-9]' $G/cpu.stat && echo 'held back'; echo 'max 100000' >$G/cpu.max
+verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \\
+    --verify_backlog=64 --time_based --runtime=15 &
+FIO=$!
+sleep 1; sh -c 'echo $$ >'$G'/cgroup.procs; exec dd if=/dev/zero of=/dev/shm/all bs=64k count=8192 \
+    2>/dev/null' 2>/dev/null; rm /dev/shm/all
+ready && [ $(driver) != $first ] && echo 'restarted for memory'
+[ $(sed -n 's/^oom_kill //p' $G/memory.events) = $(sed -n 's/^oom_kill //p' /proc/vmstat) ] &&
+    kill $OTHER && echo 'nobody else'
+echo 4 >$G/pids.max
+sh -c 'echo $$ >'$G'/cgroup.procs; for one in 1 2 3 4 5 6; do sleep 0.1 & done' 2>&1 |
+    grep -o 'fork.*' | head -n 1
+echo 64 >$G/pids.max
+echo '20000 100000' >$G/cpu.max
+used() { sed -n 's/^usage_usec //p' $G/cpu.stat; }
+begun=$(used)
+at=$(date +%s)
+sleep 4
+[ $(($(used) - begun)) -le $((($(date +%s) - at + 2) * 200000)) ] &&
+    grep -q 'nr_throttled [1-9]' $G/cpu.stat && echo 'held back'
+echo 'max 100000' >$G/cpu.max
 wait $FIO && echo verified; ready; dmesg | grep -ciE 'I/O error'";
 
 const PARTED: &str = "
-ready; write() { dd if=$1 of=/dev/ring3/scratch bs=512 seek=${2:-0} conv=notrunc,fsync 2>/dev/null; }
-parts() { for try in $(seq 1200); do [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"scratch $1\" ] && return; sleep 0.05; done; ls /dev/ring3; ring3 status scratch; return 1; }
-refused() { for try in $(seq 1200); do ring3 status scratch | grep \"table is not used.*$1\" && return; sleep 0.05; done; ring3 status scratch; }
-write /table && write /copy $((196608 - 33)); parts 'scratch-part1 scratch-part2 ' && echo 'two partitions'; cat /sys/block/ublkb0/ublkb0p[12]/size | tr '\\n' ' '; echo
-mkfs.ext4 -q /dev/ring3/scratch-part1 && mount /dev/ring3/scratch-part1 /mnt && echo 'still there' >/mnt/file; sync; kill -9 $(driver); sleep 0.3
-ready; echo 3 >/proc/sys/vm/drop_caches; cat /mnt/file; ring3 upgrade scratch >/dev/null; parts 'scratch-part1 scratch-part2 ' && echo 'and partitions too'
-ring3 stop scratch 2>&1 | grep -o 'the mount at /mnt'; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch-part1 >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
-ready; ring3 stop scratch; ls /dev/ring3; ring3 restart scratch; ready; parts 'scratch-part1 scratch-part2 ' && echo 'found again'
-write /overlap; refused overlap; write /beyond; refused 'the disk has'; write /absurd; dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=33 seek=$((196608 - 33)) conv=fsync 2>/dev/null; refused '\\(damaged\\|an answer\\|be read\\)' && echo absurd
-parts 'scratch-part1 scratch-part2 ' && echo 'as they were'; dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=34 conv=fsync 2>/dev/null; parts '' && echo none; ring3 status scratch | grep -c 'not used'; kill -0 $(cat /tmp/pid) && echo alive";
+ready
+write() { dd if=$1 of=/dev/ring3/scratch bs=512 seek=${2:-0} conv=notrunc,fsync 2>/dev/null; }
+parts() {
+    for try in $(seq 1200); do
+        [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"scratch $1\" ] && return
+        sleep 0.05
+    done
+    ls /dev/ring3
+    ring3 status scratch
+    return 1
+}
+refused() {
+    for try in $(seq 1200); do
+        ring3 status scratch | grep \"table is not used.*$1\" && return
+        sleep 0.05
+    done
+    ring3 status scratch
+}
+write /table && write /copy $((196608 - 33))
+parts 'scratch-part1 scratch-part2 ' && echo 'two partitions'
+cat /sys/block/ublkb0/ublkb0p[12]/size | tr '\\n' ' '
+echo
+mkfs.ext4 -q /dev/ring3/scratch-part1 && mount /dev/ring3/scratch-part1 /mnt &&
+    echo 'still there' >/mnt/file
+sync
+kill -9 $(driver)
+sleep 0.3
+ready
+echo 3 >/proc/sys/vm/drop_caches
+cat /mnt/file
+ring3 upgrade scratch >/dev/null
+parts 'scratch-part1 scratch-part2 ' && echo 'and partitions too'
+ring3 stop scratch 2>&1 | grep -o 'the mount at /mnt'
+umount /mnt
+fsck.ext4 -fn /dev/ring3/scratch-part1 >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
+ready
+ring3 stop scratch
+ls /dev/ring3
+ring3 restart scratch
+ready
+parts 'scratch-part1 scratch-part2 ' && echo 'found again'
+write /overlap
+refused overlap
+write /beyond
+refused 'the disk has'
+write /absurd
+dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=33 seek=$((196608 - 33)) conv=fsync 2>/dev/null
+refused '\\(damaged\\|an answer\\|be read\\)' && echo absurd
+parts 'scratch-part1 scratch-part2 ' && echo 'as they were'
+dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=34 conv=fsync 2>/dev/null
+parts '' && echo none
+ring3 status scratch | grep -c 'not used'
+kill -0 $(cat /tmp/pid) && echo alive";
 
 /// A GUID partition table of two partitions and its copy, and tables that say what cannot be.
 fn tables(folder: &Path, sectors: u64) {
@@ -116,28 +235,52 @@ fn tables(folder: &Path, sectors: u64) {
 }
 
 const COMMANDS: &str = "
-ready; before=$(driver); ring3 restart scratch; echo \"restart $?\"; ready; [ $(driver) != $before ] && echo another
+ready
+before=$(driver)
+ring3 restart scratch
+echo \"restart $?\"
+ready
+[ $(driver) != $before ] && echo another
 exec 9</dev/ring3/scratch; ring3 stop scratch; echo \"used $?\"; exec 9<&-
 sed -i 's/depth = 32/depth = 16/' /etc/ring3/scratch.toml; ring3 reload; echo \"changed $?\"
-ring3 stop scratch; echo \"stop $?\"; state; ls /dev/ublkb0 /dev/ring3/scratch 2>&1; ring3 restart scratch; echo \"again $?\"; state
-ring3 stop scratch; ring3 reload; echo \"reload $?\"; sleep 1; ready; cat /sys/block/ublkb0/queue/nr_requests
+ring3 stop scratch
+echo \"stop $?\"
+state
+ls /dev/ublkb0 /dev/ring3/scratch 2>&1
+ring3 restart scratch
+echo \"again $?\"
+state
+ring3 stop scratch
+ring3 reload
+echo \"reload $?\"
+sleep 1
+ready
+cat /sys/block/ublkb0/queue/nr_requests
 ring3 restart nobody; echo \"nobody $?\"; ring3 status --socket /tmp/none; echo \"none $?\"";
 
 const GIVEN_UP: &str = "
-ready; exec 9</dev/ring3/scratch; RING3D=$(cat /tmp/pid); kill $RING3D; sleep 2; kill -0 $RING3D && echo 'waits for its users'; grep 'in use' /tmp/ring3d | tail -n 1
-kill $RING3D; wait $RING3D 2>/dev/null; for try in $(seq 100); do [ -d /proc/$RING3D ] || break; sleep 0.1; done; [ -d /proc/$RING3D ] || echo insisted; exec 9<&-
+ready; exec 9</dev/ring3/scratch; RING3D=$(cat /tmp/pid); kill $RING3D; sleep 2; \
+    kill -0 $RING3D && echo 'waits for its users'; grep 'in use' /tmp/ring3d | tail -n 1
+kill $RING3D; wait $RING3D 2>/dev/null; for try in $(seq 100); do [ -d /proc/$RING3D ] || break; \
+    sleep 0.1; done; [ -d /proc/$RING3D ] || echo insisted; exec 9<&-
 begin 'burst = 2\ndeadline_s = 5' || exit
 for kill in 1 2 3; do ready; kill -9 $(driver); sleep 0.2; done; state
-since=$(date +%s); dd if=/dev/ring3/scratch of=/dev/null bs=4k count=1 iflag=direct 2>&1 | grep -oE 'I/O error|Input/output error|No such.*'; took=$(($(date +%s) - since)); [ $took -le 9 ] && echo 'in time' || echo \"after $took s\"
-await failed && echo failed; ring3 logs scratch -n 5; ring3 restart scratch; echo \"restart $?\"; state; end";
+since=$(date +%s); dd if=/dev/ring3/scratch of=/dev/null bs=4k count=1 iflag=direct 2>&1 | \
+    grep -oE 'I/O error|Input/output error|No such.*'; took=$(($(date +%s) - since)); \
+    [ $took -le 9 ] && echo 'in time' || echo \"after $took s\"
+await failed && echo failed; ring3 logs scratch -n 5; ring3 restart scratch; echo \"restart $?\"; \
+    state; end";
 
 /// A disk of each controller whose drivers may be followed without a reset.
 const ADOPTED: &str = "
 for controller in nvme:$DISK ahci:$SATA; do
     DISK=${controller#*:}; begin 'burst = 1000\nadopt = true' || exit
-    verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=10 & FIO=$!
-    kills 5 1; wait $FIO && echo \"${controller%%:*} verified\"; ready; figures; ring3 logs scratch -n 60 | grep adopt | head -n 3
-    [ $(ring3 status scratch --json | grep -c '\"adopted\": true') -ge 3 ] && echo \"${controller%%:*} adopted\"; end
+    verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \
+        --verify_backlog=64 --time_based --runtime=10 & FIO=$!
+    kills 5 1; wait $FIO && echo \"${controller%%:*} verified\"; ready; figures; \
+        ring3 logs scratch -n 60 | grep adopt | head -n 3
+    [ $(ring3 status scratch --json | grep -c '\"adopted\": true') -ge 3 ] && \
+        echo \"${controller%%:*} adopted\"; end
 done";
 
 fn guest(kernel: &str) -> Outcome {
@@ -223,24 +366,70 @@ macro_rules! on_both_kernels {
 }
 
 on_both_kernels! {
-    a_device_gets_a_driver_a_standby_and_a_stable_name_and_a_second_supervisor_is_refused, a_device_gets_a_driver_and_a_second_supervisor_is_refused_on_7_2:
-        "started", ["/dev/ring3/scratch -> ../ublkb0", "running", "[none]", "\n31\n", "another ring3d listens", "second 1"];
-    drivers_that_are_killed_under_a_file_system_cost_no_error_and_no_byte, drivers_that_are_killed_under_a_file_system_cost_no_error_and_no_byte_on_7_2:
-        "killed", ["verified\n", "clean\n", "\"restarts\": 10", "SIGKILL", "the last operations", "\n0\nalive"];
-    a_kill_with_every_tag_in_flight_is_recovered_as_fast, a_kill_with_every_tag_in_flight_is_recovered_as_fast_on_7_2:
+    a_device_gets_a_driver_a_standby_and_a_stable_name_and_a_second_supervisor_is_refused,
+    a_device_gets_a_driver_and_a_second_supervisor_is_refused_on_7_2:
+        "started",
+        [
+            "/dev/ring3/scratch -> ../ublkb0", "running", "[none]", "\n31\n",
+            "another ring3d listens", "second 1",
+        ];
+    drivers_that_are_killed_under_a_file_system_cost_no_error_and_no_byte,
+    drivers_that_are_killed_under_a_file_system_cost_no_error_and_no_byte_on_7_2:
+        "killed",
+        [
+            "verified\n", "clean\n", "\"restarts\": 10", "SIGKILL", "the last operations",
+            "\n0\nalive",
+        ];
+    a_kill_with_every_tag_in_flight_is_recovered_as_fast,
+    a_kill_with_every_tag_in_flight_is_recovered_as_fast_on_7_2:
         "full", ["verified\n", "\"restarts\": 15", "\n0\n"];
-    an_idle_driver_that_stands_still_is_found_out_by_the_first_request, an_idle_driver_that_stands_still_is_found_out_by_the_first_request_on_7_2:
+    an_idle_driver_that_stands_still_is_found_out_by_the_first_request,
+    an_idle_driver_that_stands_still_is_found_out_by_the_first_request_on_7_2:
         "stopped", ["64+0 records out", "replaced\n", "taken for dead"];
-    a_program_is_replaced_under_load_and_a_wrong_one_goes_back, a_program_is_replaced_under_load_and_a_wrong_one_goes_back_on_7_2:
-        "upgraded", ["its users waited", "verified\n", "\"upgrades\": 3", "wrong 1", "old one drives scratch on", "nothing 1", "\n0\n"];
-    a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else, a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_and_nobody_else_on_7_2:
-        "limited", ["268435456 max 100000 64 100 \nin its group\n", "restarted for memory\nnobody else\n", "fork", "held back\nverified\n0\n"];
-    partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused, partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused_on_7_2:
-        "parted", ["two partitions\n65536 4096 \nstill there\nand partitions too\nthe mount at /mnt\nclean\n", "found again\n", "partitions 1 and 2 overlap", "and the disk has 100663296", "absurd\nas they were\nnone\n0\nalive"];
-    users_restart_and_stop_a_device_and_are_told_why_not, users_restart_and_stop_a_device_and_are_told_why_not_on_7_2:
-        "commands", ["restart 0", "another\n", "is in use by", "used 1", "ring3 stop scratch, and reload then", "changed 1", "stop 0\nstopped\n", "again 0\nrunning\n", "reload 0\n15\n", "there is no device nobody", "start ring3d", "none 1"];
-    a_killed_drivers_controller_is_adopted_where_a_manifest_says_so, a_killed_drivers_controller_is_adopted_where_a_manifest_says_so_on_7_2:
-        "adopted", ["nvme verified\n\"restarts\": 5 ", "nvme adopted\n", "ahci verified\n\"restarts\": 5 ", "ahci adopted\n"];
-    what_dies_too_often_is_given_up_with_errors_in_time_and_can_be_tried_again, what_dies_too_often_is_given_up_with_errors_in_time_on_7_2:
-        "given up", ["waits for its users", "insisted\n", "backing_off\n", "in time\n", "failed\n", "restart 0\nrunning\n", "ring3d ended with 0"];
+    a_program_is_replaced_under_load_and_a_wrong_one_goes_back,
+    a_program_is_replaced_under_load_and_a_wrong_one_goes_back_on_7_2:
+        "upgraded",
+        [
+            "its users waited", "verified\n", "\"upgrades\": 3", "wrong 1",
+            "old one drives scratch on", "nothing 1", "\n0\n",
+        ];
+    a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back,
+    a_driver_whose_group_runs_out_of_memory_time_or_threads_is_restarted_or_held_back_on_7_2:
+        "limited",
+        [
+            "268435456 max 100000 64 100 \nin its group\n", "restarted for memory\nnobody else\n",
+            "fork", "held back\nverified\n0\n",
+        ];
+    partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused,
+    partitions_of_a_supervised_disk_come_and_stay_and_tables_that_cannot_be_are_refused_on_7_2:
+        "parted",
+        [
+            "two partitions\n65536 4096 \nstill there\nand partitions too\nthe mount at /mnt\n\
+             clean\n",
+            "found again\n", "partitions 1 and 2 overlap", "and the disk has 100663296",
+            "absurd\nas they were\nnone\n0\nalive",
+        ];
+    users_restart_and_stop_a_device_and_are_told_why_not,
+    users_restart_and_stop_a_device_and_are_told_why_not_on_7_2:
+        "commands",
+        [
+            "restart 0", "another\n", "is in use by", "used 1",
+            "ring3 stop scratch, and reload then", "changed 1", "stop 0\nstopped\n",
+            "again 0\nrunning\n", "reload 0\n15\n", "there is no device nobody", "start ring3d",
+            "none 1",
+        ];
+    a_killed_drivers_controller_is_adopted_where_a_manifest_says_so,
+    a_killed_drivers_controller_is_adopted_where_a_manifest_says_so_on_7_2:
+        "adopted",
+        [
+            "nvme verified\n\"restarts\": 5 ", "nvme adopted\n", "ahci verified\n\"restarts\": 5 ",
+            "ahci adopted\n",
+        ];
+    what_dies_too_often_is_given_up_with_errors_in_time_and_can_be_tried_again,
+    what_dies_too_often_is_given_up_with_errors_in_time_on_7_2:
+        "given up",
+        [
+            "waits for its users", "insisted\n", "backing_off\n", "in time\n", "failed\n",
+            "restart 0\nrunning\n", "ring3d ended with 0",
+        ];
 }

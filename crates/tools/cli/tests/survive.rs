@@ -14,42 +14,122 @@ use supervised::with_programs;
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
 state() { ring3 status scratch --json | sed -n 's/.*"state": "\(.*\)".*/\1/p'; }
-await() { for try in $(seq 600); do [ "$(state)" = $1 ] && return; sleep 0.05; done; echo "not $1"; tail -n 20 /tmp/ring3d; return 1; }
+await() {
+    for try in $(seq 600); do [ "$(state)" = $1 ] && return; sleep 0.05; done
+    echo "not $1"
+    tail -n 20 /tmp/ring3d
+    return 1
+}
 # Serving, and the next one waits.
-ready() { for try in $(seq 600); do ring3 status scratch --json >/tmp/status 2>/dev/null; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status /tmp/ring3d; return 1; }
+ready() {
+    for try in $(seq 600); do
+        ring3 status scratch --json >/tmp/status 2>/dev/null
+        grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return
+        sleep 0.05
+    done
+    cat /tmp/status /tmp/ring3d
+    return 1
+}
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
 # The ring3d that is held.
-daemon() { grep -l "^PPid:[[:space:]]*$HOLD$" /proc/[0-9]*/status 2>/dev/null | sed 's#/proc/\(.*\)/status#\1#' | head -n 1; }
-begin() { mkdir -p /etc/ring3; printf '[metrics]\nlisten = "/run/ring3/metrics"\n[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\nburst = 100\n' $DISK >/etc/ring3/scratch.toml; ring3d --hold >/tmp/ring3d 2>&1 & HOLD=$!; echo $HOLD >/tmp/hold; ready; }
+daemon() {
+    grep -l "^PPid:[[:space:]]*$HOLD$" /proc/[0-9]*/status 2>/dev/null |
+        sed 's#/proc/\(.*\)/status#\1#' | head -n 1
+}
+begin() {
+    mkdir -p /etc/ring3
+    printf '%s\n' '[metrics]' 'listen = "/run/ring3/metrics"' \
+        '[device.scratch]' "match = { address = \"$DISK\" }" 'bind = true' \
+        '[device.scratch.export]' 'id = 0' 'depth = 32' \
+        '[device.scratch.restart]' 'burst = 100' >/etc/ring3/scratch.toml
+    ring3d --hold >/tmp/ring3d 2>&1 & HOLD=$!
+    echo $HOLD >/tmp/hold
+    ready
+}
 # Does `$1` to ring3d, and waits for the next one.
-again() { old=$(daemon); kill $1 $old; for try in $(seq 600); do new=$(daemon); [ -n "$new" ] && [ "$new" != "$old" ] && break; sleep 0.05; done; }
+again() {
+    old=$(daemon)
+    kill $1 $old
+    for try in $(seq 600); do
+        new=$(daemon)
+        [ -n "$new" ] && [ "$new" != "$old" ] && break
+        sleep 0.05
+    done
+}
 next() { again $1; ready; }
-verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
+verify() {
+    fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 \
+        --output=/tmp/fio "$@" >/dev/null && return
+    cat /tmp/fio
+    return 1
+}
 "#;
 
 const SURVIVED: &str = "
 begin || exit; first=$(driver)
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
-for kill in 1 2 3; do next -9 || exit; [ $(driver) = $first ] && echo \"goes on after $kill\"; sleep 0.5; done
+verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32 \\
+    --verify_backlog=64 --time_based --runtime=15 &
+FIO=$!
+for kill in 1 2 3; do
+    next -9 || exit
+    [ $(driver) = $first ] && echo \"goes on after $kill\"
+    sleep 0.5
+done
 next -HUP || exit; [ $(driver) = $first ] && echo 'goes on with a new one'
 kill -9 $(driver); sleep 0.2; ready && [ $(driver) != $first ] && echo 'recovered by another ring3d'
-second=$(driver); old=$(daemon); kill -9 $old $second; sleep 0.5; ready && [ $(driver) != $second ] && echo 'both died'
+second=$(driver)
+old=$(daemon)
+kill -9 $old $second
+sleep 0.5
+ready && [ $(driver) != $second ] && echo 'both died'
 wait $FIO && echo verified; echo \"errors $(dmesg | grep -ciE 'I/O error')\"
-ls /dev/ring3; grep -oE '\"restarts\": [0-9]*' /tmp/status; ring3 top --once | tail -n 1; ring3 logs scratch -n 12";
+ls /dev/ring3
+grep -oE '\"restarts\": [0-9]*' /tmp/status
+ring3 top --once | tail -n 1
+ring3 logs scratch -n 12";
 
 const PARTED: &str = "
-HOLD=$(cat /tmp/hold); ready; parts() { for try in $(seq 200); do [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"$1\" ] && return; sleep 0.05; done; ls /dev/ring3; ring3 status scratch; return 1; }
-dd if=/table of=/dev/ring3/scratch bs=512 conv=notrunc,fsync 2>/dev/null; parts 'scratch scratch-part1 ' && echo parted
-exec 9</dev/ring3/scratch-part1; next -9; parts 'scratch scratch-part1 ' && dd if=/dev/ring3/scratch-part1 of=/dev/null bs=64k count=4 iflag=direct 2>/dev/null && echo 'parted on'; exec 9<&-
-dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=1 conv=notrunc,fsync 2>/dev/null; parts 'scratch ' && echo 'watched on'";
+HOLD=$(cat /tmp/hold)
+ready
+parts() {
+    for try in $(seq 200); do
+        [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"$1\" ] && return
+        sleep 0.05
+    done
+    ls /dev/ring3
+    ring3 status scratch
+    return 1
+}
+dd if=/table of=/dev/ring3/scratch bs=512 conv=notrunc,fsync 2>/dev/null
+parts 'scratch scratch-part1 ' && echo parted
+exec 9</dev/ring3/scratch-part1
+next -9
+parts 'scratch scratch-part1 ' &&
+    dd if=/dev/ring3/scratch-part1 of=/dev/null bs=64k count=4 iflag=direct 2>/dev/null &&
+    echo 'parted on'
+exec 9<&-
+dd if=/dev/zero of=/dev/ring3/scratch bs=512 count=1 conv=notrunc,fsync 2>/dev/null
+parts 'scratch ' && echo 'watched on'";
 
 const PULLED: &str = "
-HOLD=$(cat /tmp/hold); ready; echo 1 >/sys/bus/pci/devices/$DISK/remove & await absent && echo absent; wait $!
-echo 1 >/sys/bus/pci/rescan; ready && echo back; dd if=/dev/ring3/scratch of=/dev/null bs=64k iflag=direct 2>/dev/null && echo read";
+HOLD=$(cat /tmp/hold)
+ready
+echo 1 >/sys/bus/pci/devices/$DISK/remove &
+await absent && echo absent
+wait $!
+echo 1 >/sys/bus/pci/rescan
+ready && echo back
+dd if=/dev/ring3/scratch of=/dev/null bs=64k iflag=direct 2>/dev/null && echo read";
 
 const STOPPED: &str = "
-HOLD=$(cat /tmp/hold); ready; ring3 stop scratch && again -9; await stopped && echo 'stays stopped'; ring3 restart scratch && ready && echo restarted
-kill $HOLD; for try in $(seq 200); do [ -d /proc/$HOLD ] || break; sleep 0.05; done; [ -d /proc/$HOLD ] || echo ended
+HOLD=$(cat /tmp/hold)
+ready
+ring3 stop scratch && again -9
+await stopped && echo 'stays stopped'
+ring3 restart scratch && ready && echo restarted
+kill $HOLD
+for try in $(seq 200); do [ -d /proc/$HOLD ] || break; sleep 0.05; done
+[ -d /proc/$HOLD ] || echo ended
 ls /dev/ublkb0 /run/ring3d.* 2>&1; tail -n 5 /tmp/ring3d";
 
 fn outcome() -> &'static Outcome {

@@ -16,21 +16,53 @@ use supervised::with_programs;
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
 status() { ring3 status scratch --json >/tmp/status 2>/tmp/refused; }
-ready() { for try in $(seq 600); do status && grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status /tmp/refused; systemctl status --no-pager -l ring3d; journalctl --no-pager -u ring3d -n 30; return 1; }
+ready() {
+    for try in $(seq 600); do
+        status && grep -q '"state": "running"' /tmp/status &&
+            ! grep -q '"standby": 0' /tmp/status && return
+        sleep 0.05
+    done
+    cat /tmp/status /tmp/refused
+    systemctl status --no-pager -l ring3d
+    journalctl --no-pager -u ring3d -n 30
+    return 1
+}
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
 daemon() { systemctl show ring3d -P MainPID; }
 # Does `$@`, and waits for another ring3d.
-next() { old=$(daemon); "$@" || return; for try in $(seq 600); do new=$(daemon); [ "$new" != 0 ] && [ "$new" != "$old" ] && break; sleep 0.05; done; ready; }
+next() {
+    old=$(daemon)
+    "$@" || return
+    for try in $(seq 600); do
+        new=$(daemon)
+        [ "$new" != 0 ] && [ "$new" != "$old" ] && break
+        sleep 0.05
+    done
+    ready
+}
 same() { [ "$(driver)" = "$(cat /tmp/driver)" ] && echo "$1"; }
-verify() { fio --name=verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_backlog=64 --rate_iops=400 --time_based --runtime=$1 --output=/tmp/fio >/dev/null && return; cat /tmp/fio; return 1; }
+verify() {
+    fio --name=verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \
+        --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_backlog=64 \
+        --rate_iops=400 --time_based --runtime=$1 --output=/tmp/fio >/dev/null && return
+    cat /tmp/fio
+    return 1
+}
 "#;
 
 const STARTED: &str = r#"
 [ "$(cat /proc/1/comm)" = systemd ] && systemctl --version | head -n 1
-mkdir -p /etc/ring3; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\nburst = 100\n' $DISK >/etc/ring3/scratch.toml
+mkdir -p /etc/ring3
+printf '%s\n' '[device.scratch]' "match = { address = \"$DISK\" }" 'bind = true' \
+    '[device.scratch.export]' 'id = 0' 'depth = 32' \
+    '[device.scratch.restart]' 'burst = 100' >/etc/ring3/scratch.toml
 systemctl daemon-reload && systemctl enable --now ring3d.socket ring3d.service 2>&1 && ready || exit
-echo "is $(systemctl is-active ring3d.service) $(systemctl show ring3d -P Type)"; driver >/tmp/driver
-udevadm settle; echo "udev: $(udevadm info /dev/ublkb0 | grep -o 'RING3_NAME=scratch')"; echo "unit: $(systemctl is-active dev-ring3-scratch.device)"; ls -l /dev/ring3/scratch
+echo "is $(systemctl is-active ring3d.service) $(systemctl show ring3d -P Type)"
+driver >/tmp/driver
+udevadm settle
+echo "udev: $(udevadm info /dev/ublkb0 | grep -o 'RING3_NAME=scratch')"
+echo "unit: $(systemctl is-active dev-ring3-scratch.device)"
+ls -l /dev/ring3/scratch
 [ "$(systemctl show ring3d -P NFileDescriptorStore)" -gt 0 ] && echo 'descriptors are kept'
 echo "groups: $(sed 's/^0:://' /proc/$(daemon)/cgroup /proc/$(driver)/cgroup | tr '\n' ' ')"
 "#;
@@ -38,28 +70,44 @@ echo "groups: $(sed 's/^0:://' /proc/$(daemon)/cgroup /proc/$(driver)/cgroup | t
 const DIED: &str = r#"
 verify 20 & FIO=$!
 for kill in 1 2 3; do next kill -9 $(daemon) || exit; same "goes on after $kill"; done
-next systemctl reload ring3d 2>&1 && same 'goes on after a reload' || { systemctl status ring3d --no-pager; journalctl --no-pager -n 20; exit; }
+next systemctl reload ring3d 2>&1 && same 'goes on after a reload' ||
+    { systemctl status ring3d --no-pager; journalctl --no-pager -n 20; exit; }
 old=$(daemon); next kill -STOP $old && same 'goes on after the watchdog'
-kill -9 $(driver); sleep 0.3; ready && [ $(driver) != $(cat /tmp/driver) ] && echo 'another driver'; driver >/tmp/driver
-wait $FIO && echo verified; echo "errors $(dmesg | grep -ciE 'I/O error')"; echo "restarted $(systemctl show ring3d -P NRestarts) times"
+kill -9 $(driver)
+sleep 0.3
+ready && [ $(driver) != $(cat /tmp/driver) ] && echo 'another driver'
+driver >/tmp/driver
+wait $FIO && echo verified
+echo "errors $(dmesg | grep -ciE 'I/O error')"
+echo "restarted $(systemctl show ring3d -P NRestarts) times"
 "#;
 
 const TOLD: &str = r#"
-journalctl --no-pager -o json -u ring3d RING3_DEVICE=scratch RING3_STATE=recovering -n 1 | tr ',' '\n' | grep -E 'RING3_|PRIORITY|SYSLOG_IDENTIFIER|"MESSAGE"'
+journalctl --no-pager -o json -u ring3d RING3_DEVICE=scratch RING3_STATE=recovering -n 1 |
+    tr ',' '\n' | grep -E 'RING3_|PRIORITY|SYSLOG_IDENTIFIER|"MESSAGE"'
 "#;
 
 const LEFT: &str = r#"
-mkdir -p /run/systemd/system/ring3d.service.d; printf '[Service]\nTimeoutStopSec=3\n' >/run/systemd/system/ring3d.service.d/short.conf; systemctl daemon-reload
+mkdir -p /run/systemd/system/ring3d.service.d
+printf '[Service]\nTimeoutStopSec=3\n' >/run/systemd/system/ring3d.service.d/short.conf
+systemctl daemon-reload
 verify 20 & FIO=$!
-systemctl stop ring3d.socket ring3d.service; echo "stopped: $(systemctl is-active ring3d.service) $(systemctl show ring3d -P Result)"
-[ -d /proc/$(cat /tmp/driver) ] && echo 'its driver goes on'; systemctl start ring3d.socket ring3d.service && ready && same 'adopted by the next'
+systemctl stop ring3d.socket ring3d.service
+echo "stopped: $(systemctl is-active ring3d.service) $(systemctl show ring3d -P Result)"
+[ -d /proc/$(cat /tmp/driver) ] && echo 'its driver goes on'
+systemctl start ring3d.socket ring3d.service && ready && same 'adopted by the next'
 wait $FIO && echo verified; echo "errors $(dmesg | grep -ciE 'I/O error')"
 "#;
 
 const STOPPED: &str = r#"
-sleep 0.5; systemctl stop ring3d.socket ring3d.service; echo "then $(systemctl is-active ring3d.service) $(systemctl show ring3d -P ExecMainCode)"
-[ -d /proc/$(cat /tmp/driver) ] || echo 'its driver has ended'; ls /dev/ublkb0 /dev/ring3/scratch 2>&1
-systemctl start ring3d.socket; echo "before $(systemctl is-active ring3d.service)"; ready && echo "activated: $(systemctl is-active ring3d.service)"
+sleep 0.5
+systemctl stop ring3d.socket ring3d.service
+echo "then $(systemctl is-active ring3d.service) $(systemctl show ring3d -P ExecMainCode)"
+[ -d /proc/$(cat /tmp/driver) ] || echo 'its driver has ended'
+ls /dev/ublkb0 /dev/ring3/scratch 2>&1
+systemctl start ring3d.socket
+echo "before $(systemctl is-active ring3d.service)"
+ready && echo "activated: $(systemctl is-active ring3d.service)"
 dd if=/dev/ring3/scratch of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null && echo read
 "#;
 

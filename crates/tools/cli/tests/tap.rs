@@ -27,7 +27,10 @@ serve() {
 driver() { sed "s/.*\"pid\":\([0-9]*\).*/\1/" $DIR/ready; }
 ended() { wait $PID; echo "exit code $?"; cat $DIR/log; }
 # Waits until net0 is said to be WORD, and prints what is said.
-link() { for try in $(seq 200); do ip -o link show net0 | grep -q "[<,]$1[,>]" && break; sleep 0.05; done; ip -o link show net0; }
+link() {
+    for try in $(seq 200); do ip -o link show net0 | grep -q "[<,]$1[,>]" && break; sleep 0.05; done
+    ip -o link show net0
+}
 names() { ip -o link | cut -d: -f2; }
 "#;
 
@@ -123,9 +126,17 @@ fn what_is_exported_is_said_for_programs() {
 
 #[test]
 fn what_is_sent_and_received_is_counted() {
-    let script = "serve --device sim:e1000,wire=mirror --name net0 --engine tap --stats $DIR/stats && ip link set net0 up
-        ip address add 10.1.1.1/24 dev net0; ip neighbour add 10.1.1.2 lladdr 02:00:00:00:00:09 dev net0
-        for try in 1 2 3 4 5; do echo hello >/dev/udp/10.1.1.2/9; done; sleep 0.3; kill $PID; ended; cat $DIR/stats";
+    let script =
+        "serve --device sim:e1000,wire=mirror --name net0 --engine tap --stats $DIR/stats \
+                  &&
+    ip link set net0 up
+        ip address add 10.1.1.1/24 dev net0
+        ip neighbour add 10.1.1.2 lladdr 02:00:00:00:00:09 dev net0
+        for try in 1 2 3 4 5; do echo hello >/dev/udp/10.1.1.2/9; done
+        sleep 0.3
+        kill $PID
+        ended
+        cat $DIR/stats";
     let Some(said) = namespace(&format!("exec bash -c '{PRELUDE}\n{script}'")) else { return };
     let (_, report) = said.split_once("exit code 0\n").unwrap_or_else(|| panic!("{said}"));
     let report: Value =
@@ -139,24 +150,32 @@ fn what_is_sent_and_received_is_counted() {
 #[test]
 fn a_process_that_is_killed_leaves_no_interface() {
     let script = "serve --device sim:e1000 --name net0; names; kill -9 $PID; wait $PID
-        for try in $(seq 100); do names | grep -q net0 || break; sleep 0.05; done; echo names: $(names)";
+        for try in $(seq 100); do names | grep -q net0 || break; sleep 0.05; done
+        echo names: $(names)";
     says(script, &["net0\n", "names: lo\n"]);
 }
 
 #[test]
 fn an_interface_that_stays_is_gone_on_with_by_its_name() {
-    let script = "serve --device sim:e1000 --name net0 --persist && ip link set net0 up && ip address add 10.1.1.1/24 dev net0
+    let script = "serve --device sim:e1000 --name net0 --persist && ip link set net0 up &&
+    ip address add 10.1.1.1/24 dev net0
         link LOWER_UP; kill -9 $PID; wait $PID; link NO-CARRIER
-        serve --device sim:e1000 --name net0 && link LOWER_UP; ip -o address show net0; kill $PID; ended";
+        serve --device sim:e1000 --name net0 && link LOWER_UP
+        ip -o address show net0
+        kill $PID
+        ended";
     says(script, &["<NO-CARRIER,", "LOWER_UP", "inet 10.1.1.1/24", "exit code 0"]);
 }
 
 #[test]
 fn an_ordinary_user_uses_an_interface_that_root_has_made_for_him() {
-    let script = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200; chmod 755 $DIR
+    let script =
+        "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200; chmod 755 $DIR
         ip tuntap add dev net0 mode tap user 54321 vnet_hdr && ip link set net0 up
         RING3=\"setpriv --reuid 54321 --regid 54321 --clear-groups --bounding-set=-all $RING3\"
-        serve --device sim:e1000,mac=52:54:00:00:00:07 --name net0 && link LOWER_UP; kill $PID; ended
+        serve --device sim:e1000,mac=52:54:00:00:00:07 --name net0 && link LOWER_UP
+        kill $PID
+        ended
         serve --device sim:e1000 --name net1; ended";
     says(
         script,
@@ -171,12 +190,14 @@ fn an_ordinary_user_uses_an_interface_that_root_has_made_for_him() {
 #[test]
 fn a_card_is_driven_by_a_confined_process_of_an_ordinary_user_that_takes_its_interface_with_it() {
     supervised::programs();
-    let script =
-        "serve --device sim:e1000,wire=mirror,mac=52:54:00:00:00:07 --user nobody && cat $DIR/ready; ip link set r3net0 up
+    let script = "serve --device sim:e1000,wire=mirror,mac=52:54:00:00:00:07 --user nobody && \
+         cat $DIR/ready; ip link set r3net0 up
         grep -E '^(Uid|CapEff|Seccomp):' /proc/$(driver)/status | tr '\t\n' '  '; echo
-        for try in $(seq 200); do ip -o link show r3net0 | grep -q LOWER_UP && break; sleep 0.05; done; ip -o link show r3net0
+        for try in $(seq 200); do ip -o link show r3net0 | grep -q LOWER_UP && break; sleep 0.05; \
+            done; ip -o link show r3net0
         kill $PID; ended; echo names: $(names)
-        serve --device sim:virtio-net --name net0 --user nobody; kill -9 $(driver); ended; echo names: $(names)";
+        serve --device sim:virtio-net --name net0 --user nobody; kill -9 $(driver); ended; \
+            echo names: $(names)";
     says(
         script,
         &[
@@ -252,6 +273,7 @@ fn where_there_is_no_vhost_net_packets_go_by_calls_and_one_line_says_so() {
 
 #[test]
 fn a_card_that_goes_ends_with_its_own_exit_code() {
-    let script = "serve --device sim:e1000,fault=remove:send:1 --name net0 && ip link set net0 up && ended; echo names: $(names)";
+    let script = "serve --device sim:e1000,fault=remove:send:1 --name net0 && \
+                  ip link set net0 up && ended; echo names: $(names)";
     says(script, &["exit code 4\n", "the device is gone", "names: lo\n"]);
 }

@@ -24,10 +24,14 @@ serve() {
     done
     cat /tmp/ready /tmp/log
     ifconfig net0 10.7.0.1 up
-    for try in $(seq 100); do [ "$(cat /sys/class/net/net0/carrier)" = 1 ] && return; sleep 0.1; done
+    for try in $(seq 100); do
+        [ "$(cat /sys/class/net/net0/carrier)" = 1 ] && return
+        sleep 0.1
+    done
     return 1
 }
-# A stream each way. Who listens would end when its own standard input does; who waits for bytes that do not come gives up, and the figures say how far it was.
+# A stream each way. A listener would end when its own standard input does. A receiver that waits
+# for bytes that do not come gives up, and the figures say how far it was.
 streams() {
     dd if=/dev/urandom of=/tmp/data bs=1M count=12 2>/dev/null
     sleep 1000 | there timeout 150 nc -l -p 9 >/tmp/arrived & sleep 1
@@ -45,7 +49,9 @@ const OTHER: &str = r#"
 card=$(basename /sys/bus/pci/devices/$THERE/net/*)
 unshare -n sleep 100000 &
 echo $! >/tmp/other
-while [ "$(readlink /proc/$(cat /tmp/other)/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do usleep 10000; done
+while [ "$(readlink /proc/$(cat /tmp/other)/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do
+    usleep 10000
+done
 ip link set dev "$card" netns $(cat /tmp/other)
 there ip link set dev "$card" name there0
 there ifconfig there0 10.7.0.2 up
@@ -73,14 +79,19 @@ kill -USR1 $PID; sleep 1; cat /tmp/stats; echo 'that was under load'
 sleep 1000 | there timeout 60 nc -l -p 9 >/dev/null & sleep 1
 timeout 30 nc 10.7.0.2 9 </dev/zero & sleep 2
 kill -9 $PID; wait $PID; ls /sys/class/net
-serve --engine vhost && ping -c 1 -W 2 10.7.0.2 >/dev/null; ping -c 1 -W 4 10.7.0.2 >/tmp/again; cat /tmp/again
+serve --engine vhost && ping -c 1 -W 2 10.7.0.2 >/dev/null
+ping -c 1 -W 4 10.7.0.2 >/tmp/again
+cat /tmp/again
 kill $PID; wait $PID; echo "exit code $?"
 "#;
 
 /// How often threads have slept, and fields 14 and 15 of stat, the process's time in hundredths of
 /// a second.
 const IDLE: &str = r#"
-sleeps() { cat /proc/$PID/task/*/status | sed -n 's/^voluntary_ctxt_switches:\s*//p' | { sum=0; while read -r count; do sum=$((sum + count)); done; echo $sum; }; }
+sleeps() {
+    cat /proc/$PID/task/*/status | sed -n 's/^voluntary_ctxt_switches:\s*//p' |
+        { sum=0; while read -r count; do sum=$((sum + count)); done; echo $sum; }
+}
 time_used() { cut -d' ' -f14,15 /proc/$PID/stat; }
 serve; ping -c 1 -W 2 10.7.0.2 >/dev/null; sleep 3
 before=$(sleeps); from=$(time_used); sleep 10; after=$(sleeps); to=$(time_used)
@@ -104,7 +115,11 @@ serve
 there ifconfig there0 mtu 4000; ifconfig net0 mtu 4000
 for try in $(seq 20); do ping -c 1 -W 2 -s 3900 10.7.0.2 >/tmp/ping && break; done; cat /tmp/ping
 kill -9 $PID; wait $PID; ls /sys/class/net
-serve && ping -c 1 -W 2 10.7.0.2 >/dev/null; ping -c 1 -W 4 10.7.0.2 >/tmp/again; cat /tmp/again; kill $PID; wait $PID
+serve && ping -c 1 -W 2 10.7.0.2 >/dev/null
+ping -c 1 -W 4 10.7.0.2 >/tmp/again
+cat /tmp/again
+kill $PID
+wait $PID
 "#;
 
 static GUEST: Booted = Booted::new(

@@ -24,7 +24,11 @@ fn guest() -> &'static Outcome {
     // A guest that failed is not booted again by each test.
     static GUEST: OnceLock<Result<Outcome, String>> = OnceLock::new();
     let outcome = GUEST.get_or_init(|| {
-        let disk = Device { size: Some("64M".parse().unwrap()), backing: "memory".to_owned().into(), ..Device::new("disk", "nvme") };
+        let disk = Device {
+            size: Some("64M".parse().unwrap()),
+            backing: "memory".to_owned().into(),
+            ..Device::new("disk", "nvme")
+        };
         let guest = Guest {
             iommu: Some(Iommu::None),
             vcpus: Some(1),
@@ -39,19 +43,41 @@ fn guest() -> &'static Outcome {
             .device(disk)
             .module("nvme")
             .module("uio_pci_generic")
-            .step("not bound", "ring3 run edu --device uio:$EDU --unprotected 2>&1; ring3 doctor $EDU; ring3 doctor $EDU --driver uio_pci_generic; true")
-            .step("bind", "ring3 bind $EDU --driver uio_pci_generic && ring3 doctor $EDU && ring3 devices | grep $EDU")
+            .step(
+                "not bound",
+                "ring3 run edu --device uio:$EDU --unprotected 2>&1; ring3 doctor $EDU; \
+                 ring3 doctor $EDU --driver uio_pci_generic; true",
+            )
+            .step(
+                "bind",
+                "ring3 bind $EDU --driver uio_pci_generic && ring3 doctor $EDU && ring3 devices | \
+                 grep $EDU",
+            )
             .step("refused", "ring3 run edu --device uio:$EDU 2>&1; true")
             .step("run", "ring3 run edu --device uio:$EDU --unprotected")
             .step("disk", DISK)
             .step("second claim", SECOND_CLAIM)
             .step("killed", KILLED)
             .step("both killed", BOTH_KILLED)
-            .step("no huge pages", "echo 0 >/proc/sys/vm/nr_hugepages; ring3 run edu --device uio:$EDU --unprotected 2>&1; ring3 doctor $EDU; true")
-            .step("unbind", "ring3 unbind $EDU; ring3 unbind $DISK
-                for try in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.05; done; cmp -n 1000000 /dev/nvme0n1 /tmp/data && echo kept");
-        let outcome = Cache::open().and_then(|cache| guest.run(&cache, &mut |_| {})).map_err(|error| error.to_string())?;
-        if outcome.succeeded() { Ok(outcome) } else { Err(format!("{}{}", outcome.messages, outcome.output())) }
+            .step(
+                "no huge pages",
+                "echo 0 >/proc/sys/vm/nr_hugepages; ring3 run edu --device uio:$EDU --unprotected \
+                 2>&1; ring3 doctor $EDU; true",
+            )
+            .step(
+                "unbind",
+                "ring3 unbind $EDU; ring3 unbind $DISK
+                for try in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.05; done
+                cmp -n 1000000 /dev/nvme0n1 /tmp/data && echo kept",
+            );
+        let outcome = Cache::open()
+            .and_then(|cache| guest.run(&cache, &mut |_| {}))
+            .map_err(|error| error.to_string())?;
+        if outcome.succeeded() {
+            Ok(outcome)
+        } else {
+            Err(format!("{}{}", outcome.messages, outcome.output()))
+        }
     });
     outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
 }
@@ -69,8 +95,12 @@ cmp /tmp/data /tmp/back && echo same
 
 /// The first claim lasts longer than a second waits for a warden.
 const SECOND_CLAIM: &str = "
-ring3 blk bench --device uio:$DISK --unprotected --workload randread-4k-qd1 --seconds 4 >/tmp/first 2>&1 &
-for try in $(seq 200); do ls -l /proc/$!/fd 2>/dev/null | grep -q /dev/uio1 && break; sleep 0.01; done
+ring3 blk bench --device uio:$DISK --unprotected --workload randread-4k-qd1 --seconds 4 \\
+    >/tmp/first 2>&1 &
+for try in $(seq 200); do
+    ls -l /proc/$!/fd 2>/dev/null | grep -q /dev/uio1 && break
+    sleep 0.01
+done
 echo \"the first is $!\"
 ring3 nvme id --device uio:$DISK --unprotected 2>&1
 ring3 doctor $DISK
@@ -83,7 +113,8 @@ wait $! && echo 'the first is done'; cat /tmp/first
 const KILLED: &str = "
 command() { od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$DISK/config; }
 wardens() { ps -o comm | grep -c ring3-warden; }
-ring3 blk bench --device uio:$DISK --unprotected --workload randread-64k-qd16 --seconds 20 >/dev/null 2>&1 &
+ring3 blk bench --device uio:$DISK --unprotected --workload randread-64k-qd16 --seconds 20 \\
+    >/dev/null 2>&1 &
 for try in $(seq 200); do [ $(($(command) & 4)) = 4 ] && break; sleep 0.01; done
 sleep 0.3
 echo \"running: master=$(($(command) & 4)) wardens=$(wardens)\"
@@ -94,13 +125,15 @@ wait $!
 sleep 0.05
 echo \"wardens=$(wardens) free=$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages)\"
 ring3 blk write --from /tmp/data --device uio:$DISK --unprotected &&
-ring3 blk read --to /tmp/back --device uio:$DISK --unprotected --length 1000448 && cmp /tmp/data /tmp/back && echo 'the disk works'
+ring3 blk read --to /tmp/back --device uio:$DISK --unprotected --length 1000448 &&
+    cmp /tmp/data /tmp/back && echo 'the disk works'
 ";
 
 /// Without the warden, too: what remains is what the kernel does when the uio file is closed.
 const BOTH_KILLED: &str = "
 command() { od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$DISK/config; }
-ring3 blk bench --device uio:$DISK --unprotected --workload randread-64k-qd16 --seconds 20 >/dev/null 2>&1 &
+ring3 blk bench --device uio:$DISK --unprotected --workload randread-64k-qd16 --seconds 20 \\
+    >/dev/null 2>&1 &
 for try in $(seq 200); do [ $(($(command) & 4)) = 4 ] && break; sleep 0.01; done
 kill -9 $! $(pidof ring3-warden || ps -o pid,comm | awk '$2 == \"ring3-warden\" { print $1 }')
 wait $!

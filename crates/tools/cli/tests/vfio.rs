@@ -60,31 +60,89 @@ fn claims() -> &'static Outcome {
             .module("ahci")
             .module("vfio-pci")
             .module("vfio_iommu_type1")
-            .step("wrong address", "ring3 run edu --device vfio:0000:09:00.0 2>&1; ring3 doctor 0000:09:00.0; true")
+            .step(
+                "wrong address",
+                "ring3 run edu --device vfio:0000:09:00.0 2>&1; \
+                                    ring3 doctor 0000:09:00.0; true",
+            )
             .step("not bound", "ring3 run edu --device vfio:$EDU 2>&1; ring3 doctor $EDU; true")
-            .step("without protection", "ring3 run edu --device uio:$EDU 2>&1; ring3 bind $EDU --driver uio_pci_generic 2>&1; true")
-            .step("bind", "ring3 bind $EDU && ring3 bind $EDU && ring3 doctor $EDU && ring3 devices | grep $EDU")
-            .step("run", "ring3 run edu --device vfio:$EDU --outside && sleep 0.2 && dmesg | grep DMAR:")
+            .step(
+                "without protection",
+                "ring3 run edu --device uio:$EDU 2>&1; \
+                                         ring3 bind $EDU --driver uio_pci_generic 2>&1; true",
+            )
+            .step(
+                "bind",
+                "ring3 bind $EDU && ring3 bind $EDU && ring3 doctor $EDU && \
+                           ring3 devices | grep $EDU",
+            )
+            .step(
+                "run",
+                "ring3 run edu --device vfio:$EDU --outside && sleep 0.2 && dmesg | \
+                          grep DMAR:",
+            )
             .step("second claim", SECOND_CLAIM)
             .step("killed", KILLED)
-            .step("no permission", "as_user() { /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups \"$@\"; }
-                as_user ring3 run edu --device vfio:$EDU 2>&1; as_user ring3 doctor $EDU; as_user ring3 bind $DISK 2>&1; true")
-            .step("unprivileged", "ring3 unbind $EDU && ring3 bind $EDU --owner 1000 && ulimit -l 8192 &&
-                /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups ring3 run edu --device vfio:$EDU")
-            .step("memory lock", "ulimit -l 64; as_user() { /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups \"$@\"; }
-                as_user ring3 run edu --device vfio:$EDU 2>&1; as_user ring3 doctor $EDU --arena 1M; true")
-            .step("group not viable", "ring3 bind 0000:00:1f.3 && ring3 run edu --device vfio:0000:00:1f.3 2>&1; ring3 doctor 0000:00:1f.3;
-                ring3 unbind 0000:00:1f.3")
-            .step("group made viable", "ring3 bind 0000:00:1f.3 && ring3 bind 0000:00:1f.2 && ring3 doctor 0000:00:1f.3 | grep group;
-                ring3 unbind 0000:00:1f.2 && ring3 unbind 0000:00:1f.3")
+            .step(
+                "no permission",
+                "as_user() {
+                    /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups \"$@\"
+                }
+                as_user ring3 run edu --device vfio:$EDU 2>&1
+                as_user ring3 doctor $EDU
+                as_user ring3 bind $DISK 2>&1
+                true",
+            )
+            .step(
+                "unprivileged",
+                "ring3 unbind $EDU && ring3 bind $EDU --owner 1000 &&
+                ulimit -l 8192 &&
+                /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups ring3 run edu \\
+                    --device vfio:$EDU",
+            )
+            .step(
+                "memory lock",
+                "ulimit -l 64
+                as_user() {
+                    /usr/local/bin/setpriv --reuid 1000 --regid 1000 --clear-groups \"$@\"
+                }
+                as_user ring3 run edu --device vfio:$EDU 2>&1
+                as_user ring3 doctor $EDU --arena 1M
+                true",
+            )
+            .step(
+                "group not viable",
+                "ring3 bind 0000:00:1f.3 &&
+                    ring3 run edu --device vfio:0000:00:1f.3 2>&1
+                ring3 doctor 0000:00:1f.3
+                ring3 unbind 0000:00:1f.3",
+            )
+            .step(
+                "group made viable",
+                "ring3 bind 0000:00:1f.3 && ring3 bind 0000:00:1f.2 &&
+                    ring3 doctor 0000:00:1f.3 | grep group
+                ring3 unbind 0000:00:1f.2 && ring3 unbind 0000:00:1f.3",
+            )
             .step("names", NAMES)
             .step("in use", IN_USE)
-            .step("mounted", "mkfs.ext4 -q -F /dev/nvme0n1 && mount /dev/nvme0n1 /mnt && echo kept >/mnt/file
-                ring3 bind $DISK 2>&1; ring3 doctor $DISK; ring3 devices --json; umount /mnt")
-            .step("bind a disk", "ring3 bind $DISK && ls /dev/nvme0n1 2>&1; ring3 unbind $DISK
-                for try in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.05; done; mount /dev/nvme0n1 /mnt && cat /mnt/file")
-            .step("one claim, many drivers", "ring3 bind $SECOND >/dev/null && ring3 bench kill --device vfio:$SECOND --overwrite --times 10 --json
-                ring3 unbind $SECOND >/dev/null; dmesg | grep -c 'DMAR:.*03:00.0'; true")
+            .step(
+                "mounted",
+                "mkfs.ext4 -q -F /dev/nvme0n1 && mount /dev/nvme0n1 /mnt &&
+                    echo kept >/mnt/file
+                ring3 bind $DISK 2>&1; ring3 doctor $DISK; ring3 devices --json; umount /mnt",
+            )
+            .step(
+                "bind a disk",
+                "ring3 bind $DISK && ls /dev/nvme0n1 2>&1; ring3 unbind $DISK
+                for try in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.05; done
+                mount /dev/nvme0n1 /mnt && cat /mnt/file",
+            )
+            .step(
+                "one claim, many drivers",
+                "ring3 bind $SECOND >/dev/null &&
+    ring3 bench kill --device vfio:$SECOND --overwrite --times 10 --json
+                ring3 unbind $SECOND >/dev/null; dmesg | grep -c 'DMAR:.*03:00.0'; true",
+            )
             .step("bridge", "ring3 bind 0000:00:1f.0 2>&1; true"))
     });
     claims.as_ref().unwrap_or_else(|error| panic!("{error}"))
@@ -94,7 +152,10 @@ fn claims() -> &'static Outcome {
 const SECOND_CLAIM: &str = "
 group=$(basename $(readlink /sys/bus/pci/devices/$EDU/iommu_group))
 ring3 run edu --device vfio:$EDU >/tmp/first 2>&1 &
-for try in $(seq 200); do ls -l /proc/$!/fd 2>/dev/null | grep -q /dev/vfio/$group && break; sleep 0.01; done
+for try in $(seq 200); do
+    ls -l /proc/$!/fd 2>/dev/null | grep -q /dev/vfio/$group && break
+    sleep 0.01
+done
 kill -STOP $!
 echo \"the first is $!\"
 ring3 run edu --device vfio:$EDU 2>&1
@@ -120,7 +181,11 @@ ring3 run edu --device vfio:$EDU | tail -n 1
 /// first disk is.
 const NAMES: &str = "
 driver=/sys/bus/pci/drivers/nvme
-there() { for try in $(seq 200); do [ -b /dev/$1 ] && return; sleep 0.05; done; echo \"no $1\"; return 1; }
+there() {
+    for try in $(seq 200); do [ -b /dev/$1 ] && return; sleep 0.05; done
+    echo \"no $1\"
+    return 1
+}
 there nvme0n1 && there nvme1n1
 for disk in $DISK $SECOND; do echo $disk >$driver/unbind; done
 echo $DISK >$driver/bind && there nvme0n1
@@ -144,7 +209,8 @@ wait_for 'mkfs.btrfs -q -f -d raid0 -m raid0 /dev/nvme0n1 /dev/nvme1n1'
 mount -t btrfs -o device=/dev/nvme0n1,device=/dev/nvme1n1 /dev/nvme0n1 /mnt
 asked btrfs $SECOND; umount /mnt
 
-mkfs.ext4 -q -F -O journal_dev /dev/nvme1n1 && mkfs.ext4 -q -F -J device=/dev/nvme1n1 /dev/nvme0n1 && mount /dev/nvme0n1 /mnt
+mkfs.ext4 -q -F -O journal_dev /dev/nvme1n1 &&
+    mkfs.ext4 -q -F -J device=/dev/nvme1n1 /dev/nvme0n1 && mount /dev/nvme0n1 /mnt
 asked journal $SECOND; umount /mnt
 
 mkfs.ext4 -q -F /dev/nvme0n1
@@ -156,7 +222,12 @@ asked process $DISK; kill $!; wait $!
 sleep 1000 </dev/ng1n1 &
 asked 'generic device' $SECOND; kill $!; wait $!
 sleep 1000 </dev/nvme1n1 &
-echo '== force'; ring3 bind $SECOND --force 2>&1; echo \"rc $?\"; kill $!; wait $!; ring3 unbind $SECOND
+echo '== force'
+ring3 bind $SECOND --force 2>&1
+echo \"rc $?\"
+kill $!
+wait $!
+ring3 unbind $SECOND
 wait_for '[ -b /dev/nvme1n1 ]'
 asked free $DISK; ring3 unbind $DISK; wait_for '[ -b /dev/nvme0n1 ]'
 ";

@@ -190,11 +190,21 @@ fn lies(spec: &Spec) -> Vec<Vec<u8>> {
         1 => Vec::new(),
         2 => vec![b'{'; 4000],
         3 => format!("{{\"map\":{{\"iova\":0,\"offset\":0,\"len\":{}}}}}", u64::MAX).into_bytes(),
-        4 => format!("{{\"unmap\":{{\"iova\":{},\"len\":{}}}}}", word, spec.word(5001)).into_bytes(),
+        4 => {
+            format!("{{\"unmap\":{{\"iova\":{},\"len\":{}}}}}", word, spec.word(5001)).into_bytes()
+        }
         5 => b"{\"irqs\":{\"kind\":\"msi_x\",\"count\":65535}}".to_vec(),
-        6 => format!("{{\"write\":{{\"bar\":255,\"offset\":{word},\"width\":8,\"value\":1,\"posted\":true}}}}").into_bytes(),
+        6 => format!(
+            "{{\"write\":{{\"bar\":255,\"offset\":{word},\"width\":8,\"value\":1,\
+                 \"posted\":true}}}}"
+        )
+        .into_bytes(),
         7 => b"{\"hello\":{\"version\":77}}".to_vec(),
-        8 => format!("{{\"config_write\":{{\"offset\":{},\"width\":255,\"value\":1}}}}", word % 9000).into_bytes(),
+        8 => format!(
+            "{{\"config_write\":{{\"offset\":{},\"width\":255,\"value\":1}}}}",
+            word % 9000,
+        )
+        .into_bytes(),
         _ => b"{\"mask\":{\"vector\":65535,\"masked\":true}}".to_vec(),
     };
     vec![packet; 1 + (word >> 40 & 3) as usize]

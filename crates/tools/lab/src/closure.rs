@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn libraries_go_where_the_guest_looks_and_the_interpreter_stays() {
-        let text = "\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /usr/lib/libc.so.6 (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n";
+        let text = "\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /usr/lib/libc.so.6 \
+                    (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n";
         let found = parse(Path::new("x"), text).unwrap();
         let pairs: Vec<_> =
             found.iter().map(|(guest, host)| (guest.as_str(), host.to_str().unwrap())).collect();

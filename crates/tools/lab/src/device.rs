@@ -154,7 +154,9 @@ impl Device {
             && (self.rate.is_some() || self.commands.is_some() || !self.bad.is_empty())
         {
             return wrong(
-                "rate, commands and bad are for a disk: give it a size, or write them into its namespace or drive".into(),
+                "rate, commands and bad are for a disk: give it a size, or write them into its \
+                 namespace or drive"
+                    .into(),
             );
         }
         let disks = || self.disks().iter().try_for_each(limits::check_disk);
@@ -173,7 +175,10 @@ impl Device {
     /// QEMU's words for this device at `place`. Files of the run are created in `folder`.
     pub(crate) fn parts(&self, place: &Place, folder: &Folder) -> Result<Parts, Error> {
         let mut parts = Parts::default();
-        let mut device = json!({ "driver": drive::qemu_model(&self.model), "id": self.id, "bus": place.bus, "addr": place.slot });
+        let mut device = json!({
+            "driver": drive::qemu_model(&self.model), "id": self.id, "bus": place.bus,
+            "addr": place.slot,
+        });
         if self.model == "nvme" {
             device["serial"] = json!(self.id);
         }

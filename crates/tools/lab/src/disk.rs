@@ -182,7 +182,10 @@ impl Disk {
         if self.is_paced() {
             let group = format!("{name}-pace");
             // Zero is no limit.
-            let limits = json!({ "bps-total": self.rate.unwrap_or_default().0, "iops-total": self.commands.unwrap_or(0) });
+            let limits = json!({
+                "bps-total": self.rate.unwrap_or_default().0,
+                "iops-total": self.commands.unwrap_or(0),
+            });
             nodes
                 .objects
                 .push(json!({ "qom-type": "throttle-group", "id": group, "limits": limits }));
@@ -222,8 +225,17 @@ impl Bad {
 }
 
 fn data(node: &str, size: Size, backing: &Backing, folder: &Folder) -> Result<Value, Error> {
-    let file = |path: &Path| json!({ "driver": "raw", "node-name": node, "discard": "unmap", "file": { "driver": "file", "filename": path, "discard": "unmap" } });
-    let null = |zeroes: bool| json!({ "driver": "null-co", "node-name": node, "size": size.0, "read-zeroes": zeroes });
+    let file = |path: &Path| {
+        json!({
+            "driver": "raw", "node-name": node, "discard": "unmap",
+            "file": { "driver": "file", "filename": path, "discard": "unmap" },
+        })
+    };
+    let null = |zeroes: bool| {
+        json!({
+            "driver": "null-co", "node-name": node, "size": size.0, "read-zeroes": zeroes,
+        })
+    };
     match backing {
         Backing::Null => Ok(null(true)),
         Backing::Untouched => Ok(null(false)),

@@ -84,14 +84,18 @@ pub(crate) fn check(device: &Device) -> Result<(), String> {
 pub(crate) fn devices(device: &Device, place: &Place) -> Vec<Value> {
     let Some(controller) = Controller::of(&device.model) else { return Vec::new() };
     let buses = if place.onboard { &place.bus } else { &device.id };
-    let drives = ports(device).into_iter().zip(&device.drives).enumerate().map(|(index, (port, drive))| {
-        let (bus, unit) = (port / controller.drives_per_bus, port % controller.drives_per_bus);
-        let (disk, serial) = (format!("{}-disk{}", device.id, index + 1), format!("{}-{port}", device.id));
-        let mut words = json!({ "driver": "ide-hd", "bus": format!("{buses}.{bus}"), "unit": unit, "drive": disk,
-            "serial": serial, "write-cache": "on", "discard_granularity": 512 });
-        merge(&mut words, &drive.options);
-        words
-    });
+    let drives =
+        ports(device).into_iter().zip(&device.drives).enumerate().map(|(index, (port, drive))| {
+            let (bus, unit) = (port / controller.drives_per_bus, port % controller.drives_per_bus);
+            let (disk, serial) =
+                (format!("{}-disk{}", device.id, index + 1), format!("{}-{port}", device.id));
+            let mut words = json!({
+                "driver": "ide-hd", "bus": format!("{buses}.{bus}"), "unit": unit, "drive": disk,
+                "serial": serial, "write-cache": "on", "discard_granularity": 512,
+            });
+            merge(&mut words, &drive.options);
+            words
+        });
     drives.collect()
 }
 

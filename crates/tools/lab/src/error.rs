@@ -19,7 +19,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No usable QEMU, kernel or program: `lab/setup.sh` did not bring it.
-    #[error("{what} is missing: {why}\nnext: {next} (needs the network; it fetches into {})", cache.display())]
+    #[error(
+        "{what} is missing: {why}\nnext: {next} (needs the network; it fetches into {})",
+        cache.display(),
+    )]
     Missing {
         /// The missing thing.
         what: String,

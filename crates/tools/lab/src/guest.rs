@@ -231,7 +231,8 @@ impl Guest {
     /// QEMU 10.0 sometimes aborts (`iotlb_to_section: Assertion`), when one processor changes the
     /// memory map while another walks it, and with several processors it sometimes loses the timer
     /// of one, so that the guest stands still. Neither says anything about the job, and a guest
-    /// keeps nothing: it is run again, three times at most (once, if it stood still), from its first
+    /// keeps nothing: it is run again, three times at most (once, if it stood still), from its
+    /// first
     /// step, with fresh disks.
     /// `watch` and [`Outcome::retried`] are told. Not if one of its disks is an image, in which a
     /// job that began may have written.
@@ -389,7 +390,8 @@ mod tests {
     #[test]
     fn only_the_known_faults_of_qemu_are_its_own() {
         let died = |how: &str| Error::Died { how: how.into(), console: String::new(), log: None };
-        let abort = "signal: 6 (SIGABRT) (core dumped) physmem.c:2419: iotlb_to_section: Assertion `x' failed.";
+        let abort = "signal: 6 (SIGABRT) (core dumped) physmem.c:2419: iotlb_to_section: Assertion \
+                     `x' failed.";
         let fault = emulator_fault(&died(&format!("in step 'load', QEMU's {abort}")));
         assert_eq!(fault.unwrap(), "QEMU aborted in step 'load' (iotlb_to_section)");
         let early = Error::Qemu {

@@ -157,12 +157,15 @@ impl Machine {
         };
         for index in 0..if self == Self::Q35 { ports } else { 0 } {
             let slot = FIRST_ROOT_PORT + index as u8;
-            devices.push(json!({ "driver": "pcie-root-port", "id": format!("port{}", index + 1), "bus": self.root_bus(),
-                "chassis": index + 1, "addr": format!("{slot:x}") }));
+            devices.push(json!({
+                "driver": "pcie-root-port", "id": format!("port{}", index + 1),
+                "bus": self.root_bus(), "chassis": index + 1, "addr": format!("{slot:x}"),
+            }));
         }
-        devices.push(
-            json!({ "driver": "virtio-serial-pci", "id": "ports", "bus": self.root_bus(), "addr": format!("{PORT_SLOT:x}") }),
-        );
+        devices.push(json!({
+            "driver": "virtio-serial-pci", "id": "ports", "bus": self.root_bus(),
+            "addr": format!("{PORT_SLOT:x}"),
+        }));
         devices.push(
             json!({ "driver": "virtserialport", "bus": "ports.0", "nr": 1, "chardev": "job" }),
         );

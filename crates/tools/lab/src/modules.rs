@@ -164,7 +164,8 @@ kernel/f/ext4.ko: kernel/f/jbd2.ko
 kernel/f/jbd2.ko:
 kernel/c/crc32c_generic.ko:
 ";
-    const SOFT: &str = "# comment\nsoftdep ext4 pre: crypto-crc32c\nsoftdep vfio post: vfio_iommu_type1 vfio_iommu_spapr_tce\n";
+    const SOFT: &str = "# comment\nsoftdep ext4 pre: crypto-crc32c\nsoftdep vfio post: \
+                        vfio_iommu_type1 vfio_iommu_spapr_tce\n";
 
     fn order(names: &[&str]) -> Result<Vec<String>, Error> {
         let modules = Modules::parse(

@@ -267,7 +267,9 @@ mod tests {
         archive.file("r.json", 0o644, b"{\"a\": \"\x01\\n\"}").unwrap();
         let archive = archive.finish();
         let mut bytes =
-            b"\x01start 1.0\n\x01step 0 1.50\nhello\nno end\x01done 0 0 2.75\n\x01step 1 2.80\n\x01done 1 3 2.80\n".to_vec();
+            b"\x01start 1.0\n\x01step 0 1.50\nhello\nno end\x01done 0 0 2.75\n\x01step 1 \
+              2.80\n\x01done 1 3 2.80\n"
+                .to_vec();
         bytes.extend_from_slice(format!("\x01files {}\n", archive.len()).as_bytes());
         bytes.extend_from_slice(&archive);
         bytes.extend_from_slice(b"\x01exit 3\n");

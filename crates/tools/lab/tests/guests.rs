@@ -18,7 +18,11 @@ fn guest(name: &str) -> Guest {
 fn exit_code_output_and_files_come_back() {
     let guest = guest("files")
         .variable("WORD", "it's here")
-        .step("write", r#"echo "{\"word\": \"$WORD\"}" >$OUT/a.json; mkdir $OUT/sub; seq 100000 >$OUT/sub/b; echo done"#)
+        .step(
+            "write",
+            r#"echo "{\"word\": \"$WORD\"}" >$OUT/a.json; mkdir $OUT/sub
+               seq 100000 >$OUT/sub/b; echo done"#,
+        )
         .step("fail", "echo before; exit 7")
         .step("never", "echo after");
     let outcome = run(&guest).unwrap();
@@ -160,7 +164,12 @@ fn instruction_time_repeats() {
 #[ignore = "boots a guest"]
 fn a_btrfs_over_two_disks_is_made_and_mounted() {
     let disk = |id| Device::nvme(id, Size(128 << 20), Backing::Memory);
-    let guest = guest("btrfs").device(disk("one")).device(disk("two")).module("nvme").module("btrfs").step(
+    let guest = guest("btrfs")
+        .device(disk("one"))
+        .device(disk("two"))
+        .module("nvme")
+        .module("btrfs")
+        .step(
         "mount",
         "mkfs.btrfs -q -d single /dev/nvme0n1 /dev/nvme1n1 && mount -t btrfs /dev/nvme0n1 /mnt && \
         echo x >/mnt/x && sync && cat /mnt/x",

@@ -25,7 +25,12 @@ impl Lab {
     fn new() -> Self {
         let lab = Self { folder: tempfile::tempdir().unwrap() };
         fs::set_permissions(lab.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        lab.program("apt-get", "case \"$*\" in *print-uris*) . /etc/os-release; echo \"'http://x/dists/$VERSION_CODENAME/InRelease' x 0\" ;; *download*) echo fetched >>$FETCHED; touch a.deb ;; esac");
+        lab.program(
+            "apt-get",
+            "case \"$*\" in *print-uris*) . /etc/os-release; \
+             echo \"'http://x/dists/$VERSION_CODENAME/InRelease' x 0\" ;; \
+             *download*) echo fetched >>$FETCHED; touch a.deb ;; esac",
+        );
         lab.program("apt-cache", "echo 'Version: 1:10.0'");
         lab.program(
             "dpkg-deb",

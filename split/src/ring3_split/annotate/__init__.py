@@ -1,4 +1,6 @@
-"""Marshaling annotations: what crosses between the halves of a plan, what is known of it, and what a person must say.
+"""Marshaling annotations.
+
+What crosses between the halves of a plan, what is known of it, and what a person must say.
 
 The road: `interface` (entries, downcalls, fields), `flow` (where a pointer goes), `infer` (rules
 with evidence), `questions` (the file that a person edits), `check` (every answer fits, nothing is

@@ -1,4 +1,6 @@
-"""What may be done to a member whose address is given away: read, written, both, or changed by an atomic operation.
+"""What may be done to a member whose address is given away.
+
+Read, written, both, or changed by an atomic operation.
 
 The address is followed to the function that gets it. A function of the driver, or an inline that is
 compiled with it, shows what it does to what its parameter points to; for a function of the kernel
@@ -67,7 +69,10 @@ class Addresses:
                         self._handed[function][int(number)].add(shape.detail)
 
     def way(self, function: str, access: Access) -> str:
-        """What may be done through an address that a function gives away: "r", "w", "rw", "", or `ATOMIC`."""
+        """What may be done through an address that a function gives away.
+
+        "r", "w", "rw", "", or `ATOMIC`.
+        """
         callee, _, number = access.to.rpartition(":")
         api = self._halves.apis.of(callee) if callee else None
         if api is not None and api.way == ATOMIC and api.word == int(number):
@@ -78,11 +83,16 @@ class Addresses:
             and member.struct
             and (member.struct in self._layouts or member.struct in OBJECTS)
         ):
-            return ""  # of an embedded struct its own members say how they are touched; a lock is no data at all
+            # of an embedded struct its own members say how they are touched; a lock is no data at
+            # all
+            return ""
         return self._to(function, access.to)
 
     def ends(self, function: str, to: str) -> list[str]:
-        """Where an address goes in the end, behind functions of the driver: functions of the kernel ("NAME:N"), fields."""
+        """Where an address goes in the end, behind functions of the driver.
+
+        Functions of the kernel ("NAME:N"), fields.
+        """
         found: dict[str, None] = {}
         todo, seen = [(function, to)], set[tuple[str, str]]()
         while todo:

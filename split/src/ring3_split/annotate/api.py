@@ -78,7 +78,10 @@ class Apis:
         return next((api for pattern, api in self.patterns if pattern.match(plain)), None)
 
     def told(self, answers: Mapping[str, str]) -> Apis:
-        """The table with what a person said of functions ("kernel NAME") and variables ("variable NAME") that it lacks."""
+        """The table with what a person said of functions and variables that it lacks.
+
+        Keys: "kernel NAME", "variable NAME".
+        """
         more = copy(self)
         names = {
             key.removeprefix("kernel "): way

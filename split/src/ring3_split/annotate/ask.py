@@ -82,7 +82,10 @@ def variable(name: str, shared: Shared, halves: Halves) -> Question:
 def half(function: str, needs: list[str], halves: Halves) -> Question:
     """The question about a user function that needs what cannot be had outside the kernel."""
     facts = halves.graph.functions[function]
-    text = "It needs what cannot be had outside the kernel. Shall it stay in the kernel half, or is it never reached?"
+    text = (
+        "It needs what cannot be had outside the kernel. Shall it stay in the kernel half, or "
+        "is it never reached?"
+    )
     return Question(
         function, f"{facts.file}:{facts.line}", "", text, _some(needs), ("kernel", "refuse")
     )
@@ -112,7 +115,8 @@ def _known(case: Case) -> tuple[str, ...]:
     for function, allocation in case.known.allocations.get(case.item.place, ()):
         at = place(case.known.halves.graph, function, allocation.line)
         found.append(
-            f"{at}: allocated by {allocation.api} with {allocation.size or 'an unknown number of'} bytes"
+            f"{at}: allocated by {allocation.api} with "
+            f"{allocation.size or 'an unknown number of'} bytes"
         )
     return _some(list(dict.fromkeys(found)))
 
@@ -123,4 +127,7 @@ def _some(found: list[str]) -> tuple[str, ...]:
 
 def _site(halves: Halves, site: Site) -> str:
     through = f" through {site.through}" if site.through else ""
-    return f"{place(halves.graph, site.function, site.line)}: called by {halves.graph.functions[site.function].name}{through}"
+    return (
+        f"{place(halves.graph, site.function, site.line)}: called by "
+        f"{halves.graph.functions[site.function].name}{through}"
+    )

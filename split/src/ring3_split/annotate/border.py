@@ -1,4 +1,6 @@
-"""The form of a border: what the halves of a plan call of each other, and which fields each touches.
+"""The form of a border.
+
+What the halves of a plan call of each other, and which fields each touches.
 
 Everything here is stored as JSON for the code generator; docs/split.md says what each field means.
 """
@@ -42,14 +44,14 @@ class Entry(msgspec.Struct, omit_defaults=True):
     calls: list[str] = []  # functions of the kernel that its code may call in the user half
     variables: Ways = {}  # the driver's and the kernel's variables that its code touches
     frozen: str = ""  # why the kernel calls it when no process can run; "" when it does not
-    boot: bool = False  # it may be called before any process runs, when the driver is not a module or is loaded early
+    # it may be called before any process runs, when the driver is not a module or is loaded early
+    boot: bool = False
     failure: str = ""  # what it returns when the user half cannot be asked; "" of void
     rearm: list[
         Rearm
     ] = []  # how it has itself called again: the kernel half does so when the user half has died
-    task: list[
-        str
-    ] = []  # downcalls that it may make and that need the task of its caller: copy_from_user, capable
+    # downcalls that it may make and that need the task of its caller: copy_from_user, capable
+    task: list[str] = []
 
 
 class Rearm(msgspec.Struct, omit_defaults=True):
@@ -144,13 +146,15 @@ class Shared(msgspec.Struct, omit_defaults=True):
 class Word(msgspec.Struct, omit_defaults=True):
     """A member that atomic operations change: both halves mean one word, wherever it is."""
 
-    place: str  # "shared": in the kernel, changed by downcall or in memory that both halves map; "local": the user half's alone
+    # "shared": in the kernel, changed by downcall or in memory that both halves map; "local": the
+    # user half's alone
+    place: str
     operations: list[str]  # that user functions use on it
     sites: list[str]
 
 
 class Kept(msgspec.Struct, omit_defaults=True):
-    """A variable of the driver whose address user functions hand to the kernel, which may keep it."""
+    """A variable whose address user functions hand to the kernel, which may keep it."""
 
     type: str
     where: str
@@ -158,11 +162,12 @@ class Kept(msgspec.Struct, omit_defaults=True):
     sites: list[str]
     keeps: bool = True  # whether the kernel may use it after it returned
     functions: bool = False  # functions are stored in it: a table of operations
-    writable: str = ""  # "w" the driver's code writes it, "a" it gives its address away elsewhere, and it is not const
+    # "w" the driver's code writes it, "a" it gives its address away elsewhere, and it is not const
+    writable: str = ""
 
 
 class Interior(msgspec.Struct, omit_defaults=True):
-    """A pointer member that points inside of what another one points to, or to a member of an object."""
+    """A pointer member that points inside of another one's target or to a member of an object."""
 
     inside: str  # "field rtl8139_private.tx_bufs", or "member e1000_adapter.napi"
     offset: str = ""
@@ -185,7 +190,9 @@ class Lock(msgspec.Struct, omit_defaults=True):
 
     kinds: list[str]  # as of regions: "spin-irq", "mutex", "rtnl"
     takers: list[Taker]
-    way: str  # "local": of the user half alone; "downcall": taken in the kernel for the thread that runs; "combolock"; "kernel"
+    # "local": of the user half alone; "downcall": taken in the kernel for the thread that runs;
+    # "combolock"; "kernel"
+    way: str
     on_death: str = ""  # what must happen when the user half dies while it holds it
     combolock: str = ""  # of a spinlock: "" when it can be one, or why not
     hold_off: list[
@@ -194,7 +201,10 @@ class Lock(msgspec.Struct, omit_defaults=True):
 
 
 class Check(msgspec.Struct, omit_defaults=True):
-    """A member that the user half writes and the kernel half reads: what for, and what is to be checked when it comes back."""
+    """A member that the user half writes and the kernel half reads.
+
+    What for, and what is to be checked when it comes back.
+    """
 
     uses: list[str]  # "index path:line: table[16]", ...
     kinds: list[

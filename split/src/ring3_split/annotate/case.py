@@ -117,7 +117,10 @@ class Case:
         ]
 
     def measured(self) -> list[Seen]:
-        """Places where it is used as more than one object: element 0 is the object, and back of it is the struct around it."""
+        """Places where it is used as more than one object.
+
+        Element 0 is the object, and back of it is the struct around it.
+        """
         return [
             seen
             for seen in self.trace.of("index", "arithmetic")

@@ -49,7 +49,10 @@ class Judge:
             and annotation.word in ("single", "array")
             and not annotation.type
         ):
-            return f"`{item.type}` does not say what it points to: write {usage(annotation.word, typed=False)}"
+            return (
+                f"`{item.type}` does not say what it points to: write "
+                f"{usage(annotation.word, typed=False)}"
+            )
         if (
             annotation.type
             and annotation.type not in self.survey.layouts
@@ -84,7 +87,10 @@ class Judge:
         return next((wrong for chain in length.chains if (wrong := self._chain(item, chain))), "")
 
     def _passed(self, item: Item, chain: tuple[str, ...]) -> bool:
-        """Whether an argument begins with something that is there; `this` is the struct that holds a member."""
+        """Whether an argument begins with something that is there.
+
+        `this` is the struct that holds a member.
+        """
         if item.kind == "field":
             owner = item.key.rpartition(".")[0]
             known = (

@@ -41,7 +41,10 @@ def _signatures(halves: Halves, border: Iterable[str]) -> Iterator[str]:
 
 
 def _edges(halves: Halves, data: Iterable[Data], layouts: Layouts) -> dict[str, set[str]]:
-    """Struct -> structs that the user half reaches from it; "" -> structs that it has from the kernel or by a cast."""
+    """Struct -> structs that the user half reaches from it.
+
+    "" -> structs that it has from the kernel or by a cast.
+    """
     edges: dict[str, set[str]] = {"": set()}
     for unit in data:
         for function in halves.user_code & (unit.accesses.keys() | unit.shapes.keys()):

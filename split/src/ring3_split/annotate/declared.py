@@ -8,7 +8,8 @@ from typing import Literal
 Pointee = Literal["struct", "void", "char", "number", "function", "pointer", "list"]
 
 NUMBERS = re.compile(
-    r"^(unsigned|signed|int|long|short|bool|_Bool|size_t|ssize_t|[us](8|16|32|64)|__\w+|u?int\d+_t|\w+_t|enum \w+)\b"
+    r"^(unsigned|signed|int|long|short|bool|_Bool|size_t|ssize_t"
+    r"|[us](8|16|32|64)|__\w+|u?int\d+_t|\w+_t|enum \w+)\b"
 )
 
 

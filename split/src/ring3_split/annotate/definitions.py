@@ -1,4 +1,4 @@
-"""Constants and structs that a person names in an answer, looked up in the driver's source and the kernel's headers."""
+"""Constants and structs that an answer names, looked up in the driver and kernel headers."""
 
 from __future__ import annotations
 

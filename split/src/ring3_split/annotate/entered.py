@@ -1,4 +1,7 @@
-"""What the kernel half must know of each entry to live without the user half: entries of a frozen system, failure, re-arming."""
+"""What the kernel half must know of each entry to live without the user half.
+
+Entries of a frozen system, failure, re-arming.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def frozen(by: str) -> str:
 
 
 def _failure(entry: Entry) -> str:
-    """What an entry returns when the user half cannot be asked: C, in which arg1 is the second parameter."""
+    """What an entry returns when the user half cannot be asked.
+
+    C, in which arg1 is the second parameter.
+    """
     told = next(
         (
             value

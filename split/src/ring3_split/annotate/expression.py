@@ -1,4 +1,7 @@
-"""Lengths in annotations: sums and products of constants, fields, parameters, `sizeof` and functions of the driver."""
+"""Lengths in annotations.
+
+Sums and products of constants, fields, parameters, `sizeof` and functions of the driver.
+"""
 
 from __future__ import annotations
 

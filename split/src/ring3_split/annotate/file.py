@@ -1,9 +1,12 @@
-"""The file of questions and answers: DRIVER.annotations.toml. A person edits it, the next run goes on from it.
+"""The file of questions and answers: DRIVER.annotations.toml.
 
-    [questions."e1000_adapter.tx_ring"]     one table for each thing that must be known and cannot be inferred
-    answer = ""                             the person's; never touched
-    needed = false                          when the plan of today does not ask it any more; kept for the plan of tomorrow
-    [inferred]                              one line each, written anew each time; an answer to the same key goes before it
+A person edits it, the next run goes on from it.
+
+    [questions."e1000_adapter.tx_ring"]   one table for each thing that cannot be inferred
+    answer = ""                           the person's; never touched
+    needed = false                        the plan of today does not ask it; kept for tomorrow's
+    [inferred]                            a line each, always written anew; an answer to the
+                                          same key takes precedence
 
 Comments, order and layout that a person gave to `questions` stay.
 """
@@ -30,8 +33,10 @@ VERSION = 1
 Tables = Table | OutOfOrderTableProxy
 
 HEADER = """\
-What crosses between the two halves of a driver, and what the code does not tell: fill in each empty `answer`.
-The vocabulary is in docs/split.md, section annotate. Check the answers with: ring3 split annotate DRIVER --check
+What crosses between the two halves of a driver, and what the code does not tell: \
+fill in each empty `answer`.
+The vocabulary is in docs/split.md, section annotate. Check the answers with: \
+ring3 split annotate DRIVER --check
 """
 
 
@@ -126,7 +131,8 @@ def load(path: Path) -> File:
         raise Refusal(f"{path}: not a TOML file: {error}") from None
     if document.get("version") != VERSION:
         raise Refusal(
-            f"{path}: version {document.get('version')} of annotations, this program knows {VERSION}"
+            f"{path}: version {document.get('version')} of annotations, this program knows "
+            f"{VERSION}"
         )
     file = File(path, document)
     for key, table in file.questions.items():
@@ -164,7 +170,8 @@ def _inferred(found: Mapping[str, Inferred]) -> Table:
     table = tomlkit.table()
     table.add(
         tomlkit.comment(
-            "written anew each time; to overrule a line, add a table to `questions` with its key and an `answer`"
+            "written anew each time; to overrule a line, add a table to `questions` with its key "
+            "and an `answer`"
         )
     )
     for key, inferred in sorted(found.items()):

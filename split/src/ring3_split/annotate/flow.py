@@ -1,4 +1,6 @@
-"""Where a pointer goes: from a field or a parameter through calls, fields and results, and what is done to it on the way.
+"""Where a pointer goes.
+
+From a field or a parameter through calls, fields and results, and what is done to it on the way.
 
 # Places
 A place holds a pointer: `field S.M`, `global G`, `PATH:F#2` (a parameter), `PATH:F#` (a result),

@@ -1,4 +1,7 @@
-"""The two halves of a plan as code: which functions run where, with the header inlines that are compiled into the user half."""
+"""The two halves of a plan as code.
+
+Which functions run where, with the header inlines that are compiled into the user half.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ class Halves:
         return {function} | self._inlines([function])
 
     def inlined(self, function: str) -> bool:
-        """Whether a function is an inline of a header that is taken apart, and not one that api.toml names."""
+        """Whether a function is an inline of a header that is taken apart, not one of api.toml."""
         return (
             not self.graph.own(function)
             and self.apis.of(self.graph.functions[function].name) is None
@@ -78,7 +81,7 @@ class Halves:
         return sorted(found)
 
     def callees(self) -> int:
-        """Distinct functions of the kernel, inlines of its headers included, that user functions call themselves."""
+        """Distinct kernel functions, header inlines included, that user functions call directly."""
         inlines = {
             callee
             for one in self.user
@@ -90,7 +93,10 @@ class Halves:
         )
 
     def kernel_calls(self) -> dict[str, list[Site]]:
-        """Functions of the kernel that user functions call: symbol -> places in the driver's own code."""
+        """Functions of the kernel that user functions call.
+
+        Symbol -> places in the driver's own code.
+        """
         found: dict[str, list[Site]] = {}
         for function in sorted(self.user):
             for symbol, calls in self.graph.external.get(function, {}).items():
@@ -119,7 +125,7 @@ class Halves:
         )
 
     def _closure(self, inline: str) -> tuple[set[str], set[str]]:
-        """The inlines that an inline brings along, itself included, and the functions of the kernel that they call."""
+        """The inlines that an inline calls, itself included, and the kernel functions they call."""
         if inline not in self._closures:
             inlines, symbols, todo = {inline}, set[str](), [inline]
             while todo:

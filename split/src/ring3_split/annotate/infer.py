@@ -1,4 +1,6 @@
-"""What each pointer stands for, as far as the driver's code tells: rules, in order, each with its evidence.
+"""What each pointer stands for, as far as the driver's code tells.
+
+Rules, in order, each with its evidence.
 
 A rule looks at one pointer and either says what it is, with the places that show it, or passes. The
 first that speaks is believed. What no rule decides is asked. A rule may be too careful (a question
@@ -119,7 +121,10 @@ def registers(case: Case) -> Inferred | None:
 
 
 def handle(case: Case) -> Inferred | None:
-    """Nothing in this half looks behind it: by the trace, or because the half touches no object of its type."""
+    """Nothing in this half looks behind it.
+
+    By the trace, or because the half touches no object of its type.
+    """
     item = case.item
     if case.followed() or item.pointee not in ("struct", "void", "pointer"):
         return None
@@ -243,7 +248,7 @@ def part(case: Case) -> Inferred | None:
 
 
 def single(case: Case) -> Inferred | None:
-    """One object: only members at constant offsets are reached through it, and it is never indexed or moved."""
+    """One object: reached only at constant offsets, never indexed and never moved."""
     item = case.item
     if item.pointee != "struct" or case.measured() or case.known.tailed(item.struct):
         return None
@@ -306,7 +311,10 @@ def _touched(case: Case) -> set[str]:
 
 
 def _own_names(note: str, case: Case, table: str) -> str | None:
-    """A note of api.toml in the names of this function: `arg1`, and `ops.FIELD(...)` for a function of the same table."""
+    """A note of api.toml in the names of this function.
+
+    `arg1`, and `ops.FIELD(...)` for a function of the same table.
+    """
     graph = case.known.halves.graph
     parameters = graph.functions[case.item.function].parameters
     if any(int(index) >= len(parameters) for index in re.findall(r"\barg(\d+)", note)):

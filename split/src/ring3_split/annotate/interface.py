@@ -109,7 +109,10 @@ def entries(halves: Halves) -> dict[str, list[str]]:
 
 
 def caller(stored: Stored) -> str:
-    """How the kernel knows a function: the field that it is stored to, or the function that it is passed to."""
+    """How the kernel knows a function.
+
+    The field that it is stored to, or the function that it is passed to.
+    """
     return stored.field or (
         f"{stored.api}:{stored.argument}" if stored.api else stored.object or "address taken"
     )
@@ -206,7 +209,10 @@ def _types(user: Ways, kernel: Ways, layouts: Layouts) -> dict[str, Type]:
 
 
 def _behind(halves: Halves, data: tuple[Data, ...], types: dict[str, Type]) -> dict[str, Type]:
-    """Notes which objects lie behind another in one allocation: what a function that gives such a place is used as."""
+    """Notes which objects lie behind another in one allocation.
+
+    What a function that gives such a place is used as.
+    """
     for unit in data:
         for function in halves.user_code & unit.shapes.keys():
             for shape in unit.shapes[function]:

@@ -35,7 +35,10 @@ class Item:
 
 
 def items(halves: Halves, layouts: Layouts, border: Interface) -> Iterator[Item]:
-    """All pointers that cross: members that the user half touches, parameters and results, variables of both halves."""
+    """All pointers that cross.
+
+    Members that the user half touches, parameters and results, variables of both halves.
+    """
     for struct, kind in border.types.items():
         # Who looks into a packet is asked about that.
         for name in (

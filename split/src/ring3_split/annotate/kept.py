@@ -64,7 +64,10 @@ def _kept(
 
 
 def _reaches(halves: Halves, touched: Touched, end: str) -> bool:
-    """Whether an end is in the kernel: a function that runs there, or a member of a struct that crosses."""
+    """Whether an end is in the kernel.
+
+    A function that runs there, or a member of a struct that crosses.
+    """
     if end.startswith("field "):
         return end.removeprefix("field ").rpartition(".")[0] in touched.crossing
     api = halves.apis.of(end.rpartition(":")[0])
@@ -82,7 +85,7 @@ def _keeps(halves: Halves, end: str) -> bool:
 def interior(
     halves: Halves, data: Iterable[Data], types: dict[str, Type]
 ) -> dict[str, list[Interior]]:
-    """Pointer members of structs that cross which the driver sets to an address inside of something."""
+    """Pointer members of crossing structs that the driver points to the inside of something."""
     found: dict[str, dict[tuple[str, str], Interior]] = defaultdict(dict)
     for unit in data:
         for function in sorted((halves.user | halves.kernel) & unit.shapes.keys()):
@@ -96,7 +99,10 @@ def interior(
 
 
 def beside(layouts: Layouts, name: str, places: Iterable[Interior]) -> str:
-    """The member of the same struct that a pointer is always inside of; "" if it is not always that."""
+    """The member of the same struct that a pointer is always inside of.
+
+    "" if it is not always that.
+    """
     members = {place.inside.removeprefix("field ") for place in places}
     struct = name.rpartition(".")[0]
     if len(members) != 1 or any(place.inside.startswith("member ") for place in places):

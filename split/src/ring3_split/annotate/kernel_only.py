@@ -1,4 +1,7 @@
-"""User functions that need what cannot be had outside the kernel: packets, pages, memory of each processor."""
+"""User functions that need what cannot be had outside the kernel.
+
+Packets, pages, memory of each processor.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ def _calls(halves: Halves) -> Iterator[tuple[str, str]]:
             for site in sites:
                 yield (
                     site.function,
-                    f"{place(halves.graph, site.function, site.line)}: calls {symbol}: {api.reason}",
+                    f"{place(halves.graph, site.function, site.line)}: calls {symbol}: "
+                    f"{api.reason}",
                 )
 
 

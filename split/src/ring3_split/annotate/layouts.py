@@ -49,7 +49,10 @@ class Layouts:
         )
 
     def ranges(self, fields: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
-        """By struct: the bytes of these fields as (offset, size), neighbours joined; members of a union once."""
+        """By struct: the bytes of these fields as (offset, size), neighbours joined.
+
+        Members of a union once.
+        """
         taken: dict[str, list[tuple[int, int]]] = {}
         for field in fields:
             member = self.member(field)
@@ -58,7 +61,7 @@ class Layouts:
         return {struct: joined(sorted(ranges)) for struct, ranges in taken.items()}
 
     def members(self, fields: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
-        """By struct: the bytes of these fields as (offset, size), one range for each place, in order."""
+        """By struct: the bytes of these fields as (offset, size), one range a place, in order."""
         taken: dict[str, set[tuple[int, int]]] = {}
         for field in fields:
             member = self.member(field)

@@ -1,4 +1,4 @@
-"""Lengths: of what the size of an allocation, the bounds of an index, or the constants among indices say."""
+"""Lengths, as the size of an allocation, the bounds or the constants of indices say."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def allocated(case: Case) -> Inferred | None:
 
 
 def bounded(case: Case) -> Inferred | None:
-    """Elements whose index is always compared with one thing that is known where the pointer is, or with a constant."""
+    """Elements whose index is always compared with the same value.
+
+    That is one thing known where the pointer is, or a constant.
+    """
     item, places = case.item, case.measured()
     if (
         item.pointee not in ("number", "struct", "pointer")
@@ -98,7 +101,10 @@ def few(case: Case) -> Inferred | None:
 
 
 def measure(allocation: Allocation, case: Case) -> Annotation | None:
-    """The annotation that a size in bytes amounts to; None if it cannot be said with names that the item sees."""
+    """The annotation that a size in bytes amounts to.
+
+    None if it cannot be said with names that the item sees.
+    """
     size, item = allocation.size.strip(), case.item
     api = case.known.apis.of(allocation.api)
     dma = bool(api and api.result.startswith("dma"))
@@ -132,7 +138,10 @@ def _divided(size: str, struct: str) -> str | None:
 
 
 def _local(expression: str, owner: str) -> str:
-    """An expression over the owner's own members, or over constants; "" if it names anything else, or is not known."""
+    """An expression over the owner's own members, or over constants.
+
+    "" if it names anything else, or is not known.
+    """
     names = re.findall(r"[A-Za-z_][\w.]*", re.sub(r"sizeof\([^)]*\)", "", expression))
     if (
         not expression

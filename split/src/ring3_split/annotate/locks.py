@@ -1,4 +1,6 @@
-"""The locks that user functions take: where each is, who else takes it, and what becomes of it when the user half dies.
+"""The locks that user functions take.
+
+Where each is, who else takes it, and what becomes of it when the user half dies.
 
 A mutex of both halves, and rtnl, is taken in the kernel by the thread that runs the user function;
 it is held while a process works, and must be given back when that process is gone. Spinlocks are
@@ -19,7 +21,10 @@ GIVEN_BACK = "the run time gives it back in the kernel, on the thread that serve
 
 
 def locks(halves: Halves) -> dict[str, Lock]:
-    """Locks by name; of spinlocks also those that only the kernel half takes, for who wants to move their takers."""
+    """Locks by name; of spinlocks also those that only the kernel half takes.
+
+    These are for a person who wants to move the functions that take them.
+    """
     graph = halves.graph
     facts = spinning.facts(
         graph, context.of(graph), dict.fromkeys(context.unknown(graph), "an entry")

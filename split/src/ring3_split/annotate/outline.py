@@ -1,4 +1,6 @@
-"""The text of a driver's files as a list of pieces at file scope: what a generator keeps, moves or leaves out by lines.
+"""The text of a driver's files as a list of pieces at file scope.
+
+What a generator keeps, moves or leaves out by lines.
 
 Debug information has the functions. It has no prototypes, macros and tables, nor where a definition
 begins whose type, attributes or storage class stand above its name. This is the text itself, with
@@ -24,7 +26,9 @@ VARIABLE = re.compile(r"(\w+)\s*(?:\[[^=;]*\])*\s*(?:=|;|$)", re.DOTALL)
 class Piece(msgspec.Struct, omit_defaults=True):
     """Some lines at file scope."""
 
-    kind: str  # "function", "prototype", "variable", "type", "macro" (a call of one), "define", "include", or another directive
+    # "function", "prototype", "variable", "type", "macro" (a call of one), "define", "include", or
+    # another directive
+    kind: str
     name: str
     first: int
     last: int
@@ -94,7 +98,11 @@ class _Cutter:
         self.depth += (character in "{(") - (character in "})")
 
     def _ended(self, character: str) -> bool:
-        """Whether a piece ends here: at a semicolon, the brace of a function, or the bracket of a macro that stands alone."""
+        """Whether a piece ends here.
+
+        At a semicolon, the brace of a function, or the bracket of a macro that stands
+        alone.
+        """
         if self.depth > 0 or not self.text:
             return False
         if character == ";":

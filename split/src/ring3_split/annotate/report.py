@@ -30,7 +30,8 @@ class Counts(msgspec.Struct):
     upcalls: int
     driver_downcalls: int  # functions of the driver's kernel half
     kernel_downcalls: int  # functions of the kernel that run there
-    kernel_functions: int  # all that user functions call, also through inlines that are taken apart, however they are met
+    # all that user functions call, also through inlines that are taken apart, however they are met
+    kernel_functions: int
     callees: int  # functions and inlines of the kernel that user functions call themselves
     structs: int
     members: int
@@ -65,13 +66,17 @@ def show(found: Report, console: Console, file: File) -> None:
     counts = found.counts
     console.print(f"{found.interface.driver}, {found.interface.kernel}, {found.plan}")
     console.print(
-        f"  {counts.upcalls} upcalls, downcalls to {counts.driver_downcalls} functions of the kernel half and "
+        f"  {counts.upcalls} upcalls, downcalls to {counts.driver_downcalls} functions of the "
+        "kernel half and "
         f"{counts.kernel_downcalls} of {counts.kernel_functions} functions of the kernel; "
-        f"{counts.members} members of {counts.structs} structs cross, {counts.shared} of them touched by both halves"
+        f"{counts.members} members of {counts.structs} structs cross, {counts.shared} of them "
+        "touched by both halves"
     )
     console.print(
-        f"  {counts.inferred} annotations inferred, {counts.asked} asked, {counts.answered} of them answered: "
-        f"{counts.asked_percent:.2f} % of {counts.lines} lines ({counts.annotated_percent:.2f} % with the inferred ones)"
+        f"  {counts.inferred} annotations inferred, {counts.asked} asked, {counts.answered} of "
+        "them answered: "
+        f"{counts.asked_percent:.2f} % of {counts.lines} lines ({counts.annotated_percent:.2f} % "
+        "with the inferred ones)"
     )
     table = Table("where", "what", "question", box=None, pad_edge=False)
     for note in found.notes:

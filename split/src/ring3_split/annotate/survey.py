@@ -35,7 +35,10 @@ class Survey:
     questions: dict[str, Question] = field(default_factory=dict)
 
     def concerns(self, key: str) -> bool:
-        """Whether an answer to this key changes something: it is asked, inferred, or a function of the driver."""
+        """Whether an answer to this key changes something.
+
+        It is asked, inferred, or a function of the driver.
+        """
         graph = self.halves.graph
         return (
             key in self.questions

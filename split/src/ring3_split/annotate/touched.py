@@ -45,7 +45,10 @@ class Touched:
         return dict(sorted(found.items()))
 
     def words(self, functions: Iterable[str]) -> dict[str, dict[tuple[str, int], str]]:
-        """Fields that these functions change by atomic operations: function and line -> operation."""
+        """Fields that these functions change by atomic operations.
+
+        Function and line -> operation.
+        """
         found: dict[str, dict[tuple[str, int], str]] = defaultdict(dict)
         for function in sorted(functions):
             for access in self._crossing(function):

@@ -1,4 +1,6 @@
-"""Members by which a wrong user half could harm the kernel: written in the user half, read in the kernel half.
+"""Members by which a wrong user half could harm the kernel.
+
+Written in the user half, read in the kernel half.
 
 Each value is followed through the kernel half's code to all that it becomes there. A pointer goes
 through the tracker, a function through the symbol table; for a number the check is the range that
@@ -72,7 +74,10 @@ def _check(member: Member, uses: list[Use], assigned: list[Assigned]) -> Check:
         check.check, check.kinds = "dma", sorted({*kinds, "dma"})
         return check
     if member.struct:
-        check.remains = "a whole struct or an array of structs: its members are checked by themselves where they are known"
+        check.remains = (
+            "a whole struct or an array of structs: its members are checked by "
+            "themselves where they are known"
+        )
         return check
     _bounded(check, member, assigned)
     _allowed(check, uses)
@@ -132,7 +137,10 @@ def _allowed(check: Check, uses: list[Use]) -> None:
 
 
 def _index(check: Check, use: Use, remains: dict[str, None]) -> None:
-    """An index: below the size of its array, if that is known; what it is compared with is only as good as that is."""
+    """An index: below the size of its array, if that is known.
+
+    What it is compared with is only as good as that is.
+    """
     used = use.used
     if used.count and 0 <= used.mask < used.count:
         return
@@ -204,7 +212,10 @@ class _Values:
                 yield Use(kind, f"{self.halves.graph.functions[function].file}:{used.line}", used)
 
     def _onward(self, function: str, used: Used) -> Iterator[tuple[str, Used]]:
-        """The uses of what a value becomes: a parameter of a function of the driver, the result of one."""
+        """The uses of what a value becomes.
+
+        A parameter of a function of the driver, the result of one.
+        """
         graph = self.halves.graph
         if used.what == "argument":
             index = used.detail.rpartition(":")[2]
@@ -217,7 +228,7 @@ class _Values:
             yield from self._by_value.get(f"call {name}", ())
 
     def _targets(self, function: str, used: Used) -> list[str]:
-        """The functions whose code is at hand that an argument is passed to, directly or through a pointer."""
+        """The functions with known code that get an argument, directly or through a pointer."""
         graph, callee = self.halves.graph, used.detail.rpartition(":")[0]
         return [
             inner

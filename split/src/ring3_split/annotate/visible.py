@@ -116,7 +116,10 @@ class Visible:
         downcall.scope = scope if downcall.reads or downcall.writes else ""
 
     def _code(self, functions: Iterable[str]) -> Ways:
-        """What functions touch with all that they call, in either half; an upcall on the way sees what was set, too."""
+        """What functions touch with all that they call, in either half.
+
+        An upcall on the way sees what was set, too.
+        """
         graph = self.halves.graph
         found, todo = set(functions), list(functions)
         while todo:
@@ -127,7 +130,7 @@ class Visible:
         return _joined(self.touched.fields(found), *(self._called(one) for one in found))
 
     def _called(self, function: str) -> Ways:
-        """What functions of the kernel touch that a function of the kernel half calls, by the structs of their arguments."""
+        """What kernel functions touch that a kernel-half function calls, by argument structs."""
         if function not in self.halves.kernel_code:
             return {}
         found: Ways = {}
@@ -191,7 +194,10 @@ class Visible:
         return found
 
     def _all(self) -> Ways:
-        """What other code may do meanwhile: the kernel half what its code does, the kernel anything with its own structs."""
+        """What other code may do meanwhile.
+
+        The kernel half what its code does, the kernel anything with its own structs.
+        """
         foreign = {name: "rw" for name in self.user if self._foreign(name.rpartition(".")[0])}
         return _joined(self.kernel, foreign)
 

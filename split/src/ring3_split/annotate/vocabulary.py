@@ -106,7 +106,10 @@ def read(text: str) -> Parts:
 
 
 def usage(word: str, typed: bool = True) -> str:
-    """How a word is written: `array(LENGTH)`; a pointer that is not `typed` needs `array(LENGTH, struct NAME)`."""
+    """How a word is written: `array(LENGTH)`.
+
+    A pointer that is not `typed` needs `array(LENGTH, struct NAME)`.
+    """
     inner = []
     for argument in WORDS[word].arguments:
         if not argument.endswith("?") or not typed:

@@ -1,4 +1,4 @@
-"""Structs that a function reaches into by computed offsets, so that no list of fields is complete."""
+"""Structs that a function reaches into by computed offsets: no list of fields is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ BACK = re.compile(r"-\d+")  # to the struct around a member: no offset into this
 
 
 def whole(graph: Graph, data: Iterable[Data], layouts: Layouts) -> dict[str, set[str]]:
-    """By function: the structs whose address it moves by an offset that it computes, as tables of statistics are read."""
+    """By function: the structs whose address it moves by a computed offset.
+
+    Tables of statistics are read that way.
+    """
     found: dict[str, set[str]] = defaultdict(set)
     for unit in data:
         for function, shapes in unit.shapes.items():

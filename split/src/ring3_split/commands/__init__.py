@@ -1,4 +1,4 @@
-"""One module for each command, with `add(subparsers)`, which sets `run` to what takes the parsed arguments."""
+"""One module a command; its `add(subparsers)` sets `run` to what takes parsed arguments."""
 
 from __future__ import annotations
 

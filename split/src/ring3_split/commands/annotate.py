@@ -1,4 +1,7 @@
-"""`ring3 split annotate`: what crosses between the halves of a plan, what is inferred, and the file that asks for the rest."""
+"""`ring3 split annotate`.
+
+What crosses between the halves of a plan, what is inferred, and the file that asks for the rest.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "annotate",
         help="what crosses between the halves of a plan; asks for what cannot be inferred",
-        description="Lists what crosses between the halves of a driver, infers what each pointer stands for, and writes the "
+        description="Lists what crosses between the halves of a driver, infers what each pointer "
+        "stands for, and writes the "
         "questions that remain into a file, which keeps the answers of earlier runs.",
     )
     parser.add_argument(
@@ -73,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.out or Path(f"{name}.annotations.toml")
     if arguments.check and not path.exists():
         raise Refusal(
-            f"{path}: is not there: write it with `annotate {name} --out {path}`, answer it, then check"
+            f"{path}: is not there: write it with `annotate {name} --out {path}`, answer it, then "
+            "check"
         )
     kernel = source_options.kernel(arguments)
     questions = file.load(path)
@@ -109,7 +114,8 @@ def look(
     )
     if strange:
         raise Refusal(
-            f"the plan places {strange}, which {name} of {kernel.name} does not have: make the plan anew"
+            f"the plan places {strange}, which {name} of {kernel.name} does not have: make the "
+            "plan anew"
         )
     described = f"{plan.method}, {plan.totals.kernel_percent:.1f} % of the lines in the kernel"
     declared = prototypes(kernel, whole.graph.driver.modules)
@@ -117,7 +123,10 @@ def look(
 
 
 def definitions(kernel: Kernel, found: Survey) -> Definitions:
-    """Where names in answers are looked up: the folders of the driver, then the kernel's headers."""
+    """Where names in answers are looked up.
+
+    The folders of the driver, then the kernel's headers.
+    """
     modules = found.halves.graph.driver.modules
     return Definitions(
         kernel.root, tuple(dict.fromkeys(facts.module.directory for facts in modules))
@@ -152,12 +161,14 @@ def _check(questions: File, found: Survey, judge: Judge) -> int:
         print(problem)
     if problems:
         print(
-            f"{found.border.driver}: {len(problems)} unknown or wrong: nothing can be generated yet",
+            f"{found.border.driver}: {len(problems)} unknown or wrong: nothing can be generated "
+            "yet",
             file=sys.stderr,
         )
         return 1
     print(
-        f"{found.border.driver}: all {len(found.questions)} questions are answered, {len(found.inferred)} annotations inferred"
+        f"{found.border.driver}: all {len(found.questions)} questions are answered, "
+        f"{len(found.inferred)} annotations inferred"
     )
     return 0
 

@@ -29,7 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=_delays,
         nargs="?",
         const=delays.USUAL,
-        help=f"instead, traffic while each crossing takes so many microseconds longer; without a list {usual}",
+        help="instead, traffic while each crossing takes so many microseconds longer; without a "
+        f"list {usual}",
     )
     parser.add_argument(
         "--crossings",
@@ -44,7 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--everywhere",
         action="store_true",
-        help="beside them, the card driven by a process: by ring3's own driver, and by Linux's, unmodified",
+        help="beside them, the card driven by a process: by ring3's own driver, and by Linux's, "
+        "unmodified",
     )
     parser.add_argument(
         "--mode",
@@ -78,7 +80,8 @@ def _delays(text: str) -> tuple[int, ...]:
         set(values)
     ) < len(values):
         raise argparse.ArgumentTypeError(
-            f"{text} is not a list of different microseconds from 0 to {LONGEST_US}, such as 0,10,1000"
+            f"{text} is not a list of different microseconds from 0 to {LONGEST_US}, such as "
+            "0,10,1000"
         )
     return tuple(map(int, values))
 
@@ -92,13 +95,15 @@ def check(driver: str, arguments: argparse.Namespace) -> None:
     benching.check(driver)
     if arguments.everywhere and driver not in placements.EVERYWHERE:
         raise Refusal(
-            f"--everywhere: ring3 drives the cards of {', '.join(placements.EVERYWHERE)} in a process, not those of {driver}"
+            f"--everywhere: ring3 drives the cards of {', '.join(placements.EVERYWHERE)} in a "
+            f"process, not those of {driver}"
         )
     if arguments.everywhere and (
         arguments.delays or arguments.crossings or arguments.ethtool or arguments.quick
     ):
         raise Refusal(
-            "--everywhere is of the placements, which --delays, --crossings, --ethtool and --quick leave out"
+            "--everywhere is of the placements, which --delays, --crossings, --ethtool and "
+            "--quick leave out"
         )
     if arguments.plot and not (arguments.delays or arguments.quick):
         raise Refusal("--plot draws what --delays measures: add --delays")
@@ -139,6 +144,7 @@ def run(
     )
     report.show(found, benching.show(found), arguments.json)
     if arguments.plot:
-        from ring3_split.generate import picture  # noqa: PLC0415 - matplotlib takes half a second to load
+        # matplotlib takes half a second to load
+        from ring3_split.generate import picture  # noqa: PLC0415
 
         picture.draw(arguments.plot, found)

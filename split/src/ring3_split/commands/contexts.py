@@ -1,4 +1,7 @@
-"""`ring3 split contexts`: compares what the tables say of the kernel's calls with the kernel's own code."""
+"""`ring3 split contexts`.
+
+Compares what the tables say of the kernel's calls with the kernel's own code.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "contexts",
         help="what the kernel's own code says of the tables of contexts",
-        description="Reads the parts of the kernel that call drivers, and compares each call with the tables.",
+        description="Reads the parts of the kernel that call drivers, and compares each call with "
+        "the tables.",
     )
     tables = ", ".join(context.tables())
     parser.add_argument(
@@ -60,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     missing = sorted(set(arguments.field or ()) - {one.field for one in found})
     if missing:
         raise Refusal(
-            f"no table has {missing[0]}, and no call of it is seen: fields are named as in struct.member"
+            f"no table has {missing[0]}, and no call of it is seen: fields are named as in "
+            "struct.member"
         )
     if arguments.json:
         _json(found, failures)

@@ -1,4 +1,7 @@
-"""`ring3 split generate`, `build`, `bench` and `run`: two halves of a plan, which are built, measured and tried in a guest."""
+"""`ring3 split generate`, `build`, `bench` and `run`.
+
+Two halves of a plan, which are built, measured and tried in a guest.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,12 @@ from ring3_split.plan import Plan, load, planner, subject, weights
 COMMANDS = {
     "generate": "write both halves of a driver, from its unmodified source and a plan",
     "build": "generate, and build the modules and the program",
-    "bench": "build, and measure the split driver beside the distribution's in a guest: TCP, crossings, what `ethtool` asks",
-    "campaign": "build, and count in guests what the kernel survives: faults in the user half, and messages that none would send",
-    "run": "build, and run the split driver in a guest: it works, its user half dies, it works on, it comes back",
+    "bench": "build, and measure the split driver beside the distribution's in a guest: TCP, "
+    "crossings, what `ethtool` asks",
+    "campaign": "build, and count in guests what the kernel survives: faults in the user half, "
+    "and messages that none would send",
+    "run": "build, and run the split driver in a guest: it works, its user half dies, it works "
+    "on, it comes back",
 }
 
 
@@ -93,7 +99,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 metavar="N",
                 type=numbers.count,
                 default=0,
-                help="upcalls of a user half that lies and knows types, in a kernel that poisons what is freed; default none",
+                help="upcalls of a user half that lies and knows types, in a kernel that poisons "
+                "what is freed; default none",
             )
             parser.add_argument(
                 "--work",
@@ -123,7 +130,8 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gdb",
         action="store_true",
-        help="start the user half under gdb; what follows -- goes to gdb: --gdb -- -batch -ex 'break FUNCTION' -ex run -ex bt",
+        help="start the user half under gdb; what follows -- goes to gdb: --gdb -- -batch -ex "
+        "'break FUNCTION' -ex run -ex bt",
     )
     parser.add_argument(
         "--unconfined",
@@ -230,7 +238,8 @@ def _run(
     request = running.Request(source_options.cache(), arguments.seconds, folder / "run.log", wanted)
     running.run(kernel, name, built, request, show)
     print(
-        f"{name}: it worked, its user half died, its kernel half went on, it came back; all output is in {request.log}"
+        f"{name}: it worked, its user half died, its kernel half went on, it came back; all "
+        f"output is in {request.log}"
     )
 
 
@@ -240,21 +249,26 @@ def _show(found: Summary, machine: bool) -> None:
         return
     print(f"{found.driver}, {found.kernel}: {found.folder}")
     print(
-        f"  kernel half  {found.kernel_functions} functions, {found.kernel_lines:,} of {found.lines:,} lines"
+        f"  kernel half  {found.kernel_functions} functions, {found.kernel_lines:,} of "
+        f"{found.lines:,} lines"
     )
     print(
-        f"  user half    {found.user_functions} functions, {found.lines - found.kernel_lines:,} lines"
+        f"  user half    {found.user_functions} functions, {found.lines - found.kernel_lines:,} "
+        "lines"
     )
     print(
-        f"  border       {found.entries} entries, {found.calls} functions called down, {found.symbols} symbols, "
+        f"  border       {found.entries} entries, {found.calls} functions called down, "
+        f"{found.symbols} symbols, "
         f"{found.fields} fields"
     )
     print(
-        f"  believed     {len(found.believed)} numbers that the user half may set to anything; --json names them"
+        f"  believed     {len(found.believed)} numbers that the user half may set to anything; "
+        "--json names them"
     )
     for name, why in found.refused.items():
         print(f"  not crossing {name}: {why}")
     if found.program:
         print(
-            f"  built        {found.modules[0]}, {found.modules[1]} ({found.module_bytes:,} bytes), {found.program}"
+            f"  built        {found.modules[0]}, {found.modules[1]} ({found.module_bytes:,} "
+            f"bytes), {found.program}"
         )

@@ -131,7 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refusal("name the driver to plan, or a plan to judge with --check FILE")
     if arguments.out and arguments.out.exists():
         raise Refusal(
-            f"{arguments.out}: is there already, perhaps with somebody's edits: move it away, or name another file"
+            f"{arguments.out}: is there already, perhaps with somebody's edits: move it away, or "
+            "name another file"
         )
     return _plan(arguments)
 
@@ -172,7 +173,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     )
     corners = curve(problem(whole, counted, critical=False)) if arguments.curve else []
     if arguments.curve and arguments.curve.name:
-        from ring3_split.plan.picture import draw  # noqa: PLC0415 - matplotlib takes longer to load than a plan to make
+        # matplotlib takes longer to load than a plan to make
+        from ring3_split.plan.picture import draw  # noqa: PLC0415
 
         words = (f"{made.driver}, kernel {made.kernel}", _unit(made))
         draw(arguments.curve, corners, _point(made), _point(propagated), words)
@@ -186,7 +188,8 @@ def _plan(arguments: argparse.Namespace) -> int:
         _curve(made, propagated, corners)
     if arguments.out:
         print(
-            f"{arguments.out}: read it, move what you like, then: ring3 split plan --check {arguments.out}"
+            f"{arguments.out}: read it, move what you like, then: ring3 split plan --check "
+            f"{arguments.out}"
         )
     return 0
 
@@ -245,7 +248,10 @@ def _verdict(path: Path, made: Plan, verdict: Verdict) -> None:
         print(_half(made))
     user = sum(placed.placement is not Side.KERNEL for placed in made.functions.values())
     if verdict.holds:
-        resting = f", if {_count(len(verdict.assumptions), 'assumption')} above {_are(len(verdict.assumptions))} true"
+        resting = (
+            f", if {_count(len(verdict.assumptions), 'assumption')} above "
+            f"{_are(len(verdict.assumptions))} true"
+        )
         proof = (
             f"none of {_count(user, 'function')} of the user half can be reached in atomic context"
         )
@@ -267,12 +273,17 @@ def _summary(made: Plan) -> None:
     print(f"{made.driver}, kernel {made.kernel}: {method}, {made.profile or 'no profile'}")
     print(f"  {_half(made)}")
     print(
-        f"  interface    {_count(sums.upcalled, 'function')} called up, {sums.downcalled} called down"
+        f"  interface    {_count(sums.upcalled, 'function')} called up, {sums.downcalled} called "
+        "down"
     )
     print(
-        f"  crossings    {sums.crossings:,} {_unit(made)}: {sums.upcalls:,} up, {sums.downcalls:,} down"
+        f"  crossings    {sums.crossings:,} {_unit(made)}: {sums.upcalls:,} up, "
+        f"{sums.downcalls:,} down"
     )
-    kernel = f"{sums.kernel_downcalls:,} of the kernel's functions, {sums.register_accesses:,} of registers"
+    kernel = (
+        f"{sums.kernel_downcalls:,} of the kernel's functions, {sums.register_accesses:,} of "
+        "registers"
+    )
     print(f"  user half    {kernel}, {_unit(made)}")
     rules = Counter[str]()
     sizes = Counter[str]()
@@ -282,7 +293,8 @@ def _summary(made: Plan) -> None:
             sizes[placed.rule] += placed.lines
     for rule, count in rules.most_common():
         print(
-            f"  stays        {rule:9} {_count(count, 'function'):>14} {sizes[rule]:7,} lines  {RULES[rule]}"
+            f"  stays        {rule:9} {_count(count, 'function'):>14} {sizes[rule]:7,} lines  "
+            f"{RULES[rule]}"
         )
 
 

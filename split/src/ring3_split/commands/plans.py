@@ -26,7 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.driver or arguments.check or arguments.profile or arguments.curve:
         raise Refusal(
-            "--all plans every driver without a profile: leave DRIVER, --check, --profile and --curve out"
+            "--all plans every driver without a profile: leave DRIVER, --check, --profile and "
+            "--curve out"
         )
     asked = families.asked(tuple(arguments.family or families.DEFAULT))
     if arguments.out:
@@ -64,7 +65,8 @@ def _prepare(folder: Path) -> None:
         ) from None
     if any(folder.iterdir()):
         raise Refusal(
-            f"{folder} is not empty, perhaps with somebody's edits: move it away, or name another folder with --out"
+            f"{folder} is not empty, perhaps with somebody's edits: move it away, or name another "
+            "folder with --out"
         )
 
 
@@ -110,7 +112,8 @@ def _table(file: Path, found: Sequence[Made]) -> None:
 def _print(found: Sequence[Made]) -> None:
     """The sums by family's folder, and what is not planned or does not hold."""
     print(
-        f"{'':14} {'plans':>6} {'functions':>10} {'kernel':>8} {'lines':>10} {'kernel':>8} {'%':>6} {'faults':>7} {'assumed':>8}"
+        f"{'':14} {'plans':>6} {'functions':>10} {'kernel':>8} {'lines':>10} {'kernel':>8} "
+        f"{'%':>6} {'faults':>7} {'assumed':>8}"
     )
     groups: dict[str, list[Made]] = {}
     for made in found:
@@ -128,7 +131,8 @@ def _print(found: Sequence[Made]) -> None:
             sum(made.assumptions for made in group),
         )
         print(
-            f"{name:14} {len(sums):6,} {functions:10,} {kept:8,} {lines:10,} {kernel:8,} {share:>6} {faults:7,} {assumed:8,}"
+            f"{name:14} {len(sums):6,} {functions:10,} {kept:8,} {lines:10,} {kernel:8,} "
+            f"{share:>6} {faults:7,} {assumed:8,}"
         )
     for made in found:
         if made.failure:

@@ -1,4 +1,7 @@
-"""`ring3 split profile DRIVER`: how often a driver's functions call each other, counted while it works in a guest."""
+"""`ring3 split profile DRIVER`.
+
+How often a driver's functions call each other, counted while it works in a guest.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "profile",
         help="run a driver in a guest and count which function calls which",
-        description="Runs the unmodified driver in the lab under a workload, and counts its calls with the function tracer.",
+        description="Runs the unmodified driver in the lab under a workload, and counts its calls "
+        "with the function tracer.",
     )
     parser.add_argument("driver", metavar="DRIVER", help="a module's name: e1000")
     parser.add_argument(
@@ -88,7 +92,8 @@ def _report(seen: Profile, file: Path) -> None:
     calls = sum(pair.count for pair in inner)
     entries = len(seen.pairs) - len(inner)
     console.print(
-        f"{len(seen.pairs)} pairs: {entries} entries from the kernel, {len(inner)} in the driver ({calls:,} calls)"
+        f"{len(seen.pairs)} pairs: {entries} entries from the kernel, {len(inner)} in the driver "
+        f"({calls:,} calls)"
     )
     console.print(_table(sorted(seen.pairs, key=lambda pair: -pair.count)[:ROWS]))
     if seen.invisible:
@@ -103,7 +108,8 @@ def _report(seen: Profile, file: Path) -> None:
         for pair in lacking:
             caller = pair.caller or "the kernel"
             console.print(
-                f"NOT IN THE STATIC GRAPH{precision}: {caller} calls {pair.callee}, {pair.count} times"
+                f"NOT IN THE STATIC GRAPH{precision}: {caller} calls {pair.callee}, {pair.count} "
+                "times"
             )
     if not seen.missing and not seen.missing_field:
         console.print("every pair is in the static graph, at both precisions")

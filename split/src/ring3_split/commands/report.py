@@ -1,4 +1,7 @@
-"""What a command prints that measures or counts in guests: what they say where it disturbs no result, and the result."""
+"""What a command prints that measures or counts in guests.
+
+What they say where it disturbs no result, and the result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ring3 split show`: a driver's critical functions, and what else has to stay in the kernel, each with the reason."""
+"""`ring3 split show`.
+
+A driver's critical functions, and what else has to stay in the kernel, each with the reason.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "show",
-        help="a driver's critical functions, and what else has to stay in the kernel, with the reasons",
-        description="Shows which functions of a driver are critical, each with the calls that make it so, and what else stays.",
+        help="a driver's critical functions, and what else has to stay in the kernel, with the "
+        "reasons",
+        description="Shows which functions of a driver are critical, each with the calls that "
+        "make it so, and what else stays.",
     )
     parser.add_argument("driver", metavar="DRIVER", help="module, as `modinfo` names it")
     parser.add_argument(
@@ -41,7 +46,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--rule",
         default="signature",
         metavar="RULE",
-        help="how roots are found: signature (default), binding, or both joined by +; then +tasklets, +timers, +urbs",
+        help="how roots are found: signature (default), binding, or both joined by +; then "
+        "+tasklets, +timers, +urbs",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable")
     source_options.add(parser)
@@ -81,6 +87,7 @@ def _named(graph: Graph, name: str) -> list[str]:
             name, {function.name for function in graph.functions.values()}, n=4
         )
         raise Refusal(
-            f"{graph.driver.name} has no function {name}{'; near names: ' + ', '.join(near) if near else ''}"
+            f"{graph.driver.name} has no function "
+            f"{name}{'; near names: ' + ', '.join(near) if near else ''}"
         )
     return keys

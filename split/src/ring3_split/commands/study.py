@@ -24,7 +24,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "study",
         help="how much of each driver is critical, by family",
-        description="Counts the critical functions of all drivers of a family, by every rule: Figure 2 of [Microdrivers].",
+        description="Counts the critical functions of all drivers of a family, by every rule: "
+        "Figure 2 of [Microdrivers].",
     )
     known = ", ".join(family.name for family in families.known())
     default = ", ".join(families.DEFAULT)
@@ -82,7 +83,8 @@ def _prepare(folder: Path) -> None:
 
 
 def _write(study: Study, details: dict[str, str], folder: Path) -> None:
-    from ring3_split.study import page, picture  # noqa: PLC0415 - matplotlib takes half a second to load
+    # matplotlib takes half a second to load
+    from ring3_split.study import page, picture  # noqa: PLC0415
 
     try:
         (folder / "study.json").write_bytes(msgspec.json.encode(study))
@@ -91,7 +93,8 @@ def _write(study: Study, details: dict[str, str], folder: Path) -> None:
         page.write(study, details, folder / "study.svg", folder / "study.html")
     except OSError as error:
         raise Refusal(
-            f"{error.filename or folder} cannot be written: {error.strerror}; name another folder with --out"
+            f"{error.filename or folder} cannot be written: {error.strerror}; name another folder "
+            "with --out"
         ) from None
     print(f"written: {folder}/study.html, .csv, .json, .svg, .png", file=sys.stderr)
 

@@ -1,4 +1,6 @@
-"""In which context the kernel calls a driver: may the function sleep, and is the lock of network configuration held?
+"""In which context the kernel calls a driver.
+
+May the function sleep, and is the lock of network configuration held?
 
 The tables say it for fields of the kernel's structs and for arguments of its API, each with the
 place in the kernel where it can be seen. What is not there is not known, and whoever needs to be
@@ -33,15 +35,20 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str  # "net/core/dev.c: __dev_set_rx_mode", where the kernel calls it
     rtnl: bool = False
     why: str = ""
-    despite: str = ""  # why a call in atomic context that the reader sees in the kernel is none; else the test fails
+    # why a call in atomic context that the reader sees in the kernel is none; else the test fails
+    despite: str = ""
 
 
 class Stated(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person says of a field or an argument, for one driver: it goes before the tables, and is never taken for proved."""
+    """What a person says of a field or an argument, for one driver.
+
+    It goes before the tables, and is never taken for proved.
+    """
 
     context: Context
     why: str
-    instead: str = ""  # a function of the kernel that answers when the caller may not sleep, and without a user half
+    # a function of the kernel that answers when the caller may not sleep, and without a user half
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,10 @@ class Entry:
 
 @cache
 def tables() -> dict[str, dict[str, Row]]:
-    """The tables by name: "struct.member", "struct.*" for all others of a struct, or "api:argument"."""
+    """The tables by name.
+
+    "struct.member", "struct.*" for all others of a struct, or "api:argument".
+    """
     files = sorted(
         resources.files(__package__).joinpath("table").iterdir(), key=lambda file: file.name
     )
@@ -80,7 +90,8 @@ def parse(text: bytes, name: str) -> dict[str, Row]:
     for key, row in rows.items():
         if key.endswith(".*") and row.context != "atomic":
             raise ValueError(
-                f"{name}: {key} is {row.context}: what holds for members that nobody named can only be atomic"
+                f"{name}: {key} is {row.context}: what holds for members that nobody named can "
+                "only be atomic"
             )
     return rows
 
@@ -102,7 +113,7 @@ def of(graph: Graph, stated: Mapping[str, Stated] | None = None) -> dict[str, tu
 def unknown(
     graph: Graph, stated: Mapping[str, Stated] | None = None
 ) -> dict[str, tuple[Stored, ...]]:
-    """The places by which the kernel may call a function and of which neither a person nor the table knows."""
+    """The places by which the kernel may call a function, unknown to persons and the table."""
     found = {
         function: tuple(place for place in places if _entry(place, stated) is None)
         for function, places in graph.entries.items()

@@ -1,4 +1,7 @@
-"""Objects of functions where the kernel calls one inside a section that another began, as `show` between `start` and `stop`."""
+"""Objects of functions where the kernel calls one inside a section that another began.
+
+An example is `show` between `start` and `stop`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def known() -> dict[str, Bracket]:
 
 
 def inside(graph: Graph) -> Iterator[Inside]:
-    """The functions of a driver that are called inside a section, or inside what nobody knows to be none."""
+    """The driver's functions that are called inside a section, or where none can be ruled out."""
     begun = _begun(graph)
     for function, places in graph.stored.items():
         for place in places:

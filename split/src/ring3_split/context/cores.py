@@ -42,7 +42,9 @@ def modules(kernel: Kernel) -> list[Module]:
 
 
 def read(kernel: Kernel, jobs: int | None = None) -> tuple[Graph, tuple[Failure, ...]]:
-    """The graph of all parts, calls through pointers by the field that they come from; and what could not be read.
+    """The graph of all parts, calls through pointers by the field that they come from.
+
+    And what could not be read.
 
     Raises:
         Refusal: no room in the cache.

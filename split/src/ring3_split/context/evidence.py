@@ -1,4 +1,7 @@
-"""What the kernel's own code says of the tables: each call through a field, and in which context it stands."""
+"""What the kernel's own code says of the tables.
+
+Each call through a field, and in which context it stands.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions of the kernel's own may run in atomic context, and which run in process context for certain.
+"""Which functions of the kernel may run in atomic context, and which surely do not.
 
 # May be atomic
 A function that is called in a region of a spinlock, RCU, or with interrupts, bottom halves or
@@ -28,7 +28,8 @@ from ring3_split import context
 from ring3_split.graph import Edge, Graph
 from ring3_split.model import Kind, Region
 
-ASSERTS = "include/linux/kernel.h:might_resched"  # what might_sleep() is, in kernels that can be preempted
+# what might_sleep() is, in kernels that can be preempted
+ASSERTS = "include/linux/kernel.h:might_resched"
 SLEEPING = (Kind.MUTEX, Kind.RTNL)
 # Fields by which chains of every kind call, atomic and blocking ones: whose function is called
 # where, they cannot tell.
@@ -37,7 +38,10 @@ MIXED = frozenset(("notifier_block.notifier_call",))
 
 @dataclass(frozen=True)
 class Came:
-    """How a function is reached in atomic context: by a call, or from outside by what `words` say."""
+    """How a function is reached in atomic context.
+
+    By a call, or from outside by what `words` say.
+    """
 
     words: str
     caller: str = ""

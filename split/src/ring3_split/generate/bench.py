@@ -1,4 +1,7 @@
-"""A split driver beside the driver that it was made of, under the same load in one guest, in turns: `ring3 split bench`."""
+"""A split driver beside the driver that it was made of, under the same load in one guest, in turns.
+
+`ring3 split bench`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What crosses, in the form of the run time's tables: types, views of entries, downcalls, symbols."""
+"""What crosses, in the form of the run time's tables.
+
+Types, views of entries, downcalls, symbols.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ ALIGNMENT = (
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a person says: answers to questions, and what a plan says of single functions beside their places."""
+    """What a person says.
+
+    Answers to questions, and what a plan says of single functions beside their places.
+    """
 
     answers: Mapping[str, str] = field(default_factory=dict)
     instead: Mapping[str, str] = field(
@@ -172,7 +178,10 @@ class Border:
         return found
 
     def through(self, function: str, number: int) -> str:
-        """What a function of the driver does to what one of its parameters points to: "r", "w", "rw"."""
+        """What a function of the driver does to what one of its parameters points to.
+
+        "r", "w", "rw".
+        """
         return self.addresses.parameter(function, number)
 
     def cast(self, code: Iterable[str], name: str) -> str:
@@ -191,19 +200,22 @@ class Border:
         return {one for one in {*found, said.type if said else ""} if one in self.layouts.structs}
 
     def check(self, name: str) -> Check | None:
-        """What is to be checked of a member that comes back: what a person says goes before what was derived."""
+        """What is to be checked of a member that comes back.
+
+        What a person says goes before what was derived.
+        """
         if name in self.wishes.limits:
             low, high = self.wishes.limits[name]
             return Check([], [], "range", low, high)
         return self.survey.border.checks.get(name)
 
     def shared_word(self, name: str) -> bool:
-        """Whether a member is a word of the driver's own that the user half changes by atomic operations."""
+        """Whether a member is the driver's own word that the user half changes atomically."""
         word, layout = self.survey.border.words.get(name), self.layouts.get(name.partition(".")[0])
         return word is not None and layout is not None and self._owns(layout)
 
     def own_list(self, name: str) -> bool:
-        """Whether a member is a head or a link of a list in a struct of the driver's that crosses."""
+        """Whether a member is a head or link of a list in a struct of the driver's that crosses."""
         struct = name.rpartition(".")[0]
         member, layout = self.layouts.member(name), self.layouts.get(struct)
         listed = member is not None and member.struct == "list_head"
@@ -215,7 +227,10 @@ class Border:
         )
 
     def lent(self, code: Iterable[str]) -> set[str]:
-        """Structs that these functions have on their stack and call down with: for the call each is an object of its own."""
+        """Structs that these functions have on their stack and call down with.
+
+        For the call each is an object of its own.
+        """
         graph, halves = self.survey.halves.graph, self.survey.halves
         touched = [access for one in code for access in self.accesses.get(one, ())]
         local = {
@@ -235,7 +250,10 @@ class Border:
         return local & {target[1] for target in handed if target}
 
     def allocated(self, code: Iterable[str]) -> set[str]:
-        """Structs that these functions ask for memory for: not those that a function of the kernel makes."""
+        """Structs that these functions ask for memory for.
+
+        Not those that a function of the kernel makes.
+        """
         apis, data = self.survey.halves.apis, self.survey.halves.graph.driver.data
         asked = [
             one for function in code for unit in data for one in unit.allocations.get(function, ())
@@ -248,7 +266,7 @@ class Border:
         }
 
     def crossing(self) -> set[str]:
-        """Structs that cross, those of the parameters of entries, and variables whose members the user half sets."""
+        """Structs that cross: of entry parameters and of variables that the user half sets."""
         names = set(self.survey.border.types) | set(self.statics.values())
         for entry in self.survey.border.entries:
             for parameter in entry.parameters:
@@ -278,7 +296,7 @@ class Border:
         return name
 
     def measure(self) -> None:
-        """Asks the compiler for the sizes of types whose layout the facts lack, once for each unit."""
+        """Asks the compiler for sizes of types whose layout the facts lack, once a unit."""
         waiting = [
             name for name, size in self.table.types.items() if not size and name.isidentifier()
         ]
@@ -291,7 +309,9 @@ class Border:
                 self.table.types[name] = size
 
     def places_of(self, tag: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Offset and size of members, as the compiler has them; nothing if no unit defines the struct.
+        """Offset and size of members, as the compiler has them.
+
+        Nothing if no unit defines the struct.
 
         A member of the structs in an array has a place in each: `stats.index` is at
         `stats[0].index`, `stats[1].index` ...
@@ -318,7 +338,7 @@ class Border:
             return {}
 
     def _takes(self, name: str, member: Member) -> bool:
-        """Whether a mutex is the driver's, and none by which the kernel guards its own, such as device.mutex."""
+        """Whether a mutex is the driver's, not one of kernel data, such as device.mutex."""
         layout = self.layouts.get(name)
         return f"{name}.{member.name}" in self.mutexes or bool(layout and self._owns(layout))
 
@@ -355,7 +375,7 @@ class Border:
     # Lengths.
 
     def count(self, name: str, length: str, base: int, *, numbers: bool) -> str:
-        """A function that counts by members beside the pointer, in a struct that lies at `base` of the object.
+        """A function that counts by members beside the pointer, in a struct at the object's `base`.
 
         Memory of numbers crosses as bytes: of those it counts the bytes.
         """
@@ -377,7 +397,10 @@ class Border:
         return _function(self.table.counts, "split_count", (declaration, expression, source))
 
     def condition(self, name: str, base: int) -> str:
-        """A function that says whether a member may be set: what is required of `object`, in which it lies, and `value`."""
+        """A function that says whether a member may be set.
+
+        What is required of `object`, in which it lies, and `value`.
+        """
         usual = required().get(name, Condition()).holds
         if name in self.wishes.requires:
             self.settable.add(name)
@@ -475,7 +498,10 @@ class Border:
         return Parameter(one.name, "POINTER", self.type_of(tag), inside=place[0])
 
     def _variables(self, code: set[str]) -> list[str]:
-        """Variables of the driver that the code reads and that are no constants: parameters of the module above all."""
+        """Variables of the driver that the code reads and that are no constants.
+
+        Parameters of the module above all.
+        """
         found = {name for name in self.statics if through(name, code, self.accesses)}
         for data in self.survey.halves.graph.driver.data:
             for function in code:
@@ -492,7 +518,10 @@ class Border:
 
 
 def _end(layout: Layout) -> int:
-    """Where what lies behind a struct begins: at the array without a length that it ends in, if it does."""
+    """Where what lies behind a struct begins.
+
+    At the array without a length that it ends in, if it does.
+    """
     last = layout.members[-1] if layout.members else None
     if last is not None and not last.size and last.type.endswith("[]"):
         return last.offset

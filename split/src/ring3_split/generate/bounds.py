@@ -1,4 +1,4 @@
-"""What a number may be when the user half hands it back, out of the checks that were derived of its uses and assignments."""
+"""What a number from the user half may be, by the checks derived of its uses and assignments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ MOST = 2**63 - 1  # that the run time compares
 
 
 def bounds(check: Check | None, member: Member) -> tuple[Bound, ...]:
-    """The bounds of a member that is a number or an array of numbers; none if every value of its type is good."""
+    """The bounds of a member that is a number or an array of numbers.
+
+    None if every value of its type is good.
+    """
     count = member.count or 1
     size = member.size // count
     if check is None or size not in SIZES or member.bits or member.struct or member.pointee:

@@ -55,7 +55,8 @@ def add(border: Border) -> None:
             _add(border, downcall, declared)
     for name in sorted(border.wishes.nullable - border.pointers):
         raise Refusal(
-            f"nullable: {name} is no pointer that the user half hands down: name it as FUNCTION(PARAMETER)"
+            f"nullable: {name} is no pointer that the user half hands down: name it as "
+            "FUNCTION(PARAMETER)"
         )
     called = {call.name for call in border.table.calls}
     for name in sorted(border.wishes.requires.keys() - called):
@@ -66,7 +67,10 @@ def add(border: Border) -> None:
 
 
 def _work_items(border: Border) -> None:
-    """INIT_WORK and INIT_DELAYED_WORK: the kernel's work item gets the kernel half's function of that name."""
+    """INIT_WORK and INIT_DELAYED_WORK.
+
+    The kernel's work item gets the kernel half's function of that name.
+    """
     if not border.table.working:
         return
     for name, struct in WORK_ITEMS.items():
@@ -84,7 +88,10 @@ def _work_items(border: Border) -> None:
 
 
 def _lists(border: Border) -> None:
-    """Lists in the driver's own structs: the user half has heads made and elements put there in the kernel's objects."""
+    """Lists in the driver's own structs.
+
+    The user half has heads made and elements put there in the kernel's objects.
+    """
     graph, halves = border.survey.halves.graph, border.survey.halves
     users = {
         key
@@ -164,7 +171,10 @@ def _add(border: Border, downcall: Downcall, declared: Declared) -> None:
 
 
 def _require(border: Border, call: Call, more: Sequence[str] = ()) -> None:
-    """What must be so before a call: what requires.toml and the plan say, and `more`; and no pointer is NULL that must not be."""
+    """What must be so before a call: what requires.toml and the plan say, and `more`.
+
+    And no pointer is NULL that must not be.
+    """
     known = required().get(call.name, Condition())
     pairs = zip(call.declared.parameters, call.arguments, strict=True)
     pointers = [parameter.name for parameter, argument in pairs if argument.way != "SCALAR"]
@@ -201,7 +211,10 @@ def _null(border: Border, call: Call) -> Iterator[str]:
 
 
 def _undo(border: Border, call: Call) -> Undo | None:
-    """What gives back what a call takes: as the plan says of the driver's own, as undo.toml says of the kernel's."""
+    """What gives back what a call takes.
+
+    As the plan says of the driver's own, as undo.toml says of the kernel's.
+    """
     if call.name in border.wishes.undo:
         said = border.wishes.undo[call.name]
         if "(" in said:
@@ -209,7 +222,8 @@ def _undo(border: Border, call: Call) -> Undo | None:
         by = declaration(border, said)
         if by is None:
             raise Refusal(
-                f"undo: {border.wishes.undo[call.name]}, which is to undo {call.name}, is no function of the driver"
+                f"undo: {border.wishes.undo[call.name]}, which is to undo {call.name}, is no "
+                "function of the driver"
             )
         return Undo(by.name, tuple(range(len(by.parameters))), len(by.parameters) - 1)
     row = undone().get(call.name)
@@ -235,7 +249,7 @@ def undone() -> dict[str, Row]:
 
 
 def _cookie(border: Border, declared: Declared, arguments: list[Argument]) -> None:
-    """What is handed over with an interrupt handler (`void *`) is what all of the driver's handlers take it for."""
+    """An interrupt handler's `void *` is what all of the driver's handlers take it for."""
     handed = [
         n for n, parameter in enumerate(declared.parameters) if parameter.type == "irq_handler_t"
     ]
@@ -295,7 +309,10 @@ def _object(border: Border, note: str, parameter: Parameter, declared: Declared)
 def _numbers(
     border: Border, note: str, parameter: Parameter, declared: Declared
 ) -> Argument | None:
-    """One number, or memory with several: as many as another argument says, or what the user half has allocated."""
+    """One number, or memory with several.
+
+    As many as another argument says, or what the user half has allocated.
+    """
     word, _, length = (
         note.rsplit(maxsplit=1)[-1].rstrip(")").partition("(") if note else ("", "", "")
     )

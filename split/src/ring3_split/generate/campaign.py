@@ -1,4 +1,7 @@
-"""Faults into a user half that works, and messages to the kernel that none would send: `ring3 split campaign`."""
+"""Faults into a user half that works, and messages to the kernel that none would send.
+
+`ring3 split campaign`.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,8 @@ def _begin(wanted: Kept, file: Path | None) -> Kept:
     wanted.guests = kept.guests
     if kept != wanted:
         raise Refusal(
-            f"{file}: is of another driver, kernel, build, seed or size of campaign: name another one with --resume"
+            f"{file}: is of another driver, kernel, build, seed or size of campaign: name another "
+            "one with --resume"
         )
     return kept
 
@@ -165,7 +169,10 @@ def _guest(
             found.failed = str(refusal)
         found.host_seconds = round(time.monotonic() - start, 1)
     if not found.failed and len(found.faults) != len(share.faults):
-        found.failed = f"{len(found.faults)} of {len(share.faults)} faults were reported; all output is in {log}"
+        found.failed = (
+            f"{len(found.faults)} of {len(share.faults)} faults were reported; all "
+            f"output is in {log}"
+        )
     return found
 
 

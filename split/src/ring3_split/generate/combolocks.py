@@ -1,4 +1,6 @@
-"""Combolocks of a plan in the kernel half: its takers, and what is kept from taking them while the user half has one.
+"""Combolocks of a plan in the kernel half.
+
+Its takers, and what is kept from taking them while the user half has one.
 
 Each spinlock of the kernel half is taken by a macro of `runtime/kernel/combolock.h` then. What
 takes a combolock in atomic context is sent away by its first statement, to come later, in such a
@@ -35,14 +37,16 @@ class Combolocks:
         """Whether the run time can have these locks.
 
         Raises:
-            Refusal: a lock is in nothing that crosses, or something takes it in a way that nobody stands for.
+            Refusal: a lock is in nothing that crosses, or something takes it in a way that nobody
+                stands for.
         """
         for name in sorted(self.names):
             facts = self.facts.get(name)
             if facts is None or facts.obstacle:
                 why = facts.obstacle if facts else "no function takes it"
                 raise Refusal(
-                    f"combolocks: {name} can be none, because {why}: take it out of the plan's combolocks"
+                    f"combolocks: {name} can be none, because {why}: take it out of the plan's "
+                    "combolocks"
                 )
             struct, _, member = name.partition(".")
             found = self.border.layouts.member(name) if member else None
@@ -50,13 +54,16 @@ class Combolocks:
                 struct, []
             ):
                 raise Refusal(
-                    f"combolocks: {name} is no spinlock in a struct that crosses: take it out of the plan's combolocks"
+                    f"combolocks: {name} is no spinlock in a struct that crosses: take it out of "
+                    "the plan's combolocks"
                 )
         for one, region in self._takers():
             if not TAKEN.search(self._line(one, region)):
                 raise Refusal(
-                    f"combolocks: {one.name} takes {region.lock} at {one.file}:{region.line} by something else than spin_lock, "
-                    "spin_lock_bh, spin_lock_irq or spin_lock_irqsave in one of the driver's .c files: take it out of the plan's "
+                    f"combolocks: {one.name} takes {region.lock} at {one.file}:{region.line} by "
+                    "something else than spin_lock, "
+                    "spin_lock_bh, spin_lock_irq or spin_lock_irqsave in one of the driver's .c "
+                    "files: take it out of the plan's "
                     "combolocks"
                 )
 
@@ -131,7 +138,8 @@ class Combolocks:
             return ""
         if any(one.id in callees for callees in self.graph.calls.values()):
             raise Refusal(
-                f"combolocks: {one.name} is to be sent away when {by} comes to it, and the driver's own code calls it, too"
+                f"combolocks: {one.name} is to be sent away when {by} comes to it, and the "
+                "driver's own code calls it, too"
             )
         then = before = ""
         if way == "napi_disable" and len(parameters) == 2:
@@ -146,7 +154,8 @@ class Combolocks:
             then, before = "return;", f"tasklet_schedule({first.name});"
         if not then:
             raise Refusal(
-                f"combolocks: {one.name} would have to wait until the user half gives its lock back, and the run time has no "
+                f"combolocks: {one.name} would have to wait until the user half gives its lock "
+                "back, and the run time has no "
                 f"{way} for {by}: take the lock out of the plan's combolocks"
             )
         if before:

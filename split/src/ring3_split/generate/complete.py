@@ -1,4 +1,7 @@
-"""Whether halves can be built of what is known: what nobody has answered, or nobody would set, stops the kernel at run time."""
+"""Whether halves can be built of what is known.
+
+What nobody has answered, or nobody would set, stops the kernel at run time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ def check(border: Border) -> None:
     """Refuses to build what is not known to be whole.
 
     Raises:
-        Refusal: a question is open; the user half sets a member that does not cross, and the kernel half uses it.
+        Refusal: a question is open; the user half sets a member that does not cross, and the
+            kernel half uses it.
     """
     name = border.survey.border.driver
     # A pointer that leads each entry to a struct of its own needs no answer.
@@ -23,19 +27,26 @@ def check(border: Border) -> None:
     asked = sorted(border.survey.questions.keys() - border.wishes.answers.keys() - told)
     if asked:
         raise Refusal(
-            f"{name}: open questions, and what is not known is not built: {_some(asked)}. Next: `ring3 split annotate {name} "
-            "--out FILE`, with the same --plan, writes them; answer them, and build with --annotations FILE"
+            f"{name}: open questions, and what is not known is not built: {_some(asked)}. Next: "
+            f"`ring3 split annotate {name} "
+            "--out FILE`, with the same --plan, writes them; answer them, and build with "
+            "--annotations FILE"
         )
     unset = unset_by_anybody(border)
     if unset:
         raise Refusal(
-            f"{name}: the user half sets what does not cross, and the kernel half would use it as it was: "
-            f"{_some([f'{one} ({by})' for one, by in unset.items()])}. Next: place what sets it in the kernel half, in a plan"
+            f"{name}: the user half sets what does not cross, and the kernel half would use it as "
+            "it was: "
+            f"{_some([f'{one} ({by})' for one, by in unset.items()])}. Next: place what sets it "
+            "in the kernel half, in a plan"
         )
 
 
 def unset_by_anybody(border: Border) -> dict[str, str]:
-    """Members that do not cross though the user half sets them and the kernel half uses them -> functions that set them."""
+    """Members that do not cross, though the user half sets and the kernel half uses them.
+
+    Each maps to the functions that set it.
+    """
     graph, halves = border.survey.halves.graph, border.survey.halves
     used = {access.field for key in halves.kernel for access in border.accesses.get(key, ())}
     found: dict[str, set[str]] = {}
@@ -56,7 +67,10 @@ def unset_by_anybody(border: Border) -> dict[str, str]:
 
 
 def _whole(border: Border, accesses: Iterable[Access]) -> set[tuple[str, int]]:
-    """Structs, with lines at which most of their members are written at once: zeroed or copied, and none of them set."""
+    """Structs, with lines at which most of their members are written at once.
+
+    Zeroed or copied, and none of them set.
+    """
     written: dict[tuple[str, int], set[str]] = {}
     for access in accesses:
         for line in access.lines if access.way == "w" else ():

@@ -1,4 +1,7 @@
-"""What a crossing costs by itself, and what its owner does with a card: loading its driver, and what `ethtool` asks."""
+"""What a crossing costs by itself, and what its owner does with a card.
+
+Loading its driver, and what `ethtool` asks.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ QUESTIONS = ("init", "-i", "-S", "-d", "-e", "-k", "link", "settings")
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """One of them with nothing in it, in all rounds; `multiple` is of an unconfined process's system call in the same round."""
+    """One of them with nothing in it, in all rounds.
+
+    `multiple` is of an unconfined process's system call in the same round.
+    """
 
     what: str
     user_half: str
@@ -116,7 +122,8 @@ def table_of_times(rows: Iterable[Time]) -> list[str]:
     for row in rows:
         name = "insmod until its netdev" if row.what == "init" else f"ethtool {row.what}"
         lines.append(
-            f"  {name:24}{_told(row.original_us, 1):>44}{_told(row.split_us, 1):>44}{_told(row.ratio, 2):>20}"
+            f"  {name:24}{_told(row.original_us, 1):>44}{_told(row.split_us, 1):>44}"
+            f"{_told(row.ratio, 2):>20}"
         )
     return lines
 

@@ -1,4 +1,6 @@
-"""Functions as a preprocessed unit declares and defines them: their text, their lines and their parameters.
+"""Functions as a preprocessed unit declares and defines them.
+
+Their text, their lines and their parameters.
 
 clang's IR knows a function by its first line and its debug types; a generator needs the text of its
 declaration, and that of the kernel's functions which the unit only declares. After the
@@ -79,7 +81,7 @@ class Unit:
     variables: dict[str, str]  # of the kernel, that it declares -> struct
 
     def definition(self, name: str, file: str) -> Declared | None:
-        """The definition of a function in a file, if the source has its text and no macro made it."""
+        """A function's definition in a file, if the source has its text and no macro made it."""
         found = self.functions.get(name)
         return found if found and found.defined and found.file == file else None
 
@@ -125,7 +127,10 @@ class _Chunk:
 
 
 def _chunks(text: str) -> Iterator[tuple[str, str, int, int, bool]]:
-    """Each declaration at file scope: text before a body, file, first and last line, whether it has a function's body."""
+    """Each declaration at file scope.
+
+    Text before a body, file, first and last line, whether it has a function's body.
+    """
     file, line, chunk = "", 1, _Chunk(0)
     for token in TOKEN.finditer(text):
         if token[0] == "\n" or token[1]:

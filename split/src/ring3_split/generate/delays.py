@@ -14,7 +14,10 @@ LOADS = ("out", "in", "paced")
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """One load with one delay in all rounds, None for the distribution's driver; ratios are to that of the same round."""
+    """One load with one delay in all rounds, None for the distribution's driver.
+
+    Ratios are to that of the same round.
+    """
 
     delay_us: int | None
     load: str
@@ -75,12 +78,17 @@ def rows(samples: Sequence[Sample], delays: Sequence[int]) -> list[Delay]:
 
 def table(rows: Iterable[Delay]) -> list[str]:
     """For people."""
-    head = f"  {'delay':10}{'':10}{'Mbit/s':>10}{'ratio':>24}{'CPU %':>8}{'us/packet':>11}{'ratio':>24}{'crossings/s':>13}"
+    head = (
+        f"  {'delay':10}{'':10}{'Mbit/s':>10}{'ratio':>24}{'CPU %':>8}"
+        f"{'us/packet':>11}{'ratio':>24}{'crossings/s':>13}"
+    )
     lines = [head]
     for row in rows:
         name = "original" if row.delay_us is None else f"{row.delay_us} us"
         lines.append(
-            f"  {name:10}{NAMES[row.load]:10}{row.mbit_s.median:10.1f}{told(row.mbit_s_ratio):>24}{row.cpu_percent.median:8.1f}"
-            f"{row.cpu_us_per_packet.median:11.1f}{told(row.cpu_ratio):>24}{row.crossings_s.median:13.1f}"
+            f"  {name:10}{NAMES[row.load]:10}{row.mbit_s.median:10.1f}"
+            f"{told(row.mbit_s_ratio):>24}{row.cpu_percent.median:8.1f}"
+            f"{row.cpu_us_per_packet.median:11.1f}{told(row.cpu_ratio):>24}"
+            f"{row.crossings_s.median:13.1f}"
         )
     return lines

@@ -1,4 +1,7 @@
-"""The empty driver of `runtime/empty`, by which crossings are measured: built, or found in the cache."""
+"""The empty driver of `runtime/empty`, by which crossings are measured.
+
+Built, or found in the cache.
+"""
 
 from __future__ import annotations
 
@@ -60,5 +63,6 @@ def link_program(program: Path) -> None:
     )
     if done.returncode:
         raise Refusal(
-            f"the user half of the empty driver does not link: {done.stderr.strip().splitlines()[-1]}"
+            "the user half of the empty driver does not link: "
+            f"{done.stderr.strip().splitlines()[-1]}"
         )

@@ -171,7 +171,7 @@ class Views:
         return found
 
     def _within(self, outer: Member, members: Iterable[Member]) -> tuple[Bound, ...]:
-        """The bounds of the members of a struct that is copied as a whole, and of each of an array of structs."""
+        """The bounds of the members of a struct copied as a whole, or of an array of them."""
         members = tuple(members)
         each = outer.size // (outer.count or 1)
         return tuple(
@@ -238,7 +238,8 @@ class Views:
         if said.word in ("omit", "user", "dma", "list"):
             if plain.written and said.word == "dma":
                 self.border.table.refused[name] = (
-                    "memory that a device reads and writes: what sets it belongs into the kernel half"
+                    "memory that a device reads and writes: what sets it belongs into the kernel "
+                    "half"
                 )
             return []
         if said.word == "string":
@@ -271,7 +272,8 @@ def disjoint(fields: list[Field]) -> list[Field]:
         elif last.kind in ("DATA", "BITS") or one.kind == "DATA":
             if last.once or one.once or last.requires or one.requires:
                 raise Refusal(
-                    f"once, requires: {last.path} and {one.path} share a place, of which the plan can say nothing"
+                    f"once, requires: {last.path} and {one.path} share a place, of which the plan "
+                    "can say nothing"
                 )
             # A pointer that shares its place with a number is no pointer that could be believed.
             end = max(last.offset + last.size, one.offset + one.size)

@@ -1,4 +1,7 @@
-"""The sources of both halves: the driver's own, sliced, with what each half needs at the end of its files."""
+"""The sources of both halves.
+
+The driver's own, sliced, with what each half needs at the end of its files.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +58,10 @@ def generate(
     ]
     if others:
         raise Refusal(
-            f"{module.name} has code of its own in {', '.join(others)}, a module beside it, and halves are made of one module: "
-            "take such a driver (`ring3 split show DRIVER` lists them); `plan` and `annotate` know this one"
+            f"{module.name} has code of its own in {', '.join(others)}, a module beside it, and "
+            "halves are made of one module: "
+            "take such a driver (`ring3 split show DRIVER` lists them); `plan` and `annotate` "
+            "know this one"
         )
     units = [Unit(kernel, module, source) for source in module.sources]
     border = Border(survey, units, wishes)
@@ -64,7 +69,8 @@ def generate(
         if "*" in entry.returns:
             name = entry.function.rpartition(":")[2]
             raise Refusal(
-                f"{name} returns a pointer, and the kernel would follow it: place it in the kernel half"
+                f"{name} returns a pointer, and the kernel would follow it: place it in the "
+                "kernel half"
             )
         border.entry(entry)
     calls.add(border)
@@ -120,7 +126,8 @@ def _check(border: Border) -> None:
         )
         if f"{struct}.{recovery.work}" not in {one.removesuffix(".work") for one in later}:
             raise Refusal(
-                f"recovery: {struct}.{recovery.work} would be queued again and again while nobody answers: "
+                f"recovery: {struct}.{recovery.work} would be queued again and again while nobody "
+                "answers: "
                 'give the function of the kernel half that is its work without = "later"'
             )
 
@@ -143,7 +150,10 @@ class Writer:
         self.owned = [call for call in self.border.table.calls if self._owns(call)]
 
     def _owns(self, call: Call) -> bool:
-        """Whether the kernel's side of a call stands in this unit: the first one that knows the function."""
+        """Whether the kernel's side of a call stands in this unit.
+
+        The first one that knows the function.
+        """
         if call.own:
             return call.declared.file == self.unit.source
         first = next(
@@ -224,7 +234,8 @@ class Writer:
         )
         if table:
             raise Refusal(
-                f"{one.name}: the table {table} has it, and nothing that is known calls it: place it in the kernel half, "
+                f"{one.name}: the table {table} has it, and nothing that is known calls it: place "
+                "it in the kernel half, "
                 "or in both if it keeps no state"
             )
 
@@ -334,7 +345,8 @@ class Writer:
             if source == self.unit.source:
                 head = f"int {name}(const void *base, unsigned long given)"
                 out.append(
-                    f"{head};\n{head}\n{{\n\t{declaration}\n\n\t(void)object;\n\t(void)value;\n\treturn {expression};\n}}"
+                    f"{head};\n{head}\n{{\n\t{declaration}\n\n"
+                    f"\t(void)object;\n\t(void)value;\n\treturn {expression};\n}}"
                 )
         out += self._checks()
         return "\n".join(out) + "\n"
@@ -369,7 +381,8 @@ class Writer:
     def _undo(self, call: Call, undo: Undo) -> str:
         name = f"split_undo_{call.name}(const unsigned long *arguments, unsigned long result)"
         if undo.statement:
-            return f"void {name};\nvoid {name}\n{{\n{_named(call.declared.parameters)}\n\t{undo.statement};\n}}"
+            named = _named(call.declared.parameters)
+            return f"void {name};\nvoid {name}\n{{\n{named}\n\t{undo.statement};\n}}"
         declared = calls.declaration(self.border, undo.by)
         types = [parameter.type for parameter in declared.parameters] if declared else []
         places = ["result" if number < 0 else f"arguments[{number}]" for number in undo.arguments]
@@ -455,7 +468,8 @@ class Writer:
         for name in inlined(self.border):
             if name in self.unit.declared.functions:
                 out.append(
-                    f"extern __typeof__({name}) split_stub_{name};\n#define {name} split_stub_{name}"
+                    f"extern __typeof__({name}) split_stub_{name};\n#define {name} "
+                    f"split_stub_{name}"
                 )
         return out
 
@@ -475,7 +489,7 @@ class Writer:
 
 
 def _declared(kind: str, name: str) -> str:
-    """A variable; the name of one that points to a function would stand in the middle of its type."""
+    """A variable; the name of a function pointer would stand in the middle of its type."""
     return (
         f"__typeof__({kind}) {name}"
         if "(*)" in kind
@@ -542,7 +556,8 @@ def _files_of_halves(result: Generated, module: Module) -> None:
 # Generated by `ring3 split generate`, not to be edited.
 obj-m := {border.survey.border.driver}.o
 {border.survey.border.driver}-y := {objects} tables.o
-ccflags-y := -I$(src) -I$(src)/runtime -I$(src)/runtime/kernel -I$(srctree)/{module.directory} -Wno-unused-function
+ccflags-y := -I$(src) -I$(src)/runtime -I$(src)/runtime/kernel
+ccflags-y += -I$(srctree)/{module.directory} -Wno-unused-function
 """
     write(folder / "kernel/Kbuild", kbuild.encode())
     runners = "".join(
@@ -552,5 +567,6 @@ ccflags-y := -I$(src) -I$(src)/runtime -I$(src)/runtime/kernel -I$(srctree)/{mod
     head = tables.HEAD.format(what=f"The functions that run the entries of {name}")
     write(
         folder / "user/runners.c",
-        f"{head}\n{runners}\nlong (*const split_runners[])(const unsigned long *) = {{\n{rows}}};\n".encode(),
+        f"{head}\n{runners}\nlong (*const split_runners[])(const unsigned long *) = "
+        f"{{\n{rows}}};\n".encode(),
     )

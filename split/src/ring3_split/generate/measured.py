@@ -21,7 +21,10 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """`measured PLACEMENT LOAD BYTES SECONDS` and twice `IDLE PACKETS CROSSINGS`: one load under one placement."""
+    """`measured PLACEMENT LOAD BYTES SECONDS` and twice `IDLE PACKETS CROSSINGS`.
+
+    One load under one placement.
+    """
 
     placement: str
     load: str

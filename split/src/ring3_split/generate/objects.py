@@ -49,7 +49,10 @@ def conditions(border: Border, call: Call) -> Iterator[str]:
 
 
 def _room(border: Border, call: Call) -> Iterator[str]:
-    """What the driver has behind an object is as large as it was asked for: the tables have all of it."""
+    """What the driver has behind an object is as large as it was asked for.
+
+    The tables have all of it.
+    """
     api = border.survey.halves.apis.of(call.name)
     asked = ARGUMENT.fullmatch(api.allocates.get("size", "")) if api else None
     if api is None or asked is None or int(asked[1]) >= len(call.declared.parameters):

@@ -20,7 +20,9 @@ COLOURS = {"out": "#1f5f8b", "in": "#b5532a", "paced": "#4a8f5c"}
 
 
 def draw(path: Path, report: Report) -> None:
-    """Draws the delays of a report, medians with the smallest and the largest; the same report is the same file.
+    """Draws the delays of a report, medians with the smallest and the largest.
+
+    The same report is the same file.
 
     Raises:
         Refusal: the file cannot be written.

@@ -1,4 +1,7 @@
-"""The driver as the distribution has it, and split, with a user half that lives, is killed, or is not there; and in a process."""
+"""The driver as the distribution has it, split, and in a process.
+
+Split, its user half lives, is killed, or is not there.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,10 @@ def rows(samples: Sequence[Sample], instruction_us: float | None) -> list[Row]:
 
 def table(rows: Iterable[Row]) -> list[str]:
     """For people."""
-    head = f"  {'':10}{'':10}{'Mbit/s':>10}{'ratio':>24}{'us/packet':>11}{'ratio':>24}{'instr/packet':>14}{'idle %':>8}"
+    head = (
+        f"  {'':10}{'':10}{'Mbit/s':>10}{'ratio':>24}{'us/packet':>11}{'ratio':>24}"
+        f"{'instr/packet':>14}{'idle %':>8}"
+    )
     lines = [head]
     for row in rows:
         instructions = (
@@ -97,7 +103,8 @@ def table(rows: Iterable[Row]) -> list[str]:
         )
         us = f"{row.cpu_us_per_packet.median:.1f}" if row.cpu_us_per_packet else "-"
         lines.append(
-            f"  {NAMES[row.load]:10}{row.placement:10}{row.mbit_s.median:10.1f}{told(row.mbit_s_ratio):>24}"
+            f"  {NAMES[row.load]:10}{row.placement:10}{row.mbit_s.median:10.1f}"
+            f"{told(row.mbit_s_ratio):>24}"
             f"{us:>11}{told(row.cpu_ratio):>24}{instructions:>14}{row.idle_percent.median:8.1f}"
         )
     return lines

@@ -1,4 +1,7 @@
-"""A split driver in a guest: loaded, put to work, its user half killed and restarted: `ring3 split run`."""
+"""A split driver in a guest.
+
+Loaded, put to work, its user half killed and restarted: `ring3 split run`.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,8 @@ class Wanted:
     work: Path | None = None
     tools: Tools = USUAL  # what the user half is looked at with
     upcalls: int = 0  # of a user half that lies and knows types
-    poisoned: bool = False  # the kernel fills memory that is freed, and looks at it; so it does for one that knows types
+    # the kernel fills memory that is freed, and looks at it; so it does for one that knows types
+    poisoned: bool = False
 
 
 NOTHING_ELSE = Wanted()
@@ -99,7 +103,8 @@ def check(driver: str, work: Path | None = None) -> str:
         )
     if kind not in KINDS and work is None:
         raise Refusal(
-            f"nothing is known to be done with a split driver of kind {kind}: there is {', '.join(KINDS)}; "
+            f"nothing is known to be done with a split driver of kind {kind}: there is "
+            f"{', '.join(KINDS)}; "
             "write it as a script and name that with --work (docs/splitting-a-driver.md)"
         )
     return kind
@@ -184,7 +189,9 @@ def steps(kind: str, wanted: Wanted) -> list[tuple[str, str]]:
 
 
 def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = None) -> str:
-    """The scenario's file: the one of a profile with other steps. What a later script has replaces what an earlier one has.
+    """The scenario's file: the one of a profile with other steps.
+
+    What a later script has replaces what an earlier one has.
 
     A disk that the lab does not make is in the file `image`, where it is given.
     """

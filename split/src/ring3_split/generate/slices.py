@@ -115,6 +115,7 @@ def local_static(lines: list[str], first: int, last: int, name: str) -> tuple[in
     )
     if not end:
         raise Refusal(
-            f"the static variable {name} in lines {first} to {last} cannot be moved out of its function"
+            f"the static variable {name} in lines {first} to {last} cannot be moved out of its "
+            "function"
         )
     return start, end, "\n".join(lines[start - 1 : end])

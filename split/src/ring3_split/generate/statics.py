@@ -1,4 +1,7 @@
-"""Structs of the driver that are variables, of which the user half sets members: tables that the kernel is given."""
+"""Structs of the driver that are variables, of which the user half sets members.
+
+Tables that the kernel is given.
+"""
 
 from __future__ import annotations
 

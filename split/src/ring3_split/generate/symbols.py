@@ -39,7 +39,7 @@ def signature(facts: Function) -> str:
 
 
 def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
-    """Adds all symbols; gives what must be moved to file scope, and by unit the names that need a global one."""
+    """Adds all symbols; gives what must move to file scope, and names to make global by unit."""
     hoisted: list[Hoisted] = []
     asked: list[tuple[Unit, str, Symbol]] = []
     aliases: dict[str, list[str]] = {unit.source: [] for unit in border.units}
@@ -101,7 +101,7 @@ def add(border: Border) -> tuple[list[Hoisted], dict[str, list[str]]]:
 
 
 def _functions(border: Border) -> set[str]:
-    """Entries, and functions of the kernel half that the user half's code takes the address of or calls through a pointer."""
+    """Entries, and kernel-half functions that the user half points to or calls indirectly."""
     graph, halves = border.survey.halves.graph, border.survey.halves
     entries = {entry.function for entry in border.survey.border.entries}
     taken = {stored.function for key in halves.user for stored in graph.functions[key].stored}

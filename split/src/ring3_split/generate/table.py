@@ -10,7 +10,7 @@ from ring3_split.generate.declarations import Declared
 
 @dataclass(frozen=True)
 class Bound:
-    """The values that a number, or each of an array of them, may have when the user half hands it back."""
+    """The values that a number, or each of an array, may have when the user half returns it."""
 
     offset: int  # in its field
     size: int
@@ -79,7 +79,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Undo:
-    """How what a function takes is given back: by another one, whose arguments are arguments of the first or, -1, its result."""
+    """How what a function takes is given back.
+
+    By another one, whose arguments are arguments of the first or, -1, its result.
+    """
 
     by: str
     arguments: tuple[int, ...]

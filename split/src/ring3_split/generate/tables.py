@@ -104,7 +104,8 @@ def _types(table: Table) -> str:
             more += f", .outer = {type_name(around)}, .offset = {offset}"
         more += ", .own = 1" if name in table.own else ""
         out.append(
-            f'static const struct split_type type_{plain} = {{ "{name}", {table.types[name]}{more} }};'
+            f'static const struct split_type type_{plain} = {{ "{name}", '
+            f"{table.types[name]}{more} }};"
         )
     counts = [f"unsigned long {name}(const void *base);" for name in table.counts]
     conditions = [
@@ -177,7 +178,10 @@ def _field(one: Field) -> str:
 def _bound(one: Bound) -> str:
     # The least number of 64 bits is no constant of C.
     low = f"{one.low}L" if one.low > -(2**63) else "-9223372036854775807L - 1"
-    return f"{{ {one.offset}, {one.size}, {one.count}, {low}, {one.high}L, {int(one.signed)}, {int(one.nonzero)} }}"
+    return (
+        f"{{ {one.offset}, {one.size}, {one.count}, {low}, {one.high}L, {int(one.signed)}, "
+        f"{int(one.nonzero)} }}"
+    )
 
 
 def _parameter(one: Parameter) -> str:
@@ -228,7 +232,8 @@ def _calls(table: Table) -> str:
         for call in table.calls:
             arguments = ", ".join(_argument(one) for one in call.arguments)
             out.append(
-                f'\t{{ "{call.name}", KERNEL_HALF(split_down_{call.name}), {len(call.arguments)}, {{ {arguments or "{ 0 }"} }},'
+                f'\t{{ "{call.name}", KERNEL_HALF(split_down_{call.name}), {len(call.arguments)}, '
+                f"{{ {arguments or '{ 0 }'} }},"
             )
             required = (
                 f", .requires = KERNEL_HALF(split_requires_{call.name})" if call.requires else ""
@@ -247,7 +252,10 @@ def _undo(table: Table, call: Call) -> str:
         return ""
     key = call.undo.arguments[call.undo.key] if call.undo.arguments else 0
     by = next((number + 1 for number, one in enumerate(table.calls) if one.name == call.undo.by), 0)
-    return f", KERNEL_HALF(split_undo_{call.name}), {by}, {'SPLIT_ARGUMENTS' if key < 0 else key}, {call.undo.key}"
+    return (
+        f", KERNEL_HALF(split_undo_{call.name}), {by}, "
+        f"{'SPLIT_ARGUMENTS' if key < 0 else key}, {call.undo.key}"
+    )
 
 
 def _argument(one: Argument) -> str:

@@ -68,7 +68,8 @@ class Guest(msgspec.Struct):
     atomic: int = 0  # upcalls from where nothing may sleep, which were refused
     complaints: list[str] = []  # of the kernel
     failed: str = ""  # why it did not come to its end
-    host_seconds: float = 0.0  # a guest's own clock may run at another speed than the host's, if that is busy when it boots
+    # a guest's own clock may run at another speed than the host's, if that is busy when it boots
+    host_seconds: float = 0.0
 
 
 class Kept(msgspec.Struct):
@@ -223,7 +224,8 @@ def show(report: Report) -> str:
     """For people."""
     columns = ("injected", "in upcall", "effect", "died", "failed", "back", "reloaded", "lost")
     lines = [
-        f"{report.driver}, {report.kernel}: {report.faults:,} faults, {report.guests} guests in {report.host_seconds:.0f} s, "
+        f"{report.driver}, {report.kernel}: {report.faults:,} faults, {report.guests} guests in "
+        f"{report.host_seconds:.0f} s, "
         f"seed {report.seed}",
         f"  {'':9}{''.join(f'{name:>11}' for name in columns)}{'back after ms':>24}",
     ]
@@ -245,11 +247,14 @@ def show(report: Report) -> str:
         )
         lines.append(f"  {row.kind:9}{''.join(f'{number:11}' for number in numbers)}{time:>24}")
     lines += [
-        f"  messages   {report.told.lies:,} of a user half that lies ({report.told.lies_taken:,} calls taken), "
+        f"  messages   {report.told.lies:,} of a user half that lies ({report.told.lies_taken:,} "
+        "calls taken), "
         f"{report.told.ioctls:,} of strangers at the device ({report.told.ioctls_taken:,} taken)",
         *_endured(report.endured),
-        f"  entries    {len(report.entries)}: {', '.join(f'{name} {count}' for name, count in report.entries.items())}",
-        f"  the kernel {len(report.complaints)} complaints, {report.atomic} upcalls from where nothing may sleep",
+        f"  entries    {len(report.entries)}: "
+        f"{', '.join(f'{name} {count}' for name, count in report.entries.items())}",
+        f"  the kernel {len(report.complaints)} complaints, {report.atomic} upcalls from where "
+        "nothing may sleep",
         *(f"    {line}" for line in report.complaints[:20]),
         *(f"  {line}" for line in report.failed),
     ]
@@ -260,6 +265,7 @@ def _endured(found: Endured | None) -> list[str]:
     if not found:
         return []
     return [
-        f"  TCP        {found.seconds:.0f} s by the guest's clock both ways at once, {found.sent_mbit_s:.1f} Mbit/s sent and "
+        f"  TCP        {found.seconds:.0f} s by the guest's clock both ways at once, "
+        f"{found.sent_mbit_s:.1f} Mbit/s sent and "
         f"{found.received_mbit_s:.1f} received, while the user half died {found.deaths} times"
     ]

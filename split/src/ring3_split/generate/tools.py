@@ -1,4 +1,7 @@
-"""What a user half is looked at with in a guest: gdb, valgrind's memcheck, AddressSanitizer; and how it is started."""
+"""What a user half is looked at with in a guest: gdb, valgrind's memcheck, AddressSanitizer.
+
+And how it is started.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ PARTS = (
     "/usr/local/libexec/valgrind",
 )
 HEADER = Path("/usr/include/valgrind/memcheck.h")
-MODULES = "import sys; print('\\n'.join({m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)}))"
+MODULES = (
+    "import sys; print('\\n'.join({m.__file__ for m in sys.modules.values() if getattr(m, "
+    "'__file__', None)}))"
+)
 CONVERSIONS = Path("/usr/lib/x86_64-linux-gnu/gconv")
 LINKER = Path("/lib64/ld-linux-x86-64.so.2")
 SYMBOLS = Path("/usr/lib/debug/.build-id")
@@ -62,7 +68,8 @@ class Tools:
         """Refuses what excludes each other, and what is not installed."""
         if self.valgrind and (self.gdb or self.asan):
             raise Refusal(
-                "--valgrind runs alone: gdb would see valgrind and not the driver, and AddressSanitizer has a heap of its own"
+                "--valgrind runs alone: gdb would see valgrind and not the driver, and "
+                "AddressSanitizer has a heap of its own"
             )
         if self.words and not self.gdb:
             raise Refusal("what follows -- goes to gdb: say --gdb, too")
@@ -78,7 +85,7 @@ class Tools:
 
     @property
     def debugs(self) -> bool:
-        """Whether somebody looks at the user half, which has all its rights then and takes more time."""
+        """Whether somebody looks at the user half, which then has all its rights and is slower."""
         return self.gdb or self.asan or self.valgrind
 
     @property
@@ -127,7 +134,7 @@ USUAL = Tools()
 
 
 def _of_gdb() -> list[Path]:
-    """The modules of Python that gdb has loaded when it has begun, and how it makes wide characters."""
+    """The Python modules that gdb loads when it starts, and how it makes wide characters."""
     command = ["gdb", "-q", "-nx", "-batch", "-ex", f"python {MODULES}"]
     done = programs.run(command, Path("/"), LIMIT)
     modules = [Path(line) for line in done.stdout.splitlines() if line.startswith("/")]
@@ -141,12 +148,14 @@ def _of_gdb() -> list[Path]:
 def _parts() -> Path:
     if not HEADER.is_file():
         raise Refusal(
-            f"{HEADER} is missing, by which the run time talks to memcheck: as root, apt-get install valgrind"
+            f"{HEADER} is missing, by which the run time talks to memcheck: as root, apt-get "
+            "install valgrind"
         )
     folder = next((Path(one) for one in PARTS if (Path(one) / MEMCHECK).is_file()), None)
     if folder is None:
         raise Refusal(
-            f"valgrind's memcheck is in none of {', '.join(PARTS)}: as root, apt-get install valgrind"
+            f"valgrind's memcheck is in none of {', '.join(PARTS)}: as root, apt-get install "
+            "valgrind"
         )
     return folder
 
@@ -158,7 +167,8 @@ def _of_valgrind() -> list[Path]:
     symbols = SYMBOLS / identity[:2] / f"{identity[2:]}.debug"
     if not symbols.is_file():
         raise Refusal(
-            f"valgrind needs the symbols of {LINKER}, which are not there ({symbols}): as root, apt-get install libc6-dbg"
+            f"valgrind needs the symbols of {LINKER}, which are not there ({symbols}): as root, "
+            "apt-get install libc6-dbg"
         )
     folder = _parts()
     names = (

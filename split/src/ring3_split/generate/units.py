@@ -31,7 +31,10 @@ class Unit:
 
     @property
     def stem(self) -> str:
-        """Its name in the generated folder: never the module's, whose object is made of all others."""
+        """Its name in the generated folder.
+
+        Never the module's, whose object is made of all others.
+        """
         stem = Path(self.source).stem
         return f"{stem}_main" if stem == self.module.name else stem
 
@@ -46,14 +49,17 @@ class Unit:
         return _declared(self._clang(["-E", self.source]))
 
     def numbers(self, expressions: Sequence[str]) -> list[int]:
-        """The values of constant expressions at the end of the unit, such as `offsetof(struct x, y)`.
+        """The values of constant expressions at the unit's end, such as `offsetof(struct x, y)`.
 
         Raises:
             Refusal: one of them does not compile.
         """
         if not expressions:
             return []
-        text = f'#include "{self.source}"\nconst unsigned long split_numbers[] = {{ {", ".join(expressions)}, 1 }};\n'
+        text = (
+            f'#include "{self.source}"\nconst unsigned long split_numbers[] = {{ '
+            f"{', '.join(expressions)}, 1 }};\n"
+        )
         assembly = self._clang(["-O1", "-fno-pic", "-S", "-o", "-", "-iquote", ".", "-"], text)
         found = re.search(
             r"^split_numbers:\n((?:\s+\.(?:quad|zero)\s.*\n)+)", assembly, re.MULTILINE
@@ -86,7 +92,10 @@ class Unit:
 def _said(
     root: Path, _key: str, _stamp: tuple[int, int], source: str, command: tuple[str, ...], text: str
 ) -> str:
-    """What clang says, once for each state of the kernel and the source: a driver's plan is often made anew."""
+    """What clang says, once for each state of the kernel and the source.
+
+    A driver's plan is often made anew.
+    """
     done = subprocess.run(
         command,
         cwd=root,
@@ -99,9 +108,8 @@ def _said(
         check=False,
     )
     if done.returncode:
-        raise Refusal(
-            f"{source}: {next((s for s in done.stderr.splitlines() if 'error' in s), done.stderr[-200:])}"
-        )
+        errors = (line for line in done.stderr.splitlines() if "error" in line)
+        raise Refusal(f"{source}: {next(errors, done.stderr[-200:])}")
     return done.stdout
 
 

@@ -1,4 +1,4 @@
-"""Which bits of a storage unit an access to a bit field means, told from the shifts and masks around it."""
+"""Which bits of a storage unit a bit-field access means, by the shifts and masks around it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SHAPES = frozenset(("lshr", "ashr", "shl", "and"))
 
 
 def loaded_bits(load: Instruction, following: list[Instruction], width: int) -> tuple[int, int]:
-    """First bit and number of bits that are used of a storage unit of `width` bits, by the instructions after its load."""
+    """First bit and number of bits used of a unit of `width` bits, by the code after its load."""
     name = load.result
     shift = left = 0
     for instruction in following:

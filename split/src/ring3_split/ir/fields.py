@@ -47,7 +47,9 @@ class Fields:
         return named
 
     def struct(self, text: str, place: int = 0) -> int:
-        """The struct of the debug information for an IR struct such as "%struct.e1000_hw", found at a place of type `place`.
+        """The debug information's struct for an IR struct, found at a place of type `place`.
+
+        An IR struct is for example "%struct.e1000_hw".
 
         0 when none fits.
         """
@@ -104,7 +106,10 @@ class Fields:
         )
 
     def _alike(self, member: Member, element: str) -> bool:
-        """Whether a member can be an element: both a struct, a union, an array, a pointer, or none of these."""
+        """Whether a member can be an element.
+
+        Both a struct, a union, an array, a pointer, or none of these.
+        """
         tag = self.metadata.tag(self.metadata.strip(member.type))
         if tag in ("structure", "union"):
             return element.startswith(
@@ -147,7 +152,10 @@ class Fields:
         return node
 
     def steps(self, text: str, index: int, place: int) -> tuple[Step, ...]:
-        """The way from a place to element `index` of the IR struct that lies there; () when no struct is known."""
+        """The way from a place to element `index` of the IR struct that lies there.
+
+        () when no struct is known.
+        """
         key = (text, index, place)
         if key not in self._steps:
             self._steps[key] = self._walk(text, index, place)
@@ -187,7 +195,7 @@ class Fields:
         )
 
     def bits(self, node: int, start: int, width: int) -> Step | None:
-        """The bit field that begins at bit `start` of a struct, or else the first in `width` bits from there."""
+        """The bit field that begins at bit `start` of a struct, else the first in `width` bits."""
         fields = [
             member for member in self.metadata.members(node) if member.bitfield and member.name
         ]

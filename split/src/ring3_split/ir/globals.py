@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 _LINKAGE = re.compile(
-    r"(?:(private|internal|available_externally|linkonce_odr|linkonce|weak_odr|weak|common|appending|extern_weak|external) )?"
-    r"(?:(?:dso_local|hidden|protected|default|thread_local(?:\(\w+\))?|local_unnamed_addr|unnamed_addr|externally_initialized"
-    r"|addrspace\(\d+\)) )*(global|constant|alias)? ?"
+    r"(?:(private|internal|available_externally|linkonce_odr|linkonce|weak_odr|weak|common"
+    r"|appending|extern_weak|external) )?"
+    r"(?:(?:dso_local|hidden|protected|default|thread_local(?:\(\w+\))?|local_unnamed_addr"
+    r"|unnamed_addr|externally_initialized|addrspace\(\d+\)) )*(global|constant|alias)? ?"
 )
 _SECTION = re.compile(r', section "([^"]*)"')
 

@@ -101,10 +101,14 @@ class Instruction:
 
 
 def value(text: str) -> str:
-    """The value of "type attributes value": its last word, or the constant expression it ends in."""
+    """The value of "type attributes value".
+
+    Its last word, or the constant expression it ends in.
+    """
     if text.endswith((")", "}", "]", ">")):
         if match := re.search(
-            r"(?:^|[ )])((?:getelementptr|inttoptr|ptrtoint|addrspacecast|bitcast|add|sub|trunc|xor) [^@]*\(.*)",
+            r"(?:^|[ )])((?:getelementptr|inttoptr|ptrtoint|addrspacecast|bitcast"
+            r"|add|sub|trunc|xor) [^@]*\(.*)",
             text,
         ):
             return match[1]

@@ -66,7 +66,10 @@ class Metadata:
         return self._location(node)[2]
 
     def node(self, node: int) -> dict[str, str]:
-        """The fields of a specialised node by their names; references as plain numbers, strings without quotes."""
+        """The fields of a specialised node by their names.
+
+        References as plain numbers, strings without quotes.
+        """
         known = self._nodes.get(node)
         if known is None:
             text = self.lines[node]
@@ -98,7 +101,10 @@ class Metadata:
         return [int(number) for number in re.findall(r"i\d+ (-?\d+)", self.lines[node])]
 
     def tag(self, node: int) -> str:
-        """The kind of a type: "structure", "union", "pointer", "typedef", "array", "base", "subroutine" ..."""
+        """The kind of a type.
+
+        "structure", "union", "pointer", "typedef", "array", "base", "subroutine" ...
+        """
         known = self._tags.get(node)
         if known is None:
             text = self.lines[node] if node else ""
@@ -197,7 +203,10 @@ class Metadata:
         return found
 
     def name(self, node: int) -> str:
-        """The name of a struct or union as field names use it: its own, its typedef's, or that of the member that it types."""
+        """The name of a struct or union as field names use it.
+
+        Its own, its typedef's, or that of the member that it types.
+        """
         known = self._names.get(node)
         if known is None:
             known = self._names[node] = (
@@ -206,7 +215,10 @@ class Metadata:
         return known
 
     def _nested(self, node: int) -> str:
-        """The name of an unnamed struct: from the struct around it, or else from its place in the source."""
+        """The name of an unnamed struct.
+
+        From the struct around it, or else from its place in the source.
+        """
         outer = self.reference(node, "scope")
         if self.tag(outer) not in ("structure", "union"):
             file = self.node(self.reference(node, "file")).get("filename", "")
@@ -225,12 +237,15 @@ class Metadata:
         return around
 
     def unnamed_part(self, node: int) -> bool:
-        """Whether a struct or union has the name of the one around it, whose members its members are."""
+        """Whether a struct or union has its parent's name, whose members its members then are."""
         outer = self.composite(self.reference(node, "scope"))
         return bool(outer) and self.name(outer) == self.name(node)
 
     def variable_type(self, node: int) -> int:
-        """The type of the variable that a DIGlobalVariableExpression or DIGlobalVariable (a global's !dbg) describes."""
+        """The type of the variable that a global's !dbg describes.
+
+        That is a DIGlobalVariableExpression or a DIGlobalVariable.
+        """
         fields = self.node(node)
         if "var" in fields:
             fields = self.node(int(fields["var"]))

@@ -190,7 +190,7 @@ class IrModule:
     )  # what analyses found out and others need too
 
     def forget(self) -> None:
-        """Lets go of all that refers back to the module, so that it is freed without a search for cycles."""
+        """Drops all references back to the module, so that no cycle delays freeing it."""
         self.kept.clear()
         self.spelled = nothing_spelled
 

@@ -1,4 +1,6 @@
-"""Where a value came from: followed backwards through -O0 code, without regard to the order of statements.
+"""Where a value came from.
+
+Followed backwards through -O0 code, without regard to the order of statements.
 
 A local variable of -O0 code is memory: what was ever stored to it, it may hold. Casts, and indices
 into an array, do not change where a value came from.
@@ -98,7 +100,9 @@ class Origins:
         }
 
     def of(self, text: str) -> Origin:
-        """The one place that a value came from; kind "unknown" when it may be from several that differ.
+        """The one place that a value came from.
+
+        Kind "unknown" when it may be from several that differ.
 
         The null pointer and what is not known are left out as long as something else is there.
         """
@@ -211,7 +215,10 @@ class Origins:
         return known
 
     def _assigned(self, slot: str) -> tuple[Origin, ...]:
-        """What is ever stored to a variable; its declared type tells what a pointer in it points to."""
+        """What is ever stored to a variable.
+
+        Its declared type tells what a pointer in it points to.
+        """
         stores: dict[Origin, None] = {}
         for stored in self._stores.get(slot, ()):
             stores.update(dict.fromkeys(self.every(stored)))
@@ -302,7 +309,10 @@ class Origins:
         return origin
 
     def _bytes(self, origin: Origin, index: str) -> Origin:
-        """A pointer that was moved by bytes: inside a string, or from a member to the struct around it."""
+        """A pointer that was moved by bytes.
+
+        Inside a string, or from a member to the struct around it.
+        """
         if self._metadata.size(origin.type) == 8 and not self._metadata.composite(origin.type):
             return origin
         if index.startswith("-") and origin.address and origin.base:
@@ -349,7 +359,9 @@ class Origins:
         return rewritten(self._body.instructions, self.definitions)
 
     def leaf(self, origin: Origin, instruction: Instruction) -> Origin | None:
-        """The field that a load or store through `origin` touches: decides between members of a union and bit fields.
+        """The field that a load or store through `origin` touches.
+
+        Decides between members of a union and bit fields.
 
         None when it is no field.
         """
@@ -382,7 +394,7 @@ class Origins:
         return origin if origin.kind == "field" and origin.address else None
 
     def _words(self, instruction: Instruction) -> set[str]:
-        """The names that stand in the source where a load or store, and the address it uses, are."""
+        """The names in the source at a load or store, and at the address that it uses."""
         address = self.definitions.get(
             instruction.operands[-1 if instruction.opcode == "store" else 0]
         )

@@ -17,9 +17,12 @@ class Origin(msgspec.Struct, frozen=True):
     """
 
     kind: Kind
-    name: str = ""  # of the parameter, callee (symbol, or field that it was loaded from), global, field, local variable
+    # of the parameter, callee (symbol, or field that it was loaded from), global, field, local
+    # variable
+    name: str = ""
     base: Origin | None = (
-        None  # of a field: the pointer to its struct; of something loaded through a pointer: the pointer
+        # of a field: the pointer to its struct; of something loaded through a pointer: the pointer
+        None
     )
     index: int = -1  # of a parameter, from 0
     address: bool = False
@@ -34,7 +37,10 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def object(self) -> Origin:
-        """The object that a field's address is inside of: a parameter, a global, a pointer that was loaded ..."""
+        """The object that a field's address is inside of.
+
+        A parameter, a global, a pointer that was loaded ...
+        """
         origin = self
         while origin.kind == "field" and origin.address and origin.base:
             origin = origin.base

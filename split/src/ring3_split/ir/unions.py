@@ -67,7 +67,10 @@ class Unions:
         return self._named(fitting, words)
 
     def addressed(self, node: int, words: Words) -> Way:
-        """The way to the member whose address is taken; of a union that has a name only if the source names the member."""
+        """The way to the member whose address is taken.
+
+        Of a union that has a name only if the source names the member.
+        """
         ways = self.ways(node)
         return self._named(
             ways
@@ -118,7 +121,10 @@ class Unions:
         return self._metadata.tag(self._metadata.strip(way[-1].type))
 
     def _takes(self, type_: int, width: int) -> bool:
-        """Whether a member can be accessed by so many bits: all of it, or a unit of its bit fields."""
+        """Whether a member can be accessed by so many bits.
+
+        All of it, or a unit of its bit fields.
+        """
         size = self._metadata.size(type_)
         return size == width or (size > width and self._has_bits(self._metadata.composite(type_)))
 

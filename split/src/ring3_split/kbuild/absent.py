@@ -31,8 +31,14 @@ def _reason(
     missing = option if option not in config else _missing_above(root, config, directory)
     if missing:
         where = _kconfig(root, directory, missing)
-        return f"{name} is not in the config: CONFIG_{missing} is not set ({where}); it is built from {directory}"
-    return f"{name} is not built, though CONFIG_{option} is set: see {directory}/Makefile for what else it depends on"
+        return (
+            f"{name} is not in the config: CONFIG_{missing} is not set ({where}); it is built "
+            f"from {directory}"
+        )
+    return (
+        f"{name} is not built, though CONFIG_{option} is set: see {directory}/Makefile for "
+        "what else it depends on"
+    )
 
 
 def _missing_above(root: Path, config: dict[str, str], directory: PurePosixPath) -> str:

@@ -26,11 +26,12 @@ NOT_C = {".S": "assembly", ".rs": "Rust", ".asn1": "generated from ASN.1", ".dts
 # Flags that change what the compiler reads. The rest of what kbuild files add are warnings, tuning
 # and instrumentation.
 READS = re.compile(
-    r"-(D|U|I|std=|include|iquote|isystem|idirafter|m(no-)?(sse|mmx|avx|80387|hard-float|soft-float)|f(un)?signed|fshort|fms-)"
+    r"-(D|U|I|std=|include|iquote|isystem|idirafter"
+    r"|m(no-)?(sse|mmx|avx|80387|hard-float|soft-float)|f(un)?signed|fshort|fms-)"
 )
 SEPARATE = ("-I", "-D", "-U", "-include", "-iquote", "-isystem", "-idirafter")
-# A rule by which objects come from sources of another folder: "$(obj)/shared/%.o:
-# $(srctree)/drivers/other/%.c".
+# A rule by which objects come from sources of another folder:
+# "$(obj)/shared/%.o: $(srctree)/drivers/other/%.c".
 ELSEWHERE = re.compile(r"^\$\(obj\)/(\S*)%\.o\s*:\s*\$\((src|srctree)\)/(\S*)%\.c", re.MULTILINE)
 
 
@@ -55,7 +56,10 @@ class Catalogue(msgspec.Struct, frozen=True):
 
 
 def read(setting: Setting, folder: Path) -> Catalogue:
-    """Evaluates the kbuild files and lists what they build; `folder` is where files may be put that units include."""
+    """Evaluates the kbuild files and lists what they build.
+
+    `folder` is where files may be put that units include.
+    """
     found = evaluate(setting, TOPS)
     inherited = _inherited(found)
     for path in found.directories:
@@ -141,7 +145,10 @@ def source_of(root: Path, stem: str) -> tuple[str, str]:
 
 
 def _elsewhere(root: Path, directory: Directory, stem: str) -> str:
-    """The source of an object that a rule of its kbuild file takes from another folder; "" when there is no such rule."""
+    """The source of an object that a rule of its kbuild file takes from another folder.
+
+    "" when there is no such rule.
+    """
     for file in directory.words("MAKEFILE_LIST"):
         for prefix, top, folder in ELSEWHERE.findall((root / file).read_text(errors="replace")):
             start = f"{directory.path}/{prefix}"
@@ -194,7 +201,10 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 def load(setting: Setting, folder: Path, key: str) -> Catalogue:
-    """The catalogue from the cache `folder`, if it is of the kernel's present state; else it is read, and kept there."""
+    """The catalogue from the cache `folder`, if it is of the kernel's present state.
+
+    Else it is read, and kept there.
+    """
     version = digest(*(own.read_text() for own in sorted(EVALUATE.parent.glob("*.[pm][yk]"))))
     file = folder / f"modules-{version}.json"
     try:

@@ -1,4 +1,7 @@
-"""What every unit of a kernel is compiled with: architecture, language, include folders, as its top Makefile would say."""
+"""What every unit of a kernel is compiled with.
+
+Architecture, language, include folders, as its top Makefile would say.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,8 @@ def architecture(root: Path, name: str) -> Architecture:
         if any((root / "arch" / d).is_dir() for d in other["directory"])
     )
     raise Refusal(
-        f"{root} has no arch/{entry['directory'][0]}; --arch can be {', '.join(there) or 'none of those that are known'}"
+        f"{root} has no arch/{entry['directory'][0]}; --arch can be "
+        f"{', '.join(there) or 'none of those that are known'}"
     )
 
 
@@ -78,7 +82,8 @@ def architecture_of(config: dict[str, str], where: Path) -> str:
     if config.get("X86") == "y":  # i386 alone, before the two were one
         return "i386"
     raise Refusal(
-        f"{where} is for an architecture that is not known; known are {', '.join(table)}; name it with --arch"
+        f"{where} is for an architecture that is not known; known are {', '.join(table)}; name it "
+        "with --arch"
     )
 
 
@@ -95,7 +100,8 @@ def version(root: Path) -> str:
     )
     if "PATCHLEVEL" not in fields or not (root / "drivers").is_dir():
         raise Refusal(
-            f"{root} is not a kernel's source folder: its Makefile has no PATCHLEVEL, or drivers/ is missing"
+            f"{root} is not a kernel's source folder: its Makefile has no PATCHLEVEL, or drivers/ "
+            "is missing"
         )
     numbers = [fields.get(name, "") for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL")]
     return ".".join(n for n in numbers if n) + fields.get("EXTRAVERSION", "")
@@ -118,7 +124,7 @@ def base(
 
 
 def _language(makefile: str) -> list[str]:
-    """The dialect of C, out of the lines of the top Makefile that are for the kernel and not for programs of the host."""
+    """The dialect of C, out of the top Makefile's lines for the kernel, not for host programs."""
     lines = [line for line in makefile.splitlines() if "HOST" not in line and "USER" not in line]
     words = re.findall(r"-[\w=-]+", "\n".join(lines))
     standards = [w for w in words if w.startswith("-std=")]

@@ -1,4 +1,7 @@
-"""Files that a build puts beside the sources: those that come ready-made under another name, and those of a build folder."""
+"""Files that a build puts beside the sources.
+
+Those that come ready-made under another name, and those of a build folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kbuild files of a tree say, directory by directory, as GNU make evaluates them with a configuration."""
+"""What a tree's kbuild files say, by directory, as GNU make evaluates them for a configuration."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ class Evaluation:
 
 
 def evaluate(setting: Setting, tops: tuple[str, ...]) -> Evaluation:
-    """Evaluates the kbuild files of `tops` and of all folders that they lead to, a level at a time."""
+    """Evaluates the kbuild files of `tops` and of all folders they lead to, level by level."""
     if shutil.which("make") is None:
         raise Refusal(
-            "GNU make is missing: it evaluates the kernel's build description; as root: apt-get install make"
+            "GNU make is missing: it evaluates the kernel's build description; as root: apt-get "
+            "install make"
         )
     found = Evaluation()
     level = [top for top in tops if _has_kbuild(setting.root / top)]
@@ -94,7 +95,10 @@ def _has_kbuild(folder: Path) -> bool:
 
 
 def _evaluate(setting: Setting, paths: list[str], broken: dict[str, str]) -> dict[str, Directory]:
-    """Evaluates some directories in one make; one that stops it is noted in `broken`, and make goes on after it."""
+    """Evaluates some directories in one make.
+
+    One that stops it is noted in `broken`, and make goes on after it.
+    """
     read: dict[str, Directory] = {}
     while paths:
         output, errors, message = _make(setting, paths)
@@ -116,7 +120,7 @@ def _evaluate(setting: Setting, paths: list[str], broken: dict[str, str]) -> dic
 
 
 def _make(setting: Setting, paths: list[str]) -> tuple[str, str, str]:
-    """One run of make: its output, what it says of errors, and the one that stopped it, if one did."""
+    """One run of make: its output, its error messages, and the one that stopped it, if any."""
     command = [
         "make",
         "--no-print-directory",

@@ -1,4 +1,6 @@
-"""A bare tree of 2.6 made readable: its configuration, and the few headers that its build would generate.
+"""A bare tree of 2.6 made readable.
+
+Its configuration, and the few headers that its build would generate.
 
 All is written to a folder of ours; the tree stays as it is. Later kernels generate too much to be
 imitated: of them a build folder is asked for, which their own `make modules_prepare` fills.
@@ -36,8 +38,10 @@ def configure(root: Path, directory: str, folder: Path, version: str, given: Pat
         "2.6."
     ):
         raise Refusal(
-            f"{root} is not configured: make -C {root} O=BUILD allmodconfig modules_prepare, then --tree BUILD; with a"
-            " configuration of your own: put it in BUILD/.config, and say olddefconfig instead of allmodconfig"
+            f"{root} is not configured: make -C {root} O=BUILD allmodconfig modules_prepare, then "
+            "--tree BUILD; with a"
+            " configuration of your own: put it in BUILD/.config, and say olddefconfig instead of "
+            "allmodconfig"
         )
     tables = [
         stamp(root / name)
@@ -88,7 +92,7 @@ def _config(root: Path, directory: str, folder: Path, given: Path | None, versio
 
 
 def _tool(root: Path, work: Path) -> Path:
-    """Compiles the tree's configuration tool from a copy of its source, with the parser that comes with it."""
+    """Compiles the tree's configuration tool from a copy of its source and the shipped parser."""
     source = work / "kconfig"
     shutil.copytree(root / "scripts/kconfig", source)
     for shipped in source.glob("*_shipped"):
@@ -96,7 +100,8 @@ def _tool(root: Path, work: Path) -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise Refusal(
-            "gcc is missing: it compiles the tree's configuration tool; as root: apt-get install gcc libc6-dev"
+            "gcc is missing: it compiles the tree's configuration tool; as root: apt-get install "
+            "gcc libc6-dev"
         )
     _run(
         [compiler, "-w", "-O1", "-std=gnu89", "-I.", "-o", "conf", "conf.c", "zconf.tab.c"],
@@ -111,22 +116,28 @@ def _run(command: list[str], folder: Path, names: dict[str, str]) -> None:
         done = programs.run(command, folder, TIME_LIMIT, names)
     except subprocess.TimeoutExpired:
         raise Refusal(
-            f"{Path(command[0]).name} did not come to an end in {TIME_LIMIT} s with the tree's configuration"
+            f"{Path(command[0]).name} did not come to an end in {TIME_LIMIT} s with the tree's "
+            "configuration"
         ) from None
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
         raise Refusal(
-            f"the tree's configuration tool failed: {said[-1] if said else f'code {done.returncode}'}"
+            "the tree's configuration tool failed: "
+            f"{said[-1] if said else f'code {done.returncode}'}"
         )
 
 
 def _headers(root: Path, directory: str, folder: Path, version: str) -> None:
-    """Writes what the build would have generated: autoconf.h, version.h, utsrelease.h, and the link include/asm."""
+    """Writes what the build would have generated.
+
+    autoconf.h, version.h, utsrelease.h, and the link include/asm.
+    """
     numbers = [int(n) for n in re.findall(r"\d+", version)[:3]]
     code = numbers[0] << 16 | numbers[1] << 8 | min(numbers[2], 255)
     texts = {
         "autoconf.h": autoconf(config.read(folder / ".config")),
-        "version.h": f"#define LINUX_VERSION_CODE {code}\n#define KERNEL_VERSION(a,b,c) (((a) << 16) + ((b) << 8) + (c))\n",
+        "version.h": f"#define LINUX_VERSION_CODE {code}\n#define KERNEL_VERSION(a,b,c) (((a) << "
+        "16) + ((b) << 8) + (c))\n",
         "utsrelease.h": f'#define UTS_RELEASE "{version}"\n',
     }
     # The place moved from include/linux to include/generated with 2.6.33.

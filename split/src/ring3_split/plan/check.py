@@ -1,4 +1,6 @@
-"""The judge of a plan: can a function of the user half be reached in atomic context, and can the halves work at all?
+"""The judge of a plan.
+
+Can a function of the user half be reached in atomic context, and can the halves work at all?
 
 # Method
 States are walked forward through the calls as they are, inlines included. A state is a function of
@@ -40,7 +42,10 @@ def check(subject: Subject, plan: Plan) -> Verdict:
 def _source(subject: Subject, plan: Plan) -> Iterator[Finding]:
     """Whether the plan is for this source at all."""
     if plan.kernel != subject.kernel:
-        text = f"made for kernel {plan.kernel}, judged against {subject.kernel}: name the plan's kernel, or make the plan anew"
+        text = (
+            f"made for kernel {plan.kernel}, judged against {subject.kernel}: name the plan's "
+            "kernel, or make the plan anew"
+        )
         yield Finding("source", plan.driver, text)
         return
     known = {*subject.placed, *subject.copied}
@@ -58,7 +63,7 @@ def _source(subject: Subject, plan: Plan) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _State:
-    """A function of one half, and whether it must not sleep (kernel half) or holds a spinlock (user half)."""
+    """A function of one half: must it not sleep (kernel half) or does it hold a spinlock (user)?"""
 
     function: str
     bound: bool
@@ -129,7 +134,8 @@ class _Judge:
                     yield Finding(
                         "stated",
                         key,
-                        f"is called by {entry.by}: that it may sleep there is what the plan says: {entry.why}",
+                        f"is called by {entry.by}: that it may sleep there is what the plan says: "
+                        f"{entry.why}",
                     )
         for lock in sorted(subject.combolocks):
             if (facts := subject.locks.get(lock)) and facts.hold_off:
@@ -142,7 +148,8 @@ class _Judge:
                 yield Finding(
                     "copy",
                     key,
-                    "runs in both halves: it must keep no state of its own, such as a static variable",
+                    "runs in both halves: it must keep no state of its own, such as a static "
+                    "variable",
                 )
 
     def notes(self, plan: Plan) -> Iterator[str]:
@@ -159,7 +166,10 @@ class _Judge:
             ]:
                 if self.sides[step.callee] is Side.USER:
                     where = f"{subject.name(step.caller)}, {subject.at(step.caller, step.line)}"
-                    yield f"{subject.name(step.callee)}: called by {where}, which {life}: the user half must be there then"
+                    yield (
+                        f"{subject.name(step.callee)}: called by {where}, which {life}: the "
+                        "user half must be there then"
+                    )
 
     def _mutexes(self) -> Iterator[str]:
         """Mutexes and semaphores of both halves.
@@ -177,10 +187,16 @@ class _Judge:
             members = sorted(names.keys() - {lock})
             for name, halves in sorted(names.items()):
                 if len(halves) > 1:
-                    yield f"{name}: a mutex that both halves take; the user half takes it by a downcall"
+                    yield (
+                        f"{name}: a mutex that both halves take; the user half takes it by a "
+                        "downcall"
+                    )
                 elif name == lock and len(set().union(*names.values())) > 1:
                     which = f"a pointer does not say whether it is {' or '.join(members)}"
-                    yield f"{lock}: a mutex that both halves may take: {which}; the user half takes it by a downcall"
+                    yield (
+                        f"{lock}: a mutex that both halves may take: {which}; the user half "
+                        "takes it by a downcall"
+                    )
 
     def _places(self) -> Iterator[Finding]:
         """Roots, atomic entries and functions that no process can run, outside the kernel half."""
@@ -259,16 +275,22 @@ class _Judge:
         )
 
     def _observed(self) -> Iterator[Finding]:
-        """Functions of the user half that a profile saw called by the kernel half in atomic context."""
+        """User-half functions that a profile saw the kernel half call in atomic context."""
         for (caller, callee), count in sorted(self.subject.observed.items()):
             if self._side(caller) is not Side.USER and self._side(callee) is Side.USER:
-                text = f"was called {count} times in atomic context by {self.subject.name(caller)}, as the profile saw"
+                text = (
+                    f"was called {count} times in atomic context by "
+                    f"{self.subject.name(caller)}, as the profile saw"
+                )
                 yield Finding("seen", callee, text)
 
     def _crossings(
         self, seeds: Mapping[_State, _Came], there: Side, rule: str, text: str
     ) -> Iterator[Finding]:
-        """The functions of the other half that a bound state calls, each once, by the shortest way from the earliest seed."""
+        """The other half's functions that a bound state calls.
+
+        Each is listed once, by the shortest way from the earliest seed.
+        """
         came = dict(seeds)
         found: set[str] = set()
         todo = deque(came)
@@ -328,4 +350,7 @@ class _Judge:
         how = "" if edge.how == "direct" else f" through {edge.field or 'a pointer of its type'}"
         held = next((region for region in edge.held if region.kind.atomic), None)
         under = f", under {held.kind} {held.lock} taken at line {held.line}" if held else ""
-        return f"-> {self.subject.name(callee)}, called{how} at {self.subject.at(caller, edge.line)}{under}"
+        return (
+            f"-> {self.subject.name(callee)}, called{how} at "
+            f"{self.subject.at(caller, edge.line)}{under}"
+        )

@@ -1,4 +1,6 @@
-"""The rules of a cut: what is in the kernel half for certain, and what one function there drags along.
+"""The rules of a cut.
+
+What is in the kernel half for certain, and what one function there drags along.
 
 # States
 Rules speak of a function in a state, so that each of them is one arc "if this, then that": `placed`
@@ -58,7 +60,10 @@ class Pin:
 
 @dataclass(frozen=True)
 class Link:
-    """Why a node comes to the kernel's side: a pin, or another node there and the call between them, if it is one."""
+    """Why a node comes to the kernel's side.
+
+    A pin, or another node there and the call between them, if it is one.
+    """
 
     cause: Node | Pin
     step: Step | None = None
@@ -99,7 +104,10 @@ class Constraints:
     def _follow(
         self, todo: deque[Node], found: dict[Node, Link], places: deque[Node], through: bool = False
     ) -> None:
-        """Follows the arcs from some nodes; functions' places, unless one starts there, are put off."""
+        """Follows the arcs from some nodes.
+
+        Functions' places, unless one starts there, are put off.
+        """
         while todo:
             cause = todo.popleft()
             if cause.state is State.PLACED and not through:
@@ -113,7 +121,10 @@ class Constraints:
 
 
 def constraints(subject: Subject, critical: bool) -> Constraints:
-    """The rules for a driver; with `critical`, all that a root calls stays too, whether atomic or not [Microdrivers 2]."""
+    """The rules for a driver.
+
+    With `critical`, all that a root calls stays too, whether atomic or not [Microdrivers 2].
+    """
     rules = Constraints()
     _pins(rules, subject, critical)
     for step in subject.steps:

@@ -17,7 +17,7 @@ from ring3_split.plan.cut import Point, Problem
 
 @dataclass(frozen=True)
 class Corner:
-    """A point of the curve, and the lowest price of a crossing, in lines, from which on it is the best."""
+    """A point of the curve, and the lowest crossing price, in lines, from which it is the best."""
 
     point: Point
     cost: Fraction

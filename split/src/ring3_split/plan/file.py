@@ -22,9 +22,11 @@ from ring3_split.indirect import Precision
 VERSION = 1
 
 HEADER = """\
-Where the functions of a driver run: in the kernel half, in the user half, or in both (an inline of a header that both use).
+Where the functions of a driver run: in the kernel half, in the user half, or in both \
+(an inline of a header that both use).
 Move a function by its placement, then have the file judged: ring3 split plan --check FILE
-Say in which context the kernel calls it: [contexts."my_ops.poll"] with context = "process" or "atomic", and why = "..."
+Say in which context the kernel calls it: [contexts."my_ops.poll"] \
+with context = "process" or "atomic", and why = "..."
 """
 
 
@@ -45,9 +47,9 @@ class Placed(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     # "lock", "inline" or "cost".
     rule: str = ""
     reason: str = ""
-    called_by: list[
-        str
-    ] = []  # user half only: how the kernel or the kernel half calls it; each function with one is an upcall
+    # user half only: how the kernel or the kernel half calls it; each function with one is an
+    # upcall
+    called_by: list[str] = []
     # Kernel half only, of what must not begin without a user half: "refuse" it fails then, "later"
     # it is a work item and waits.
     without: Literal["", "refuse", "later"] = ""
@@ -78,7 +80,10 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A work item of an object, when it is queued, and what is done before: C, in which `object` is a pointer to it."""
+    """A work item of an object, when it is queued, and what is done before.
+
+    C, in which `object` is a pointer to it.
+    """
 
     work: str
     when: str = "true"
@@ -180,7 +185,8 @@ def save(plan: Plan, path: Path) -> None:
             file.write(text(plan))
     except FileExistsError:
         raise Refusal(
-            f"{path}: is there already, perhaps with somebody's edits: move it away, or name another file"
+            f"{path}: is there already, perhaps with somebody's edits: move it away, or name "
+            "another file"
         ) from None
     except OSError as error:
         raise Refusal(f"{path}: {error.strerror}") from None
@@ -245,7 +251,10 @@ def _table(fields: dict[str, Any]) -> tomlkit.items.Table:
 
 
 def _where(error: msgspec.ValidationError, document: dict[str, Any]) -> str:
-    """The message of a wrong value, with the function that it stands at: msgspec names keys of a dictionary `[...]`."""
+    """The message of a wrong value, with the function that it stands at.
+
+    Msgspec names keys of a dictionary `[...]`.
+    """
     functions = document.get("functions")
     for function, fields in functions.items() if isinstance(functions, dict) else ():
         try:

@@ -75,7 +75,10 @@ def _locked(function: Function, structs: Mapping[str, str], file: str) -> Iterat
             yield f"takes {why}, {file}:{region.line}"
     for one in function.given:
         if one.kind.atomic:
-            yield f"ends a section of its caller: {ENDS.get(one.kind) or f'gives back {held(one)}'}, {file}:{one.line}"
+            yield (
+                "ends a section of its caller: "
+                f"{ENDS.get(one.kind) or f'gives back {held(one)}'}, {file}:{one.line}"
+            )
 
 
 def held(lock: Region | Given) -> str:
@@ -84,7 +87,10 @@ def held(lock: Region | Given) -> str:
 
 
 def _foreign(function: Function, region: Region, structs: Mapping[str, str]) -> str:
-    """Why a spinlock cannot be the user half's alone: it has no name here, or the kernel's own code may take it too."""
+    """Why a spinlock cannot be the user half's alone.
+
+    It has no name here, or the kernel's own code may take it too.
+    """
     if region.lock == "?":
         return "a spinlock that cannot be named"
     if any(region.lock == parameter.name for parameter in function.parameters):

@@ -1,4 +1,6 @@
-"""Facts of each spinlock: who takes it, how the kernel comes there, and whether it can be a combolock.
+"""Facts of each spinlock.
+
+Who takes it, how the kernel comes there, and whether it can be a combolock.
 
 A combolock is a spinlock as long as only the kernel half takes it; while the user half holds it, it
 is a lock that one sleeps for [ASPLOS 2008]. Code that must not sleep cannot wait for it then, so
@@ -89,7 +91,10 @@ def _around(outer: Region, inner: Region) -> bool:
 
 
 def _nested(graph: Graph, taker: str, callers: Mapping[str, Mapping[str, tuple[Edge, ...]]]) -> str:
-    """A caller that holds another lock where it calls a taker, at any depth; "" if there is none."""
+    """A caller that holds another lock where it calls a taker, at any depth.
+
+    "" if there is none.
+    """
     seen, todo = {taker}, [taker]
     while todo:
         key = todo.pop()
@@ -98,7 +103,10 @@ def _nested(graph: Graph, taker: str, callers: Mapping[str, Mapping[str, tuple[E
                 (region for edge in edges for region in edge.held if region.kind.atomic), None
             )
             if held is not None:
-                return f"{graph.functions[caller].name} calls {graph.functions[taker].name} under {held.lock or held.kind}"
+                return (
+                    f"{graph.functions[caller].name} calls {graph.functions[taker].name} under "
+                    f"{held.lock or held.kind}"
+                )
             if caller not in seen:
                 seen.add(caller)
                 todo.append(caller)

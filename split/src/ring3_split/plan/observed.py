@@ -1,4 +1,6 @@
-"""What a run has shown beyond the source: calls that the graph lacks, and entries that were called where sleeping is forbidden.
+"""What a run has shown beyond the source.
+
+Calls that the graph lacks, and entries that were called where sleeping is forbidden.
 
 The source is the proof, and a run only one witness; but a witness against the tables of contexts or
 against the graph is believed. What it saw goes into the subject, so that planner and judge both
@@ -19,7 +21,10 @@ BY = "the kernel, as the profile saw"
 
 
 def graph_of(graph: Graph, profile: Profile) -> Graph:
-    """The graph with the calls that the profile saw and the source did not show; such an entry has an unknown context."""
+    """The graph with the calls that the profile saw and the source did not show.
+
+    Such an entry has an unknown context.
+    """
     calls = {caller: dict(callees) for caller, callees in graph.calls.items()}
     entries = dict(graph.entries)
     for pair in profile.missing:

@@ -1,4 +1,6 @@
-"""Calls of the kernel's own functions that a function would make from a process: downcalls and accesses to registers.
+"""Calls of the kernel's own functions that a function would make from a process.
+
+Downcalls and accesses to registers.
 
 Each place of the code counts once, an inline of a header for each function of the kernel that it
 leads to. With a profile a place counts as often as its function ran: the tracer sees the driver's
@@ -23,7 +25,7 @@ MMIO = "mmio"
 
 
 def outside(graph: Graph) -> tuple[Counter[str], Counter[str]]:
-    """By function: its places that call the kernel, and those that access registers, if it ran in the user half."""
+    """By function: its calls of the kernel and register accesses, if it ran in the user half."""
     apis = known()
     everything = halves(graph, apis, {key: "user" for key, _ in graph.owned()})
     downcalls, registers = Counter[str](), Counter[str]()

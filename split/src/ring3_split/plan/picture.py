@@ -18,7 +18,9 @@ from ring3_split.plan.cut import Point
 def draw(
     path: Path, corners: Sequence[Corner], chosen: Point, propagation: Point, words: tuple[str, str]
 ) -> None:
-    """Draws lines in the kernel against crossings; the file's ending says the format. The same curve is the same file.
+    """Draws lines in the kernel against crossings; the file's ending says the format.
+
+    The same curve is the same file.
 
     `words` are the title and what a crossing is.
     """

@@ -13,7 +13,10 @@ from ring3_split.plan.weights import Weights
 
 
 def propagate(subject: Subject, weights: Weights) -> Plan:
-    """The paper's tool: critical functions and all that must stay for other reasons; nothing is weighed."""
+    """The paper's tool: critical functions and all that must stay for other reasons.
+
+    Nothing is weighed.
+    """
     network = problem(subject, weights, critical=True)
     return _plan(subject, network, network.point(network.forced), "")
 

@@ -74,7 +74,10 @@ def _saving(subject: Subject, problem: Problem, chosen: frozenset[str], key: str
     if not parts:
         return ""
     what = "calls of the profile" if weights.source else "places of the code"
-    return f"what would cross costs more than its {problem.sizes[key]} lines: {what}: {', '.join(parts)}"
+    return (
+        f"what would cross costs more than its {problem.sizes[key]} lines: {what}: "
+        f"{', '.join(parts)}"
+    )
 
 
 class _Words:
@@ -144,7 +147,10 @@ class _Words:
             chain.append(cause.name)
             node = cause
         lock = _name(link.step.held[0].region) if link.step else "a lock"
-        return f"holds {lock} while it calls {self._arrows(chain[::-1])} of the kernel half, {self._place(link)}"
+        return (
+            f"holds {lock} while it calls {self._arrows(chain[::-1])} of the kernel half, "
+            f"{self._place(link)}"
+        )
 
     def _place(self, link: Link) -> str:
         """Where the last call stands."""

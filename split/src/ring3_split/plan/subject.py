@@ -1,4 +1,6 @@
-"""What planner and judge look at: a driver's graph, and what is known of its functions without a plan.
+"""What planner and judge look at.
+
+A driver's graph, and what is known of its functions without a plan.
 
 # Inlines
 An inline of a header is compiled into both halves, so that a call of it never crosses. The planner
@@ -93,7 +95,7 @@ class Subject:
 
     @cached_property
     def uses(self) -> dict[str, dict[str, int]]:
-        """Placed function -> the driver's inlines that are compiled into it -> the line where it comes to them."""
+        """Placed function -> driver inlines compiled into it -> the line that reaches them."""
         return {key: self._uses(key) for key in self.placed}
 
     @cached_property
@@ -124,7 +126,7 @@ class Subject:
         return f"{self.graph.functions[key].file.rsplit('/', 1)[-1]}:{line}"
 
     def _replicable(self, key: str, function: Function) -> bool:
-        """An inline of a header whose address is nowhere, and that a process can run as well as the kernel."""
+        """A header inline whose address nobody takes, and that a process can run as well."""
         if not self.graph.own(key):
             return True
         if (
@@ -201,11 +203,11 @@ def load(
     jobs: int | None = None,
     known: Known | None = None,
 ) -> Subject:
-    """The subject of a driver of a kernel, with what a profile has shown and a person has stated of it.
+    """The subject of a kernel's driver, with what a profile has shown and a person has stated.
 
     Raises:
-        Refusal: there is no such driver, or a part of its code cannot be read: what it calls, nobody could say; or a context is
-            stated of what the kernel does not call the driver by.
+        Refusal: there is no such driver; a part of its code cannot be read, so that its calls are
+            unknown; a context is stated of what the kernel does not call the driver by.
     """
     loaded = driver.load(kernel, name, data=True, jobs=jobs)
     for failure in loaded.failures:
@@ -240,7 +242,7 @@ def of(kernel: str, loaded: Driver, precision: Precision, known: Known | None = 
 
 
 def _check_stated(graph: Graph, stated: Mapping[str, Stated]) -> None:
-    """Refuses a statement about what is not there, which would otherwise be a typing error that nobody sees."""
+    """Refuses a statement about a missing thing: it would be a typing error that nobody sees."""
     known = {context.by(place) for places in graph.entries.values() for place in places}
     for name, row in stated.items():
         if name not in known:
@@ -251,7 +253,8 @@ def _check_stated(graph: Graph, stated: Mapping[str, Stated]) -> None:
             )
         if not row.why.strip():
             raise Refusal(
-                f"contexts: {name} has no `why`: say where in the kernel it is to be seen, or why it cannot happen"
+                f"contexts: {name} has no `why`: say where in the kernel it is to be seen, or why "
+                "it cannot happen"
             )
 
 

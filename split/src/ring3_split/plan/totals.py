@@ -25,7 +25,10 @@ def goes_down(caller: Side, callee: Side) -> bool:
 
 
 def upcalled(subject: Subject, sides: Mapping[str, Side]) -> dict[str, list[str]]:
-    """The functions of the user half that are called from outside it, each with its callers: the stubs of the kernel half."""
+    """The functions of the user half that are called from outside it, each with its callers.
+
+    The stubs of the kernel half.
+    """
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for key in subject.placed:
         if sides[key] is Side.USER and (by := subject.entered(key)):

@@ -17,7 +17,7 @@ from ring3_split.plan.verdict import Finding
 
 
 def alone(subject: Subject, sides: Mapping[str, Side]) -> Iterator[Finding]:
-    """Functions outside the kernel half that leave an atomic section open, or end their caller's."""
+    """Functions outside the kernel half that leave an atomic section open or end a caller's."""
     for key in subject.placed:
         if sides[key] is Side.KERNEL:
             continue
@@ -28,12 +28,18 @@ def alone(subject: Subject, sides: Mapping[str, Side]) -> Iterator[Finding]:
             yield Finding("unpaired", key, text)
         for given in subject.graph.functions[key].given:
             if given.kind.atomic:
-                text = f"ends an atomic section of its caller: {_lock(given)}, {subject.at(key, given.line)}"
+                text = (
+                    f"ends an atomic section of its caller: {_lock(given)}, "
+                    f"{subject.at(key, given.line)}"
+                )
                 yield Finding("unpaired", key, text)
 
 
 def between(subject: Subject, sides: Mapping[str, Side]) -> Iterator[Finding]:
-    """Functions outside the kernel half that the kernel calls inside the section that another of their object began."""
+    """Functions outside the kernel half that the kernel calls inside a section of their object.
+
+    Another function of the same object began that section.
+    """
     for (struct, name), functions in sorted(_objects(subject).items()):
         first = brackets.known()[struct].begin
         begin = functions.get(first, "")
@@ -41,7 +47,8 @@ def between(subject: Subject, sides: Mapping[str, Side]) -> Iterator[Finding]:
         for member, key in sorted(functions.items()) if kept else ():
             if key != begin and sides.get(key, Side.KERNEL) is not Side.KERNEL:
                 path = (
-                    f"{subject.name(begin)}, {subject.at(begin, kept[0].line)}: returns with {_lock(kept[0])}",
+                    f"{subject.name(begin)}, {subject.at(begin, kept[0].line)}: returns with "
+                    f"{_lock(kept[0])}",
                     f"-> {subject.name(key)}, called by {struct}.{member} of {name}",
                 )
                 yield Finding(

@@ -71,7 +71,8 @@ def measured(subject: Subject, profile: Profile) -> Weights:
     for key in {key for pair in profile.pairs for key in (pair.caller, pair.callee) if key}:
         if key not in subject.graph.functions:
             raise Refusal(
-                f"the profile has a function that {driver} has not, {key}: profile this kernel's driver anew"
+                f"the profile has a function that {driver} has not, {key}: profile this kernel's "
+                "driver anew"
             )
     return _Measured(subject, profile).weights()
 
@@ -107,7 +108,10 @@ class _Measured:
                 for hop in pairwise(way or [caller, pair.callee]):
                     if hop[0] != hop[1]:
                         calls[hop] += count
-        source = f"{self.profile.workload} workload, {self.profile.seconds:.0f} s, kernel {self.profile.kernel}"
+        source = (
+            f"{self.profile.workload} workload, {self.profile.seconds:.0f} s, kernel "
+            f"{self.profile.kernel}"
+        )
         ran = entries + Counter({callee: 0 for _, callee in calls})
         for (caller, callee), count in calls.items():
             ran[callee] += count if caller != callee else 0

@@ -1,1 +1,1 @@
-"""How often the functions of a driver call each other, seen while the unmodified driver works in a guest."""
+"""How often a driver's functions call each other, seen as the unmodified driver runs in a guest."""

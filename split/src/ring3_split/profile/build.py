@@ -81,7 +81,8 @@ def compiler() -> str:
     program = shutil.which("gcc")
     if not program:
         raise Refusal(
-            "gcc is missing, which builds the driver: apt-get install gcc libc6-dev, or profile with --stock"
+            "gcc is missing, which builds the driver: apt-get install gcc libc6-dev, or profile "
+            "with --stock"
         )
     done = subprocess.run(
         [program, "-dumpfullversion"], capture_output=True, text=True, check=False, timeout=60
@@ -102,13 +103,16 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def mirror(root: Path, module: Module, folder: Path) -> None:
-    """Makes a tree in which only the module's folders are real; all else is a link to the kernel's source.
+    """Makes a tree in which only the module's folders are real.
+
+    All else is a link to the kernel's source.
 
     So the compiler finds what the sources include by relative paths, and what it makes lies in our
     folder.
     """
     real = {""}
-    for place in (module.directory, *(os.path.dirname(source) for source in module.sources)):  # noqa: PTH120 - no file's path
+    # no file's path
+    for place in (module.directory, *(os.path.dirname(source) for source in module.sources)):  # noqa: PTH120
         parts = place.split("/")
         real |= {"/".join(parts[: count + 1]) for count in range(len(parts))}
     for place in sorted(real):
@@ -127,7 +131,8 @@ def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
     """
     if not shutil.which("make"):
         raise Refusal(
-            "make is missing, which builds the driver: apt-get install make, or profile with --stock"
+            "make is missing, which builds the driver: apt-get install make, or profile with "
+            "--stock"
         )
     command = [
         "make",
@@ -152,7 +157,8 @@ def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
         )
     except subprocess.TimeoutExpired:
         raise Refusal(
-            f"building {file.stem} took longer than {LIMIT} s; profile the distribution's own with --stock"
+            f"building {file.stem} took longer than {LIMIT} s; profile the distribution's own "
+            "with --stock"
         ) from None
     if done.returncode or not file.exists():
         lines = (done.stderr or done.stdout).strip().splitlines()
@@ -162,5 +168,6 @@ def _make(kernel: Kernel, file: Path, settings: list[str]) -> None:
         )
         hint = f" (this is {compiler()})" if "unrecognized" in first else ""
         raise Refusal(
-            f"{file.stem} does not build: {first.strip()}{hint}; profile the distribution's own with --stock"
+            f"{file.stem} does not build: {first.strip()}{hint}; profile the distribution's own "
+            "with --stock"
         )

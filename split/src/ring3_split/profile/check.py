@@ -36,7 +36,10 @@ def missing(graph: Graph, pairs: Iterable[Pair], *, optimised: bool = False) -> 
 
 
 def _passed(graph: Graph) -> frozenset[str]:
-    """The callbacks that the kernel calls before it returns: edges by an argument of its API, "sort:3"."""
+    """The callbacks that the kernel calls before it returns.
+
+    Edges by an argument of its API, "sort:3".
+    """
     found = (
         key
         for callees in graph.calls.values()

@@ -1,4 +1,7 @@
-"""What the guest brings back: calls by address, where the modules lay, and what the tracer says of itself."""
+"""What the guest brings back.
+
+Calls by address, where the modules lay, and what the tracer says of itself.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def _places(text: str) -> dict[str, dict[str, int]]:
 
 
 def _lost(stats: str, notes: dict[str, int]) -> int:
-    """Events that were overwritten or had no room, and events that were read and did not come into the table."""
+    """Events overwritten or without room, and events that were read but are not in the table."""
     numbers: dict[str, int] = {}
     for line in stats.splitlines():
         name, _, value = line.partition(" ")[2].rpartition(": ")

@@ -1,4 +1,7 @@
-"""Which device a driver is run with in the guest, and what it is made to do: `devices.toml`, `workloads.toml`."""
+"""Which device a driver is run with in the guest, and what it is made to do.
+
+`devices.toml`, `workloads.toml`.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ def device(driver: str) -> Device:
         near = difflib.get_close_matches(driver, known, n=1, cutoff=0.8)
         hint = f"did you mean {near[0]}? " if near else ""
         raise Refusal(
-            f"no device of QEMU's is known for {driver}; {hint}there are devices for {', '.join(sorted(known))}"
+            f"no device of QEMU's is known for {driver}; {hint}there are devices for "
+            f"{', '.join(sorted(known))}"
         )
     return found
 

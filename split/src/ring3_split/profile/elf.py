@@ -1,4 +1,7 @@
-"""What a kernel module's file says of itself: sections, functions, and where the tracer's hooks are [ELF-64, little endian]."""
+"""What a kernel module's file says of itself.
+
+Sections, functions, and where the tracer's hooks are [ELF-64, little endian].
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from ring3_split.errors import Refusal
 SYMTAB, STRTAB, RELA = 2, 3, 4
 FUNCTION, FILE = 2, 4
 EXECUTABLE = 4
-PADDING = "__pfx_"  # the room before a function that the kernel reserves, with a symbol of its own [objtool]
+# the room before a function that the kernel reserves, with a symbol of its own [objtool]
+PADDING = "__pfx_"
 HOOKS = "__mcount_loc"  # addresses of the tracer's hooks, one a function
 
 
@@ -126,7 +130,7 @@ class Object:
 
     @cached_property
     def imported(self) -> dict[tuple[int, int], str]:
-        """(section, offset) of every reference to a symbol that the file does not define, and the symbol."""
+        """(section, offset) of every reference to a symbol undefined here, and the symbol."""
         found = {}
         for section in self.sections:
             if section.kind == RELA and self.sections[section.info].code:

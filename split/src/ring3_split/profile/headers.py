@@ -27,7 +27,8 @@ def headers(kernel: Kernel) -> Path:
     folder = kernel.root.parent / "headers/src" / f"linux-headers-{kernel.name}"
     if not folder.is_dir():
         raise Refusal(
-            "a profile is taken from the distribution's kernel, which the lab boots: use --kernel VERSION"
+            "a profile is taken from the distribution's kernel, which the lab boots: use --kernel "
+            "VERSION"
         )
     return folder
 

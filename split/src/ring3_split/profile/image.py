@@ -1,4 +1,4 @@
-"""A loaded module: from addresses in the guest to functions and to the inlined functions around a place of call."""
+"""A loaded module: from guest addresses to functions, and to inlined ones around a call."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ class Image:
 
 
 def parse_lines(text: str, roots: Sequence[Path]) -> list[tuple[Frame, ...]]:
-    """Reads what `addr2line -a -i -f` prints: an address, then for each frame a line with the function and one with the place."""
+    """Reads what `addr2line -a -i -f` prints.
+
+    An address, then for each frame a line with the function and one with the place.
+    """
     found: list[list[Frame]] = []
     lines = iter(text.splitlines())
     for line in lines:

@@ -14,12 +14,13 @@ from ring3_split.profile.devices import HERE
 from ring3_split.stamps import digest
 
 STEP = "== "
-AGAIN = "; the guest is run again, from the start"  # ends the line by which the lab says it: what was said before does not count
+# ends the line by which the lab says it: what was said before does not count
+AGAIN = "; the guest is run again, from the start"
 FLAGS = ("-static", "-O2", "-s")
 
 
 def program() -> str:
-    """The ring3 program: the one that started us, or the one on PATH, or the one built in the tree that this package lies in.
+    """The ring3 program: the one that started us, the one on PATH, or the one built in this tree.
 
     Raises:
         Refusal: there is none.
@@ -32,7 +33,8 @@ def program() -> str:
     built = [path for path in (tree / "release/ring3", tree / "debug/ring3") if path.is_file()]
     if not found and not built:
         raise Refusal(
-            "the program ring3, whose lab boots the guest, is not on PATH: build it with cargo build --release, or set RING3"
+            "the program ring3, whose lab boots the guest, is not on PATH: build it with cargo "
+            "build --release, or set RING3"
         )
     return found or str(built[0])
 
@@ -73,7 +75,8 @@ def compiled_file(source: Path, folder: Path, *headers: Path) -> Path:
         )
         if done.returncode:
             raise Refusal(
-                f"{source.name} does not build (apt-get install gcc libc6-dev): {done.stderr.strip().splitlines()[-1]}"
+                f"{source.name} does not build (apt-get install gcc libc6-dev): "
+                f"{done.stderr.strip().splitlines()[-1]}"
             )
         new.rename(file)
     except OSError as error:
@@ -127,5 +130,6 @@ def run(
     if code:
         said = "; ".join(line for line in last if line and not line.startswith(("FAILED", "--")))
         raise Refusal(
-            f"the guest failed at '{step}' (exit code {code}): {said or 'nothing was said'}; all output is in {log}"
+            f"the guest failed at '{step}' (exit code {code}): {said or 'nothing was said'}; all "
+            f"output is in {log}"
         )

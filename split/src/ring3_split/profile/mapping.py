@@ -1,4 +1,7 @@
-"""From addresses to function ids: the calls of a run, as pairs of the functions that the facts know."""
+"""From addresses to function ids.
+
+The calls of a run, as pairs of the functions that the facts know.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,9 @@ def _find(
 def _chains(
     samples: Sequence[Sample], images: Sequence[Image]
 ) -> dict[tuple[int, int], tuple[Image, tuple[Frame, ...]]]:
-    """The functions around each place of call. The call instruction ends where the callee returns to.
+    """The functions around each place of call.
+
+    The call instruction ends where the callee returns to.
 
     A function of the kernel that ends by calling a callback jumps to it, so that the callback seems
     to be called by who called the kernel. Such a place is left out: the call is the kernel's.

@@ -19,7 +19,8 @@ class Pair(Fact, frozen=True):
     caller: str
     callee: str
     count: int  # calls
-    atomic: int = 0  # how many of them where sleeping is forbidden: interrupts or preemption off, or in an interrupt
+    # how many of them where sleeping is forbidden: interrupts or preemption off, or in an interrupt
+    atomic: int = 0
 
 
 class Profile(Fact, frozen=True):
@@ -69,7 +70,8 @@ def load(file: Path) -> Profile:
         ) from None
     if profile.version != VERSION:
         raise Refusal(
-            f"{file} is a profile of version {profile.version}, and {VERSION} is read: make it anew with the command profile"
+            f"{file} is a profile of version {profile.version}, and {VERSION} is read: make it "
+            "anew with the command profile"
         )
     return profile
 

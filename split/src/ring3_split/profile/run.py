@@ -37,13 +37,15 @@ def check(kernel: Kernel, driver: str, request: Request) -> None:
     """Refuses what cannot be run before anything is read or built for it.
 
     Raises:
-        Refusal: no device for the driver, no such workload, not the distribution's kernel, or no lab.
+        Refusal: no device for the driver, no such workload, not the distribution's kernel, or no
+            lab.
     """
     version(kernel)
     steps(device(driver).kind, request.workload)
     if kernel.module(driver).builtin:
         raise Refusal(
-            f"{driver} is linked into the kernel {kernel.name}; only a module can be loaded under the tracer"
+            f"{driver} is linked into the kernel {kernel.name}; only a module can be loaded under "
+            "the tracer"
         )
     lab.program()
 
@@ -104,7 +106,7 @@ def plain(name: str) -> str:
 
 
 def in_order(objects: Sequence[Object]) -> list[Object]:
-    """The modules so that each comes after those that it needs, and the driver's own, which is the first, last of all."""
+    """The modules, each after those that it needs; the driver's own, given first, comes last."""
     waiting = {plain(item.path.stem): item for item in objects}
     ordered: list[Object] = []
 

@@ -1,4 +1,7 @@
-"""The scenario for the lab: a guest with the driver's device, in which the driver is loaded under the tracer and put to work."""
+"""The scenario for the lab.
+
+A guest with the driver's device, in which the driver is loaded under the tracer and put to work.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,9 @@ def _devices(run: Run) -> list[dict[str, Any]]:
 
 
 def _peer(run: Run) -> tuple[str, str]:
-    """Model and module of the card at the other end of the wire: another one, so that its calls are not counted.
+    """Model and module of the card at the other end of the wire.
+
+    Another one, so that its calls are not counted.
 
     Short frames are not padded on QEMU's wire, and some cards take them for damaged: e1000's driver
     pads them itself. QEMU's virtio-net would wait for a receiver that is full, and some models

@@ -9,7 +9,7 @@ from ring3_split.errors import Refusal
 
 
 def unpack(modules: Path, name: str, folder: Path) -> Path:
-    """Finds the module `name` below `modules` and puts it into `folder` as the kernel's loader takes it.
+    """Finds the module `name` below `modules` and puts it, as the kernel loads it, in `folder`.
 
     Raises:
         Refusal: it is not there, or packed in a way that is not read.

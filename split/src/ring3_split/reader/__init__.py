@@ -60,7 +60,10 @@ def read(ir_path: Path, source: str, root: Path) -> tuple[Unit, Data]:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Holds back the collector of cycles: nothing of a unit is garbage before it is read, and looking costs a third."""
+    """Holds back the collector of cycles.
+
+    Nothing of a unit is garbage before it is read, and looking costs a third.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -92,7 +95,10 @@ def _facts(module: IrModule, source: str, root: Path) -> tuple[Unit, Data]:
 def _structs(
     context: Context, functions: tuple[Function, ...], stored: tuple[Stored, ...]
 ) -> dict[str, str]:
-    """The files of the structs by whose fields functions are known: a field of the kernel's is called by the kernel."""
+    """The files of the structs by whose fields functions are known.
+
+    A field of the kernel's is called by the kernel.
+    """
     fields = {place.field for place in stored}
     for function in functions:
         fields |= {place.field for place in function.stored} | {

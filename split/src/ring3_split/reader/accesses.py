@@ -50,7 +50,7 @@ class Accesses:
 
     @property
     def handed(self) -> tuple[Handed, ...]:
-        """The variables whose address leaves the function, each once for each place that it goes to."""
+        """The variables whose address leaves the function, once for each place that it goes to."""
         return tuple(Handed(variable, to, line) for (variable, to), line in self._handed.items())
 
     @property
@@ -62,7 +62,10 @@ class Accesses:
 
     @property
     def globals(self) -> dict[str, str]:
-        """How each global variable is touched: "r", "w", "rw", or "a" when its address is taken too."""
+        """How each global variable is touched.
+
+        "r", "w", "rw", or "a" when its address is taken too.
+        """
         return {
             name: "a" if "a" in ways else "".join(sorted(ways))
             for name, ways in self._globals.items()
@@ -126,7 +129,10 @@ class Accesses:
         return f"global {origin.name}" if origin.kind == "global" and origin.address else ""
 
     def _address(self, operand: str, instruction: Instruction, to: str) -> None:
-        """A value that leaves the local variables: the address of a field or a global, if it is one."""
+        """A value that leaves the local variables.
+
+        The address of a field or a global, if it is one.
+        """
         if operand[:1] not in ("%", "@") and "@" not in operand:
             return
         for origin in self._origins.every(operand):
@@ -137,7 +143,10 @@ class Accesses:
                     self._handed.setdefault((place.object.name, to), instruction.line)
 
     def _assembly(self, instruction: Instruction) -> None:
-        """Memory operands of assembly are read or written as their constraints say; other addresses are taken."""
+        """Memory operands of assembly are read or written as their constraints say.
+
+        Other addresses are taken.
+        """
         code = instruction.assembly
         constraints = [
             c

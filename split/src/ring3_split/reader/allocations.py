@@ -132,7 +132,7 @@ class _Reading:
         return f"{text} {allocator.unit}" if allocator.unit else text
 
     def _sizes(self, struct: int) -> dict[int, str]:
-        """The numbers that are sizes of a struct, or of the elements of the array that it ends in."""
+        """The numbers that are sizes of a struct, or of elements of the array that ends it."""
         if not struct:
             return {}
         sizes = {self._metadata.size(struct) // 8: f"sizeof(struct {self._metadata.name(struct)})"}
@@ -148,7 +148,7 @@ class _Reading:
         return sizes
 
     def _kept(self, call: Instruction) -> tuple[int, str]:
-        """The struct that a result is used as (metadata id, 0 when none), and the place that receives it."""
+        """The struct that a result is used as (metadata id, 0 if none), and the receiving place."""
         struct, into, local = 0, "", ""
         for user, value in self._uses.final(call.result):
             if user.opcode == "ret":

@@ -20,7 +20,9 @@ _SHOWN = {"lt": "<", "ge": "<", "le": "<=", "gt": "<=", "eq": "<", "ne": "<"}
 def bound(
     move: Instruction, expressions: Expressions, origins: Origins, uses: Uses, index: str = ""
 ) -> str:
-    """What an index is less than, as "< X", when it is a variable that the function compares with X; else the index itself.
+    """An index's bound as "< X", if it is a variable that the function compares with X.
+
+    Else it is the index itself.
 
     The index is the first that the instruction has, or the one that is named.
 
@@ -70,7 +72,7 @@ def _fresh(slot: str, origins: Origins, uses: Uses) -> Iterator[Instruction]:
 
 
 def _comparisons(slot: str, uses: Uses) -> Iterator[tuple[Instruction, str]]:
-    """The comparisons of a variable, or of what is just stored to it, each with the operand that is the variable."""
+    """The comparisons of a variable, or of a value just stored to it, with its operand each."""
     waiting = [user.result for user in uses.of(slot) if user.opcode == "load"]
     waiting += [store.operands[0] for store in uses.stores(slot)]
     for name in waiting:

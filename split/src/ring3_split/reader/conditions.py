@@ -192,7 +192,10 @@ class Conditions:
         return value
 
     def _key(self, slot: str, depth: int) -> Value:
-        """The patched branch that a variable of a macro has the outcome of; None if it is no such variable."""
+        """The patched branch that a variable of a macro has the outcome of.
+
+        None if it is no such variable.
+        """
         if len(self._stores.get(slot, ())) != 1:
             return None
         ((label, place),) = self._stores[slot]

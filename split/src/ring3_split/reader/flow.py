@@ -64,7 +64,10 @@ class Flow:
             self._record(label, paths)
 
     def _deciding(self, block: Block) -> Value:
-        """The value that a block's terminator looks at: a condition, a switched number, a result."""
+        """The value that a block's terminator looks at.
+
+        A condition, a switched number, a result.
+        """
         last = block.instructions[-1]
         if last.opcode not in ("br", "switch", "ret") or not last.operands:
             return None
@@ -177,7 +180,10 @@ class Flow:
         return after if len(after) <= LIMIT else collapsed(after)
 
     def _possible(self, call: Instruction, paths: Paths) -> list[tuple[Path, Outcome]]:
-        """What a call may do on each path: nobody gives back what he does not hold, where others do who hold it."""
+        """What a call may do on each path.
+
+        Nobody gives back what he does not hold, where others do who hold it.
+        """
         every = [(path, outcome) for path in paths for outcome in self._effects[call.index]]
         giving = [(path, outcome) for path, outcome in every if outcome.dropped]
         proper = [
@@ -219,7 +225,7 @@ class Flow:
             yield successor, going
 
     def _disagreeing(self, block: Block, paths: Paths) -> set[tuple[Path, str]]:
-        """Paths that would not go to a successor if a field is now what it was when a lock was taken, or was not."""
+        """Paths that end if a field is now what it was, or was not, when a lock was taken."""
         value = self._tests[block.label]
         test = _test(value) if value is not None else None
         wrong: set[tuple[Path, str]] = set()
@@ -239,7 +245,7 @@ class Flow:
         return wrong
 
     def _given(self, label: str) -> tuple[Hold, ...]:
-        """The locks that are given back first behind the beginning of a block, before the way parts."""
+        """The locks given back first after a block's beginning, before control flow branches."""
         for _ in range(_NEAR):
             for _, instruction in self._events.get(label, ()):
                 for outcome in self._effects.get(instruction.index, ()):
@@ -264,7 +270,7 @@ class Flow:
         return result
 
     def _record(self, label: str, paths: Paths) -> None:
-        """Notes what is held before each instruction of a block, where it is given back, and the function's ends."""
+        """Notes the locks held before each instruction of a block, releases, and function ends."""
         block = self._blocks[label]
         events = dict(self._events[label])
         held = _holds(paths)

@@ -1,4 +1,7 @@
-"""A function's facts: extent, declaration, calls, addresses of functions that it takes, assembly, per-CPU data."""
+"""A function's facts.
+
+Extent, declaration, calls, addresses of functions that it takes, assembly, per-CPU data.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class Functions:
         return max((one.line for one in body.instructions), default=line) or line
 
     def _first(self, line: int, path: str) -> int:
-        """The line that its declaration begins in, when its type or attributes stand above its name; else 0."""
+        """The declaration's first line, if its type or attributes precede its name; else 0."""
         first = self._context.sources.text(path).first(line)
         return first if first < line else 0
 
@@ -208,7 +211,9 @@ class Functions:
         )
 
     def _owner(self, places: Iterable[Origin | None]) -> str:
-        """The outermost member that an address lies in: of the driver's struct, where a work or a timer is embedded there.
+        """The outermost member that an address lies in.
+
+        Of the driver's struct, where a work or a timer is embedded there.
 
         A pointer may have come from several places (it began as null): they must agree.
         """
@@ -221,7 +226,10 @@ class Functions:
         return names.pop() if len(names) == 1 else ""
 
     def _api(self, origins: Origins, call: Instruction) -> str:
-        """The symbol that is called, or the field that its address was loaded from; "" of assembly, and of what is no call."""
+        """The symbol that is called, or the field that its address was loaded from.
+
+        "" of assembly, and of what is no call.
+        """
         if call.callee.startswith("@"):
             return plain(call.callee[1:])
         if call.callee.startswith("%"):
@@ -230,7 +238,10 @@ class Functions:
         return ""
 
     def _assembly(self, body: Body, path: str) -> tuple[int, ...]:
-        """Lines with assembly that the function's own file wrote: in its text, or by a macro that this file defines."""
+        """Lines with assembly that the function's own file wrote.
+
+        In its text, or by a macro that this file defines.
+        """
         written = (one for one in body.instructions if one.callee == "asm" and self._code(one))
         own = (
             one.line
@@ -256,7 +267,10 @@ class Functions:
         )
 
     def _percpu_lines(self, body: Body) -> tuple[int, ...]:
-        """Lines that use per-CPU data: through the segment of this CPU, or the table of all CPUs' areas."""
+        """Lines that use per-CPU data.
+
+        Through the segment of this CPU, or the table of all CPUs' areas.
+        """
         return tuple(
             sorted(
                 {one.line for one in body.instructions if one.dbg and self._uses_percpu(one.text)}

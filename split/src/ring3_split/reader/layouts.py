@@ -95,7 +95,10 @@ class Layouts:
         )
 
     def _pointee(self, pointer: int) -> str:
-        """What a pointer points to: the name of a struct, "fn", "void", or the type as C writes it."""
+        """What a pointer points to.
+
+        The name of a struct, "fn", "void", or the type as C writes it.
+        """
         metadata = self._metadata
         target = metadata.reference(pointer, "baseType")
         bare = metadata.strip(target)

@@ -17,7 +17,10 @@ SPINNING = (Kind.SPIN, Kind.SPIN_BH, Kind.SPIN_IRQ)
 
 
 def family(kind: Kind) -> Kind:
-    """The kind of lock that a release has to match: the three spins are one lock with different company."""
+    """The kind of lock that a release has to match.
+
+    The three spins are one lock with different company.
+    """
     return Kind.SPIN if kind in SPINNING else kind
 
 

@@ -62,7 +62,10 @@ class Path:
         return self
 
     def find(self, given: Hold) -> int | None:
-        """Where in the stack a lock is: the same lock of the same object, else the same lock, else one of unknown name."""
+        """Where in the stack a lock is.
+
+        The same lock of the same object, else the same lock, else one of unknown name.
+        """
         same = [
             place for place, hold in enumerate(self.held) if family(hold.kind) == family(given.kind)
         ]

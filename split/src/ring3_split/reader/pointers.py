@@ -56,7 +56,10 @@ def flows(body: Body, origins: Origins, uses: Uses) -> tuple[Shape, ...]:
 
 
 def _uncertain(move: Instruction, origins: Origins) -> Iterator[Shape]:
-    """A pointer that may be from several places and is followed: it is followed for each of them."""
+    """A pointer that may be from several places and is followed.
+
+    It is followed for each of them.
+    """
     base, *indices = move.operands
     if indices == ["0"] or origins.of(base).kind != "unknown":
         return
@@ -70,7 +73,10 @@ def _uncertain(move: Instruction, origins: Origins) -> Iterator[Shape]:
 
 
 def _interior(store: Instruction, origins: Origins, expressions: Expressions) -> Iterator[Shape]:
-    """A pointer member that is set to an address inside of something: `ring[i] = &area[i * SIZE]`, `work->owner = &nic->part`."""
+    """A pointer member that is set to an address inside of something.
+
+    `ring[i] = &area[i * SIZE]`, `work->owner = &nic->part`.
+    """
     field = _field(origins, store, store.operands[1])
     definition = origins.definitions.get(store.operands[0])
     if field is None or definition is None or definition.opcode != "getelementptr":

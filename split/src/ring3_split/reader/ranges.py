@@ -1,4 +1,7 @@
-"""What a function sets fields to: the range that a stored value can only have, told without running anything."""
+"""What a function sets fields to.
+
+The range that a stored value can only have, told without running anything.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,10 @@ class Ranges:
         return found
 
     def _cast(self, cast: Instruction, way: tuple[str, ...]) -> Range | None:
-        """The range of a value in another width: its own, if it has room there, or else of all that the width can hold."""
+        """The range of a value in another width.
+
+        Its own, if it has room there, or else of all that the width can hold.
+        """
         inner = self.of(cast.operands[0], way)
         if cast.opcode == "zext":
             bits = self._bits(cast.operands[0])

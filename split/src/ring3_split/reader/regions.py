@@ -52,7 +52,7 @@ class Held:
 
 
 def regions(module: IrModule) -> dict[str, Held]:
-    """What each function of a unit holds or gives back, of those that do either, by the function's name."""
+    """What each function of a unit holds or gives back, if it does either, by function name."""
     unit = _Unit(module)
     unit.settle()
     every = {name: _held(module.functions[name], flow) for name, flow in unit.flows.items()}
@@ -78,7 +78,10 @@ class _Unit:
         self._summaries: dict[str, tuple[Outcome, ...]] = {}
 
     def settle(self) -> None:
-        """Makes flows and summaries until nothing changes: callees first, so only recursion is done again."""
+        """Makes flows and summaries until nothing changes.
+
+        Callees first, so only recursion is done again.
+        """
         order = _bottom_up({name: body.callees for name, body in self._module.functions.items()})
         rounds = dict.fromkeys(self._module.functions, 0)
         first = [name for name in self._callers if name in self._entries or _GUARD.fullmatch(name)]
@@ -111,7 +114,10 @@ class _Unit:
         return changed
 
     def _effects(self, body: Body, names: _Names) -> dict[int, tuple[Outcome, ...]]:
-        """What the calls of a function do, by instruction index; calls that do nothing to locks are left out."""
+        """What the calls of a function do, by instruction index.
+
+        Calls that do nothing to locks are left out.
+        """
         found = {}
         for instruction in body.instructions:
             if instruction.callee.startswith("@"):
@@ -169,7 +175,10 @@ class _Names:
         return _named(origin), _named(origin.base) if origin.base else ""
 
     def place(self, pointer: str) -> str:
-        """A name for what a pointer points to, if it is a field or global: the same for all pointers to it."""
+        """A name for what a pointer points to, if it is a field or global.
+
+        The same for all pointers to it.
+        """
         origin = self._origins.of(pointer)
         return (
             f"{origin.name} of {origin.base or ''}"
@@ -245,7 +254,10 @@ def _summary(flow: Flow) -> tuple[Outcome, ...]:
 
 
 def _net(path: Path) -> tuple[tuple[Hold, ...], tuple[Hold, ...]]:
-    """What a path takes and gives back, seen from outside: a lock that is given back and taken again is neither."""
+    """What a path takes and gives back, seen from outside.
+
+    A lock that is given back and taken again is neither.
+    """
     held = [replace(hold, line=0, guard="") for hold in path.held]
     dropped = [replace(hold, line=0, guard="") for hold in path.dropped]
     for hold in tuple(dropped):
@@ -272,7 +284,7 @@ def _union(facts: list[Fact | None]) -> Fact | None:
 
 
 def _held(body: Body, flow: Flow) -> Held:
-    """The regions of a function, in the order of their lines, and what it gives back of its caller's."""
+    """A function's regions in line order, and what it gives back of its caller's locks."""
     holds = sorted(
         flow.released.keys() | {hold for held in flow.held.values() for hold in held}, key=_order
     )

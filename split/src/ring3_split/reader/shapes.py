@@ -68,7 +68,10 @@ def shapes(module: IrModule, body: Body, origins: Origins, uses: Uses) -> tuple[
 
 
 def _identity(shape: Shape) -> tuple[str, str, str]:
-    """What makes two shapes one: constant indices are one array, and moving a pointer by this or that is moving it."""
+    """What makes two shapes one.
+
+    Constant indices are one array, and moving a pointer by this or that is moving it.
+    """
     constant = shape.what == "arithmetic" or (shape.what == "index" and shape.detail.isdigit())
     return shape.what, shape.pointer, "" if constant else shape.detail
 
@@ -94,7 +97,7 @@ class _Shapes:
             yield from self._passed(instruction)
 
     def _moved(self, move: Instruction) -> Iterator[Shape]:
-        """A pointer that is indexed, counted on, taken to the struct around it, or entered as a struct."""
+        """A pointer that is indexed, counted on, led to its outer struct, or entered as one."""
         base, index, *further = move.operands
         origin = self._origins.of(base)
         constant = int(index) if index.lstrip("-").isdigit() else None
@@ -127,7 +130,7 @@ class _Shapes:
                 )
 
     def _element(self, move: Instruction, origin: Origin, constant: int | None) -> bool:
-        """Whether a moved pointer is an element of an array, rather than the pointer itself moving on."""
+        """Whether a moved pointer is an element of an array, not the pointer itself moving on."""
         if (constant is not None and constant < 0) or (move.type == "i8" and not origin.type):
             return False
         users = self._uses.of(move.result)
@@ -144,7 +147,10 @@ class _Shapes:
         )
 
     def _around(self, move: Instruction, offset: int) -> str:
-        """The member, at an offset in bytes of the struct around, that a pointer is the address of; "" without a struct."""
+        """The member, at an offset in bytes of the struct around, that a pointer is the address of.
+
+        "" without a struct.
+        """
         for user, name in self._uses.final(move.result):
             struct = 0
             if user.opcode == "store" and user.operands[0] == name:
@@ -189,7 +195,10 @@ class _Shapes:
             yield Shape("cast", str(origin), store.line, self._metadata.name(struct))
 
     def _computed(self, value: str, depth: int = 0) -> bool:
-        """Whether a pointer was moved on its way from where it came from: container_of, then, and no cast."""
+        """Whether a pointer was moved on its way from where it came from.
+
+        container_of, then, and no cast.
+        """
         definition = self._origins.definitions.get(value)
         if definition is None or depth > 16:
             return False

@@ -1,4 +1,6 @@
-"""What the IR does not keep and the source text has: where a body ends, `inline`, and the word at a place.
+"""What the IR does not keep and the source text has.
+
+Where a body ends, `inline`, and the word at a place.
 
 # Paths
 Facts name files relative to the tree. A distribution keeps its headers in folders of their own, and
@@ -18,7 +20,8 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 _TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|^[ \t]*\#[ \t]*(?P<directive>if|el|endif)|[{}]""",
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
+    r"""|^[ \t]*\#[ \t]*(?P<directive>if|el|endif)|[{}]""",
     re.DOTALL | re.MULTILINE,
 )
 _INLINE = re.compile(r"\b(?:__)?(?:always_)?inline(?:__)?\b|\bINLINE\b")
@@ -49,7 +52,10 @@ class Text:
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
     def closing_brace(self, number: int) -> int:
-        """The line that closes the first brace of line `number`; 0 when there is no brace there, or it is never closed."""
+        """The line that closes the first brace of line `number`.
+
+        0 when there is no brace there, or it is never closed.
+        """
         if "{" not in self.line(number):
             return 0
         depth = 0
@@ -78,7 +84,10 @@ class Text:
         return bool(_INLINE.search(above + head))
 
     def first(self, number: int) -> int:
-        """The line in which the declaration begins whose name is in line `number`: its type may stand above."""
+        """The line in which the declaration begins whose name is in line `number`.
+
+        Its type may stand above.
+        """
         for before in range(number - 1, max(number - 5, 0), -1):
             text = self.line(before).rstrip()
             if not text or text[-1] in ";}/{:\\" or text[0] in "#/ *":
@@ -86,7 +95,7 @@ class Text:
         return max(number - 4, 1)
 
     def words(self, number: int, column: int) -> list[str]:
-        """The identifier that begins at a column, from 1, and the members that follow it with dots and arrows."""
+        """The identifier at a column, from 1, and the members after it with dots and arrows."""
         match = _MEMBERS.match(self.line(number), column - 1) if column else None
         return _WORD.findall(match[0]) if match else []
 
@@ -100,7 +109,10 @@ class Text:
 
 
 def _branch(directive: str, depth: int, branches: list[int]) -> int:
-    """The depth of braces after a conditional directive: each branch begins as deep as the first did."""
+    """The depth of braces after a conditional directive.
+
+    Each branch begins as deep as the first did.
+    """
     if directive == "if":
         branches.append(depth)
     elif branches:

@@ -1,4 +1,6 @@
-"""File scope: addresses of functions in initialisers, exports, aliases, module parameters, hashes of declared functions.
+"""File scope: function addresses in initialisers, exports, aliases, module parameters.
+
+Also hashes of declared functions.
 
 # Not taken for a taken address
 What only keeps a symbol alive or describes it to the linker is no way to call it: `__addressable`
@@ -20,14 +22,17 @@ from ring3_split.reader.unit import Context
 
 _NAME = re.compile(r'@([\w.$-]+|"[^"]*")')
 _SECTIONS = re.compile(
-    r"\.discard|__?ksymtab|\.export_symbol|\.modinfo|__bug_table|__jump_table|\.static_call|__tracepoint|_ftrace_events"
-    r"|__dyndbg|__verbose|\.initcall|\.exitcall|__bpf|_kprobe_blacklist|__ex_table|\.altinstr|\.BTF_ids|_error_injection"
+    r"\.discard|__?ksymtab|\.export_symbol|\.modinfo|__bug_table|__jump_table|\.static_call"
+    r"|__tracepoint|_ftrace_events|__dyndbg|__verbose|\.initcall|\.exitcall|__bpf"
+    r"|_kprobe_blacklist|__ex_table|\.altinstr|\.BTF_ids|_error_injection"
 )
 _NAMES = re.compile(
-    r"__UNIQUE_ID_|__addressable_|__ksymtab_|__kstrtab|__kcrctab_|__export_symbol_|__initcall_|__exitcall_|llvm\."
+    r"__UNIQUE_ID_|__addressable_|__ksymtab_|__kstrtab|__kcrctab_|__export_symbol_"
+    r"|__initcall_|__exitcall_|llvm\."
 )
 _TYPES = re.compile(
-    r"%struct\.(?:tracepoint|trace_event_(?:call|class|functions)|bpf_raw_event_map|static_call_key)\b"
+    r"%struct\.(?:tracepoint|trace_event_(?:call|class|functions)|bpf_raw_event_map"
+    r"|static_call_key)\b"
 )
 _EXPORT = re.compile(r"\b__(?:ksymtab|export_symbol)_(\w+):")
 _LOCAL = re.compile(r"__const\.([^.]+)\.(.+?)(?:\.\d+)?$")
@@ -43,7 +48,7 @@ class Statics:
         self._module = context.module
 
     def exports(self) -> tuple[str, ...]:
-        """Symbols that EXPORT_SYMBOL and its kin give to other modules, in the forms of all kernels since 2.6."""
+        """Symbols that EXPORT_SYMBOL and its kin export, in the forms of all kernels since 2.6."""
         found = [
             name.removeprefix("__ksymtab_")
             for name in self._module.globals
@@ -93,7 +98,10 @@ class Statics:
                 yield Stored(symbol, line, field=names[-1] if names else "", object=name)
 
     def _declared(self, variable: Global) -> tuple[int, int]:
-        """Type and line of a variable, or of the local variable whose initial value it holds; (0, 0) when not known."""
+        """Type and line of a variable, or of the local variable whose initial value it holds.
+
+        (0, 0) when not known.
+        """
         metadata = self._context.metadata
         if variable.dbg >= 0:
             return metadata.variable_type(variable.dbg), metadata.number(

@@ -31,7 +31,10 @@ class Context:
         return self.sources.relative(self.path(node))
 
     def spelled(self, instruction: Instruction) -> list[str]:
-        """The names that stand in the source where an instruction is: a member, and the members of it that follow."""
+        """The names that stand in the source where an instruction is.
+
+        A member, and the members of it that follow.
+        """
         scope = self.metadata.reference(instruction.scope, "file")
         if not scope:
             return []

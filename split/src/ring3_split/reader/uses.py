@@ -45,7 +45,10 @@ class Uses:
         ]
 
     def loads(self, store: Instruction) -> list[Instruction]:
-        """The loads of a local variable that may see a store: those behind it in the text, up to the next store if any."""
+        """The loads of a local variable that may see a store.
+
+        Those behind it in the text, up to the next store if any.
+        """
         slot = store.operands[1]
         behind = [
             user for user in self.of(slot) if user.opcode == "load" and user.index > store.index
@@ -56,7 +59,7 @@ class Uses:
         return [load for load in behind if end is None or load.index < end] or behind
 
     def final(self, value: str) -> Iterator[tuple[Instruction, str]]:
-        """The instructions that a value ends in, behind casts and local variables, each with the name that it has there.
+        """The instructions behind casts and locals that a value ends in, with its name in each.
 
         The stores to local variables are among them.
         """

@@ -48,7 +48,11 @@ _MANY = 400  # instructions that one value is followed through
 
 
 class Value(NamedTuple):
-    """A value on its way: its name in the IR, what it was cut to, where it was read from, and whether it was computed with."""
+    """A value on its way.
+
+    Its name in the IR, what it was cut to, where it was read from, and whether it was computed
+    with.
+    """
 
     name: str
     mask: int
@@ -73,7 +77,10 @@ class Values:
         self._order: dict[str, tuple[list[Instruction], list[int], list[int]]] = {}
 
     def used(self) -> tuple[Used, ...]:
-        """What becomes of each field, parameter and result that is read; each use once, at its first line."""
+        """What becomes of each field, parameter and result that is read.
+
+        Each use once, at its first line.
+        """
         found: dict[tuple[str, str, str, int], Used] = {}
         for start, names in self._starts().items():
             for use in self._ends(start, names):
@@ -229,7 +236,7 @@ class Values:
         return self._steps[slot]
 
     def _seen_by(self, store: Instruction) -> list[Instruction]:
-        """The loads that may see a store, as `Uses.loads` has them, but quick where a variable is set thousands of times."""
+        """The loads that may see a store: `Uses.loads`, but quick for a variable set very often."""
         slot = store.operands[1]
         if slot not in self._order:
             users = self._uses.of(slot)

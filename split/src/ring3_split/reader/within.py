@@ -16,7 +16,7 @@ from ring3_split.model import Access, Kind, Region
 
 
 def placed(regions: Iterable[Region], accesses: Iterable[Access]) -> tuple[Region, ...]:
-    """The regions of a function, mutexes with the member that they lie in, if all accesses of the line agree on one."""
+    """A function's regions; mutexes with their outer member, if all accesses of the line agree."""
     members: dict[tuple[str, int], set[str]] = {}
     for access in accesses:
         if access.way == "a":

@@ -59,7 +59,9 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> Rule:
-        """A rule as a person writes it: "signature", as the paper has it; "binding"; "signature+tasklets+timers+urbs".
+        """A rule as a person writes it: "signature", as the paper has it; "binding".
+
+        "signature+tasklets+timers+urbs".
 
         Raises:
             Refusal: a word that is none of these, or no finder.
@@ -70,7 +72,8 @@ class Rule:
         if wrong or not finders:
             known = ", ".join(f"+{option}" for option in OPTIONS)
             raise Refusal(
-                f"no rule {text!r}: a rule is signature, binding or signature+binding, and then any of {known}"
+                f"no rule {text!r}: a rule is signature, binding or signature+binding, and then "
+                f"any of {known}"
             )
         return cls(finders, ALWAYS | {OPTIONS[word] for word in words if word in OPTIONS})
 

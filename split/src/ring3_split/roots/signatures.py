@@ -1,4 +1,6 @@
-"""The types of the templates' fields in a kernel: a small C file, compiled with the kernel's own headers.
+"""The types of the templates' fields in a kernel.
+
+A small C file, compiled with the kernel's own headers.
 
 Each field is one line of C. A kernel may lack a header, a struct or a member: clang names the line,
 the line is dropped, and said in `absent`.
@@ -56,7 +58,7 @@ def signatures(kernel: Kernel, family: str) -> Signatures:
 
 
 def _source(family: str) -> list[str]:
-    """The C file: a line for each header, then a line for each field that declares a function of its type."""
+    """The C file: a line a header, then for each field one that declares a function of its type."""
     own = families()[family].headers if family in families() else ()
     lines = [
         f"#include <{header}>" for header in dict.fromkeys((*families()["common"].headers, *own))

@@ -1,4 +1,6 @@
-"""Templates of root functions: what the kernel calls on a driver's data path, one TOML file a family.
+"""Templates of root functions.
+
+What the kernel calls on a driver's data path, one TOML file a family.
 
 A template names fields and API arguments. Functions that are stored or passed there are found by
 *binding*. By *signature* a root is any function of the type that such a field has in the headers of
@@ -115,7 +117,10 @@ def _family(name: str, head: Head, table: dict[str, object]) -> Family:
 
 
 def family_of(directory: str) -> str:
-    """The family of a driver, by where its source lies; of directories in one another the inner counts."""
+    """The family of a driver, by where its source lies.
+
+    Of directories in one another the inner counts.
+    """
     found = [
         (len(top), name)
         for name, family in families().items()

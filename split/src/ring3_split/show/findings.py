@@ -1,4 +1,6 @@
-"""All that `show` says of a driver, as it is printed with --json. The fields are described in docs/split.md.
+"""All that `show` says of a driver, as it is printed with --json.
+
+The fields are described in docs/split.md.
 
 What stays in the kernel besides the critical functions is what the planner's rules bring there
 before anything is weighed.

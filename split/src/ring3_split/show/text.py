@@ -58,7 +58,10 @@ def _head(found: Findings, console: Console) -> None:
     console.print(f"[bold]{found.driver}[/bold]  {found.kernel}, family {found.family}")
     for part in found.parts:
         what = "library " if part.library else ""
-        size = f"{_some(part.units, 'unit')}, {_some(part.functions, 'function')}, {part.lines:,} lines"
+        size = (
+            f"{_some(part.units, 'unit')}, {_some(part.functions, 'function')}, {part.lines:,} "
+            "lines"
+        )
         console.print(f"  {what}{part.name}  {part.directory}: {size}", soft_wrap=True)
         for failure in part.failures:
             console.print(
@@ -104,7 +107,10 @@ def _because(one: Shown, graph: Graph) -> Iterator[str]:
 
 
 def _chain(chain: Iterable[Step], graph: Graph) -> str:
-    """Calls in a row: "e1000_clean > 3817 > e1000_update_itr"; numbers are the lines of the calls."""
+    """Calls in a row: "e1000_clean > 3817 > e1000_update_itr".
+
+    Numbers are the lines of the calls.
+    """
     text = ""
     for step in chain:
         text = text or graph.functions[step.caller].name
@@ -128,7 +134,8 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
         else "inline of a header"
     )
     console.print(
-        f"[bold]{facts.name}[/bold]  {facts.file}:{facts.line}-{facts.end}, {lines(facts)} lines, {side}",
+        f"[bold]{facts.name}[/bold]  {facts.file}:{facts.line}-{facts.end}, {lines(facts)} lines, "
+        f"{side}",
         soft_wrap=True,
     )
     parameters = (
@@ -141,7 +148,8 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
         for entry in one.entries:
             lock = ", with rtnl held" if entry.rtnl else ""
             console.print(
-                f"  entered by {entry.by}, {entry.context} context{lock} [dim]{escape(entry.source)}[/dim]",
+                f"  entered by {entry.by}, {entry.context} context{lock} "
+                f"[dim]{escape(entry.source)}[/dim]",
                 soft_wrap=True,
             )
     for region in facts.regions:
@@ -170,7 +178,8 @@ def function(one: Shown | None, key: str, graph: Graph, console: Console) -> Non
             console.print(f"  {name}  {_lines(call.line for call in calls)}", soft_wrap=True)
     for call in graph.leaving.get(key, ()):
         console.print(
-            f"  line {call.line}: a call through {call.field or 'a pointer'}, which leaves the driver",
+            f"  line {call.line}: a call through {call.field or 'a pointer'}, which leaves the "
+            "driver",
             soft_wrap=True,
         )
 
@@ -212,7 +221,10 @@ def _lines(numbers: Iterable[int]) -> str:
     """Line numbers, of many the first."""
     some = sorted(set(numbers))
     more = f" and {len(some) - MANY} more" if len(some) > MANY else ""
-    return f"line{'s' if len(some) > 1 else ''} {', '.join(str(number) for number in some[:MANY])}{more}"
+    return (
+        f"line{'s' if len(some) > 1 else ''} "
+        f"{', '.join(str(number) for number in some[:MANY])}{more}"
+    )
 
 
 def _some(count: int, what: str) -> str:

@@ -1,4 +1,6 @@
-"""How much of each driver is critical: Figure 2 of [Microdrivers] for any kernel, by every counting rule.
+"""How much of each driver is critical.
+
+Figure 2 of [Microdrivers] for any kernel, by every counting rule.
 
 A driver is linked once at each precision, every function gets one bit for each rule under which it
 is critical (`marks`), and all numbers are sums over those bits (`count`). What comes out is a

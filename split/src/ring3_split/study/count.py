@@ -16,7 +16,10 @@ from ring3_split.study.result import Scope, Tally
 from ring3_split.study.rules import RULES
 
 Marks = Mapping[str, tuple[int, int]]
-"""Of each function, by id: its lines, and a bit for each rule under which it is critical (`rules.bit`)."""
+"""Of each function, by id.
+
+Its lines, and a bit for each rule under which it is critical (`rules.bit`).
+"""
 
 
 class Sums:

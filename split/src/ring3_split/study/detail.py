@@ -1,4 +1,7 @@
-"""What the page shows of one driver when it is opened: its functions, roots and critical calls, in as few bytes as will do."""
+"""What the page shows of one driver when it is opened.
+
+Its functions, roots and critical calls, in as few bytes as will do.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ import zlib
 import msgspec
 
 DIRECT, SIGNATURE, FIELD = 1, 2, 4
-"""Kinds of call, as bits: a direct one is followed under every rule, the others at their precision."""
+"""Kinds of call, as bits.
+
+A direct one is followed under every rule, the others at their precision.
+"""
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True):

@@ -55,7 +55,10 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Linked:
-    """A driver's calls at each precision, its roots, and the marks of all its functions, inlines of the kernel too."""
+    """A driver's calls at each precision, its roots, and the marks of all its functions.
+
+    Inlines of the kernel are among them.
+    """
 
     signature: Graph
     field: Graph
@@ -146,7 +149,7 @@ def _detail(linked: Linked) -> Detail:
 
 
 def _calls(linked: Linked, place: Mapping[str, int]) -> Iterator[CallListed]:
-    """The calls between functions that are critical under some rule, with the precisions that have each."""
+    """The calls between functions critical under some rule, with the precisions of each."""
     critical = {function for function, (_, bits) in linked.marks.items() if bits}
     for caller in critical:
         by_type, by_field = (

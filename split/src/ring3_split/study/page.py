@@ -61,4 +61,5 @@ def _part(name: str) -> str:
 
 def _embedded(value: object) -> Markup:
     """JSON that can stand in a script element: `<` could end it, and is written as an escape."""
-    return Markup(msgspec.json.encode(value).decode("utf-8").replace("<", "\\u003c"))  # noqa: S704 - escaped by the line itself
+    # escaped by the line itself
+    return Markup(msgspec.json.encode(value).decode("utf-8").replace("<", "\\u003c"))  # noqa: S704

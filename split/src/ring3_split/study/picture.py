@@ -1,4 +1,7 @@
-"""The study as a picture: the critical share of each family, and how it is spread over the drivers."""
+"""The study as a picture.
+
+The critical share of each family, and how it is spread over the drivers.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ class Row(msgspec.Struct, frozen=True):
     sources: int
     alone: Counts
     libraries: tuple[str, ...] = ()  # modules whose functions it needs
-    library: bool = False  # others need it, so that it is counted with them where a driver is a module with its libraries
+    # others need it, so that it is counted with them where a driver is a module with its libraries
+    library: bool = False
     together: Counts | None = None  # with its libraries, when it has any
     failures: tuple[Failure, ...] = ()
     skipped: dict[str, str] = {}

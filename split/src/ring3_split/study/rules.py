@@ -20,8 +20,11 @@ Reach = Literal["data", "deferred", "timers"]
 class Rule(msgspec.Struct, frozen=True):
     """One way to say which functions are critical."""
 
-    calls: Calls  # calls through pointers: to every function of the signature, of the signature and field, or not followed
-    roots: Finder  # root functions by the signature of a template, or by the field or API that they are bound to
+    # calls through pointers: to every function of the signature, of the signature and field, or not
+    # followed
+    calls: Calls
+    # root functions by the signature of a template, or by the field or API that they are bound to
+    roots: Finder
     reach: Reach  # interrupt and data path only; with tasklets and URB completions; with timers too
 
     @property

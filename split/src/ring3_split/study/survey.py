@@ -1,4 +1,4 @@
-"""The whole study: facts of all modules, each looked at under every rule on all processors, and what comes of it."""
+"""The whole study: facts of all modules under every rule, on all processors, and the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ QUICK_SOURCES = 3  # files that each of them may have at most
 
 @dataclass(frozen=True)
 class Drivers:
-    """Makes a driver of a module: finds its libraries among the others, and the types of its family's roots."""
+    """Makes a driver of a module.
+
+    Finds its libraries among the others, and the types of its family's roots.
+    """
 
     facts: Mapping[str, ModuleFacts]  # by the module's name, as symbols name their exporters
     exporters: Mapping[str, Mapping[str, str]]  # family -> symbol -> name of the module
@@ -135,7 +138,7 @@ def _sample(modules: Sequence[Module]) -> list[Module]:
 def _with_libraries(
     kernel: Kernel, facts: Sequence[ModuleFacts], jobs: int | None
 ) -> list[ModuleFacts]:
-    """These modules and those that hold a part of them, which are looked for one driver at a time."""
+    """These modules, and those with parts of them, which are looked for driver by driver."""
     found = {facts.module.name: facts for facts in facts}
     for own in facts:
         if own.units:

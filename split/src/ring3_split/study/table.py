@@ -31,7 +31,10 @@ def _percent(share: float) -> str:
 
 
 def families(study: Study) -> Table:
-    """A line for each family by the base rule, each module a driver; other rules beside it where they differ most."""
+    """A line for each family by the base rule, each module a driver.
+
+    Other rules beside it where they differ most.
+    """
     table = _table(
         ("family",),
         (

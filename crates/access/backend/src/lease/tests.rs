@@ -282,7 +282,10 @@ fn a_pin_that_a_dead_driver_held_back_is_open_for_the_next() {
 #[test]
 fn one_driver_has_a_device_and_the_next_one_gets_it_after_a_fence_or_by_a_hand_over() {
     let (claim, _handle) = claimed();
-    let busy = |lease: Result<Lease, Error>, words: &str| matches!(&lease, Err(Error::Busy(text)) if text.contains(words));
+    let busy = |lease: Result<Lease, Error>, words: &str| {
+        let refusal = lease.err();
+        matches!(refusal, Some(Error::Busy(text)) if text.contains(words))
+    };
     let driver = Process::start(claim.lease().unwrap());
     assert!(
         busy(claim.lease(), "end its process first")

@@ -51,7 +51,10 @@ macro_rules! word {
         impl Word for $t {
             const ALL_ONES: Self = <$t>::MAX;
             fn from_le(bytes: &[u8]) -> Self {
-                bytes.iter().rev().fold(0, |value, &byte| (u64::from(value) << 8 | u64::from(byte)) as $t)
+                bytes
+                    .iter()
+                    .rev()
+                    .fold(0, |value, &byte| (u64::from(value) << 8 | u64::from(byte)) as $t)
             }
             fn to_le(self) -> [u8; 8] {
                 u64::from(self).to_le_bytes()
@@ -87,7 +90,9 @@ macro_rules! port {
                 // `nomem`.
                 #[cfg(target_arch = "x86_64")]
                 unsafe {
-                    std::arch::asm!($read, out($class) value, in("dx") port, options(nostack, preserves_flags));
+                    std::arch::asm!(
+                        $read, out($class) value, in("dx") port, options(nostack, preserves_flags),
+                    );
                 }
                 #[cfg(not(target_arch = "x86_64"))]
                 {
@@ -105,7 +110,9 @@ macro_rules! port {
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 unsafe {
-                    std::arch::asm!($write, in("dx") port, in($class) self, options(nostack, preserves_flags));
+                    std::arch::asm!(
+                        $write, in("dx") port, in($class) self, options(nostack, preserves_flags),
+                    );
                 }
                 let _ = port;
                 true
@@ -121,7 +128,10 @@ macro_rules! port {
                 // The direction flag is clear.
                 #[cfg(target_arch = "x86_64")]
                 unsafe {
-                    std::arch::asm!($reads, in("dx") port, inout("rcx") words => _, inout("rdi") to => _, options(nostack, preserves_flags));
+                    std::arch::asm!(
+                        $reads, in("dx") port, inout("rcx") words => _, inout("rdi") to => _,
+                        options(nostack, preserves_flags),
+                    );
                 }
                 let _ = (port, words, to);
                 true
@@ -137,7 +147,10 @@ macro_rules! port {
                 // `bytes`. The direction flag is clear.
                 #[cfg(target_arch = "x86_64")]
                 unsafe {
-                    std::arch::asm!($writes, in("dx") port, inout("rcx") words => _, inout("rsi") from => _, options(nostack, preserves_flags));
+                    std::arch::asm!(
+                        $writes, in("dx") port, inout("rcx") words => _, inout("rsi") from => _,
+                        options(nostack, preserves_flags),
+                    );
                 }
                 let _ = (port, words, from);
                 true

@@ -119,8 +119,12 @@ fn bad_blocks(uri: &Uri) -> Result<Option<String>, Error> {
         }
     }
     let rules = rules.into_iter().enumerate().map(|(i, (block, direction))| {
-        let direction = direction.map(|word| format!("inject-error.{i}.iotype={word},")).unwrap_or_default();
-        format!("inject-error.{i}.event=none,inject-error.{i}.errno={MEDIUM_ERROR},inject-error.{i}.sector={block},{direction}")
+        let direction =
+            direction.map(|word| format!("inject-error.{i}.iotype={word},")).unwrap_or_default();
+        format!(
+            "inject-error.{i}.event=none,inject-error.{i}.errno={MEDIUM_ERROR},\
+             inject-error.{i}.sector={block},{direction}"
+        )
     });
     Ok(Some(format!("driver=blkdebug,{}image=", rules.collect::<String>())))
 }

@@ -24,12 +24,17 @@ pub(super) fn qemu(host: &Host) -> Result<PathBuf, Error> {
     let on_path = env::var_os("PATH")
         .into_iter()
         .flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
-    on_path.map(|folder| folder.join(program)).chain(cached(host)).find(|candidate| candidate.is_file()).ok_or_else(|| {
-        Error::Unsupported(format!(
-            "this qtest device needs {program}, and there is none on the PATH or in the cache; get one with `lab/setup.sh {need}` \
-             (no root) or `apt-get install {package}`, or name one by {variable}"
-        ))
-    })
+    on_path
+        .map(|folder| folder.join(program))
+        .chain(cached(host))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| {
+            Error::Unsupported(format!(
+                "this qtest device needs {program}, and there is none on the PATH or in the cache; \
+                 get one with `lab/setup.sh {need}` (no root) or `apt-get install {package}`, or \
+                 name one by {variable}"
+            ))
+        })
 }
 
 /// The cache of the lab: `$RING3_CACHE`, or `ring3` under `$XDG_CACHE_HOME` or `~/.cache`.

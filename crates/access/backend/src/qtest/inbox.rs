@@ -86,9 +86,10 @@ mod tests {
         assert!(matches!(inbox.line(), Some(Line::Pin { number: 20, level: true })));
         assert!(matches!(inbox.line(), Some(Line::Reply(Ok(0)))));
         assert!(matches!(inbox.line(), Some(Line::Pin { number: 3, level: false })));
-        assert!(
-            matches!(inbox.line(), Some(Line::Reply(Err(Error::Protocol(text)))) if text.contains("FAIL x"))
-        );
+        assert!(matches!(
+            inbox.line(),
+            Some(Line::Reply(Err(Error::Protocol(text)))) if text.contains("FAIL x"),
+        ));
         assert!(inbox.line().is_none());
     }
 
@@ -100,7 +101,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_do_not_depend_on_how_they_are_cut(values in prop::collection::vec(any::<u64>(), 1..50), cut in 1usize..40) {
+        fn lines_do_not_depend_on_how_they_are_cut(
+            values in prop::collection::vec(any::<u64>(), 1..50), cut in 1usize..40,
+        ) {
             let text: String = values.iter().map(|value| format!("OK {value:#018x}\n")).collect();
             let mut inbox = Inbox::new();
             let mut got = Vec::new();

@@ -79,7 +79,9 @@ mod tests {
                 // A page that is seen twice breaks a run, which only a kernel gone wrong could
                 // show.
                 Err(longest) => {
-                    let doubled = pages.iter().any(|page| pages.iter().filter(|other| *other == page).count() > 1);
+                    let doubled = pages
+                        .iter()
+                        .any(|page| pages.iter().filter(|other| *other == page).count() > 1);
                     prop_assert!(doubled || !exists);
                     prop_assert!(longest < count);
                 }

@@ -120,9 +120,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_can_make_the_walk_fail(bytes in prop::collection::vec(any::<u8>(), 0..200), offset in any::<u32>()) {
+        fn no_bytes_can_make_the_walk_fail(
+            bytes in prop::collection::vec(any::<u8>(), 0..200), offset in any::<u32>(),
+        ) {
             for capability in chain(&bytes, offset % 256) {
-                let _ = (capability.iova_ranges(), capability.sparse_areas(), capability.dma_available());
+                let _ = (
+                    capability.iova_ranges(), capability.sparse_areas(), capability.dma_available(),
+                );
             }
         }
     }

@@ -87,7 +87,8 @@ impl Type1 {
             }
             Some(libc::ENOSPC) => Error::Claim(format!(
                 "vfio:{address}: no DMA mapping is left for this container ({} available); \
-                 raise /sys/module/vfio_iommu_type1/parameters/dma_entry_limit or map larger pieces",
+                 raise /sys/module/vfio_iommu_type1/parameters/dma_entry_limit or map larger \
+                 pieces",
                 self.available().unwrap_or(0)
             )),
             Some(libc::EEXIST) => Error::Invalid(format!(

@@ -67,7 +67,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_place_is_aligned_inside_one_range_and_clear_of_reserved_ones(
-            cuts in prop::collection::btree_set(0u64..1 << 40, 0..12), len in 1u64..1 << 33, align in 12u32..31, bits in 20u32..63
+            cuts in prop::collection::btree_set(0u64..1 << 40, 0..12), len in 1u64..1 << 33,
+            align in 12u32..31, bits in 20u32..63
         ) {
             // Every second stretch between the cuts is allowed, the others are reserved.
             let cuts: Vec<u64> = cuts.into_iter().collect();
@@ -75,7 +76,11 @@ mod tests {
             let ranges = reachable(&ranges, 1 << bits);
             if let Some(start) = place(&ranges, len, 1 << align) {
                 prop_assert_eq!(start % (1 << align), 0);
-                prop_assert!(ranges.iter().any(|range| range.contains(&start) && range.contains(&(start + len - 1))));
+                prop_assert!(
+                    ranges
+                        .iter()
+                        .any(|range| range.contains(&start) && range.contains(&(start + len - 1)))
+                );
                 prop_assert_eq!((start + len - 1) >> bits, 0);
             } else {
                 // There is no place: not one aligned candidate of any range fits.

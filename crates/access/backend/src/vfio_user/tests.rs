@@ -248,7 +248,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
     /// After a good version, anything.
     #[test]
-    fn no_answer_kills_the_client(answers in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..64), any::<bool>()), 0..12)) {
+    fn no_answer_kills_the_client(
+        answers in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 0..64), any::<bool>()), 0..12,
+        )
+    ) {
         let error = refusal(move |stream| {
             let channel = Channel::new(stream.try_clone().unwrap(), PATIENCE).unwrap();
             let mut good = vec![(vec![0, 0, 1, 0], true)];
@@ -258,7 +262,9 @@ proptest! {
                 let sent = if framed {
                     channel.send(Header { flags: REPLY, ..request }, [&body, &[]], &[])
                 } else {
-                    (&stream).write_all(&body).and_then(|()| stream.shutdown(std::net::Shutdown::Write))
+                    (&stream)
+                        .write_all(&body)
+                        .and_then(|()| stream.shutdown(std::net::Shutdown::Write))
                 };
                 if sent.is_err() {
                     return;

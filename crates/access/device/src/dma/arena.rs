@@ -319,9 +319,10 @@ mod tests {
     fn an_arena_that_is_full_says_how_much_was_wanted() {
         let arena = arena(4096);
         let total = arena.len();
-        assert!(
-            matches!(arena.alloc(total + 1, 1), Err(Error::NoMemory { wanted, .. }) if wanted == total + 1)
-        );
+        assert!(matches!(
+            arena.alloc(total + 1, 1),
+            Err(Error::NoMemory { wanted, .. }) if wanted == total + 1,
+        ));
     }
 
     #[test]
@@ -362,7 +363,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn buffers_never_overlap_and_everything_comes_back(sizes in prop::collection::vec((1usize..9000, 0u32..13), 1..40), order in any::<u64>()) {
+        fn buffers_never_overlap_and_everything_comes_back(
+            sizes in prop::collection::vec((1usize..9000, 0u32..13), 1..40), order in any::<u64>(),
+        ) {
             let arena = arena(1 << 20);
             let before = arena.free_bytes();
             let mut held = Vec::new();
@@ -373,7 +376,8 @@ mod tests {
                 if order >> (i % 64) & 1 == 1 && !held.is_empty() {
                     held.swap_remove(i % held.len());
                 }
-                let mut ranges: Vec<_> = held.iter().map(|b| (b.iova(), b.iova() + b.len() as u64)).collect();
+                let mut ranges: Vec<_> =
+                    held.iter().map(|b| (b.iova(), b.iova() + b.len() as u64)).collect();
                 ranges.sort();
                 prop_assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0));
             }

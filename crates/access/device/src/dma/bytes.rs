@@ -169,7 +169,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_arrive_whole_wherever_they_begin(from in 0usize..9, to in 0usize..9, len in 0usize..1200) {
+        fn bytes_arrive_whole_wherever_they_begin(
+            from in 0usize..9, to in 0usize..9, len in 0usize..1200,
+        ) {
             let source: Vec<u8> = (0..from + len).map(|i| (i * 7 + 1) as u8).collect();
             let mut target = vec![0xee_u8; to + len + 8];
             // SAFETY: both ranges lie within their vectors, which nobody else touches.

@@ -113,12 +113,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_never_overlap_and_join_again(start in 0u64..1000, sizes in prop::collection::vec((1u64..50, 0u32..6), 1..60)) {
+        fn ranges_never_overlap_and_join_again(
+            start in 0u64..1000, sizes in prop::collection::vec((1u64..50, 0u32..6), 1..60),
+        ) {
             let mut extents = Extents::new(start, 1 << 10);
             let mut held: Vec<(u64, u64)> = Vec::new();
             for (i, &(len, align)) in sizes.iter().enumerate() {
                 if let Some(at) = extents.carve(len, 1 << align, 0) {
-                    prop_assert!(at % (1 << align) == 0 && at >= start && at + len <= start + (1 << 10));
+                    prop_assert!(
+                        at % (1 << align) == 0 && at >= start && at + len <= start + (1 << 10)
+                    );
                     prop_assert!(held.iter().all(|&(s, n)| at + len <= s || s + n <= at));
                     held.push((at, len));
                 }

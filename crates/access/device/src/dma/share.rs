@@ -78,8 +78,8 @@ fn admit_in(root: &Path, bytes: u64) -> Result<(), Error> {
 fn too_much(bytes: u64, free: u64) -> Error {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     Error::Claim(format!(
-        "{} MiB of memory are asked for, and of the {} MiB that are free half may be taken: ask for fewer queues, fewer or shorter \
-         requests, or a smaller arena= in the device's name",
+        "{} MiB of memory are asked for, and of the {} MiB that are free half may be taken: ask \
+         for fewer queues, fewer or shorter requests, or a smaller arena= in the device's name",
         mib(bytes),
         free >> 20
     ))

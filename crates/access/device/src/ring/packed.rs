@@ -422,7 +422,10 @@ mod tests {
         /// A device that takes chains in order and gives them back in any.
         #[test]
         fn chains_of_any_length_come_back_as_they_are_used_over_many_laps(
-            size in 1u16..10, steps in prop::collection::vec((1u16..4, any::<bool>(), any::<prop::sample::Index>()), 1..200),
+            size in 1u16..10,
+            steps in prop::collection::vec(
+                (1u16..4, any::<bool>(), any::<prop::sample::Index>()), 1..200,
+            ),
         ) {
             let mut ring = ring(size);
             let (mut free, mut out) = ((0..size).collect::<Vec<_>>(), Vec::new());

@@ -276,7 +276,12 @@ mod tests {
                         producer.publish();
                         published.append(&mut unpublished);
                     }
-                    2 => prop_assert_eq!(consumer.pop().unwrap(), published.pop_front().map(|entry: u64| [entry, !entry])),
+                    2 => {
+                        prop_assert_eq!(
+                            consumer.pop().unwrap(),
+                            published.pop_front().map(|entry: u64| [entry, !entry]),
+                        )
+                    },
                     _ => consumer.release(),
                 }
             }

@@ -71,7 +71,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn a_submission_ring_behaves_like_a_bounded_queue_whoever_goes_on_with_it(log in 1u32..5, start in starts(), steps in steps()) {
+    fn a_submission_ring_behaves_like_a_bounded_queue_whoever_goes_on_with_it(
+        log in 1u32..5, start in starts(), steps in steps(),
+    ) {
         let size = 1u32 << log;
         let words = Plain::new(size as usize * 2);
         let mut ring = submission(&words, size, start);
@@ -88,7 +90,9 @@ proptest! {
                 }
                 Step::Publish => {
                     let tail = (head + queue.len() as u32) % size;
-                    prop_assert_eq!(ring.publish(), (queue.len() as u32 > published).then_some(tail));
+                    prop_assert_eq!(
+                        ring.publish(), (queue.len() as u32 > published).then_some(tail),
+                    );
                     published = queue.len() as u32;
                 }
                 Step::Retire(count) => {
@@ -96,7 +100,9 @@ proptest! {
                     for i in 0..count {
                         let first = ((head + i) % size) as usize * 2;
                         let value = queue.pop_front().unwrap();
-                        prop_assert_eq!((words.0[first].get(), words.0[first + 1].get()), (value, !value));
+                        prop_assert_eq!(
+                            (words.0[first].get(), words.0[first + 1].get()), (value, !value),
+                        );
                     }
                     head = (head + count) % size;
                     published -= count;
@@ -119,13 +125,16 @@ proptest! {
 
     #[test]
     fn a_completion_ring_returns_every_entry_once_and_in_order_whoever_goes_on_with_it(
-        log in 1u32..5, start in starts(), bursts in prop::collection::vec((0u32..20, 0u32..20), 1..60),
+        log in 1u32..5, start in starts(),
+        bursts in prop::collection::vec((0u32..20, 0u32..20), 1..60),
     ) {
         let size = 1u32 << log;
         let words = Plain::new(size as usize * 2);
         // An old lap's entries lie in the ring: their phase is the wrong one.
         let mut device = u64::from(start);
-        (device.saturating_sub(u64::from(size))..device).for_each(|index| post(&words, size, index, u64::MAX));
+        (device.saturating_sub(u64::from(size))..device).for_each(
+            |index| post(&words, size, index, u64::MAX)
+        );
         let mut ring = CompletionRing::<_, 2, 1, 0>::new(&words, size).unwrap();
         (ring.head, ring.committed) = (start, start);
         let (mut waiting, mut taken) = (VecDeque::new(), u64::from(start));
@@ -137,13 +146,16 @@ proptest! {
             }
             // Some of them at once, if they are of the kind that is asked for: here, of any.
             let mut places = vec![0; pop_count as usize / 2];
-            let run = (waiting.len() as u32).min(places.len() as u32).min(size - taken as u32 % size);
+            let run =
+                (waiting.len() as u32).min(places.len() as u32).min(size - taken as u32 % size);
             let count = ring.pop_into(&mut places, 0, 0, |word, place| {
                 *place = word;
                 true
             });
             prop_assert_eq!(count, run as usize);
-            prop_assert!(places[..count].iter().all(|&word| word == (taken / u64::from(size) + 1) & 1));
+            prop_assert!(
+                places[..count].iter().all(|&word| word == (taken / u64::from(size) + 1) & 1)
+            );
             waiting.drain(..count);
             taken += count as u64;
             for _ in 0..pop_count {

@@ -301,8 +301,10 @@ impl Model for AhciModel {
     fn write(&mut self, bus: &Bus, _: u8, offset: u64, width: usize, value: u64) {
         self.record.counters.writes += 1;
         if width < 4 || !offset.is_multiple_of(4) {
-            return self
-                .complain(format!("a write of {width} bytes at {offset:#x}: registers are written as whole dwords [AHCI 3]"));
+            return self.complain(format!(
+                "a write of {width} bytes at {offset:#x}: registers are written as whole dwords \
+                 [AHCI 3]"
+            ));
         }
         self.write_dword(bus, offset, value as u32);
         if width == 8 {

@@ -130,7 +130,10 @@ impl E1000Model {
                 && (transmit::ring_low(queue).offset()..=transmit::head(queue).offset())
                     .contains(&offset);
             if receives || sends {
-                self.complain(format!("register {offset:#x} of a ring written while its direction is enabled [82574 4.6.5]"));
+                self.complain(format!(
+                    "register {offset:#x} of a ring written while its direction is enabled [82574 \
+                     4.6.5]"
+                ));
             }
             if at(offset, receive::ring_bytes(queue)) || at(offset, transmit::ring_bytes(queue)) {
                 self.registers.set_dword(offset, value & !127);

@@ -49,7 +49,10 @@ fn parse_rule(text: &str, words: &Vocabulary) -> Result<Rule, Error> {
     let when = when(command, commands).ok_or_else(|| {
         let names: Vec<&str> = commands.iter().map(|(name, ..)| *name).collect();
         let names = names.join(", ");
-        refuse(&format!("what it waits for must be any, admin, io, enable or one of {names}; behind it #QUEUE or @FIRST-LAST"))
+        refuse(&format!(
+            "what it waits for must be any, admin, io, enable or one of {names}; \
+             behind it #QUEUE or @FIRST-LAST"
+        ))
     })?;
     if at_reset != (when == When::Enable) && action != Action::Busy {
         return Err(refuse(

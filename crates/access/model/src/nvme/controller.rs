@@ -138,8 +138,11 @@ impl NvmeModel {
             }
             if cc.enable() == 0 {
                 if self.ready_due.is_some() {
-                    self.complaints
-                        .add("CC.EN was cleared while the controller starts, before CSTS.RDY is 1 [NVMe 3.1.4.5]".into());
+                    self.complaints.add(
+                        "CC.EN was cleared while the controller starts, before CSTS.RDY is 1 [NVMe \
+                         3.1.4.5]"
+                            .into(),
+                    );
                 }
                 self.stop(bus);
             }

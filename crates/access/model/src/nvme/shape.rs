@@ -192,7 +192,8 @@ fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
     let count = options.get("namespaces", "1 to 1024", 1, |text| {
         number(text).filter(|n| (1..=1024).contains(n))
     })?;
-    let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of metadata; one for each namespace with + between";
+    let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of \
+                 metadata; one for each namespace with + between";
     let formats =
         options.get("block", wants, vec![(9, 0)], |text| text.split('+').map(format).collect())?;
     let largest = formats.iter().map(|&(shift, _)| 1 << shift).max().unwrap_or(512);

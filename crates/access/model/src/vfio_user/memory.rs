@@ -30,7 +30,10 @@ impl ClientMemory {
             Error::Invalid(format!("mapping {:#x}+{:#x}: {why}", wish.address, wish.size))
         };
         let file = file.ok_or_else(|| {
-            refused("no descriptor came with it; share the memory with the device (QEMU: -object memory-backend-memfd,share=on)")
+            refused(
+                "no descriptor came with it; share the memory with the device (QEMU: -object \
+                 memory-backend-memfd,share=on)",
+            )
         })?;
         if wish.flags & DMA_READ_WRITE != DMA_READ_WRITE {
             return Err(refused("the device must be able to read and to write it"));

@@ -126,7 +126,8 @@ impl Session {
         }
         self.versioned = true;
         let can = format!(
-            "{{\"capabilities\":{{\"max_msg_fds\":{MAX_FDS},\"max_data_xfer_size\":{MAX_DATA},\"max_dma_maps\":{MAX_MAPS}}}}}\0"
+            "{{\"capabilities\":{{\"max_msg_fds\":{MAX_FDS},\"max_data_xfer_size\":{MAX_DATA},\
+             \"max_dma_maps\":{MAX_MAPS}}}}}\0"
         );
         let fixed = Version { major, minor: minor.min(version.minor) }.to_bytes().to_vec();
         Ok(Reply { fixed, data: can.into_bytes() })

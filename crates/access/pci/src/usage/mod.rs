@@ -124,18 +124,25 @@ impl Use {
     pub fn end(&self) -> String {
         match self {
             Self::Mounted { at, .. } if is_system(at) => {
-                "leave this function to the kernel: the running system is on it; ring3 wants a spare one".into()
+                "leave this function to the kernel: the running system is on it; \
+                 ring3 wants a spare one"
+                    .into()
             }
             Self::Mounted { at, inside: None, .. } => format!("sudo umount {}", shown(at)),
             Self::Mounted { at, inside: Some(process), .. } => {
                 format!("sudo nsenter --target {} --mount umount {}", process.pid, shown(at))
             }
             Self::Swap { disk } => format!("sudo swapoff /dev/{disk}"),
-            Self::Held { by, .. } if by.starts_with("loop") => format!("sudo losetup --detach /dev/{by}"),
+            Self::Held { by, .. } if by.starts_with("loop") => {
+                format!("sudo losetup --detach /dev/{by}")
+            }
             Self::Held { by, .. } => format!("take /dev/{by} apart (dmsetup, mdadm, lvm)"),
             Self::Open { by, .. } => format!("kill {}", by.pid),
             Self::Claimed { disk } => {
-                format!("find who it is (lsblk --fs /dev/{disk}; zpool status; findmnt --all) and let it go")
+                format!(
+                    "find who it is (lsblk --fs /dev/{disk}; zpool status; \
+                     findmnt --all) and let it go"
+                )
             }
             Self::Up { interface } => format!("sudo ip link set {} down", shown(interface)),
         }

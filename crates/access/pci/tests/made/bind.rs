@@ -170,8 +170,8 @@ fn a_disk_that_is_mounted_in_another_namespace_alone_is_refused_with_a_process_t
     let text = refusal(|machine| machine.mount_inside(88, "sleep", "259:1", "/data", "/dev/root"));
     assert_eq!(
         text,
-        "0000:01:00.0: it is in use: /dev/nvme0n1p1 is mounted at /data in the mount namespace of process 88 (sleep); \
-         to mend it: sudo nsenter --target 88 --mount umount /data"
+        "0000:01:00.0: it is in use: /dev/nvme0n1p1 is mounted at /data in the mount namespace of \
+         process 88 (sleep); to mend it: sudo nsenter --target 88 --mount umount /data"
     );
 }
 

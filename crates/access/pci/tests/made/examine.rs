@@ -148,7 +148,9 @@ fn obstacles_are_json_with_their_names_and_figures() {
     let json = serde_json::to_value(&obstacles(&machine)[0]).unwrap();
     assert_eq!(
         json,
-        serde_json::json!({ "address": null, "obstacle": { "memlock": { "needed": ARENA, "limit": 65536 } } })
+        serde_json::json!({
+            "address": null, "obstacle": { "memlock": { "needed": ARENA, "limit": 65536 } },
+        })
     );
 }
 

@@ -12,7 +12,9 @@ macro_rules! statuses {
     ($($name:ident: $kind:literal, $code:literal, $words:literal;)*) => {
         impl Status {
             $(
-                #[doc = concat!("Type ", stringify!($kind), ", code ", stringify!($code), ": ", $words, ".")]
+                #[doc = concat!(
+                    "Type ", stringify!($kind), ", code ", stringify!($code), ": ", $words, ".",
+                )]
                 pub const $name: Status = Status($kind << 8 | $code);
             )*
         }
@@ -23,7 +25,10 @@ macro_rules! statuses {
                     $(Self::$name => f.write_str($words)?,)*
                     _ => f.write_str("status")?,
                 }
-                write!(f, " (type {}, code {:#04x}{})", self.kind(), self.code(), if self.do_not_retry() { ", do not retry" } else { "" })
+                write!(
+                    f, " (type {}, code {:#04x}{})", self.kind(), self.code(),
+                    if self.do_not_retry() { ", do not retry" } else { "" },
+                )
             }
         }
     };

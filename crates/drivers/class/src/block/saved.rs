@@ -33,9 +33,11 @@ impl Request {
         let Self { operation, fua, blocks, lba, token, .. } = *self;
         match self.data.spans() {
             Some(data) => Ok(SavedRequest { operation, fua, blocks, lba, token, data }),
-            None => {
-                Err(Error::Busy("a request is in flight whose bytes are not in the arena: reap it, then detach again".into()))
-            }
+            None => Err(Error::Busy(
+                "a request is in flight whose bytes are not in the arena: reap it, then \
+                 detach again"
+                    .into(),
+            )),
         }
     }
 }

@@ -245,9 +245,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_known_comes_back_as_it_was_said_whatever_was_known_before(before in known(), after in known()) {
+        fn what_is_known_comes_back_as_it_was_said_whatever_was_known_before(
+            before in known(), after in known(),
+        ) {
             let Known { more, network, checksum, segmentation, vlan, hash } = after;
-            let meta = Meta::from(before).with_more(more).with_network(network).with_checksum(checksum);
+            let meta =
+                Meta::from(before).with_more(more).with_network(network).with_checksum(checksum);
             let meta = meta.with_segmentation(segmentation).with_vlan(vlan).with_hash(hash);
             prop_assert_eq!(Known::from(meta), after);
             prop_assert_eq!(meta, Meta::from(after));
@@ -255,7 +258,10 @@ mod tests {
 
         #[test]
         fn a_packet_is_plain_if_it_asks_for_nothing_and_is_one_piece(known in known()) {
-            let asks = known.more || matches!(known.checksum, Checksum::Partial { .. }) || known.segmentation.is_some() || known.vlan.is_some();
+            let asks = known.more
+                || matches!(known.checksum, Checksum::Partial { .. })
+                || known.segmentation.is_some()
+                || known.vlan.is_some();
             prop_assert_eq!(Meta::from(known).is_plain(), !asks);
         }
 

@@ -7,7 +7,8 @@ use ring3_class::{Error, Saved};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
-        name: "a queue that is detached under load is resumed with all that was in flight, and nothing is done twice",
+        name: "a queue that is detached under load is resumed with all that was in flight, and \
+               nothing is done twice",
         run: resumed,
     },
     Check {

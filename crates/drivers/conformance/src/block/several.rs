@@ -15,7 +15,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check { name: "a tick while requests are in flight ends none of them early", run: ticking },
     Check {
-        name: "a queue wants to be ticked at a later time while requests are in flight, and not at all while none are",
+        name: "a queue wants to be ticked at a later time while requests are in flight, and not at \
+               all while none are",
         run: ticks,
     },
 ];

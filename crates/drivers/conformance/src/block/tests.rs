@@ -213,17 +213,27 @@ macro_rules! found {
 
 found! {
     a_read_of_the_wrong_block_is_found: ReadsNextBlock, "a write changes no block beside its own";
-    a_write_that_is_cut_short_is_found: LosesLongWrites, "what was written is read back, from one block to the longest transfer";
-    a_read_beyond_its_data_is_found: ReadsTooMuch, "what was written is read back, from one block to the longest transfer";
-    a_request_for_no_blocks_that_is_done_is_found: AcceptsNoBlocks, "a request for no blocks is refused";
-    a_request_that_ends_twice_is_found: EndsTwice, "many requests in flight end exactly once, each with its own data";
-    a_lost_completion_is_found: LosesACompletion, "many requests in flight end exactly once, each with its own data";
-    a_wrong_token_is_found: SwapsTokens, "many requests in flight end exactly once, each with its own data";
-    a_queue_that_is_never_full_is_found: NeverFull, "a full queue gives the request back, and takes it later";
+    a_write_that_is_cut_short_is_found: LosesLongWrites,
+    "what was written is read back, from one block to the longest transfer";
+    a_read_beyond_its_data_is_found: ReadsTooMuch,
+    "what was written is read back, from one block to the longest transfer";
+    a_request_for_no_blocks_that_is_done_is_found: AcceptsNoBlocks,
+    "a request for no blocks is refused";
+    a_request_that_ends_twice_is_found: EndsTwice,
+    "many requests in flight end exactly once, each with its own data";
+    a_lost_completion_is_found: LosesACompletion,
+    "many requests in flight end exactly once, each with its own data";
+    a_wrong_token_is_found: SwapsTokens,
+    "many requests in flight end exactly once, each with its own data";
+    a_queue_that_is_never_full_is_found: NeverFull,
+    "a full queue gives the request back, and takes it later";
     a_request_that_starts_too_early_is_found: StartsUnrung, "nothing ends that was not rung";
     a_wait_that_ends_too_early_is_found: WaitsTooShort, "a wait for nothing ends at its deadline";
     a_wait_that_burns_cpu_is_found: Spins, "an idle queue costs no CPU";
-    data_that_does_not_come_back_is_found: KeepsData, "what was written is read back, from one block to the longest transfer";
-    zeroes_beyond_the_end_of_the_request_are_found: ZeroesTooMuch, "blocks read as zeroes after write zeroes, and no others";
-    a_flush_that_never_ends_is_found: IgnoresFlush, "a flush completes, with and without something to flush";
+    data_that_does_not_come_back_is_found: KeepsData,
+    "what was written is read back, from one block to the longest transfer";
+    zeroes_beyond_the_end_of_the_request_are_found: ZeroesTooMuch,
+    "blocks read as zeroes after write zeroes, and no others";
+    a_flush_that_never_ends_is_found: IgnoresFlush,
+    "a flush completes, with and without something to flush";
 }

@@ -21,7 +21,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "groups are received when they are named, or all", run: groups },
     Check { name: "frames of other VLANs are not received", run: vlans },
     Check {
-        name: "what is sent from another address comes out as it is, and never of a card that is shared",
+        name: "what is sent from another address comes out as it is, and never of a card that is \
+               shared",
         run: source,
     },
     Check { name: "a link that goes is heard of, and traffic goes on when it is back", run: flap },

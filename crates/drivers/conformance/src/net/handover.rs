@@ -8,7 +8,8 @@ use ring3_class::{Error, Saved};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
-        name: "a queue that is detached under traffic is resumed with all that came and went, and nothing twice",
+        name: "a queue that is detached under traffic is resumed with all that came and went, and \
+               nothing twice",
         run: resumed,
     },
     Check {

@@ -202,7 +202,10 @@ impl Stack {
 fn is_answer(bytes: &[u8], number: u16, checksums: &ChecksumCapabilities) -> bool {
     let answer =
         Icmpv4Packet::new_checked(bytes).and_then(|packet| Icmpv4Repr::parse(&packet, checksums));
-    matches!(answer, Ok(Icmpv4Repr::EchoReply { ident: OURS, seq_no, data: b"ring3" }) if seq_no == number)
+    matches!(
+        answer,
+        Ok(Icmpv4Repr::EchoReply { ident: OURS, seq_no, data: b"ring3" }) if seq_no == number,
+    )
 }
 
 /// Moves what has come behind `into`.

@@ -31,7 +31,9 @@ fn main() -> ExitCode {
             Ok(block) => read_partitions(block),
             Err(_) => Err(format!("a block of {block:?} bytes")),
         },
-        _ => Err("ring3d starts this program, and nobody else: sudo ring3d, or sudo ring3 run --user NAME".into()),
+        _ => Err("ring3d starts this program, and nobody else: sudo ring3d, or sudo \
+                  ring3 run --user NAME"
+            .into()),
     };
     let code = done.map_or_else(
         |why| {

@@ -238,7 +238,9 @@ lies! {
     a_driver_that_sends_an_empty_packet_is_ended: "has closed its socket", |driver| {
         driver.send(b"");
     };
-    a_driver_that_sends_descriptors_beside_a_right_word_is_ended: "it says Event now, with 100 descriptors", |driver| {
+    a_driver_that_sends_descriptors_beside_a_right_word_is_ended:
+    "it says Event now, with 100 descriptors",
+    |driver| {
         let fds = vec![driver.control.as_fd(); 100];
         let _ = driver.control.send(&DriverMessage::Event { text: "look".into() }, &fds);
     };
@@ -248,7 +250,8 @@ lies! {
     a_driver_that_serves_a_disk_that_it_was_not_given_is_ended: "it says Serving now", |driver| {
         driver.say(&DriverMessage::Serving { disk: 1 });
     };
-    a_driver_that_leaves_its_device_unasked_is_ended: "it says Left now, with 1 descriptors", |driver| {
+    a_driver_that_leaves_its_device_unasked_is_ended: "it says Left now, with 1 descriptors",
+    |driver| {
         let file = memfd_create("saved", MemfdFlags::CLOEXEC).unwrap();
         let _ = driver.control.send(&DriverMessage::Left, &[file.as_fd()]);
     };
@@ -268,12 +271,20 @@ guest_tests! {
         if is_child() {
             let control = standby();
             let (_, fds) = control.receive::<DriverCommand>().unwrap().unwrap();
-            let _device = ring3_backend::attach(fds.into_iter().next().unwrap().into(), None).unwrap();
-            let small = || OfferedDisk { name: String::new(), model: String::new(), serial: String::new(), ..disk() };
+            let _device =
+                ring3_backend::attach(fds.into_iter().next().unwrap().into(), None).unwrap();
+            let small = || {
+                OfferedDisk {
+                    name: String::new(), model: String::new(), serial: String::new(), ..disk(),
+                }
+            };
             let _ = control.send(&offers((0..129).map(|_| small()).collect()), &[]);
             wait();
         }
-        assert_ended("control::a_driver_that_offers_more_disks_than_there_can_be_is_ended", "it offers 129 disks");
+        assert_ended(
+            "control::a_driver_that_offers_more_disks_than_there_can_be_is_ended",
+            "it offers 129 disks",
+        );
     }
 
     fn a_driver_that_writes_without_end_neither_fills_memory_nor_keeps_its_supervisor_from_working() {
@@ -288,11 +299,16 @@ guest_tests! {
             }
             std::process::exit(0);
         }
-        let keeper = keep("control::a_driver_that_writes_without_end_neither_fills_memory_nor_keeps_its_supervisor_from_working", "");
+        let keeper = keep(
+            "control::a_driver_that_writes_without_end_neither_fills_memory_nor_keeps_its_supervisor_from_working",
+            "",
+        );
         until(&keeper, "running", |status| status.state == State::Running);
         std::thread::sleep(Duration::from_secs(3));
         let (tell, reply) = std::sync::mpsc::channel();
-        keeper.ask(KeeperCommand::Stop { force: false, answer: Box::new(move |reply| drop(tell.send(reply))) });
+        keeper.ask(KeeperCommand::Stop {
+            force: false, answer: Box::new(move |reply| drop(tell.send(reply))),
+        });
         assert_eq!(reply.recv_timeout(PATIENCE).unwrap(), ring3_control::admin::Reply::Done);
         assert!(log(&keeper).len() < 1 << 20);
     }

@@ -213,7 +213,8 @@ guest_tests! {
             finish(format_args!("inside {inside}"));
         }
         let (page, claim, before) = (Page::new(), claimed(), faults());
-        let name = "device::a_transfer_outside_of_its_memory_is_a_fault_of_the_iommu_and_writes_nothing";
+        let name =
+            "device::a_transfer_outside_of_its_memory_is_a_fault_of_the_iommu_and_writes_nothing";
         let (child, words) = drive(name, &claim, &page.physical.to_string());
         assert_eq!(said(&child, words), "inside true");
         assert!(page.is_untouched());
@@ -224,10 +225,17 @@ guest_tests! {
         if is_child() {
             let write = |offset, width, value| Request::ConfigWrite { offset, width, value };
             // BARs, bus mastering and decoding, and of MSI at 0x40 its control, address and data.
-            try_all(&[write(0x10, 4, 0), write(0x24, 4, !0), write(0x30, 4, 1), write(0x04, 2, 0x07), write(0x04, 1, 0), write(0x42, 2, 1), write(0x44, 4, 0xfee0_0000), write(0x4c, 2, 0x41), write(0x3e, 4, 0), write(4096, 4, 0), write(u64::MAX, 4, 0)]);
+            try_all(&[
+                write(0x10, 4, 0), write(0x24, 4, !0), write(0x30, 4, 1), write(0x04, 2, 0x07),
+                write(0x04, 1, 0), write(0x42, 2, 1), write(0x44, 4, 0xfee0_0000),
+                write(0x4c, 2, 0x41), write(0x3e, 4, 0), write(4096, 4, 0), write(u64::MAX, 4, 0),
+            ]);
         }
         let (claim, before) = (claimed(), config());
-        let (child, words) = drive("device::nothing_that_belongs_to_the_holder_is_written_in_configuration_space", &claim, "");
+        let (child, words) = drive(
+            "device::nothing_that_belongs_to_the_holder_is_written_in_configuration_space", &claim,
+            "",
+        );
         assert_eq!(said(&child, words), "let through: []");
         assert_eq!(config(), before);
     }
@@ -236,12 +244,21 @@ guest_tests! {
         if is_child() {
             let (channel, _) = raw();
             let read = |bar, offset, width| ask(&channel, &Request::Read { bar, offset, width });
-            let refused = [(1, 0, 4), (5, 0, 4), (6, 0, 4), (255, 0, 4), (0, 0, 3), (0, 0, 0)].iter().all(|&(bar, offset, width)| matches!(read(bar, offset, width), Answer::Refused(_)));
-            let beyond = [1 << 20, 1 << 40, u64::MAX].iter().all(|&offset| read(0, offset, 4) == Answer::Value(u32::MAX.into()) || read(0, offset, 4) == Answer::Value(u64::MAX));
+            let refused = [
+                (1, 0, 4), (5, 0, 4), (6, 0, 4), (255, 0, 4), (0, 0, 3), (0, 0, 0),
+            ].iter().all(
+                |&(bar, offset, width)| matches!(read(bar, offset, width), Answer::Refused(_))
+            );
+            let beyond = [1 << 20, 1 << 40, u64::MAX].iter().all(
+                |&offset| read(0, offset, 4) == Answer::Value(u32::MAX.into())
+                    || read(0, offset, 4) == Answer::Value(u64::MAX)
+            );
             finish(format_args!("refused {refused}, all ones {beyond}"));
         }
         let claim = claimed();
-        let (child, words) = drive("device::registers_that_the_device_does_not_have_are_refused_or_all_ones", &claim, "");
+        let (child, words) = drive(
+            "device::registers_that_the_device_does_not_have_are_refused_or_all_ones", &claim, "",
+        );
         assert_eq!(said(&child, words), "refused true, all ones true");
     }
 
@@ -262,12 +279,14 @@ guest_tests! {
                 !matches!(channel.receive().unwrap().unwrap().0, Answer::Refused(_))
             };
             let memory = |bytes, seals| {
-                let file = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+                let file =
+                    rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
                 rustix::fs::ftruncate(&file, bytes).unwrap();
                 rustix::fs::fcntl_add_seals(&file, seals).unwrap();
                 file
             };
-            let (sealed, loose) = (memory(1 << 32, SealFlags::SHRINK), memory(1 << 20, SealFlags::empty()));
+            let (sealed, loose) =
+                (memory(1 << 32, SealFlags::SHRINK), memory(1 << 20, SealFlags::empty()));
             let free = 128 << 20;
             let tried = [
                 // Over the arena, where messages of interrupts go, more than there is, and what is
@@ -282,7 +301,8 @@ guest_tests! {
             finish(format_args!("{tried:?}, its own {}", map(free, 4096, sealed.as_fd())));
         }
         let claim = claimed();
-        let (child, words) = drive("device::memory_of_others_cannot_be_mapped_for_the_device", &claim, "");
+        let (child, words) =
+            drive("device::memory_of_others_cannot_be_mapped_for_the_device", &claim, "");
         assert_eq!(said(&child, words), "[false, false, false, false, false, false], its own true");
     }
 
@@ -313,13 +333,17 @@ guest_tests! {
             std::io::Write::flush(&mut std::io::stdout()).unwrap();
             // The end of the input says that the fence is over.
             let _ = std::io::read_to_string(std::io::stdin());
-            let again = device.set_bus_master(true).is_ok() || device.config_write(0x04, 2, 7).is_ok() || device.irqs(IrqKind::Msi, 1).is_ok();
+            let again = device.set_bus_master(true).is_ok()
+                || device.config_write(0x04, 2, 7).is_ok()
+                || device.irqs(IrqKind::Msi, 1).is_ok();
             finish(format_args!("before {before}, again {again}, after {}", transfers(&*device)));
         }
         let claim = claimed();
         let name = "device::bus_mastering_is_off_after_a_fence_though_the_process_goes_on";
         let (input, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        let (child, words) = start_with(name, OwnedFd::from(claim.lease().unwrap()).as_fd(), input.as_fd(), &limits()).unwrap();
+        let (child, words) = start_with(
+            name, OwnedFd::from(claim.lease().unwrap()).as_fd(), input.as_fd(), &limits(),
+        ).unwrap();
         drop(input);
         eventually("it never drives", || config()[COMMAND] & BUS_MASTER != 0);
         sleep(Duration::from_millis(300));
@@ -344,7 +368,10 @@ guest_tests! {
             std::process::exit(0);
         }
         let claim = claimed();
-        let (child, words) = drive("device::a_storm_of_interrupts_is_held_back_by_the_holder_and_the_driver_cannot_undo_it", &claim, "");
+        let (child, words) = drive(
+            "device::a_storm_of_interrupts_is_held_back_by_the_holder_and_the_driver_cannot_undo_it",
+            &claim, "",
+        );
         let count = || claim.interrupts().unwrap();
         eventually("it raises none", || count() > 1000);
         claim.limit_interrupts(1000).unwrap();

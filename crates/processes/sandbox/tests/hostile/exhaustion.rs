@@ -42,7 +42,8 @@ guest_tests! {
         match outcome("exhaustion::memory_ends_the_driver_and_nobody_else") {
             End::Killed(libc::SIGKILL) => {}
             End::Exit(words, 0) => {
-                let count: usize = words.rsplit("no more after ").next().unwrap().trim().parse().unwrap();
+                let count: usize =
+                    words.rsplit("no more after ").next().unwrap().trim().parse().unwrap();
                 assert!(count < 64, "{count} MiB");
             }
             other => panic!("{other:?}"),
@@ -64,32 +65,54 @@ guest_tests! {
             std::process::exit(0);
         }
         let before = counted("hostile", "memory.events", "oom_kill ");
-        assert_eq!(outcome("exhaustion::memory_in_files_ends_the_driver_and_nobody_else"), End::Killed(libc::SIGKILL));
-        assert!(counted("hostile", "memory.events", "oom_kill ") > before, "its group has not run out of memory");
+        assert_eq!(
+            outcome("exhaustion::memory_in_files_ends_the_driver_and_nobody_else"),
+            End::Killed(libc::SIGKILL),
+        );
+        assert!(
+            counted("hostile", "memory.events", "oom_kill ") > before,
+            "its group has not run out of memory",
+        );
         // Of all the machine's, nobody was chosen.
-        assert_eq!(fs::read_to_string("/proc/vmstat").unwrap().lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()), Some(counted("hostile", "memory.events", "oom_kill ")));
+        assert_eq!(
+            fs::read_to_string("/proc/vmstat")
+                .unwrap()
+                .lines()
+                .find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()),
+            Some(counted("hostile", "memory.events", "oom_kill ")),
+        );
     }
 
     fn descriptors_end_at_the_limit() {
         if is_child() {
             confine();
-            let all: Vec<_> = std::iter::from_fn(|| rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).ok()).take(100_000).collect();
+            let all: Vec<_> = std::iter::from_fn(
+                || rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).ok()
+            ).take(100_000).collect();
             println!("it says: {}", all.len());
             std::process::exit(0);
         }
-        let count: usize = said(outcome("exhaustion::descriptors_end_at_the_limit")).parse().unwrap();
+        let count: usize =
+            said(outcome("exhaustion::descriptors_end_at_the_limit")).parse().unwrap();
         assert!(count < 1024, "{count}");
     }
 
     fn threads_end_at_the_limit_and_processes_there_are_none() {
         if is_child() {
             confine();
-            let thread = || std::thread::Builder::new().stack_size(64 << 10).spawn(|| std::thread::sleep(std::time::Duration::from_secs(60))).ok();
+            let thread = || {
+                std::thread::Builder::new()
+                    .stack_size(64 << 10)
+                    .spawn(|| std::thread::sleep(std::time::Duration::from_secs(60)))
+                    .ok()
+            };
             let all: Vec<_> = std::iter::from_fn(thread).take(1000).collect();
             println!("it says: {}", all.len());
             std::process::exit(0);
         }
-        let count: usize = said(outcome("exhaustion::threads_end_at_the_limit_and_processes_there_are_none")).parse().unwrap();
+        let count: usize = said(
+            outcome("exhaustion::threads_end_at_the_limit_and_processes_there_are_none")
+        ).parse().unwrap();
         assert!((1..16).contains(&count), "{count}");
     }
 

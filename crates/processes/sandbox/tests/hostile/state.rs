@@ -69,10 +69,14 @@ guest_tests! {
         if is_child() {
             wait();
         }
-        let waiting = Waiting::start("state::it_is_nobodys_without_a_group_or_a_capability_and_gets_none");
+        let waiting =
+            Waiting::start("state::it_is_nobodys_without_a_group_or_a_capability_and_gets_none");
         let folder = waiting.folder();
         let of = |key| status(&folder, key);
-        assert_eq!((of("Uid"), of("Gid"), of("Groups")), ("65534 65534 65534 65534".into(), "65534 65534 65534 65534".into(), String::new()));
+        assert_eq!(
+            (of("Uid"), of("Gid"), of("Groups")),
+            ("65534 65534 65534 65534".into(), "65534 65534 65534 65534".into(), String::new()),
+        );
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert_eq!(u64::from_str_radix(&of(set), 16).unwrap(), 0, "{set}");
         }
@@ -84,11 +88,16 @@ guest_tests! {
         if is_child() {
             wait();
         }
-        let waiting = Waiting::start("state::its_root_is_empty_and_its_descriptors_are_those_that_were_named");
+        let waiting = Waiting::start(
+            "state::its_root_is_empty_and_its_descriptors_are_those_that_were_named"
+        );
         let folder = waiting.folder();
         assert_eq!(fs::read_dir(folder.join("root")).unwrap().count(), 0);
         assert!(fs::write(folder.join("root/file"), "").is_err());
-        let mut fds: Vec<_> = fs::read_dir(folder.join("fd")).unwrap().map(|fd| fd.unwrap().file_name().into_string().unwrap()).collect();
+        let mut fds: Vec<_> = fs::read_dir(folder.join("fd"))
+            .unwrap()
+            .map(|fd| fd.unwrap().file_name().into_string().unwrap())
+            .collect();
         fds.sort();
         assert_eq!(fds, ["0", "1", "2", "3"]);
         drop(waiting.end());
@@ -98,7 +107,9 @@ guest_tests! {
         if is_child() {
             wait();
         }
-        let waiting = Waiting::start("state::its_namespaces_are_its_own_and_its_network_has_no_address_and_no_route");
+        let waiting = Waiting::start(
+            "state::its_namespaces_are_its_own_and_its_network_has_no_address_and_no_route"
+        );
         let folder = waiting.folder();
         for namespace in ["mnt", "net", "pid", "ipc", "uts"] {
             let of = |folder: &str| fs::read_link(format!("{folder}/ns/{namespace}")).unwrap();
@@ -115,19 +126,27 @@ guest_tests! {
         if is_child() {
             wait();
         }
-        let waiting = Waiting::start("state::it_is_in_a_control_group_of_the_devices_with_its_limits");
+        let waiting =
+            Waiting::start("state::it_is_in_a_control_group_of_the_devices_with_its_limits");
         let group = fs::read_to_string(waiting.folder().join("cgroup")).unwrap();
         let group = group.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
-        let limit = |file: &str| fs::read_to_string(format!("/sys/fs/cgroup{group}/{file}")).unwrap();
+        let limit = |file: &str| {
+            fs::read_to_string(format!("/sys/fs/cgroup{group}/{file}")).unwrap()
+        };
         assert!(group.ends_with("/ring3-hostile"), "{group}");
-        assert_eq!((&*limit("memory.max"), &*limit("pids.max"), &*limit("cpu.max")), ("67108864\n", "16\n", "90000 100000\n"));
+        assert_eq!(
+            (&*limit("memory.max"), &*limit("pids.max"), &*limit("cpu.max")),
+            ("67108864\n", "16\n", "90000 100000\n"),
+        );
         drop(waiting.end());
     }
 
     fn what_a_driver_needs_goes_on_threads_memory_and_descriptors() {
         if is_child() {
             confine();
-            let thread = std::thread::Builder::new().name("queue".into()).spawn(|| vec![1u8; 8 << 20].iter().map(|&byte| usize::from(byte)).sum::<usize>());
+            let thread = std::thread::Builder::new()
+                .name("queue".into())
+                .spawn(|| vec![1u8; 8 << 20].iter().map(|&byte| usize::from(byte)).sum::<usize>());
             let file = rustix::fs::memfd_create("saved", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
             rustix::fs::ftruncate(&file, 1 << 16).unwrap();
             let copy = file.try_clone().unwrap();
@@ -137,7 +156,9 @@ guest_tests! {
             println!("moved {}", thread.unwrap().join().unwrap());
             std::process::exit(0);
         }
-        let End::Exit(words, 0) = outcome("state::what_a_driver_needs_goes_on_threads_memory_and_descriptors") else { panic!("it did not live") };
+        let End::Exit(words, 0) = outcome(
+            "state::what_a_driver_needs_goes_on_threads_memory_and_descriptors"
+        ) else { panic!("it did not live") };
         assert!(words.contains("moved 8388608"), "{words}");
     }
 }

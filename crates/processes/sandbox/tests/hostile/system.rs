@@ -29,14 +29,24 @@ macro_rules! ends_at {
 guest_tests! {
     fn a_driver_that_opens_a_file_is_refused() {
         if is_child() {
-            let program = std::ffi::CString::new(std::env::current_exe().unwrap().into_os_string().into_encoded_bytes()).unwrap();
+            let program = std::ffi::CString::new(
+                std::env::current_exe().unwrap().into_os_string().into_encoded_bytes()
+            ).unwrap();
             confine();
-            let open = |path: &std::ffi::CStr| std::fs::File::open(path.to_str().unwrap()).err().and_then(|error| error.raw_os_error());
-            let found: Vec<_> = [c"/etc/passwd", c"/dev/null", c"/proc/self/maps", c"/", c".", &program].into_iter().map(open).collect();
+            let open = |path: &std::ffi::CStr| {
+                std::fs::File::open(path.to_str().unwrap())
+                    .err()
+                    .and_then(|error| error.raw_os_error())
+            };
+            let found: Vec<_> = [
+                c"/etc/passwd", c"/dev/null", c"/proc/self/maps", c"/", c".", &program,
+            ].into_iter().map(open).collect();
             println!("it says: {}", found.iter().all(|error| *error == Some(libc::EACCES)));
             std::process::exit(0);
         }
-        let End::Exit(words, 0) = outcome("system::a_driver_that_opens_a_file_is_refused") else { panic!("it has ended otherwise") };
+        let End::Exit(words, 0) = outcome(
+            "system::a_driver_that_opens_a_file_is_refused"
+        ) else { panic!("it has ended otherwise") };
         assert!(words.contains("it says: true"), "{words}");
     }
 
@@ -54,11 +64,19 @@ guest_tests! {
         }
         let null = std::fs::File::open("/dev/null").unwrap();
         let end = |number: u32| {
-            let (child, said) = start("system::a_cards_driver_that_controls_anything_but_vhost_net_is_ended", null.as_fd(), &format!("{number}\n")).unwrap();
+            let (child, said) = start(
+                "system::a_cards_driver_that_controls_anything_but_vhost_net_is_ended",
+                null.as_fd(), &format!("{number}\n"),
+            ).unwrap();
             crate::end(&child, said)
         };
-        assert_eq!([0x4004_54ca, 0x4008_af04, 0x5401].map(end), [End::Filtered, End::Filtered, End::Filtered]);
-        let End::Exit(words, 0) = end(0xaf01) else { panic!("what sets vhost-net up has ended it") };
+        assert_eq!(
+            [0x4004_54ca, 0x4008_af04, 0x5401].map(end),
+            [End::Filtered, End::Filtered, End::Filtered],
+        );
+        let End::Exit(words, 0) = end(0xaf01) else {
+            panic!("what sets vhost-net up has ended it")
+        };
         assert!(words.contains(&format!("it says: -1 {:?}", Some(libc::ENOTTY))), "{words}");
     }
 
@@ -68,7 +86,8 @@ guest_tests! {
             let ring = pool.fds();
             confine_with(&ring);
             let mut reactor = pool.reactor(4, std::time::Duration::ZERO).unwrap();
-            let open = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), c"/etc/passwd".as_ptr()).build();
+            let open =
+                opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), c"/etc/passwd".as_ptr()).build();
             let socket = opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build();
             let results = [open, socket].map(|entry| {
                 // SAFETY: the path is a constant.
@@ -76,11 +95,15 @@ guest_tests! {
                 reactor.step(None).unwrap();
                 reactor.next_event()
             });
-            let refused = |event: &Option<Event>| matches!(event, Some(Event::Command { result, .. }) if *result == -libc::EACCES);
+            let refused = |event: &Option<Event>| {
+                matches!(event, Some(Event::Command { result, .. }) if *result == -libc::EACCES)
+            };
             println!("it says: {}", results.iter().all(refused));
             std::process::exit(0);
         }
-        let End::Exit(words, 0) = outcome("system::a_ring_that_was_made_before_opens_no_file_and_makes_no_socket") else { panic!("it has ended otherwise") };
+        let End::Exit(words, 0) = outcome(
+            "system::a_ring_that_was_made_before_opens_no_file_and_makes_no_socket"
+        ) else { panic!("it has ended otherwise") };
         assert!(words.contains("it says: true"), "{words}");
     }
 }
@@ -106,12 +129,21 @@ ends_at! {
     a_driver_that_controls_a_device_is_ended: SYS_ioctl(3, 0x3b6e);
     a_driver_that_changes_its_user_is_ended: SYS_setresuid(0, 0, 0);
     a_driver_that_loads_a_module_is_ended: SYS_finit_module(3, PATH, 0);
-    a_driver_that_maps_code_is_ended: SYS_mmap(0, 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1i64, 0);
-    a_driver_that_takes_pages_out_of_their_file_is_ended: SYS_madvise(0x1000, 4096, libc::MADV_REMOVE);
-    a_driver_that_makes_memory_executable_is_ended: SYS_mprotect(0x1000, 4096, libc::PROT_READ | libc::PROT_EXEC);
+    a_driver_that_maps_code_is_ended: SYS_mmap(
+        0, 4096, libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1i64,
+        0,
+    );
+    a_driver_that_takes_pages_out_of_their_file_is_ended: SYS_madvise(
+        0x1000, 4096, libc::MADV_REMOVE,
+    );
+    a_driver_that_makes_memory_executable_is_ended: SYS_mprotect(
+        0x1000, 4096, libc::PROT_READ | libc::PROT_EXEC,
+    );
     a_driver_that_raises_its_limits_is_ended: SYS_prlimit64(0, libc::RLIMIT_NOFILE, 0, 0);
     a_driver_that_can_be_dumped_again_is_ended: SYS_prctl(libc::PR_SET_DUMPABLE, 1);
     a_driver_that_has_a_signal_sent_by_a_descriptor_is_ended: SYS_fcntl(3, libc::F_SETOWN, 1);
-    a_driver_that_filters_its_socket_by_a_program_is_ended: SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, 0, 0);
+    a_driver_that_filters_its_socket_by_a_program_is_ended: SYS_setsockopt(
+        3, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, 0, 0,
+    );
     a_driver_that_lifts_a_rings_restrictions_is_ended: SYS_io_uring_register(3, 11, 0, 0);
 }

@@ -40,7 +40,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Between two looks whether a driver is known to be dead.
 const LOOK: Duration = Duration::from_millis(20);
 /// Why nothing can be done now.
-const BUSY: &str = "the disk always has requests in flight, and memory is registered in a moment in which it has none: try again when it has less to do";
+const BUSY: &str = "the disk always has requests in flight, and memory is registered in a moment \
+                    in which it has none: try again when it has less to do";
 /// Why nothing can be done any more.
 const ENDED: &str = "the disk is taken away";
 

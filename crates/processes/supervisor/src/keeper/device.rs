@@ -35,7 +35,8 @@ impl Taken {
 }
 
 /// Said of a device whose interrupts the platform does not check.
-pub const UNSAFE: &str = "this machine does not remap interrupts, so that the device, and with it its driver, can raise any interrupt of the machine";
+pub const UNSAFE: &str = "this machine does not remap interrupts, so that the device, and with it \
+                          its driver, can raise any interrupt of the machine";
 
 /// A claimed device.
 pub struct ClaimedDevice {

@@ -61,8 +61,10 @@ impl Keeper {
         let pid = driver.pid();
         self.messages += 1;
         if self.messages > MESSAGES {
-            return self
-                .accuse(&format!("driver {pid} breaks the protocol, and is ended: more than {MESSAGES} messages in a second"));
+            return self.accuse(&format!(
+                "driver {pid} breaks the protocol, and is ended: more than {MESSAGES} messages in \
+                 a second"
+            ));
         }
         match driver.report() {
             Ok(Some((report, fds))) => self.judge(pid, report, fds),
@@ -104,7 +106,10 @@ impl Keeper {
                     (true, true) => self
                         .note(&format!("driver {pid} has adopted the device: it was not stopped")),
                     (true, false) => {
-                        self.note(&format!("driver {pid} could not adopt the device, and has stopped and started it"));
+                        self.note(&format!(
+                            "driver {pid} could not adopt the device, and has stopped and started \
+                             it"
+                        ));
                     }
                 }
                 Event::Offers
@@ -426,7 +431,10 @@ impl Keeper {
             return self.shared.journal().note(text);
         };
         if left_out > 0 {
-            tracing::info!(device = %self.setup.device.name, "{left_out} lines of its driver's are in ring3 logs alone");
+            tracing::info!(
+                device = %self.setup.device.name,
+                "{left_out} lines of its driver's are in ring3 logs alone",
+            );
         }
         self.note(text);
     }

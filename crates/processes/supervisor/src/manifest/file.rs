@@ -139,8 +139,8 @@ fn derived(devices: &[&Device]) -> Option<String> {
         .find_map(|one| disks().find(|two| may_be_called(one, two.link())).map(|two| (one, two)))?;
     let ((one, two), link) = (pair, pair.1.link());
     Some(format!(
-        "[device.{}] may have a disk or a partition that is called {link}, as [device.{}] is: name one of them otherwise, or write part = ... \
-         in [device.{}] if it has one disk",
+        "[device.{}] may have a disk or a partition that is called {link}, as [device.{}] is: name \
+         one of them otherwise, or write part = ... in [device.{}] if it has one disk",
         one.name, two.name, one.name
     ))
 }

@@ -29,7 +29,10 @@ pub use user::User;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It cannot be read.
-    #[error("reading {path}: {source}; name another file or folder with --config", path = path.display())]
+    #[error(
+        "reading {path}: {source}; name another file or folder with --config",
+        path = path.display(),
+    )]
     Read {
         /// Which.
         path: PathBuf,
@@ -45,7 +48,11 @@ pub enum Error {
         reason: String,
     },
     /// It asks for nothing.
-    #[error("{path} names no device: write [device.NAME] with match = {{ address = \"0000:01:00.0\" }} (ring3 devices lists addresses), or [split.DRIVER]", path = path.display())]
+    #[error(
+        "{path} names no device: write [device.NAME] with match = {{ address = \
+         \"0000:01:00.0\" }} (ring3 devices lists addresses), or [split.DRIVER]",
+        path = path.display(),
+    )]
     Empty {
         /// Which.
         path: PathBuf,
@@ -223,12 +230,19 @@ impl Device {
             "auto, msix, msi, intx or poll",
         )?;
         match &self.r#match {
-            Match::Address(address) => address.parse::<Address>().map(drop).map_err(|error| error.to_string()),
+            Match::Address(address) => {
+                address.parse::<Address>().map(drop).map_err(|error| error.to_string())
+            }
             Match::Device(uri) => uri.parse::<Uri>().map(drop).map_err(|error| error.to_string()),
             Match::Class(class) => class_code(class).map(drop).ok_or_else(|| {
-                format!("match.class = {class:?}: write nvme, ahci, ide, ethernet, or a class code such as 0x010802")
+                format!(
+                    "match.class = {class:?}: write nvme, ahci, ide, ethernet, or a class code \
+                     such as 0x010802"
+                )
             }),
-            Match::Serial(serial) => range("match.serial", !serial.trim().is_empty(), "the serial number of a disk"),
+            Match::Serial(serial) => {
+                range("match.serial", !serial.trim().is_empty(), "the serial number of a disk")
+            }
         }
     }
 }

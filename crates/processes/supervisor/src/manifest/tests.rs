@@ -100,7 +100,8 @@ fn a_value_that_makes_no_sense_is_an_error_that_says_what_would() {
 
 #[test]
 fn a_card_becomes_an_interface_of_its_name_or_of_another() {
-    const CARD: &str = "[device.net0]\nmatch = { address = \"0000:01:00.0\" }\n[device.net0.export]\nkind = \"tap\"\n";
+    const CARD: &str = "[device.net0]\nmatch = \
+                        { address = \"0000:01:00.0\" }\n[device.net0.export]\nkind = \"tap\"\n";
     let device = |more: &str| parse(&format!("{CARD}{more}")).map(|devices| devices[0].clone());
     let plain = device("").unwrap();
     assert_eq!((plain.export.kind, plain.interface()), (Kind::Tap, "net0"));
@@ -183,7 +184,8 @@ fn a_name_that_a_disk_or_a_partition_of_another_device_may_get_is_an_error() {
     ] {
         assert_eq!(both(one, two), Ok(()), "{one} {two}");
     }
-    let linked = "[device.a]\nmatch = { class = \"nvme\" }\n[device.b]\nmatch = { class = \"ahci\" }\nexport.link = \"a-1\"";
+    let linked = "[device.a]\nmatch = { class = \"nvme\" }\n[device.b]\nmatch = \
+                  { class = \"ahci\" }\nexport.link = \"a-1\"";
     assert!(read_all(linked).is_err());
 }
 
@@ -287,7 +289,11 @@ fn read_all(text: &str) -> Result<Vec<ManifestEntry>, Error> {
 
 #[test]
 fn the_user_half_of_a_split_driver_needs_no_device_and_has_the_usual_terms() {
-    let all = read_all("[split.e1000]\n[split.snd-ens1370]\nunpinned = true\n[split.snd-ens1370.restart]\nburst = 9\n").unwrap();
+    let all = read_all(
+        "[split.e1000]\n[split.snd-ens1370]\nunpinned = true\n[split.snd-ens1370.restart]\nburst = \
+         9\n",
+    )
+    .unwrap();
     let [ManifestEntry::UserHalf(card), ManifestEntry::UserHalf(sound)] = &all[..] else {
         panic!("{all:?}")
     };

@@ -777,7 +777,9 @@ proptest! {
 
     /// Events that could not have happened, too.
     #[test]
-    fn any_order_of_events_is_survived(events in prop::collection::vec((events(), 0u64..40_000), 1..120)) {
+    fn any_order_of_events_is_survived(
+        events in prop::collection::vec((events(), 0u64..40_000), 1..120)
+    ) {
         let mut machine = Machine::new(POLICY);
         let mut now = Instant::now();
         for (event, ms) in events {
@@ -790,7 +792,11 @@ proptest! {
     /// What is asked is answered well or badly, sooner or later; drivers, standbys and devices go
     /// at any time, and users want anything.
     #[test]
-    fn a_world_of_faults_is_never_driven_unfenced_nor_twice_and_never_stands_still(steps in prop::collection::vec((0u8..100, 0u64..2_000, any::<prop::sample::Index>()), 1..150)) {
+    fn a_world_of_faults_is_never_driven_unfenced_nor_twice_and_never_stands_still(
+        steps in prop::collection::vec(
+            (0u8..100, 0u64..2_000, any::<prop::sample::Index>()), 1..150,
+        )
+    ) {
         for lent in [false, true] {
             let mut world = World::new();
             world.machine.policy.lent = lent;
@@ -799,8 +805,13 @@ proptest! {
                 world.now += Duration::from_millis(*ms);
                 let pick = (!world.open.is_empty()).then(|| index.index(world.open.len()));
                 match (*dice, pick) {
-                    (0..60, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(answer(action).unwrap()); }
-                    (60..75, Some(at)) => { let action = world.open.remove(at).unwrap(); world.on(fault(action)); }
+                    (0..60, Some(at)) => {
+                        let action = world.open.remove(at).unwrap();
+                        world.on(answer(action).unwrap());
+                    }
+                    (60..75, Some(at)) => {
+                        let action = world.open.remove(at).unwrap(); world.on(fault(action));
+                    }
                     (75..79, _) if world.driver => { world.on(Event::Ended); }
                     (79..82, _) if world.driver => { world.on(Event::Killed); }
                     (82..86, _) if world.standby => { world.on(Event::StandbyEnded); }
@@ -816,14 +827,19 @@ proptest! {
             }
             // Without further faults it comes to a rest in one of the states that may last.
             world.settle();
-            prop_assert!(matches!(world.machine.state(), State::Running | State::Failed | State::Stopped), "{:?} {:?}", world.machine, world.log);
+            prop_assert!(
+                matches!(world.machine.state(), State::Running | State::Failed | State::Stopped),
+                "{:?} {:?}", world.machine, world.log,
+            );
             prop_assert!(!world.machine.is_asked(), "{:?}", world.machine);
         }
     }
 
     /// Whenever and however often a driver dies by itself, no more are started than the budget has.
     #[test]
-    fn no_more_drivers_than_the_budget_has_are_started_in_a_window(deaths in prop::collection::vec(0u64..20_000, 1..60)) {
+    fn no_more_drivers_than_the_budget_has_are_started_in_a_window(
+        deaths in prop::collection::vec(0u64..20_000, 1..60)
+    ) {
         let mut world = World::running();
         for ms in deaths {
             world.now += Duration::from_millis(ms);
@@ -831,8 +847,17 @@ proptest! {
             world.on(Event::Ended).settle();
         }
         for (at, first) in world.drives.iter().enumerate() {
-            let within = world.drives[at..].iter().filter(|drive| drive.duration_since(*first) < POLICY.window).count();
-            prop_assert!(within <= POLICY.burst as usize + 1, "{:?}", world.drives.iter().map(|drive| drive.duration_since(world.began)).collect::<Vec<_>>());
+            let within = world.drives[at..]
+                .iter()
+                .filter(|drive| drive.duration_since(*first) < POLICY.window)
+                .count();
+            prop_assert!(
+                within <= POLICY.burst as usize + 1, "{:?}",
+                world.drives
+                    .iter()
+                    .map(|drive| drive.duration_since(world.began))
+                    .collect::<Vec<_>>(),
+            );
         }
     }
 }

@@ -23,13 +23,19 @@ pub struct Args {
     #[arg(long)]
     destroy: bool,
     /// Requests of the checks that keep many in flight.
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(
+        long, default_value_t = 2000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000),
+    )]
     requests: u32,
     /// Requests in flight of these.
     #[arg(long, default_value_t = 32)]
     depth: u16,
     /// Seconds to wait for one answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(
+        long, value_name = "SECONDS", default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+    )]
     patience: u64,
     /// Print one JSON object for each check, and one with the result.
     #[arg(long)]

@@ -211,7 +211,10 @@ fn report(place: &Place, verb: &str, disk: &str, bytes: u64, start: Instant, std
     let seconds = start.elapsed().as_secs_f64();
     let rate = bytes as f64 / seconds / (1 << 20) as f64;
     let line = match place.json {
-        true => json!({ "disk": disk, "operation": verb, "bytes": bytes, "seconds": seconds, "mib_s": rate }).to_string(),
+        true => json!({
+            "disk": disk, "operation": verb, "bytes": bytes, "seconds": seconds, "mib_s": rate,
+        })
+        .to_string(),
         false => format!("{disk}: {bytes} bytes {verb} in {seconds:.2} s, {rate:.0} MiB/s"),
     };
     if place.json && stdout_is_free { outln!("{line}") } else { errln!("{line}") }

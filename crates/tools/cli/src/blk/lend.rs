@@ -16,7 +16,10 @@ pub struct Args {
     #[arg(long, value_name = "SOCKET")]
     share: PathBuf,
     /// MiB of memory: of huge pages if the system has that many free.
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    #[arg(
+        long, value_name = "MIB", default_value_t = 64,
+        value_parser = clap::value_parser!(u64).range(1..=4096),
+    )]
     size: u64,
     /// Say what there is as a JSON object.
     #[arg(long)]

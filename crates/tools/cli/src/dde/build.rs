@@ -22,7 +22,8 @@ const PARTS: [&str; 3] = ["ddekit", "linux", "lwip"];
 const HEADER: &str = "ring3.h";
 /// What a hosted driver is linked with.
 pub(super) const LIBRARY: &str = "libring3.so";
-/// The name by which a hosted driver's program finds it. crates/tools/capi/build.rs gives it that name.
+/// The name by which a hosted driver's program finds it. crates/tools/capi/build.rs gives it that
+/// name.
 pub const SONAME: &str =
     concat!("libring3.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
@@ -137,7 +138,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.json {
         outln!(
             "{}",
-            serde_json::json!({ "driver": args.driver, "program": program, "library": library, "cached": cached, "seconds": seconds })
+            serde_json::json!({
+                "driver": args.driver, "program": program, "library": library, "cached": cached,
+                "seconds": seconds,
+            })
         );
     } else {
         let how = if cached { "was built before" } else { "is built" };

@@ -128,7 +128,10 @@ pub fn root() -> Result<PathBuf> {
     let places =
         program.ancestors().flat_map(|folder| [folder.join("dde"), folder.join("share/ring3/dde")]);
     let found = places.into_iter().find(is_root);
-    found.context("hosted drivers are built of the folder dde of ring3's source, which is not above this program: name it by RING3_DDE, or put the built program dde-NAME beside this one")
+    found.context(
+        "hosted drivers are built of the folder dde of ring3's source, which is not above this \
+         program: name it by RING3_DDE, or put the built program dde-NAME beside this one",
+    )
 }
 
 /// Makes sure that there is such a driver.

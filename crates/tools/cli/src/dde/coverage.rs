@@ -238,9 +238,12 @@ mod tests {
 
     /// Two functions on one line, and a header file.
     const SAID: &str = r#"{"files":[
-        {"file":"/source/drivers/net/a.c","functions":[{"name":"f","execution_count":3},{"name":"g","execution_count":0}],
-         "lines":[{"line_number":7,"count":3},{"line_number":7,"count":0},{"line_number":9,"count":0}]},
-        {"file":"/source/include/linux/skbuff.h","functions":[],"lines":[{"line_number":1,"count":5}]}]}"#;
+        {"file":"/source/drivers/net/a.c",
+         "functions":[{"name":"f","execution_count":3},{"name":"g","execution_count":0}],
+         "lines":[{"line_number":7,"count":3},{"line_number":7,"count":0},
+                  {"line_number":9,"count":0}]},
+        {"file":"/source/include/linux/skbuff.h","functions":[],
+         "lines":[{"line_number":1,"count":5}]}]}"#;
 
     #[test]
     fn a_line_is_reached_if_anything_on_it_was_and_header_files_are_not_the_drivers() {

@@ -315,7 +315,11 @@ fn fuzz(args: &Args, cache: &Cache, target: &Target, corpus: &Path) -> Result<()
         .env("AFL_MAP_SIZE", "65536");
     // What a driver's program allocates is bounded by its arena; what AddressSanitizer does beside
     // it, here.
-    afl.env("ASAN_OPTIONS", "abort_on_error=1:symbolize=0:detect_leaks=0:hard_rss_limit_mb=1024:detect_stack_use_after_return=0");
+    afl.env(
+        "ASAN_OPTIONS",
+        "abort_on_error=1:symbolize=0:detect_leaks=0:hard_rss_limit_mb=1024:\
+         detect_stack_use_after_return=0",
+    );
     let log = corpus.join("afl.log");
     let file = fs::File::create(&log).with_context(|| format!("writing {}", log.display()))?;
     afl.env("LD_LIBRARY_PATH", &target.library)
@@ -486,9 +490,12 @@ mod tests {
     use super::*;
     use std::process::ExitStatus;
 
-    const REPORT: &str = "0x1 is byte 3 of 64 that were freed by\n    #0 0x5 in kfree /ring3/dde/linux/emul/slab.c:200:3\n\
-        ==7==ERROR: AddressSanitizer: use-after-poison on address 0x1\n    #0 0x1 in skb_put /k/net/core/skbuff.c:10\n\
-        #1 0x2 in pci_read /k/drivers/pci/access.c:9\n    #2 0x2 in e1000_clean /k/source/drivers/net/ethernet/intel/e1000e/netdev.c:12:4\n";
+    const REPORT: &str = "0x1 is byte 3 of 64 that were freed by\n    #0 0x5 in kfree \
+                          /ring3/dde/linux/emul/slab.c:200:3\n\
+                          ==7==ERROR: AddressSanitizer: use-after-poison on address 0x1\n    #0 \
+                          0x1 in skb_put /k/net/core/skbuff.c:10\n\
+                          #1 0x2 in pci_read /k/drivers/pci/access.c:9\n    #2 0x2 in e1000_clean \
+                          /k/source/drivers/net/ethernet/intel/e1000e/netdev.c:12:4\n";
 
     fn ended(raw: i32, stderr: &str) -> Output {
         Output { status: ExitStatus::from_raw(raw), stdout: vec![], stderr: stderr.into() }

@@ -66,7 +66,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "URI")]
     device: Uri,
     /// The socket, where others find the card or the disk as remote:PATH.
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["reflect", "lwip", "play"], conflicts_with_all = ["reflect", "lwip", "play"])]
+    #[arg(
+        long, value_name = "PATH", required_unless_present_any = ["reflect", "lwip", "play"],
+        conflicts_with_all = ["reflect", "lwip", "play"],
+    )]
     socket: Option<std::path::PathBuf>,
     /// Instead: send back each frame that is for the card, below any protocol; echo requests of
     /// ICMP as replies. ARP is not answered.

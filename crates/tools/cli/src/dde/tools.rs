@@ -30,7 +30,10 @@ pub struct Tools {
     #[arg(long, requires = "driver", conflicts_with_all = ["callgrind", "coverage"])]
     valgrind: bool,
     /// Count its instructions under callgrind, into FILE.
-    #[arg(long, requires = "driver", value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "callgrind.out.dde")]
+    #[arg(
+        long, requires = "driver", value_name = "FILE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "callgrind.out.dde",
+    )]
     callgrind: Option<PathBuf>,
     /// Count which lines of the driver's own files are reached: a table when it has ended, and all
     /// of it in FILE as JSON.

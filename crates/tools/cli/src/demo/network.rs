@@ -37,7 +37,11 @@ ring3 run net --device vfio:$RING3 --name net0 --stats /tmp/stats & echo $! >/tm
 for try in $(seq 300); do [ -e /sys/class/net/net0 ] && break; sleep 0.05; done
 ip address add 10.7.0.2/24 dev net0
 ip link set net0 up
-for try in $(seq 200); do ip -n kernel -br link show kernel | grep -q LOWER_UP && ip -br link show net0 | grep -q LOWER_UP && break; sleep 0.05; done
+for try in $(seq 200); do
+    ip -n kernel -br link show kernel | grep -q LOWER_UP &&
+        ip -br link show net0 | grep -q LOWER_UP && break
+    sleep 0.05
+done
 ip -n kernel -br address show kernel
 ip -br address show net0
 "#,
@@ -45,7 +49,11 @@ ip -br address show net0
     (
         "ping",
         r#"
-trip() { "$1" ping -c 20 -i 0.1 -W 2 10.7.0.3 >/tmp/ping; tail -n 1 /tmp/ping | cut -d/ -f4 >/tmp/trip.$1; tail -n 2 /tmp/ping | head -n 1; }
+trip() {
+    "$1" ping -c 20 -i 0.1 -W 2 10.7.0.3 >/tmp/ping
+    tail -n 1 /tmp/ping | cut -d/ -f4 >/tmp/trip.$1
+    tail -n 2 /tmp/ping | head -n 1
+}
 trip kernel
 trip ring3s
 "#,
@@ -57,18 +65,28 @@ dd if=/dev/urandom of=/tmp/data bs=1M count=16 2>/dev/null
 peer iperf3 --server --daemon
 peer httpd -h /tmp
 sum=$(sha256sum </tmp/data)
-mbits() { "$1" iperf3 --client 10.7.0.3 --time 2 --format m $2 | awk '/receiver/ { print $7 }' >>/tmp/$3.$1; }
-page() { [ "$("$1" curl -sS http://10.7.0.3/data | sha256sum)" = "$sum" ] && "$1" curl -sS -o /dev/null -w '%{speed_download}\n' http://10.7.0.3/data >>/tmp/page.$1; }
+mbits() {
+    "$1" iperf3 --client 10.7.0.3 --time 2 --format m $2 |
+        awk '/receiver/ { print $7 }' >>/tmp/$3.$1
+}
+page() {
+    [ "$("$1" curl -sS http://10.7.0.3/data | sha256sum)" = "$sum" ] &&
+        "$1" curl -sS -o /dev/null -w '%{speed_download}\n' http://10.7.0.3/data >>/tmp/page.$1
+}
 for turn in 1 2 3; do
     for who in kernel ring3s; do mbits $who "" out; mbits $who --reverse in; page $who; done
 done
 middle() { sort -n /tmp/$1.$2 | sed -n 2p; }
-row() { awk -v what="$1" -v kernel="$2" -v ring3="$3" -v form="$4" 'BEGIN { printf "%-28s " form " " form "  %.2f x\n", what, kernel, ring3, ring3 / kernel }'; }
+row() {
+    awk -v what="$1" -v kernel="$2" -v ring3="$3" -v form="$4" \
+        'BEGIN { printf "%-28s " form " " form "  %.2f x\n", what, kernel, ring3, ring3 / kernel }'
+}
 printf '%-28s %9s %9s\n' "medians" kernel ring3
 row "ping, ms" $(cat /tmp/trip.kernel) $(cat /tmp/trip.ring3s) %9.2f
 row "iperf3 out, Mbit/s" $(middle out kernel) $(middle out ring3s) %9.0f
 row "iperf3 in, Mbit/s" $(middle in kernel) $(middle in ring3s) %9.0f
-row "curl, MiB/s" $(middle page kernel | awk '{ print $1 / 1048576 }') $(middle page ring3s | awk '{ print $1 / 1048576 }') %9.1f
+row "curl, MiB/s" $(middle page kernel | awk '{ print $1 / 1048576 }') \
+    $(middle page ring3s | awk '{ print $1 / 1048576 }') %9.1f
 echo "each page came with its checksum"
 "#,
     ),

@@ -10,7 +10,10 @@ pub const PRELUDE: &str = r#"set -e
 disk=/dev/ring3/demo
 quietly() { "$@" >/tmp/log 2>&1 || { code=$?; cat /tmp/log; return $code; }; }
 # same WHERE: every file of the tree is there with its checksum.
-same() { (cd "$1" && sha1sum -c /tmp/sums >/tmp/log 2>&1) || { grep -v ': OK' /tmp/log | head; return 1; }; }
+same() {
+    (cd "$1" && sha1sum -c /tmp/sums >/tmp/log 2>&1) ||
+        { grep -v ': OK' /tmp/log | head; return 1; }
+}
 # through MOUNT-TYPE MKFS FSCK: a file system's whole life.
 through() {
     quietly $2 $disk
@@ -24,7 +27,8 @@ through() {
     rm -rf /mnt/busybox*/libbb
     umount /mnt
     quietly $3 $disk
-    echo "$1: $(wc -l </tmp/sums) files unpacked, file system clean, checksums right after a new mount, clean again after removals"
+    echo "$1: $(wc -l </tmp/sums) files unpacked, file system clean," \
+        "checksums right after a new mount, clean again after removals"
 }
 "#;
 
@@ -51,7 +55,10 @@ through ext4 "mkfs.ext4 -q -F" "fsck.ext4 -f -n"
     (
         "fio with verify: 512 bytes to 1 MiB, random and sequential",
         r#"
-verify() { quietly fio --output=/tmp/fio.log --name=verify --filename=$disk --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 "$@"; }
+verify() {
+    quietly fio --output=/tmp/fio.log --name=verify --filename=$disk --direct=1 \
+        --ioengine=io_uring --verify=crc32c --verify_fatal=1 "$@"
+}
 verify --size=48M --rw=randwrite --bsrange=512-1M --iodepth=32 --fsync=16
 verify --size=48M --rw=write --bs=128k --iodepth=8
 echo "nothing was read that was not written"
@@ -60,7 +67,8 @@ echo "nothing was read that was not written"
     (
         "the driver is killed three times while fio verifies",
         r#"
-fio --output=/tmp/fio.log --name=verify --filename=$disk --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
+fio --output=/tmp/fio.log --name=verify --filename=$disk --direct=1 --ioengine=io_uring \
+    --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
     --size=32M --rw=randwrite --bs=4k --iodepth=32 --time_based --runtime=5 >/dev/null 2>&1 & fio=$!
 # field NAME: of the device's state.
 field() { ring3 status demo --json | sed -n "s/.*\"$1\": *\([0-9.]*\).*/\1/p" | head -n 1; }
@@ -68,11 +76,15 @@ for kill in 1 2 3; do
     sleep 1
     pid=$(field pid) before=$(field restarts)
     kill -9 $pid
-    for try in $(seq 400); do [ "$(field restarts)" -gt $before ] && [ "$(field total_ms)" ] && break; sleep 0.02; done
+    for try in $(seq 400); do
+        [ "$(field restarts)" -gt $before ] && [ "$(field total_ms)" ] && break
+        sleep 0.02
+    done
     echo "driver $pid killed; $(field pid) serves after $(field total_ms | cut -d. -f1) ms"
 done
 wait $fio || { cat /tmp/fio.log /tmp/ring3d.log; exit 1; }
-echo "fio: $(sed -n 's/.*err= *\([0-9]*\).*/\1/p' /tmp/fio.log) errors; nothing was read that was not written"
+errors=$(sed -n 's/.*err= *\([0-9]*\).*/\1/p' /tmp/fio.log)
+echo "fio: $errors errors; nothing was read that was not written"
 "#,
     ),
     (

@@ -32,7 +32,8 @@ const LINES: usize = 60;
 const ROOM: usize = 64 << 10;
 /// What a driver may do: hardly anything is given up here, since faults come faster than any
 /// device's. No progress is seen after twice `recovery_ms`.
-const TERMS: &str = "burst = 1000000\nwindow_s = 1\nbackoff_ms = 1\nbackoff_max_ms = 50\ndeadline_s = 50\nheartbeat_ms = 1000\nrecovery_ms = 3000\nadopt = true";
+const TERMS: &str = "burst = 1000000\nwindow_s = 1\nbackoff_ms = 1\nbackoff_max_ms = \
+                     50\ndeadline_s = 50\nheartbeat_ms = 1000\nrecovery_ms = 3000\nadopt = true";
 
 /// The keeper, and the drivers that serve.
 pub struct Kept {
@@ -130,7 +131,8 @@ impl Kept {
     pub fn new(device: &str, place: Place<'_>, plan: FaultPlan) -> Result<Self> {
         let name = place.name.to_lowercase();
         let text = format!(
-            "[device.{name}]\nmatch = {{ device = {device:?} }}\n[device.{name}.restart]\n{TERMS}\n[device.{name}.export]\ndepth = 16\n"
+            "[device.{name}]\nmatch = {{ device = {device:?} \
+             }}\n[device.{name}.restart]\n{TERMS}\n[device.{name}.export]\ndepth = 16\n"
         );
         let device = manifest::parse(&text).map_err(|reason| anyhow!(reason))?.remove(0);
         let orders = place.file("orders");

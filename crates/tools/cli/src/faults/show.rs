@@ -60,10 +60,12 @@ fn figures(tally: &Tally) -> Map<String, Value> {
     let [p50, p99, max] = tally.outage_ms();
     let share = |count: u64| json!(Share::new(count, *injected));
     let Value::Object(figures) = json!({
-        "injected": injected, "detected": detected, "recovered": recovered, "mismatches": mismatches, "silent": silent,
+        "injected": injected, "detected": detected, "recovered": recovered,
+        "mismatches": mismatches, "silent": silent,
         "damage": damage, "hangs": hangs, "supervisor_deaths": supervisor_deaths,
         "outage_ms_p50": p50, "outage_ms_p99": p99, "outage_ms_max": max,
-        "recovered_share": share(*recovered), "silent_share": share(*silent_faults), "hang_share": share(*hangs),
+        "recovered_share": share(*recovered), "silent_share": share(*silent_faults),
+        "hang_share": share(*hangs),
     }) else {
         return Map::new();
     };

@@ -28,7 +28,10 @@ pub struct Args {
     seconds: u64,
     /// How long it forwards before, of which nothing is counted: until a link is there, and the
     /// sender has noticed.
-    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3600))]
+    #[arg(
+        long, default_value_t = 0, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(0..=3600),
+    )]
     warm_up: u64,
     /// Print a JSON object.
     #[arg(long)]

@@ -28,14 +28,20 @@ pub struct Args {
     #[command(flatten)]
     target: Target,
     /// Packets of the checks that send many.
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(
+        long, default_value_t = 2000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000),
+    )]
     packets: u32,
     /// Packets of those checks that are under way at once; fewer for a card with little memory of
     /// its own.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
     burst: u32,
     /// Seconds to wait for a packet.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(
+        long, value_name = "SECONDS", default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+    )]
     patience: u64,
     /// Print one JSON object for each check, and one with the result.
     #[arg(long)]

@@ -107,8 +107,9 @@ pub fn words(recorded: &[String], file: &str) -> Result<Vec<String>> {
     let words = harmless(command);
     let words = words.map_err(|why| {
         anyhow::anyhow!(
-            "{file} was made by another command than those that only use their device ({why}), and is not run \
-             because a file says so. If you want it, repeat it: ring3 replay {file} -- {text}"
+            "{file} was made by another command than those that only use their device ({why}), and \
+             is not run because a file says so. If you want it, repeat it: ring3 replay {file} -- \
+             {text}"
         )
     })?;
     errln!("ring3: replaying: {text}");

@@ -176,7 +176,10 @@ impl Run {
         for InterfaceStatus { name, index, mac, mtu, queues, .. } in &status.interfaces {
             let (device, pid) = (&status.device, status.pid);
             if self.json {
-                let object = serde_json::json!({ "interface": name, "index": index, "device": device, "mac": mac, "mtu": mtu, "queues": queues, "pid": pid });
+                let object = serde_json::json!({
+                    "interface": name, "index": index, "device": device, "mac": mac, "mtu": mtu,
+                    "queues": queues, "pid": pid,
+                });
                 outln!("{object}");
             } else {
                 outln!(
@@ -192,7 +195,9 @@ impl Run {
             if self.json {
                 outln!(
                     "{}",
-                    serde_json::json!({ "device": disk.path, "bytes": disk.bytes, "pid": status.pid })
+                    serde_json::json!({
+                        "device": disk.path, "bytes": disk.bytes, "pid": status.pid,
+                    })
                 );
             } else {
                 outln!(

@@ -32,7 +32,8 @@ pub(super) const FORCED: u8 = 3;
 pub(super) const LOST: u8 = 4;
 
 /// What `--help` says below the options.
-const EXIT_CODES: &str = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 taken away from its users, 4 the driver has lost its device.";
+const EXIT_CODES: &str = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 taken \
+                          away from its users, 4 the driver has lost its device.";
 
 /// How the disks are exported and the process is run.
 #[derive(clap::Args)]
@@ -45,33 +46,57 @@ pub struct ExportArgs {
     #[arg(long, value_name = "NAME", value_parser = vduse_name)]
     name: Option<String>,
     /// N in /dev/ublkbN, for the first disk; the kernel chooses if it is not given.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)),
+    )]
     id: Option<u32>,
     /// The disks outlive this process if it dies: their users wait until another one recovers them.
     /// KIND says what becomes of requests that it had, and of those that come meanwhile.
-    #[arg(long, value_name = "KIND", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "reissue")]
+    #[arg(
+        long, value_name = "KIND", value_enum, num_args = 0..=1, require_equals = true,
+        default_missing_value = "reissue",
+    )]
     recoverable: Option<Recoverable>,
     /// Go on with /dev/ublkbN (and those that follow, if there are several disks), whose process
     /// was killed. It was started with --recoverable, for the same disk; it keeps its queues, depth
     /// and longest request. With --share it was started with the same --share.
-    #[arg(long, value_name = "N", conflicts_with_all = ["id", "recoverable"], value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)))]
+    #[arg(
+        long, value_name = "N", conflicts_with_all = ["id", "recoverable"],
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)),
+    )]
     recover: Option<u32>,
     /// Queues of each disk: one thread and one hardware queue each.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=128),
+    )]
     queues: u16,
     /// Requests per queue.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(
+        long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u16).range(1..=4096),
+    )]
     depth: u16,
     /// Most KiB of one request; the kernel cuts longer ones.
-    #[arg(long, value_name = "KIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=32768))]
+    #[arg(
+        long, value_name = "KIB", default_value_t = 256,
+        value_parser = clap::value_parser!(u32).range(4..=32768),
+    )]
     max_io: u32,
     /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
-    #[arg(long, value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    #[arg(
+        long, value_name = "US", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(0..=1000),
+    )]
     poll: u64,
     /// Microseconds for which a queue looks for the next request before it sleeps, as long as they
     /// come that soon. It takes a processor meanwhile: without a spare one it is left out, with a
     /// warning.
-    #[arg(long, value_name = "US", default_value_t = 0, conflicts_with = "user", value_parser = clap::value_parser!(u64).range(0..=1000))]
+    #[arg(
+        long, value_name = "US", default_value_t = 0, conflicts_with = "user",
+        value_parser = clap::value_parser!(u64).range(0..=1000),
+    )]
     idle_poll: u64,
     /// Take requests from the kernel and give their ends by commands for many at once, where the
     /// kernel has them (Linux 7.2 has): less work where many are in flight, a little more where one
@@ -89,12 +114,18 @@ pub struct ExportArgs {
     share: Option<SharedBy>,
     /// Serve the disk at this socket to other programs as well, on terms behind its path as
     /// `ring3 serve disk` takes them (docs/share.md). May be there several times.
-    #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...", conflicts_with_all = ["user", "recoverable", "recover"])]
+    #[arg(
+        long = "socket", value_name = "PATH[,KEY=VALUE]...",
+        conflicts_with_all = ["user", "recoverable", "recover"],
+    )]
     sockets: Vec<String>,
     /// Start the driver in a process of this user's, in a sandbox, which gets the device from this
     /// one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes its disks
     /// with it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["recoverable", "recover", "scheduler", "ready_fd", "stats"])]
+    #[arg(
+        long, value_name = "NAME",
+        conflicts_with_all = ["recoverable", "recover", "scheduler", "ready_fd", "stats"],
+    )]
     user: Option<User>,
     /// Say what is exported as JSON, one line for each disk.
     #[arg(long)]
@@ -157,7 +188,9 @@ const SHARED_MIB: u64 = 64;
 /// A socket, the rights of its file, and how much memory.
 fn shared_by(text: &str) -> Result<SharedBy, String> {
     let wrong = || {
-        "a path, and behind commas the rights of its file, as mode=660, and with --user MiB of memory, as memory=256".to_owned()
+        "a path, and behind commas the rights of its file, as mode=660, and with --user MiB of \
+         memory, as memory=256"
+            .to_owned()
     };
     let mut words = text.split(',');
     let path = words.next().filter(|path| !path.is_empty()).ok_or_else(wrong)?;
@@ -195,7 +228,10 @@ fn block_size(text: &str) -> Result<u32, String> {
 #[command(after_help = EXIT_CODES)]
 pub struct NullArgs {
     /// Size of the disk, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    #[arg(
+        long, value_name = "MIB", default_value_t = 1024,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 40),
+    )]
     size: u64,
     /// Bytes of a block: 512, 1024, 2048 or 4096.
     #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = block_size)]

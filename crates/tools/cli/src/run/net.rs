@@ -21,7 +21,8 @@ use crate::driving::{Protection, Signals};
 /// Options of `ring3 run net`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted the card back, 4 the card or its interface is gone."
+    after_help = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system wanted \
+                  the card back, 4 the card or its interface is gone."
 )]
 pub struct Args {
     /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net,
@@ -63,7 +64,10 @@ pub struct Args {
     /// Start the driver in a process of this user's, in a sandbox, which gets the card from this
     /// one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes its
     /// interface with it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing", "priority"])]
+    #[arg(
+        long, value_name = "NAME",
+        conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing", "priority"],
+    )]
     user: Option<User>,
     /// The interface stays at the end, with its addresses and without a link: who runs this again
     /// with its --name goes on with it.
@@ -74,10 +78,16 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65535))]
     mtu: Option<u32>,
     /// Queues at most, each of which has a thread; fewer if the card has fewer.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=64),
+    )]
     queues: u16,
     /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
-    #[arg(long, value_name = "US", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    #[arg(
+        long, value_name = "US", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(0..=1000),
+    )]
     poll: u64,
     /// Say what is exported as a JSON object.
     #[arg(long)]

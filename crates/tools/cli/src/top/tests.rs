@@ -140,8 +140,10 @@ fn a_screen_has_a_line_for_each_device() {
         OUTAGE MS  FAULTS    LOST",
         ">archive          failed              0       0.0        -    0.0        0        6      \
         41.2       3       9",
-        " new              backing off         0       0.0        -    0.0        0        0         -       0       0",
-        " scratch          running          1500       6.0    0.100   25.0      700        0         -       0       0",
+        " new              backing off         0       0.0        -    0.0        0        \
+         0         -       0       0",
+        " scratch          running          1500       6.0    0.100   25.0      700        \
+         0         -       0       0",
         "q quit  s sort  r restart  up/down select",
     ];
     assert_eq!(picture(&mut screen, 120, 6), expected);

@@ -121,9 +121,9 @@ fn a_claim_that_ends_with_its_holder_says_so_and_so_does_one_that_is_no_claim() 
     assert!(told.lock().unwrap()[0].contains("ends with its holder"));
     assert!(matches!(claim.save(), Err(Error::Unsupported(_))));
     let saved = claim.save_model();
-    assert!(
-        matches!(Claim::adopt(saved), Err(Error::Unsupported(text)) if text.contains("claim it anew"))
-    );
+    assert!(matches!(
+        Claim::adopt(saved), Err(Error::Unsupported(text)) if text.contains("claim it anew"),
+    ));
     for facts in [serde_json::json!({}), serde_json::json!(7), serde_json::Value::Null] {
         assert!(matches!(
             Claim::adopt(SavedClaim { facts, fds: Vec::new() }),

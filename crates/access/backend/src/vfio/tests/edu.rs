@@ -54,7 +54,9 @@ guest_tests! {
 
     fn an_arena_that_does_not_fit_below_the_limit_is_refused() {
         let uri = format!("vfio:{},below=1M", address("EDU")).parse().unwrap();
-        let error = crate::vfio::open(&uri, OpenOptions { arena: 1 << 20, below: u64::MAX, ..OpenOptions::default() }).err().unwrap();
+        let error = crate::vfio::open(
+            &uri, OpenOptions { arena: 1 << 20, below: u64::MAX, ..OpenOptions::default() },
+        ).err().unwrap();
         assert!(matches!(error, Error::Claim(_)), "{error}");
     }
 
@@ -95,13 +97,20 @@ guest_tests! {
         transfer(&bar, buffer.iova(), spec::DMA_TO_MEMORY);
         let mut bytes = [0; 64];
         buffer.read(0, &mut bytes).unwrap();
-        assert_eq!((buffer.span().region, bytes, dma.arena().is_below(1 << 28)), (1, [0x77; 64], true));
+        assert_eq!(
+            (buffer.span().region, bytes, dma.arena().is_below(1 << 28)), (1, [0x77; 64], true),
+        );
     }
 
     fn addresses_that_are_mapped_already_are_refused() {
         let (device, foreign) = (claim("EDU"), Foreign::new(4096).unwrap());
         let iova = device.dma().arena().iova();
-        assert!(matches!(device.dma().iommu().map(&foreign.region().pages().unwrap(), iova), Err(Error::Invalid(_))));
+        assert!(
+            matches!(
+                device.dma().iommu().map(&foreign.region().pages().unwrap(), iova),
+                Err(Error::Invalid(_)),
+            )
+        );
     }
 
     fn unmapping_what_is_not_mapped_is_an_error() {
@@ -114,8 +123,12 @@ guest_tests! {
         fs::write(limit, "1").unwrap();
         let (device, foreign) = (claim("EDU"), Foreign::new(4096).unwrap());
         fs::write(limit, before).unwrap();
-        let error = device.dma().iommu().map(&foreign.region().pages().unwrap(), 0x800_0000).unwrap_err();
-        assert!(error.to_string().contains("(0 available); raise /sys/module/vfio_iommu_type1"), "{error}");
+        let error =
+            device.dma().iommu().map(&foreign.region().pages().unwrap(), 0x800_0000).unwrap_err();
+        assert!(
+            error.to_string().contains("(0 available); raise /sys/module/vfio_iommu_type1"),
+            "{error}",
+        );
     }
 
     fn bus_mastering_is_off_until_it_is_asked_for_and_after_the_claim() {
@@ -155,7 +168,9 @@ guest_tests! {
     fn what_belongs_to_the_backend_is_not_written() {
         let device = claim("EDU");
         let command = device.config_read(pci::COMMAND, 2);
-        assert!(device.config_write(pci::COMMAND, 2, command & !u32::from(pci::COMMAND_MEMORY)).is_err());
+        assert!(
+            device.config_write(pci::COMMAND, 2, command & !u32::from(pci::COMMAND_MEMORY)).is_err()
+        );
         assert!(device.config_write(pci::BAR0, 4, 0).is_err());
         assert_eq!(device.config_read(pci::COMMAND, 2), command);
     }
@@ -180,7 +195,13 @@ guest_tests! {
         let _first = claim("EDU");
         let uri = format!("vfio:{}", address("EDU")).parse().unwrap();
         let error = crate::vfio::open(&uri, OpenOptions::default()).err().unwrap();
-        assert!(matches!(&error, Error::Busy(text) if text.contains(&format!("process {}", std::process::id()))), "{error}");
+        assert!(
+            matches!(
+                &error,
+                Error::Busy(text) if text.contains(&format!("process {}", std::process::id())),
+            ),
+            "{error}",
+        );
     }
 
     fn a_claim_that_is_given_up_can_be_made_again() {
@@ -190,7 +211,9 @@ guest_tests! {
     }
 
     fn an_arena_larger_than_may_be_locked_is_taken_by_who_has_the_capability() {
-        let device = claim_with("EDU", OpenOptions { arena: 64 << 20, below: 1 << 28, ..OpenOptions::default() });
+        let device = claim_with(
+            "EDU", OpenOptions { arena: 64 << 20, below: 1 << 28, ..OpenOptions::default() },
+        );
         assert!(device.dma().arena().len() >= 64 << 20);
     }
 
@@ -198,7 +221,10 @@ guest_tests! {
         let device = claim("EDU");
         let removal = device.removal().expect("this kernel announces removal");
         let name = address("EDU");
-        let mut unbind = Command::new("sh").args(["-c", &format!("echo {name} >/sys/bus/pci/drivers/vfio-pci/unbind")]).spawn().unwrap();
+        let mut unbind = Command::new("sh")
+            .args(["-c", &format!("echo {name} >/sys/bus/pci/drivers/vfio-pci/unbind")])
+            .spawn()
+            .unwrap();
         assert!(removal.wait(soon()).unwrap() > 0);
         assert!(unbind.try_wait().unwrap().is_none());
         drop(device);

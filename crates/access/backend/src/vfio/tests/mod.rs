@@ -67,7 +67,13 @@ fn boot() -> String {
         .device(testdev)
         .program(Path::new(&program))
         .variable(MARK, "1")
-        .step("tests", &format!("timeout 90 {name} vfio::tests:: --ignored --test-threads=1 2>&1 || dmesg | tail -n 20"));
+        .step(
+            "tests",
+            &format!(
+                "timeout 90 {name} vfio::tests:: --ignored --test-threads=1 2>&1 || dmesg | \
+                 tail -n 20"
+            ),
+        );
     if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
         guest.kernel = kernel;
     }

@@ -22,6 +22,8 @@ guest_tests! {
 
     fn a_port_beyond_the_range_reads_all_ones() {
         let bar = claim("TESTDEV").bar(PORTS).unwrap();
-        assert_eq!((bar.read8(bar.len()), bar.read64(bar.len() - 4) >> 32), (u8::MAX, u64::from(u32::MAX)));
+        assert_eq!(
+            (bar.read8(bar.len()), bar.read64(bar.len() - 4) >> 32), (u8::MAX, u64::from(u32::MAX)),
+        );
     }
 }

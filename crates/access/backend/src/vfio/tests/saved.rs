@@ -142,7 +142,9 @@ guest_tests! {
         assert!(claim.is_leased());
         assert!(matches!(claim.lease(), Err(Error::Busy(_))));
         // What is asked of the holder, the new one answers; nothing was reset.
-        assert_ne!(controller.device.config_read(pci::COMMAND, 2) as u16 & pci::COMMAND_BUS_MASTER, 0);
+        assert_ne!(
+            controller.device.config_read(pci::COMMAND, 2) as u16 & pci::COMMAND_BUS_MASTER, 0,
+        );
         assert_eq!(controller.identify(), 0x1b36);
         assert!(irqs[0].wait(soon()).unwrap() > 0);
         drop((controller, irqs));

@@ -136,7 +136,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (1usize..9000, 0u32..13).prop_map(|(len, align)| Step::Alloc(len, align)),
         4 => any::<usize>().prop_map(Step::Free),
         1 => Just(Step::Grow),
-        2 => (any::<u64>(), any::<bool>()).prop_map(|(claims, release)| Step::Adopt { claims, release }),
+        2 => {
+            (any::<u64>(), any::<bool>()).prop_map(
+                |(claims, release)| Step::Adopt { claims, release }
+            )
+        },
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -197,10 +201,17 @@ proptest! {
 
     #[test]
     fn a_corrupt_state_is_an_error_or_an_arena_whose_ranges_are_sound(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![Just(0), Just(u64::MAX), 0u64..1 << 17, any::<u64>()]), 1..4)
+        changes in prop::collection::vec(
+            (
+                any::<prop::sample::Index>(),
+                prop_oneof![Just(0), Just(u64::MAX), 0u64..1 << 17, any::<u64>()],
+            ),
+            1..4,
+        )
     ) {
         let first = arena(1 << 16);
-        let held: Vec<_> = [4096, 100, 5000].iter().map(|&len| first.alloc(len, 64).unwrap()).collect();
+        let held: Vec<_> =
+            [4096, 100, 5000].iter().map(|&len| first.alloc(len, 64).unwrap()).collect();
         let mut text = serde_json::to_value(first.save()).unwrap();
         for (which, value) in changes {
             let mut numbers = Vec::new();
@@ -208,10 +219,17 @@ proptest! {
             let which = which.index(numbers.len());
             *numbers[which] = value.into();
         }
-        let regions = first.regions().map(|placed| Arc::new(Region::from_fd(share(&placed.region)).unwrap())).collect();
+        let regions = first
+            .regions()
+            .map(|placed| Arc::new(Region::from_fd(share(&placed.region)).unwrap()))
+            .collect();
         let Ok(saved) = serde_json::from_value(text) else { return Ok(()) };
         if let Ok(second) = Arena::adopt(regions, &saved) {
-            let claimed: Vec<_> = second.unclaimed().into_iter().map(|(span, _)| second.claim(span).unwrap()).collect();
+            let claimed: Vec<_> = second
+                .unclaimed()
+                .into_iter()
+                .map(|(span, _)| second.claim(span).unwrap())
+                .collect();
             let inside = |buffer: &DmaBuffer| second.segment(buffer.span()).is_some();
             prop_assert!(claimed.iter().all(inside));
             claimed.iter().for_each(|buffer| buffer.fill(1));

@@ -167,9 +167,9 @@ fn pieces_that_touch_become_one_segment() {
         len,
     });
     let stream = streams.begin(whole(&pieces, Direction::ToDevice)).unwrap();
-    assert!(
-        matches!(&stream, Stream::Mapped(segments) if segments.len() == 1 && segments[0].len == 3072)
-    );
+    assert!(matches!(
+        &stream, Stream::Mapped(segments) if segments.len() == 1 && segments[0].len == 3072,
+    ));
 }
 
 #[test]

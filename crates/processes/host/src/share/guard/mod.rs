@@ -112,8 +112,10 @@ impl Guard {
     ) -> Result<(Self, PreviousExporter), String> {
         let failed = |error: io::Error| match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::CONNREFUSED) => format!(
-                "{}: nobody keeps the memory that clients have shared with /dev/ublkb{id}; either it was started with another --share: say that, or its guard was killed, too: \
-                 requests may lie in memory that nobody knows, so `ring3 ublk delete {id}`, and start anew",
+                "{}: nobody keeps the memory that clients have shared with /dev/ublkb{id}; \
+                 either it was started with another --share: say that, or its guard was killed, \
+                 too: requests may lie in memory that nobody knows, so `ring3 ublk delete {id}`, \
+                 and start anew",
                 successors.display()
             ),
             _ => format!("{}: {error}", successors.display()),

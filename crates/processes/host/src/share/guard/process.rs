@@ -23,7 +23,8 @@ use super::quiet::{Config, LOOK};
 /// How long the kernel may take to end a device that nobody serves.
 const ORPHANED: Duration = Duration::from_secs(10);
 /// Why nothing can be done now.
-const BUSY: &str = "the disk always has requests in flight, and memory is registered in a moment in which it has none: try again when it has less to do";
+const BUSY: &str = "the disk always has requests in flight, and memory is registered in a moment \
+                    in which it has none: try again when it has less to do";
 /// How often a region is tried to be taken back, ten seconds each: within what the exporting
 /// process waits for the guard.
 const TRIES: u32 = 10;
@@ -133,7 +134,11 @@ impl GuardState {
                 Reply::Done
             }
             Order::TakeOver { version, .. } if version != VERSION => {
-                return Err("its guard is of another release of ring3: go on with that release, or `ring3 ublk delete` it".into());
+                return Err(
+                    "its guard is of another release of ring3: go on with that release, or `ring3 \
+                     ublk delete` it"
+                        .into(),
+                );
             }
             Order::TakeOver { function, .. } => {
                 self.function = function;

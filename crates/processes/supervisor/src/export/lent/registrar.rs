@@ -253,7 +253,10 @@ impl RegistrationRateLimit {
 }
 
 fn is_unknown(error: &ring3_export::ublk::Error) -> bool {
-    matches!(error, ring3_export::ublk::Error::Command { cause, .. } if cause.kind() == io::ErrorKind::NotFound)
+    matches!(
+        error,
+        ring3_export::ublk::Error::Command { cause, .. } if cause.kind() == io::ErrorKind::NotFound,
+    )
 }
 
 impl Register for Registrar {

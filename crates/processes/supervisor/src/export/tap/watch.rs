@@ -139,7 +139,9 @@ impl<'a> Watching<'a> {
                 wishes.mtu
             );
             if let Err(error) = self.netlink.set_mtu(state.index, stays) {
-                tracing::warn!(%error, "{name}: its MTU cannot be set back: longer packets are lost");
+                tracing::warn!(
+                    %error, "{name}: its MTU cannot be set back: longer packets are lost",
+                );
             }
             wishes.mtu = stays;
         }

@@ -12,13 +12,15 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Every run of fio here: the part of the disk behind that of our own load, and all errors counted.
-const WORDS: &str = "--name=verify --offset=64M --size=16M --bs=4k --direct=1 --ioengine=io_uring --iodepth=8 --verify=crc32c --continue_on_error=all \
+const WORDS: &str = "--name=verify --offset=64M --size=16M --bs=4k --direct=1 --ioengine=io_uring \
+                     --iodepth=8 --verify=crc32c --continue_on_error=all \
                      --clocksource=clock_gettime";
 /// So that every block has a checksum.
 const FILL: &str = "--rw=write --do_verify=0";
 /// What the drivers serve while they go wrong. Whoever waits for the processors is not to wait for
 /// this.
-const LOAD: &str = "--rw=randwrite --norandommap --verify_backlog=64 --rate_iops=100 --time_based --runtime=100000";
+const LOAD: &str = "--rw=randwrite --norandommap --verify_backlog=64 --rate_iops=100 --time_based \
+                    --runtime=100000";
 /// What they have left.
 const CHECK: &str = "--rw=read";
 /// A line says that a block is wrong, or that the kernel has failed a request.

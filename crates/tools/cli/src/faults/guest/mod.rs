@@ -40,7 +40,8 @@ const PLAN: &str = "/plan.json";
 /// What a driver may do: hardly anything is given up here. A stalled host looks like a driver that
 /// hangs, so that these times are longer than those of a campaign on models. No progress is seen
 /// after twice `recovery_ms`.
-const TERMS: &str = "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nbackoff_max_ms = 50\\ndeadline_s = 100\\nheartbeat_ms = 5000\\nrecovery_ms = 10000";
+const TERMS: &str = "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nbackoff_max_ms = \
+                     50\\ndeadline_s = 100\\nheartbeat_ms = 5000\\nrecovery_ms = 10000";
 /// What the guest does.
 const STEP: &str = r#"
 describe ahci $AHCI '' "$TERMS" ${HOSTED:+dde:ahci}
