@@ -459,7 +459,7 @@ mod tests {
         fn any_name_is_one_label(name in "\\PC*|.*|[\\\\\"\n]*") {
             let samples = parse(
                 &text(&[DeviceStatus {
-                    disks: Vec::new(), interfaces: Vec::new(), ..device(&name),
+                    disks: Vec::new(), interfaces: Vec::new(), ..device(&name)
                 }])
             );
             prop_assert_eq!(samples.len(), 1 + STATES.len() + DEVICE.len());

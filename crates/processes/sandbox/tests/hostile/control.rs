@@ -275,7 +275,7 @@ guest_tests! {
                 ring3_backend::attach(fds.into_iter().next().unwrap().into(), None).unwrap();
             let small = || {
                 OfferedDisk {
-                    name: String::new(), model: String::new(), serial: String::new(), ..disk(),
+                    name: String::new(), model: String::new(), serial: String::new(), ..disk()
                 }
             };
             let _ = control.send(&offers((0..129).map(|_| small()).collect()), &[]);
