@@ -40,8 +40,8 @@ pub struct Control {
     recorders: Vec<Arc<Recorder>>,
     engine: EngineSettings,
     joins: bool,
-    /// What was last heard of the interface.
-    pub wishes: RequestedSettings,
+    /// What is wanted of the interface, as it was last asked.
+    pub requested: RequestedSettings,
     /// The MTU that the queues were opened with.
     mtu: u32,
     /// What was last said upwards.
@@ -72,8 +72,8 @@ impl Control {
         manner: &TapThreadOptions,
         bell: &Arc<OwnedFd>,
     ) -> Result<Self, Error> {
-        let wishes = plane.wishes()?;
-        let mtu = wishes.mtu;
+        let requested = plane.requested_settings()?;
+        let mtu = requested.mtu;
         let recorder = |queue| {
             let few = || Error::Card {
                 card: nic.name(),
@@ -103,7 +103,7 @@ impl Control {
             recorders,
             engine,
             joins,
-            wishes,
+            requested,
             mtu,
             told,
             workers,
@@ -141,7 +141,7 @@ impl Control {
 
     fn serve(&mut self, watched: &mut Watched, bell: &Arc<OwnedFd>) -> Result<(), Error> {
         // What has changed before somebody watched is seen now.
-        self.look()?;
+        self.poll_settings()?;
         let period = self.plane.period();
         let mut next = period.map(|period| watched.reactor.set_timer(Instant::now() + period));
         let mut shown = watched.reactor.set_timer(Instant::now() + SHOW_LOST);
@@ -160,11 +160,11 @@ impl Control {
                     Event::Ready(token) if token == watched.stop => return Ok(()),
                     Event::Ready(token) if token == watched.ended => self.reopen_failed(bell)?,
                     Event::Ready(token) if token == watched.changed => {
-                        self.plane.hear();
-                        self.look()?;
+                        self.plane.acknowledge();
+                        self.poll_settings()?;
                     }
                     Event::Timer(timer, now) if Some(timer) == next => {
-                        self.look()?;
+                        self.poll_settings()?;
                         next = period.map(|period| watched.reactor.set_timer(now + period));
                     }
                     Event::Timer(timer, now) if timer == shown => {
@@ -197,19 +197,19 @@ impl Control {
     }
 
     /// Asks what is wanted of the interface, and says it downwards if it is new.
-    fn look(&mut self) -> Result<(), Error> {
-        let wishes = self.plane.wishes()?;
-        if wishes == self.wishes {
+    fn poll_settings(&mut self) -> Result<(), Error> {
+        let requested = self.plane.requested_settings()?;
+        if requested == self.requested {
             return Ok(());
         }
-        self.wishes = wishes;
+        self.requested = requested;
         self.set_filter()?;
-        if self.wishes.mtu == self.mtu { Ok(()) } else { self.set_mtu() }
+        if self.requested.mtu == self.mtu { Ok(()) } else { self.set_mtu() }
     }
 
     fn set_filter(&self) -> Result<(), Error> {
         let info = self.nic.info();
-        let mut filter = filter(&self.wishes);
+        let mut filter = filter(&self.requested);
         if let Err(error) = info.check_filter(&filter) {
             // The interface goes on with what it may have.
             tracing::warn!(
@@ -224,7 +224,7 @@ impl Control {
     /// Opens the queues with the MTU that the interface has now. One that is not the card's is
     /// taken back.
     fn set_mtu(&mut self) -> Result<(), Error> {
-        let (wanted, (least, most)) = (self.wishes.mtu, self.nic.info().mtu);
+        let (wanted, (least, most)) = (self.requested.mtu, self.nic.info().mtu);
         if !(least..=most).contains(&wanted) {
             let name = self.interface.name();
             tracing::warn!(
@@ -327,16 +327,16 @@ impl Drop for Control {
 }
 
 /// What an interface's users want, as a card is told.
-fn filter(wishes: &RequestedSettings) -> Filter {
+fn filter(requested: &RequestedSettings) -> Filter {
     Filter {
-        address: wishes.address,
-        unicast: wishes.unicast.clone(),
-        multicast: if wishes.all_groups {
+        address: requested.address,
+        unicast: requested.unicast.clone(),
+        multicast: if requested.all_groups {
             Multicast::All
         } else {
-            Multicast::Of(wishes.groups.clone())
+            Multicast::Of(requested.groups.clone())
         },
-        promiscuous: wishes.promiscuous,
+        promiscuous: requested.promiscuous,
         vlans: None,
     }
 }

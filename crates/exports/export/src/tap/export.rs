@@ -136,7 +136,7 @@ impl TapExport {
         let bell = Arc::new(event().map_err(failed)?);
         let control =
             Control::new((nic.clone(), interface.clone()), plane, counters.clone(), manner, &bell)?;
-        let (address, mtu) = (control.wishes.address, control.wishes.mtu);
+        let (address, mtu) = (control.requested.address, control.requested.mtu);
         let (order, done) = (stop.clone(), ended.clone());
         let serve = move || {
             let served = control.run(&order, &bell);

@@ -137,7 +137,7 @@ impl Interface {
         self.set_address(card.mac)?;
         let failed = |what: &str, error| Error::os(format!("{}: {what}", self.name), error);
         let present = netlink
-            .wishes(self.index)
+            .requested_settings(self.index)
             .map_err(|error| failed("asking the kernel for its state", error))?
             .mtu;
         let wanted = mtu.unwrap_or(present.clamp(card.mtu.0, card.mtu.1));

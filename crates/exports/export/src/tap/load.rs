@@ -196,7 +196,7 @@ impl Load {
 
     /// Counts a turn, which has moved something or not; whether it is time to [judge](Self::judge).
     #[inline]
-    pub fn turn(&mut self, moved: bool) -> bool {
+    pub fn count_turn(&mut self, moved: bool) -> bool {
         self.turns += 1;
         self.moving += u64::from(moved);
         self.turns >= TURNS
@@ -330,7 +330,7 @@ mod tests {
     fn the_clock_is_read_once_in_many_turns_and_a_moment_is_not_judged() {
         let start = Instant::now();
         let mut load = Load::new(LIMITS, false, start, Done::default());
-        assert_eq!((1..=TURNS).filter(|_| load.turn(true)).count(), 1);
+        assert_eq!((1..=TURNS).filter(|_| load.count_turn(true)).count(), 1);
         let unasked = || panic!("it is not judged");
         assert!(
             !load.judge(false, start + WINDOW / 2, unasked)
@@ -344,7 +344,7 @@ mod tests {
         let before = Done { worked: SECOND, packets: 1 << 40, bytes: 1 << 50 };
         let mut load = Load::new(LIMITS, false, start, before);
         let mut judge = |windows: u32, packets: u64| {
-            (0..TURNS).for_each(|_| assert!(!load.turn(true) || load.turns == TURNS));
+            (0..TURNS).for_each(|_| assert!(!load.count_turn(true) || load.turns == TURNS));
             let worked = before.worked + WINDOW / 2 * windows;
             load.judge(false, start + WINDOW * windows, || Done {
                 worked,

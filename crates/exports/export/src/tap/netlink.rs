@@ -85,8 +85,8 @@ impl Netlink {
     }
 
     /// What is wanted of the interface `index`; ENODEV if it is gone.
-    pub fn wishes(&self, index: u32) -> io::Result<RequestedSettings> {
-        let mut wishes = RequestedSettings::default();
+    pub fn requested_settings(&self, index: u32) -> io::Result<RequestedSettings> {
+        let mut requested = RequestedSettings::default();
         // The kernel would add its figures up over all processors.
         let bare = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
         self.ask(
@@ -94,7 +94,7 @@ impl Netlink {
             NLM_F_ACK,
             &mut |answer| {
                 if let RouteNetlinkMessage::NewLink(link) = answer {
-                    wishes.hear_link(link);
+                    requested.read_link(link);
                 }
             },
         )?;
@@ -102,14 +102,14 @@ impl Netlink {
         all.header.family = AddressFamily::Bridge;
         self.ask(RouteNetlinkMessage::GetNeighbour(all), NLM_F_DUMP, &mut |answer| {
             if let RouteNetlinkMessage::NewNeighbour(entry) = answer {
-                wishes.hear_entry(index, entry);
+                requested.read_entry(index, entry);
             }
         })?;
-        for addresses in [&mut wishes.unicast, &mut wishes.groups] {
+        for addresses in [&mut requested.unicast, &mut requested.groups] {
             addresses.sort_unstable();
             addresses.dedup();
         }
-        Ok(wishes)
+        Ok(requested)
     }
 
     /// The number of the interface `name` of the calling thread's namespace; ENODEV if there is
@@ -139,7 +139,7 @@ impl Netlink {
             NLM_F_ACK,
             &mut |answer| {
                 if let RouteNetlinkMessage::NewLink(link) = answer {
-                    figures.hear(link);
+                    figures.read_link(link);
                 }
             },
         )?;
@@ -160,13 +160,13 @@ impl Netlink {
         self.ask(RouteNetlinkMessage::SetLink(link(index, vec![attribute])), NLM_F_ACK, &mut |_| {})
     }
 
-    /// Sends `question` and hears its answers, up to their end. An answer that cannot be read is
+    /// Sends `question` and handles its answers, up to their end. An answer that cannot be read is
     /// left out: newer kernels say more.
     fn ask(
         &self,
         question: RouteNetlinkMessage,
         flags: u16,
-        hear: &mut dyn FnMut(RouteNetlinkMessage),
+        handle: &mut dyn FnMut(RouteNetlinkMessage),
     ) -> io::Result<()> {
         let mut message = NetlinkMessage::from(question);
         message.header.flags = NLM_F_REQUEST | flags;
@@ -194,7 +194,7 @@ impl Netlink {
                     Ok(NetlinkPayload::Done(_)) => return Ok(()),
                     Ok(NetlinkPayload::Error(error)) if error.code.is_none() => return Ok(()),
                     Ok(NetlinkPayload::Error(error)) => return Err(error.to_io()),
-                    Ok(NetlinkPayload::InnerMessage(message)) => hear(message),
+                    Ok(NetlinkPayload::InnerMessage(message)) => handle(message),
                     Ok(_) => {}
                     Err(error) => {
                         tracing::debug!(%error, "an answer of the kernel's cannot be read")
@@ -206,7 +206,7 @@ impl Netlink {
 }
 
 impl InterfaceCounters {
-    fn hear(&mut self, link: LinkMessage) {
+    fn read_link(&mut self, link: LinkMessage) {
         for attribute in link.attributes {
             match attribute {
                 // The flag would be of an interface that is up.
@@ -224,7 +224,7 @@ impl InterfaceCounters {
 }
 
 impl RequestedSettings {
-    fn hear_link(&mut self, link: LinkMessage) {
+    fn read_link(&mut self, link: LinkMessage) {
         self.up = link.header.flags.contains(LinkFlags::Up);
         for attribute in link.attributes {
             match attribute {
@@ -239,7 +239,7 @@ impl RequestedSettings {
         self.all_groups |= link.header.flags.contains(LinkFlags::Allmulti);
     }
 
-    fn hear_entry(&mut self, index: u32, entry: NeighbourMessage) {
+    fn read_entry(&mut self, index: u32, entry: NeighbourMessage) {
         if entry.header.ifindex != index {
             return;
         }
@@ -270,7 +270,7 @@ impl Changes {
     }
 
     /// Forgets what was said so far. That some was lost for want of room is as good as a word.
-    pub fn hear(&self) {
+    pub fn drain(&self) {
         let mut bytes = [0; 4096];
         let lost = |error: io::Error| error.raw_os_error() == Some(libc::ENOBUFS);
         while self.0.recv(&mut &mut bytes[..], 0).map_or_else(lost, |_| true) {}
@@ -322,9 +322,9 @@ mod tests {
     #[test]
     fn the_loopback_is_known_and_what_is_not_there_is_no_device() {
         let netlink = Netlink::new().unwrap();
-        let wishes = netlink.wishes(1).unwrap();
-        assert!(wishes.mtu >= 1500 && wishes.address == Mac::default(), "{wishes:?}");
-        let gone = netlink.wishes(i32::MAX as u32).unwrap_err();
+        let requested = netlink.requested_settings(1).unwrap();
+        assert!(requested.mtu >= 1500 && requested.address == Mac::default(), "{requested:?}");
+        let gone = netlink.requested_settings(i32::MAX as u32).unwrap_err();
         assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
     }
 }

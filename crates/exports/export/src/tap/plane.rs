@@ -26,15 +26,15 @@ pub const LOOK: Duration = Duration::from_secs(2);
 /// What the thread that serves a card needs beside packets.
 pub trait ControlPlane: Send {
     /// What is wanted of the interface.
-    fn wishes(&self) -> Result<RequestedSettings, Error>;
+    fn requested_settings(&self) -> Result<RequestedSettings, Error>;
     /// Whether there is somebody at the other end of the card's wire, and how fast that is.
     fn set_link(&self, link: Link) -> Result<(), Error>;
     /// Sets the interface's MTU back to one that the card takes.
     fn set_mtu(&self, mtu: u32) -> io::Result<()>;
-    /// Readable when the wishes may be others.
+    /// Readable when the requested may be others.
     fn changes(&self) -> BorrowedFd<'_>;
     /// Forgets that they may be.
-    fn hear(&self);
+    fn acknowledge(&self);
     /// How often they are asked for though nobody has said that they are others.
     fn period(&self) -> Option<Duration>;
 }
@@ -66,19 +66,19 @@ impl Rtnetlink {
             let failed = |error| {
                 Error::os(format!("{}: watching it in its network namespace", place.name), error)
             };
-            let wishes = place.netlink.wishes(place.index).map_err(failed)?;
+            let requested = place.netlink.requested_settings(place.index).map_err(failed)?;
             watch(&self.changes, &place).map_err(failed)?;
-            Ok((wishes, place))
+            Ok((requested, place))
         });
         match followed {
-            Ok((wishes, place)) => {
+            Ok((requested, place)) => {
                 tracing::info!(
                     "{} is {} in another network namespace, and is followed",
                     self.interface.name(),
                     place.name
                 );
                 *self.place.borrow_mut() = Some(place);
-                Ok(wishes)
+                Ok(requested)
             }
             Err(Error::Deleted(name)) => Err(Error::Deleted(name)),
             Err(error) => {
@@ -101,21 +101,22 @@ fn watch(changes: &OwnedFd, place: &NamespaceSockets) -> io::Result<()> {
 }
 
 impl ControlPlane for Rtnetlink {
-    fn wishes(&self) -> Result<RequestedSettings, Error> {
-        let asked = self.place.borrow().as_ref().map(|place| place.netlink.wishes(place.index));
-        let wishes = match asked {
+    fn requested_settings(&self) -> Result<RequestedSettings, Error> {
+        let asked =
+            self.place.borrow().as_ref().map(|place| place.netlink.requested_settings(place.index));
+        let requested = match asked {
             Some(Err(error)) if error.raw_os_error() != Some(libc::ENODEV) => {
                 return Err(Error::os(
                     format!("{}: asking the kernel for its state", self.interface.name()),
                     error,
                 ));
             }
-            Some(Ok(wishes)) => wishes,
+            Some(Ok(requested)) => requested,
             // Deleted, or moved.
             _ => self.follow()?,
         };
-        self.last.borrow_mut().clone_from(&wishes);
-        Ok(wishes)
+        self.last.borrow_mut().clone_from(&requested);
+        Ok(requested)
     }
 
     fn set_link(&self, link: Link) -> Result<(), Error> {
@@ -134,8 +135,8 @@ impl ControlPlane for Rtnetlink {
         self.changes.as_fd()
     }
 
-    fn hear(&self) {
-        self.place.borrow().iter().for_each(|place| place.changes.hear());
+    fn acknowledge(&self) {
+        self.place.borrow().iter().for_each(|place| place.changes.drain());
     }
 
     fn period(&self) -> Option<Duration> {
@@ -149,7 +150,7 @@ impl ControlPlane for Rtnetlink {
 pub struct Relay(Arc<Inner>);
 
 struct Inner {
-    wishes: Mutex<RequestedSettings>,
+    requested: Mutex<RequestedSettings>,
     changed: OwnedFd,
     /// What the holder has not been told yet.
     link: Mutex<Option<Link>>,
@@ -158,10 +159,10 @@ struct Inner {
 
 impl Relay {
     /// With what is wanted now.
-    pub fn new(wishes: RequestedSettings) -> io::Result<Self> {
+    pub fn new(requested: RequestedSettings) -> io::Result<Self> {
         let (changed, linked) = (event()?, event()?);
         Ok(Self(Arc::new(Inner {
-            wishes: Mutex::new(wishes),
+            requested: Mutex::new(requested),
             changed,
             link: Mutex::new(None),
             linked,
@@ -169,8 +170,8 @@ impl Relay {
     }
 
     /// That is wanted from now on.
-    pub fn wish(&self, wishes: RequestedSettings) {
-        *lock(&self.0.wishes) = wishes;
+    pub fn apply_settings(&self, requested: RequestedSettings) {
+        *lock(&self.0.requested) = requested;
         ring(&self.0.changed);
     }
 
@@ -191,8 +192,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ControlPlane for Relay {
-    fn wishes(&self) -> Result<RequestedSettings, Error> {
-        Ok(lock(&self.0.wishes).clone())
+    fn requested_settings(&self) -> Result<RequestedSettings, Error> {
+        Ok(lock(&self.0.requested).clone())
     }
 
     fn set_link(&self, link: Link) -> Result<(), Error> {
@@ -209,7 +210,7 @@ impl ControlPlane for Relay {
         self.0.changed.as_fd()
     }
 
-    fn hear(&self) {
+    fn acknowledge(&self) {
         let _ = rustix::io::read(&self.0.changed, &mut [0; 8]);
     }
 
@@ -231,13 +232,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_heard_once_and_stays_wanted() {
+    fn a_change_of_settings_is_announced_once_and_stays_wanted() {
         let relay = Relay::new(RequestedSettings::default()).unwrap();
         assert!(!is_readable(relay.changes()));
-        relay.clone().wish(RequestedSettings { mtu: 9000, ..RequestedSettings::default() });
+        relay
+            .clone()
+            .apply_settings(RequestedSettings { mtu: 9000, ..RequestedSettings::default() });
         assert!(is_readable(relay.changes()));
-        relay.hear();
-        assert!(!is_readable(relay.changes()) && relay.wishes().unwrap().mtu == 9000);
+        relay.acknowledge();
+        assert!(!is_readable(relay.changes()) && relay.requested_settings().unwrap().mtu == 9000);
     }
 
     #[test]

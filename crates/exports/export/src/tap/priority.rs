@@ -98,7 +98,7 @@ impl PriorityBoost {
     pub fn worked(&mut self) {
         self.turns += 1;
         if self.priority != Priority::Ordinary && self.turns.is_multiple_of(LOOK) {
-            self.look(Instant::now());
+            self.poll(Instant::now());
         }
     }
 
@@ -118,7 +118,7 @@ impl PriorityBoost {
     }
 
     #[cold]
-    fn look(&mut self, now: Instant) {
+    fn poll(&mut self, now: Instant) {
         if now.saturating_duration_since(*self.since.get_or_insert(now)) >= MOST {
             self.since = Some(now);
             self.set(!self.now);
@@ -206,13 +206,13 @@ mod tests {
         let Some(mut ahead) = ahead() else { return };
         assert_eq!(policy(), libc::SCHED_FIFO);
         let start = Instant::now();
-        ahead.look(start);
-        ahead.look(start + MOST / 2);
+        ahead.poll(start);
+        ahead.poll(start + MOST / 2);
         assert_eq!(policy(), libc::SCHED_FIFO);
         ahead.slept();
-        ahead.look(start + MOST);
+        ahead.poll(start + MOST);
         assert_eq!(policy(), libc::SCHED_FIFO, "it has slept meanwhile");
-        ahead.look(start + MOST * 2);
+        ahead.poll(start + MOST * 2);
         assert_eq!(policy(), libc::SCHED_OTHER);
         ahead.slept();
         assert_eq!(policy(), libc::SCHED_FIFO);
@@ -300,8 +300,8 @@ mod tests {
             "a thread that it starts has none of it"
         );
         let start = Instant::now();
-        ahead.look(start);
-        ahead.look(start + MOST);
+        ahead.poll(start);
+        ahead.poll(start + MOST);
         assert_eq!(niceness(), before);
         ahead.waited(true);
         assert_eq!(niceness(), NICEST);

@@ -188,8 +188,8 @@ impl TapQueueServer<'_> {
             if self.take_events()? {
                 return Ok(());
             }
-            let (received, sent) = self.turn()?;
-            if self.engine == Engine::Auto && self.load.turn(received || sent) {
+            let (received, sent) = self.run_once()?;
+            if self.engine == Engine::Auto && self.load.count_turn(received || sent) {
                 self.judge()?;
             }
             self.turns = self.turns.wrapping_add(1);
@@ -214,13 +214,16 @@ impl TapQueueServer<'_> {
 
     /// Moves a batch each way; whether there was something.
     #[inline]
-    fn turn(&mut self) -> Result<(bool, bool), End> {
+    fn run_once(&mut self) -> Result<(bool, bool), End> {
         let Some((vhost, _)) = &mut self.vhost else {
-            return Ok((self.receiver.turn(self.queue, None)?, self.sender.turn(self.queue)?));
+            return Ok((
+                self.receiver.poll_batch(self.queue, None)?,
+                self.sender.poll_batch(self.queue)?,
+            ));
         };
         Ok((
-            self.receiver.turn(self.queue, Some(vhost))?,
-            self.sender.turn_vhost(self.queue, vhost)?,
+            self.receiver.poll_batch(self.queue, Some(vhost))?,
+            self.sender.poll_vhost(self.queue, vhost)?,
         ))
     }
 
@@ -303,7 +306,7 @@ impl TapQueueServer<'_> {
     #[inline]
     fn wait(&mut self) -> Result<(), End> {
         if self.registration.timer().is_none() {
-            self.look_after(Instant::now())?;
+            self.check_card(Instant::now())?;
         }
         // Who waits for a card that takes nothing more is not idle: the driver's own time limits
         // see to that.
@@ -347,7 +350,7 @@ impl TapQueueServer<'_> {
                     // What was sent is done with: a card that has nothing to send wants to be
                     // looked after more rarely.
                     self.sender.take_back(self.queue)?;
-                    self.look_after(now)?;
+                    self.check_card(now)?;
                 }
                 Event::Lost(_, error) => return Err(error.into()),
                 Event::Ready(_) | Event::Command { .. } => {}
@@ -366,7 +369,7 @@ impl TapQueueServer<'_> {
 
     /// Lets the driver see to what takes too long. What it cannot mend it says again when packets
     /// are taken from it.
-    fn look_after(&mut self, now: Instant) -> Result<(), End> {
+    fn check_card(&mut self, now: Instant) -> Result<(), End> {
         use ring3_class::Error::{Fatal, Gone};
         match self.registration.tick(self.reactor, self.queue, now) {
             Err(error @ (Gone | Fatal(_))) => Err(super::error::QueueError::Card(error).into()),

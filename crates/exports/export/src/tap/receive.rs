@@ -71,7 +71,7 @@ impl<'a> Receiver<'a> {
 
     /// Moves a batch, by `vhost` if that runs; whether there was something.
     #[inline]
-    pub fn turn(
+    pub fn poll_batch(
         &mut self,
         queue: &mut dyn Queue,
         mut vhost: Option<&mut Vhost>,
@@ -328,13 +328,13 @@ mod tests {
         assert_eq!(far.tx_provide(&mut frames).count, 5);
         let counted = |counters: &Counters| (counters.rx_packets.get(), counters.rx_dropped.get());
 
-        assert!(!receiver.turn(near, None).unwrap() && receiver.full);
+        assert!(!receiver.poll_batch(near, None).unwrap() && receiver.full);
         offer(&receiver, 2);
-        assert!(receiver.turn(near, None).unwrap());
-        assert!(!receiver.turn(near, None).unwrap() && receiver.full);
+        assert!(receiver.poll_batch(near, None).unwrap());
+        assert!(!receiver.poll_batch(near, None).unwrap() && receiver.full);
         assert_eq!(counted(&counters), (2, 0));
         offer(&receiver, SIZE);
-        while receiver.turn(near, None).unwrap() {}
+        while receiver.poll_batch(near, None).unwrap() {}
         assert_eq!((counted(&counters), receiver.full), ((5, 0), false));
     }
 }

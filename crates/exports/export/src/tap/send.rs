@@ -61,7 +61,7 @@ impl<'a> Sender<'a> {
 
     /// Moves a batch; whether there was something.
     #[inline]
-    pub fn turn(&mut self, queue: &mut dyn Queue) -> Result<bool, QueueError> {
+    pub fn poll_batch(&mut self, queue: &mut dyn Queue) -> Result<bool, QueueError> {
         if !self.readable && !self.blocked {
             return Ok(false);
         }

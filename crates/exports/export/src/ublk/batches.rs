@@ -201,8 +201,8 @@ mod tests {
 
     fn come(batches: &mut Batches, tags: &[u16]) {
         let bytes: Vec<u8> = tags.iter().flat_map(|tag| tag.to_ne_bytes()).collect();
-        let heard = batches.handle_event(FETCH, bytes.len() as i32, true, &bytes).unwrap();
-        assert_eq!(heard, BatchEvent::Requests { fetch: false });
+        let event = batches.handle_event(FETCH, bytes.len() as i32, true, &bytes).unwrap();
+        assert_eq!(event, BatchEvent::Requests { fetch: false });
     }
 
     fn taken(batches: &mut Batches) -> Vec<u16> {

@@ -86,7 +86,7 @@ impl Card {
     /// it is.
     pub fn wish(&self, wishes: InterfaceSettings) {
         if let Some(served) = &self.served {
-            served.relay.wish(wanted(wishes));
+            served.relay.apply_settings(wanted(wishes));
         }
     }
 

@@ -41,7 +41,7 @@ impl Sender<'_> {
 
     /// Moves a batch; whether there was something.
     #[inline]
-    pub fn turn_vhost(
+    pub fn poll_vhost(
         &mut self,
         queue: &mut dyn Queue,
         vhost: &mut Vhost,

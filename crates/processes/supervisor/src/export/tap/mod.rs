@@ -79,7 +79,7 @@ impl Made {
     fn new(interface: Interface, card: OfferedNic, netlink: &Netlink) -> Result<Self, Error> {
         let failed = |cause| Error::Os { what: format!("{}: its state", interface.name()), cause };
         // One that was moved is found by who watches it.
-        let wishes = netlink.wishes(interface.index()).unwrap_or_default();
+        let wishes = netlink.requested_settings(interface.index()).unwrap_or_default();
         let figures = netlink.figures(interface.index()).unwrap_or_default();
         let carrier = Carrier::new(figures.carrier);
         let (name, index) = (interface.name().to_owned(), interface.index());

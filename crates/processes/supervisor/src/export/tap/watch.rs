@@ -82,7 +82,7 @@ impl<'a> Watching<'a> {
                 PollFd::new(&self.made.raised, PollFlags::IN),
             ];
             let _ = poll(&mut fds, Timespec::try_from(next).ok().as_ref());
-            self.changes.hear();
+            self.changes.drain();
             let _ = rustix::io::read(&self.made.raised, &mut [0; 8]);
         }
         Ok(())
@@ -93,7 +93,7 @@ impl<'a> Watching<'a> {
         let index = self.made.state().index;
         let looked = self
             .netlink
-            .wishes(index)
+            .requested_settings(index)
             .and_then(|wishes| Ok((wishes, self.netlink.figures(index)?)));
         match looked {
             Ok((wishes, figures)) => self.take(wishes, figures),
