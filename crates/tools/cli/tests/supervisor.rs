@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
-use supervised::with_programs;
+use supervised::{LOAD, with_programs};
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
@@ -22,7 +22,6 @@ driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
 begin() { mkdir -p /etc/ring3; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\n%b\n' $DISK "$1" >/etc/ring3/scratch.toml; ring3d >/tmp/ring3d 2>&1 & RING3D=$!; sleep 1; ready || cat /tmp/ring3d; for try in $(seq 200); do [ -b /dev/ring3/scratch ] && break; sleep 0.05; done; }
 end() { kill $RING3D; wait $RING3D; echo "ring3d ended with $?"; tail -n 3 /tmp/ring3d; }
 kills() { for kill in $(seq $1); do ready || return; kill -9 $(driver); sleep ${2:-0.7}; done; ready; }
-verify() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --output=/tmp/fio "$@" >/dev/null && return; cat /tmp/fio; return 1; }
 figures() { grep -oE '"(restarts|upgrades|total_ms)": [^,]*' /tmp/status | tr '\n' ' '; echo; }
 "#;
 
@@ -33,35 +32,35 @@ grep -E 'VmRSS|RssAnon|RssFile|RssShmem|VmLck' /proc/$RING3D/status; ring3 statu
 
 const KILLED: &str = "
 RING3D=$(cat /tmp/pid); mkfs.ext4 -q /dev/ring3/scratch && mount /dev/ring3/scratch /mnt || exit
-verify --directory=/mnt --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
-kills 10; wait $FIO && echo verified; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
+load --directory=/mnt --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32
+kills 10; verified && echo verified; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
 ready; figures; ring3 logs scratch -n 30; dmesg | grep -ciE 'I/O error'; [ $(grep -c . /tmp/status) -gt 0 ] && kill -0 $RING3D && echo alive";
 
 const FULL: &str = "
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=128 --numjobs=2 --offset_increment=24M --verify_backlog=64 --time_based --runtime=10 & FIO=$!
-kills 5 1; wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'";
+load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=128 --numjobs=2 --offset_increment=24M
+kills 5 1; verified && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'";
 
 const STOPPED: &str = "
 ready; before=$(driver); kill -STOP $before; dd if=/dev/ring3/scratch of=/dev/null bs=4k count=64 iflag=direct 2>&1 | tail -n 1
 ready; [ $(driver) != $before ] && echo replaced; ring3 logs scratch | grep 'taken for dead' | tail -n 1";
 
 const UPGRADED: &str = "
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=12 & FIO=$!
+load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32
 sleep 1; for time in 1 2 3; do ready; ring3 upgrade scratch; done
 cp /bin/true /tmp/wrong; ready; ring3 upgrade scratch --program /tmp/wrong; echo \"wrong $?\"
 ring3 upgrade scratch --program /tmp/nothing; echo \"nothing $?\"
-wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; ring3 logs scratch -n 30";
+verified && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; ring3 logs scratch -n 30";
 
 const LIMITED: &str = "
 ready; first=$(driver); G=/sys/fs/cgroup/ring3-scratch; cat $G/memory.max $G/cpu.max $G/pids.max $G/cpu.weight | tr '\\n' ' '; echo; ring3 status scratch | grep unlimited
 grep -q \"^$first$\" $G/cgroup.procs && echo 'in its group'; sleep 1000 & OTHER=$!
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=15 & FIO=$!
+load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32
 sleep 1; sh -c 'echo $$ >'$G'/cgroup.procs; exec dd if=/dev/zero of=/dev/shm/all bs=64k count=8192 2>/dev/null' 2>/dev/null; rm /dev/shm/all
 ready && [ $(driver) != $first ] && echo 'restarted for memory'; [ $(sed -n 's/^oom_kill //p' $G/memory.events) = $(sed -n 's/^oom_kill //p' /proc/vmstat) ] && kill $OTHER && echo 'nobody else'
 echo 4 >$G/pids.max; sh -c 'echo $$ >'$G'/cgroup.procs; for one in 1 2 3 4 5 6; do sleep 0.1 & done' 2>&1 | grep -o 'fork.*' | head -n 1; echo 64 >$G/pids.max
 echo '20000 100000' >$G/cpu.max; used() { sed -n 's/^usage_usec //p' $G/cpu.stat; }; begun=$(used); at=$(date +%s); sleep 4
 [ $(($(used) - begun)) -le $((($(date +%s) - at + 2) * 200000)) ] && grep -q 'nr_throttled [1-9]' $G/cpu.stat && echo 'held back'; echo 'max 100000' >$G/cpu.max
-wait $FIO && echo verified; ready; dmesg | grep -ciE 'I/O error'";
+verified && echo verified; ready; dmesg | grep -ciE 'I/O error'";
 
 const PARTED: &str = "
 ready; write() { dd if=$1 of=/dev/ring3/scratch bs=512 seek=${2:-0} conv=notrunc,fsync 2>/dev/null; }
@@ -135,8 +134,8 @@ await failed && echo failed; ring3 logs scratch -n 5; ring3 restart scratch; ech
 const ADOPTED: &str = "
 for controller in nvme:$DISK ahci:$SATA; do
     DISK=${controller#*:}; begin 'burst = 1000\nadopt = true' || exit
-    verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 --verify_backlog=64 --time_based --runtime=10 & FIO=$!
-    kills 5 1; wait $FIO && echo \"${controller%%:*} verified\"; ready; figures; ring3 logs scratch -n 60 | grep adopt | head -n 3
+    load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32
+    kills 5 1; verified && echo \"${controller%%:*} verified\"; ready; figures; ring3 logs scratch -n 60 | grep adopt | head -n 3
     [ $(ring3 status scratch --json | grep -c '\"adopted\": true') -ge 3 ] && echo \"${controller%%:*} adopted\"; end
 done";
 
@@ -174,7 +173,7 @@ fn guest(kernel: &str) -> Outcome {
         .iter()
         .fold(guest, |guest, name| guest.file(&format!("/{name}"), &folder.path().join(name)));
     let guest = steps.into_iter().fold(guest, |guest, (name, script)| {
-        guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue"))
+        guest.step(name, &format!("{LOAD}{PRELUDE}(\n{script}\n)\ntrue"))
     });
     let outcome =
         guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
