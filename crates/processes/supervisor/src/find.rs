@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ring3_device::Uri;
 use ring3_pci::{Address, Function, Host, PassthroughDriver, bind};
 
-use crate::keeper::{check_interrupts, find_driver, unknown};
+use crate::keeper::{STORAGE, check_interrupts, find_driver, unknown};
 use crate::manifest::{Device, Match, class_code};
 
 /// Which address a disk was at when the kernel's driver had it and said its serial number.
@@ -40,7 +40,7 @@ pub fn find(device: &Device, taken: &[Address]) -> Result<Uri, String> {
             // What stands in the way of the one that there is, is more than that there is none.
             only(&driven.collect::<Vec<_>>(), serial)?
                 .or_else(|| found.first().copied())
-                .ok_or_else(|| format!("no disk with the serial number {serial} is there"))?
+                .ok_or_else(|| nobodys_serial(serial, &unseen(&host, taken)))?
         }
     };
     // Before it is taken from the kernel's driver: a disk behind USB or a network card has a serial
@@ -49,6 +49,30 @@ pub fn find(device: &Device, taken: &[Address]) -> Result<Uri, String> {
     check_interrupts(&address.to_string(), device)?;
     hold(&host, address, device.bind)?;
     format!("vfio:{address}").parse().map_err(|error| format!("{error}"))
+}
+
+/// Functions whose disks' numbers are unknown: those bound to a passthrough driver that are no
+/// other device's.
+fn unseen(host: &Host, taken: &[Address]) -> Vec<Address> {
+    let is_unseen = |function: &Function| {
+        function.class >> 16 == STORAGE
+            && function.way().is_some()
+            && !taken.contains(&function.address)
+    };
+    Function::all(host).into_iter().filter(is_unseen).map(|function| function.address).collect()
+}
+
+/// Says that no disk has this number, and which functions may have it.
+fn nobodys_serial(serial: &str, unseen: &[Address]) -> String {
+    let none = format!("no disk with the serial number {serial} is there");
+    let Some(first) = unseen.first() else { return none };
+    let names: Vec<_> = unseen.iter().map(Address::to_string).collect();
+    format!(
+        "{none}, as far as the kernel's drivers say. The numbers of disks at {} are unknown, as \
+        these functions are bound to a passthrough driver: match the device by its address, or \
+        give it to the kernel's driver once (ring3 unbind {first})",
+        names.join(", ")
+    )
 }
 
 /// Fails unless there is a driver for what `device` is to become of the function at `address`.
@@ -205,6 +229,18 @@ mod tests {
         let error = only(&[one, two], "X").unwrap_err();
         assert!(
             error.contains("0000:01:00.0 and 0000:02:00.0 have the serial number X"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_serial_number_that_nobody_has_names_the_functions_whose_numbers_are_unknown() {
+        assert_eq!(nobodys_serial("X", &[]), "no disk with the serial number X is there");
+        let unseen = ["0000:01:00.0", "0000:02:00.0"].map(|text| text.parse().unwrap());
+        let error = nobodys_serial("X", &unseen);
+        assert!(
+            error.contains("at 0000:01:00.0, 0000:02:00.0 are unknown")
+                && error.contains("ring3 unbind 0000:01:00.0"),
             "{error}"
         );
     }

@@ -99,7 +99,8 @@ merges() { cat /sys/block/ublkb0/queue/nomerges; }
 hit() { for try in $(seq 100); do [ "$(hits)" -gt 0 ] && return; sleep 0.1; done; return 1; }
 free() { for try in $(seq 200); do [ "$(merges)" = 2 ] || break; sleep 0.05; done; echo "merges $(merges)"; }
 pins() { echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - $(sed -n 's/nr_foll_pin_released //p' /proc/vmstat))); }
-load() { fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --runtime=${1:-600} --output=/tmp/fio >/dev/null 2>&1; }
+# The shell becomes the load, so that the signal that ends a load in the background reaches it.
+load() { exec fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --runtime=${1:-600} --output=/tmp/fio >/dev/null 2>&1; }
 # Ends the load, which lasts as long as what happens beside it, and says whether all was right.
 verified() { kill -INT $FIO; wait $FIO; grep -q 'err= 0' /tmp/fio && ! grep -q 'verify: bad\|verify failed' /tmp/fio && echo "$1" || { cat /tmp/fio; ring3 logs scratch; }; }
 "#;
@@ -161,7 +162,7 @@ const CONFINED: &str = r#"
 before=$(pins)
 : >/tmp/ready; ring3 run nvme --device vfio:$DISK --user nobody --id 0 --share /tmp/share,memory=64 --json >/tmp/ready 2>/tmp/log & PID=$!
 for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
-lend 48; ring3 blk lend --share /tmp/share --size 32; echo "more: $?"; mkdir -p /dev/ring3; ln -sf /dev/ublkb0 /dev/ring3/scratch; load 3 && echo 'verified'
+lend 48; ring3 blk lend --share /tmp/share --size 32; echo "more: $?"; mkdir -p /dev/ring3; ln -sf /dev/ublkb0 /dev/ring3/scratch; (load 3) && echo 'verified'
 load & FIO=$!; exec 8<$FILE
 sleep 1; kill -9 $(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' /tmp/ready | head -n 1); wait $PID; echo "lost $?"; wait $FIO || echo 'its users see errors'; grep 'verify: bad\|verify failed' /tmp/fio
 sum=$(md5sum </proc/self/fd/8); sleep 0.5; [ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'; exec 8<&-

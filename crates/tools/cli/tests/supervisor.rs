@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
-use supervised::with_programs;
+use supervised::{LOAD, with_programs};
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
@@ -50,12 +50,6 @@ kills() {
     for kill in $(seq $1); do ready || return; kill -9 $(driver); sleep ${2:-0.7}; done
     ready
 }
-verify() {
-    fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 \
-        --output=/tmp/fio "$@" >/dev/null && return
-    cat /tmp/fio
-    return 1
-}
 figures() { grep -oE '"(restarts|upgrades|total_ms)": [^,]*' /tmp/status | tr '\n' ' '; echo; }
 "#;
 
@@ -71,11 +65,9 @@ echo $RING3D >/tmp/pid";
 
 const KILLED: &str = "
 RING3D=$(cat /tmp/pid); mkfs.ext4 -q /dev/ring3/scratch && mount /dev/ring3/scratch /mnt || exit
-verify --directory=/mnt --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32 \\
-    --verify_backlog=64 --time_based --runtime=15 &
-FIO=$!
+load --directory=/mnt --size=24M --rw=randwrite --bsrange=4k-64k --iodepth=32
 kills 10
-wait $FIO && echo verified
+verified && echo verified
 umount /mnt
 fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
 ready
@@ -85,10 +77,9 @@ dmesg | grep -ciE 'I/O error'
 [ $(grep -c . /tmp/status) -gt 0 ] && kill -0 $RING3D && echo alive";
 
 const FULL: &str = "
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=128 --numjobs=2 \\
-    --offset_increment=24M --verify_backlog=64 --time_based --runtime=10 &
-FIO=$!
-kills 5 1; wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'";
+load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=128 --numjobs=2 \\
+    --offset_increment=24M
+kills 5 1; verified && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'";
 
 const STOPPED: &str = "
 ready
@@ -100,13 +91,11 @@ ready
 ring3 logs scratch | grep 'taken for dead' | tail -n 1";
 
 const UPGRADED: &str = "
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \\
-    --verify_backlog=64 --time_based --runtime=12 &
-FIO=$!
+load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32
 sleep 1; for time in 1 2 3; do ready; ring3 upgrade scratch; done
 cp /bin/true /tmp/wrong; ready; ring3 upgrade scratch --program /tmp/wrong; echo \"wrong $?\"
 ring3 upgrade scratch --program /tmp/nothing; echo \"nothing $?\"
-wait $FIO && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; \
+verified && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'; \
     ring3 logs scratch -n 30";
 
 const LIMITED: &str = "
@@ -117,9 +106,7 @@ cat $G/memory.max $G/cpu.max $G/pids.max $G/cpu.weight | tr '\\n' ' '
 echo
 ring3 status scratch | grep unlimited
 grep -q \"^$first$\" $G/cgroup.procs && echo 'in its group'; sleep 1000 & OTHER=$!
-verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \\
-    --verify_backlog=64 --time_based --runtime=15 &
-FIO=$!
+load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32
 sleep 1; sh -c 'echo $$ >'$G'/cgroup.procs; exec dd if=/dev/zero of=/dev/shm/all bs=64k count=8192 \
     2>/dev/null' 2>/dev/null; rm /dev/shm/all
 ready && [ $(driver) != $first ] && echo 'restarted for memory'
@@ -137,7 +124,7 @@ sleep 4
 [ $(($(used) - begun)) -le $((($(date +%s) - at + 2) * 200000)) ] &&
     grep -q 'nr_throttled [1-9]' $G/cpu.stat && echo 'held back'
 echo 'max 100000' >$G/cpu.max
-wait $FIO && echo verified; ready; dmesg | grep -ciE 'I/O error'";
+verified && echo verified; ready; dmesg | grep -ciE 'I/O error'";
 
 const PARTED: &str = "
 ready
@@ -275,9 +262,8 @@ await failed && echo failed; ring3 logs scratch -n 5; ring3 restart scratch; ech
 const ADOPTED: &str = "
 for controller in nvme:$DISK ahci:$SATA; do
     DISK=${controller#*:}; begin 'burst = 1000\nadopt = true' || exit
-    verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \
-        --verify_backlog=64 --time_based --runtime=10 & FIO=$!
-    kills 5 1; wait $FIO && echo \"${controller%%:*} verified\"; ready; figures; \
+    load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32
+    kills 5 1; verified && echo \"${controller%%:*} verified\"; ready; figures; \
         ring3 logs scratch -n 60 | grep adopt | head -n 3
     [ $(ring3 status scratch --json | grep -c '\"adopted\": true') -ge 3 ] && \
         echo \"${controller%%:*} adopted\"; end
@@ -317,7 +303,7 @@ fn guest(kernel: &str) -> Outcome {
         .iter()
         .fold(guest, |guest, name| guest.file(&format!("/{name}"), &folder.path().join(name)));
     let guest = steps.into_iter().fold(guest, |guest, (name, script)| {
-        guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue"))
+        guest.step(name, &format!("{LOAD}{PRELUDE}(\n{script}\n)\ntrue"))
     });
     let outcome =
         guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use installed::installed;
 use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Need, Outcome, Size};
-use supervised::with_programs;
+use supervised::{LOAD, with_programs};
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
@@ -41,12 +41,14 @@ next() {
     ready
 }
 same() { [ "$(driver)" = "$(cat /tmp/driver)" ] && echo "$1"; }
-verify() {
-    fio --name=verify --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \
-        --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_backlog=64 \
-        --rate_iops=400 --time_based --runtime=$1 --output=/tmp/fio >/dev/null && return
-    cat /tmp/fio
-    return 1
+# Returns when the disk is in use.
+write() {
+    load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=32 \
+        --rate_iops=400
+    for try in $(seq 600); do
+        for fio in $(pidof fio); do ls -l /proc/$fio/fd | grep -q ublkb0 && return; done
+        sleep 0.05
+    done
 }
 "#;
 
@@ -68,7 +70,7 @@ echo "groups: $(sed 's/^0:://' /proc/$(daemon)/cgroup /proc/$(driver)/cgroup | t
 "#;
 
 const DIED: &str = r#"
-verify 20 & FIO=$!
+write
 for kill in 1 2 3; do next kill -9 $(daemon) || exit; same "goes on after $kill"; done
 next systemctl reload ring3d 2>&1 && same 'goes on after a reload' ||
     { systemctl status ring3d --no-pager; journalctl --no-pager -n 20; exit; }
@@ -77,7 +79,7 @@ kill -9 $(driver)
 sleep 0.3
 ready && [ $(driver) != $(cat /tmp/driver) ] && echo 'another driver'
 driver >/tmp/driver
-wait $FIO && echo verified
+verified && echo verified
 echo "errors $(dmesg | grep -ciE 'I/O error')"
 echo "restarted $(systemctl show ring3d -P NRestarts) times"
 "#;
@@ -91,12 +93,12 @@ const LEFT: &str = r#"
 mkdir -p /run/systemd/system/ring3d.service.d
 printf '[Service]\nTimeoutStopSec=3\n' >/run/systemd/system/ring3d.service.d/short.conf
 systemctl daemon-reload
-verify 20 & FIO=$!
+write
 systemctl stop ring3d.socket ring3d.service
 echo "stopped: $(systemctl is-active ring3d.service) $(systemctl show ring3d -P Result)"
 [ -d /proc/$(cat /tmp/driver) ] && echo 'its driver goes on'
 systemctl start ring3d.socket ring3d.service && ready && same 'adopted by the next'
-wait $FIO && echo verified; echo "errors $(dmesg | grep -ciE 'I/O error')"
+verified && echo verified; echo "errors $(dmesg | grep -ciE 'I/O error')"
 "#;
 
 const STOPPED: &str = r#"
@@ -142,7 +144,7 @@ fn outcome() -> &'static Outcome {
             ("stopped", STOPPED),
         ];
         let guest = steps.into_iter().fold(guest, |guest, (name, script)| {
-            guest.step(name, &format!("{PRELUDE}(\n{script}\n)\ntrue"))
+            guest.step(name, &format!("{LOAD}{PRELUDE}(\n{script}\n)\ntrue"))
         });
         let show = std::env::var_os("RING3_TEST_SHOW").is_some();
         let outcome = guest.run(&cache, &mut |event| match event {

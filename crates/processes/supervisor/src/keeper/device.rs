@@ -75,8 +75,12 @@ impl ClaimedDevice {
         Ok(Self { claim, manifest, hosted })
     }
 
-    /// The device of a claim that another ring3d has had.
+    /// The device of a claim that another ring3d has had. What its manifest allows may have changed
+    /// since.
     pub fn adopt(claim: Claim, device: &manifest::Device) -> Result<Self, String> {
+        if claim.name().starts_with(VFIO) {
+            check_interrupts(claim.name(), device)?;
+        }
         let manifest = find_driver(claim.ids(), claim.class(), device);
         let manifest = manifest.ok_or_else(|| unknown(claim.name(), claim.class(), device))?;
         claim.release_pages();
@@ -122,8 +126,7 @@ impl ClaimedDevice {
 
     /// What it can do to the machine that other devices cannot, in words.
     pub fn doubt(&self) -> Option<&'static str> {
-        (self.claim.name().starts_with("vfio:") && forges_interrupts(&Host::this()))
-            .then_some(UNSAFE)
+        (self.claim.name().starts_with(VFIO) && forges_interrupts(&Host::this())).then_some(UNSAFE)
     }
 
     /// Readable when the platform wants it back.
@@ -162,10 +165,12 @@ impl ClaimedDevice {
     }
 }
 
+/// What the names of functions begin with that VFIO hands out.
+const VFIO: &str = "vfio:";
 /// Vendor and device of no function.
 const NOBODY: (u16, u16) = (0, 0);
 /// The base classes of functions that have disks, and of network cards. [PCI 6.2.1]
-const STORAGE: u32 = 0x01;
+pub(crate) const STORAGE: u32 = 0x01;
 const NETWORK: u32 = 0x02;
 
 /// The driver for what `device` is to become, of a function with these ids and this class.

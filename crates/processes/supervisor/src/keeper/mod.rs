@@ -46,7 +46,7 @@ use crate::rcu::Expedited;
 use crate::store::Store;
 use device::ClaimedDevice;
 pub use device::Taken;
-pub(crate) use device::{check_interrupts, find_driver, unknown};
+pub(crate) use device::{STORAGE, check_interrupts, find_driver, unknown};
 pub(crate) use handle::KeeperRequest;
 pub use handle::{Answer, Handle, KeeperCommand};
 pub(crate) use hear::word_of;

@@ -6,6 +6,15 @@ use std::sync::Once;
 
 use ring3_lab::Guest;
 
+/// Shell functions of a load that checks what it reads: `load OPTION...` starts fio in the
+/// background as FIO, and it lasts until `verified`, however slow the host is; that fails, and shows
+/// what fio has said, unless all was right. fio's own exit code is 128 after a signal.
+#[allow(dead_code, reason = "who supervises on this machine has no guest")]
+pub const LOAD: &str = r#"
+load() { fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_backlog=64 --time_based --runtime=900 --output=/tmp/fio "$@" >/dev/null & FIO=$!; }
+verified() { kill -INT $FIO; wait $FIO; grep -q 'err= 0' /tmp/fio && ! grep -q 'err=[^ ]\|verify: bad\|verify failed' /tmp/fio && return; cat /tmp/fio; return 1; }
+"#;
+
 /// `guest` with `ring3`, and with `ring3d` and `ring3-driver`.
 #[allow(dead_code, reason = "who supervises on this machine has no guest")]
 pub fn with_programs(guest: Guest) -> Guest {
@@ -32,9 +41,10 @@ pub fn built() -> &'static Path {
         build.args(["build", "--quiet", "--offline", "--workspace"]);
         build.args(["--lib", "--bins", "--tests", "--examples"]);
         build.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-        if ring3.components().any(|part| part.as_os_str() == "release") {
-            build.arg("--release");
-        }
+        let is_release = ring3.components().any(|part| part.as_os_str() == "release");
+        // As `cargo test` does: of another profile, the C library would be in the place of the one
+        // that it has made, and all that stands on that would be made anew.
+        build.args(["--profile", if is_release { "release" } else { "test" }]);
         assert!(build.status().unwrap().success());
     });
     ring3.parent().unwrap()
