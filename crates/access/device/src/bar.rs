@@ -199,7 +199,7 @@ impl Bar {
 
     accesses!(
         u8: read8 write8 "8", u16: read16 write16 "16", u32: read32 write32 "32",
-        u64: read64 write64 "64",
+        u64: read64 write64 "64"
     );
 
     /// Reads words of 16 bits from one `offset`, as a data port gives them, lowest byte first. An

@@ -11,7 +11,7 @@ use crate::{End, is_child, outcome, start};
 
 /// A test for each system call: the kernel ends the process that makes it.
 macro_rules! ends_at {
-    ($($name:ident: $call:ident($($argument:expr),*);)*) => {
+    ($($name:ident: $call:ident($($argument:expr),* $(,)?);)*) => {
         guest_tests! {$(
             fn $name() {
                 if is_child() {
