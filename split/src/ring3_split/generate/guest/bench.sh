@@ -6,7 +6,10 @@ PACE=50 # Mbit/s, at which the processor has time left
 
 # Hundredths of a second in which the processor had nothing to do.
 idle() { awk '/^cpu /{ print $5 + $6 }' /proc/stat; }
-packets() { cat "/sys/class/net/$name/statistics/tx_packets" "/sys/class/net/$name/statistics/rx_packets" | sum; }
+packets() {
+    cat "/sys/class/net/$name/statistics/tx_packets" "/sys/class/net/$name/statistics/rx_packets" |
+        sum
+}
 sum() { awk '{ sum += $1 } END { print sum + 0 }'; }
 crossed() { cat $RUNTIME/upcalls $RUNTIME/calls 2>/dev/null | sum; }
 driver_module() { echo "$DRIVER" | tr - _; }
@@ -61,7 +64,8 @@ killed() {
 }
 
 split() {
-    split_load && up && loads split out in && killed && split_kill && loads dead out in && split_restart && split_unload
+    split_load && up && loads split out in && killed && split_kill && loads dead out in &&
+        split_restart && split_unload
 }
 
 # process PLACEMENT OPTION...: a process drives the card behind the IOMMU, and its interface is a
@@ -108,7 +112,8 @@ asked() {
     else
         module=$ORIGINAL
     fi
-    took=$(bench time insmod "$module") && [ -e "/sys/bus/pci/devices/$CARD/net" ] || { dmesg | tail -n 5; return 1; }
+    took=$(bench time insmod "$module") && [ -e "/sys/bus/pci/devices/$CARD/net" ] ||
+        { dmesg | tail -n 5; return 1; }
     echo "took $2 init $took"
     up || return
     bench ethtool "$(interface "$CARD")" "$1" >/tmp/answers || return
@@ -129,7 +134,8 @@ crossings() {
     echo $! >/tmp/user-half.pid
     attached 1 || return
     for what in upcall call register mapped $kinds; do
-        echo "$1" >"/sys/module/split_empty/parameters/$what" || { cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
+        echo "$1" >"/sys/module/split_empty/parameters/$what" ||
+            { cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
         echo "cost $2 $what $(cat "/sys/module/split_empty/parameters/$what") $1"
     done
     split_kill >/dev/null || return

@@ -36,7 +36,8 @@ works_again() {
     bound
     up || return
     net control "$(interface "$CARD")" answers >/tmp/answers
-    grep -qx driver /tmp/answers && grep -qx statistics /tmp/answers || { cat /tmp/answers; return 1; }
+    grep -qx driver /tmp/answers && grep -qx statistics /tmp/answers ||
+        { cat /tmp/answers; return 1; }
 }
 
 # What the kernel has said since the last time. A complaint of its own is a line `complaint ...`.
@@ -102,14 +103,17 @@ faults() {
     : >/tmp/traffic
     traffic_goes &
     traffic=$!
-    while read -r number kind entry seed <&3; do fault "$number" "$kind" "$entry" "$seed"; done 3</lib/ring3/faults
+    while read -r number kind entry seed <&3; do
+        fault "$number" "$kind" "$entry" "$seed"
+    done 3</lib/ring3/faults
     rm /tmp/traffic
     wait $traffic
 }
 
 # What may be in any state works again, by a module that is loaded anew.
 mended() {
-    split_reload && works_again || { echo "it does not work any more"; kernel_said; cat /tmp/user-half.log | tail; return 1; }
+    split_reload && works_again ||
+        { echo "it does not work any more"; kernel_said; cat /tmp/user-half.log | tail; return 1; }
     kernel_said
 }
 
@@ -154,7 +158,8 @@ endures() {
     dies_often || return
     net receive $THERE "$ENDURED" "$WINDOW" >/tmp/received 2>&1 &
     receiver=$!
-    net send $THERE "$ENDURED" >/tmp/sent 2>&1 && wait $receiver || { cat /tmp/sent /tmp/received; kernel_said; return 1; }
+    net send $THERE "$ENDURED" >/tmp/sent 2>&1 && wait $receiver ||
+        { cat /tmp/sent /tmp/received; kernel_said; return 1; }
     dies_no_more || { cat /tmp/deaths; tail -n 5 /tmp/user-half.log; return 1; }
     works_again || return
     kernel_said

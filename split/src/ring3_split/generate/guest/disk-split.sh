@@ -5,15 +5,19 @@
 # verified NAME OPTIONS...: fio writes blocks with checksums all over the disk and reads them again.
 verified() {
     name=$1; shift
-    fio --name="$name" --filename="$(disk)" --direct=1 --rw=randwrite --bs=4k --size=8m --ioengine=io_uring --iodepth=16 \
-        --verify=crc32c --verify_fatal=1 --output=/tmp/fio.$name "$@" >/dev/null || { cat "/tmp/fio.$name"; return 1; }
+    fio --name="$name" --filename="$(disk)" --direct=1 --rw=randwrite --bs=4k --size=8m \
+        --ioengine=io_uring --iodepth=16 \
+        --verify=crc32c --verify_fatal=1 --output=/tmp/fio.$name "$@" >/dev/null ||
+            { cat "/tmp/fio.$name"; return 1; }
     grep -E "IOPS=" "/tmp/fio.$name"
 }
 
 # A file system is made, and what is written there is the same when it comes from the disk again.
 filed() {
-    mkfs.ext4 -q -F "$(disk)" 64M && mkdir -p /mnt/disk && mount -t ext4 "$(disk)" /mnt/disk || return
-    dd if=/dev/urandom of=/mnt/disk/file bs=64k count=64 2>/dev/null && (cd /mnt/disk && md5sum file) >/tmp/sum &&
+    mkfs.ext4 -q -F "$(disk)" 64M && mkdir -p /mnt/disk && mount -t ext4 "$(disk)" /mnt/disk ||
+        return
+    dd if=/dev/urandom of=/mnt/disk/file bs=64k count=64 2>/dev/null &&
+        (cd /mnt/disk && md5sum file) >/tmp/sum && 
         umount /mnt/disk && mount -t ext4 "$(disk)" /mnt/disk || return
     (cd /mnt/disk && md5sum -c /tmp/sum)
     code=$?
@@ -24,13 +28,17 @@ filed() {
 queue() { file=$(disk) && echo "/sys/block/${file##*/}/device/queue_depth"; }
 
 # controls FILE: all that is set.
-controls() { for depth in 16 64; do echo $depth >"$1" && [ "$(cat "$1")" = $depth ] || return; done; }
+controls() {
+    for depth in 16 64; do echo $depth >"$1" && [ "$(cat "$1")" = $depth ] || return; done
+}
 
 works() {
     before=$(failures)
-    up && verified verify && filed && controls "$(queue)" || { cat /tmp/user-half.log; dmesg | tail -n 10; return 1; }
+    up && verified verify && filed && controls "$(queue)" ||
+        { cat /tmp/user-half.log; dmesg | tail -n 10; return 1; }
     echo "the queue is $(cat "$(queue)") deep"
-    [ "$(failures)" = "$before" ] || { echo "upcalls failed"; cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
+    [ "$(failures)" = "$before" ] ||
+        { echo "upcalls failed"; cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
 }
 
 # Blocks are written and read again while the user half is killed.
@@ -47,7 +55,8 @@ during() {
 
 alone() {
     before=$(failures)
-    ! controls "$(queue)" 2>/dev/null || { echo "the depth of a queue is set without the user half?"; return 1; }
+    ! controls "$(queue)" 2>/dev/null ||
+        { echo "the depth of a queue is set without the user half?"; return 1; }
     [ "$(failures)" -gt "$before" ] || return
     echo "the depth of a queue is not set without the user half"
     verified alone && filed || return

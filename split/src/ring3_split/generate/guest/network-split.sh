@@ -8,9 +8,11 @@ works() {
     before=$(failures)
     up || { cat /tmp/user-half.log; return 1; }
     name=$(interface "$CARD")
-    ping -c 3 -i 0.2 -s 1400 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
+    ping -c 3 -i 0.2 -s 1400 $THERE && net send $THERE "$SECONDS_EACH" &&
+        net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
     controls "$name" || return
-    [ "$(failures)" = "$before" ] || { echo "upcalls failed"; cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
+    [ "$(failures)" = "$before" ] ||
+        { echo "upcalls failed"; cat /tmp/user-half.log; dmesg | tail -n 5; return 1; }
 }
 
 # Packets go on while the user half is killed.
@@ -32,11 +34,16 @@ alone() {
     controls "$name" >/dev/null 2>&1
     [ "$(failures)" -gt "$before" ] || { echo "ethtool works without the user half?"; return 1; }
     echo "ethtool fails without the user half"
-    ping -c 3 -i 0.2 $THERE && net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
+    ping -c 3 -i 0.2 $THERE && net send $THERE "$SECONDS_EACH" &&
+        net receive $THERE "$SECONDS_EACH" "$WINDOW" || return
     echo "packets go without the user half"
 }
 
-resets() { for words in "mtu 1400" "mtu 1500" down up; do ip link set dev "$(interface "$CARD")" $words; done; }
+resets() {
+    for words in "mtu 1400" "mtu 1500" down up; do
+        ip link set dev "$(interface "$CARD")" $words
+    done
+}
 
 # At some place of a reset, of closing, opening or probing the user half dies, and the next one has
 # a card that works.

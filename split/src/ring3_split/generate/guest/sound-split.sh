@@ -5,7 +5,8 @@ works() {
     number=$(card) || return
     before=$(failures)
     cat /proc/asound/cards
-    sound play "/dev/snd/pcmC${number}D0p" "$SECONDS_EACH" && sound mixer "/dev/snd/controlC$number" || return
+    sound play "/dev/snd/pcmC${number}D0p" "$SECONDS_EACH" &&
+        sound mixer "/dev/snd/controlC$number" || return
     for file in $(find "/proc/asound/card$number/" -type f -name 'a*'); do cat "$file"; done
     [ "$(failures)" = "$before" ]
 }

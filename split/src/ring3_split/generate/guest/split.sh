@@ -28,7 +28,8 @@ attached() {
 split_load() {
     : >/tmp/user-half.log
     # Soon the numbers that handles begin with start anew.
-    insmod /lib/ring3/ring3_split.ko first_upcall=65500 grace_ms=1000 timeout_factor="${SLOWNESS:-1}" || return
+    insmod /lib/ring3/ring3_split.ko first_upcall=65500 grace_ms=1000 \
+        timeout_factor="${SLOWNESS:-1}" || return
     user_half
     # Its init function calls up: the user half waits for it.
     said "waits for its kernel half" 1 || return
@@ -65,10 +66,15 @@ dies() {
 }
 
 # The driver has the device, again if need be.
-bound() { [ -e "/sys/bus/pci/drivers/$DRIVER/$CARD" ] || echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/bind"; }
+bound() {
+    [ -e "/sys/bus/pci/drivers/$DRIVER/$CARD" ] || echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/bind"
+}
 
 # In which entries it has died, and how often.
-deaths() { dmesg | grep " fails: the user half has died" | sed 's/.*: \(.*\) fails: .*/it died in \1/' | sort | uniq -c; }
+deaths() {
+    dmesg | grep " fails: the user half has died" | sed 's/.*: \(.*\) fails: .*/it died in \1/' |
+        sort | uniq -c
+}
 
 # What a user half that lied has left in the driver's structs goes with its module, which is
 # unloaded while there is no user half. Parameters are the module's.
@@ -79,7 +85,8 @@ split_reload() {
     # Who has tried what fails without one has made this short.
     echo 1000 >/sys/module/ring3_split/parameters/grace_ms
     user_half
-    insmod "/lib/ring3/$DRIVER.ko" "$@" && attached $((count + 1)) && echo "an honest user half has loaded it"
+    insmod "/lib/ring3/$DRIVER.ko" "$@" && attached $((count + 1)) &&
+        echo "an honest user half has loaded it"
 }
 
 # state WORD: of the user half, as the kernel has it.
@@ -91,11 +98,15 @@ confined() {
     process=$(cat /tmp/user-half.pid)
     echo "user $(state Uid), capabilities $(state CapEff), bounding $(state CapBnd), no new privileges $(state NoNewPrivs), filter $(state Seccomp)"
     # Nobody, or under ring3d a user of its own, of systemd's range for such.
-    [ "$(state Uid)" = 65534 ] || { [ "$(state Uid)" -ge 61184 ] && [ "$(state Uid)" -le 65519 ]; } || return
-    [ "$(state CapEff) $(state CapBnd) $(state NoNewPrivs) $(state Seccomp)" = "0000000000000000 0000000000000000 1 2" ] || return
+    [ "$(state Uid)" = 65534 ] ||
+        { [ "$(state Uid)" -ge 61184 ] && [ "$(state Uid)" -le 65519 ]; } || return
+    [ "$(state CapEff) $(state CapBnd) $(state NoNewPrivs) $(state Seccomp)" = \
+        "0000000000000000 0000000000000000 1 2" ] || return
     echo "its files: $(ls "/proc/$process/root/" | wc -l), its descriptors: $(ls "/proc/$process/fd" | tr '\n' ' ')"
-    [ -z "$(ls "/proc/$process/root/")" ] && [ "$(ls "/proc/$process/fd" | tail -n 1)" = 3 ] || return
-    [ "$(awk '/:/ { n++ } END { print n }' "/proc/$process/net/dev")" = 1 ] || { cat "/proc/$process/net/dev"; return 1; }
+    [ -z "$(ls "/proc/$process/root/")" ] && [ "$(ls "/proc/$process/fd" | tail -n 1)" = 3 ] ||
+        return
+    [ "$(awk '/:/ { n++ } END { print n }' "/proc/$process/net/dev")" = 1 ] ||
+        { cat "/proc/$process/net/dev"; return 1; }
     for call in file device socket fork exec code; do
         tries "$(cat /tmp/user-half.pid)" $call || return
         ! dead "$(cat /tmp/user-half.pid)" || split_restart >/dev/null || return
@@ -110,7 +121,10 @@ checked() {
 
 # The run time goes when the user half has ended, which it does by itself.
 runtime_unload() {
-    for try in $(seq $((100 * ${SLOWNESS:-1}))); do [ "$(cat /sys/module/ring3_split/refcnt)" != 0 ] || break; usleep 20000; done
+    for try in $(seq $((100 * ${SLOWNESS:-1}))); do
+        [ "$(cat /sys/module/ring3_split/refcnt)" != 0 ] || break
+        usleep 20000
+    done
     rmmod ring3_split
 }
 

@@ -24,13 +24,17 @@ up() {
 # run NAME OPTIONS...: fio on the disk as a whole.
 run() {
     name=$1; shift
-    fio --name="$name" --filename="$(disk)" --direct=1 --time_based --runtime="${MILLISECONDS_EACH}ms" --output=/tmp/fio "$@" >/dev/null || { cat /tmp/fio; return 1; }
+    fio --name="$name" --filename="$(disk)" --direct=1 --time_based \
+        --runtime="${MILLISECONDS_EACH}ms" --output=/tmp/fio "$@" >/dev/null ||
+        { cat /tmp/fio; return 1; }
     grep -E "IOPS=" /tmp/fio
 }
 
 transfer() {
-    run read --rw=randread --bs=4k --ioengine=psync && run write --rw=randwrite --bs=4k --ioengine=psync --fsync=32 &&
-        run deep --rw=randrw --bs=4k --iodepth=32 --ioengine=io_uring && run large --rw=read --bs=512k --ioengine=psync
+    run read --rw=randread --bs=4k --ioengine=psync &&
+        run write --rw=randwrite --bs=4k --ioengine=psync --fsync=32 && 
+        run deep --rw=randrw --bs=4k --iodepth=32 --ioengine=io_uring &&
+            run large --rw=read --bs=512k --ioengine=psync
 }
 
 control() {
@@ -38,6 +42,8 @@ control() {
     name=${file##*/}
     blkdiscard -l 1048576 "$file" || echo "no discard"
     [ ! -w "/sys/block/$name/device/rescan" ] || echo 1 >"/sys/block/$name/device/rescan"
-    for host in /sys/class/scsi_host/host*; do [ ! -e "$host/scan" ] || echo "- - -" >"$host/scan"; done
+    for host in /sys/class/scsi_host/host*; do
+        [ ! -e "$host/scan" ] || echo "- - -" >"$host/scan"
+    done
     cat /sys/block/$name/stat
 }

@@ -38,14 +38,17 @@ up() {
         usleep 20000
     done
     # The card may need a moment after its link is up.
-    for try in $(seq 10); do ! ping -c 1 -W 1 $THERE >/dev/null || { echo "$name is up"; return; }; done
+    for try in $(seq 10); do
+        ! ping -c 1 -W 1 $THERE >/dev/null || { echo "$name is up"; return; }
+    done
     echo "$THERE does not answer"
     ip addr; dmesg | tail -n 5
     return 1
 }
 
 traffic() {
-    ping -c 5 -i 0.1 -s 56 $THERE && ping -c 3 -i 0.1 -s 1400 $THERE && ping -c 3 -i 0.1 -s 4000 $THERE &&
+    ping -c 5 -i 0.1 -s 56 $THERE && ping -c 3 -i 0.1 -s 1400 $THERE &&
+        ping -c 3 -i 0.1 -s 4000 $THERE && 
         net echo $THERE 200 64 && net echo $THERE 100 1400 &&
         net send $THERE "$SECONDS_EACH" && net receive $THERE "$SECONDS_EACH" "$WINDOW"
 }
@@ -57,10 +60,12 @@ control() {
     for words in promisc -promisc allmulti -allmulti "mtu 1400" "mtu 1500"; do
         ifconfig "$name" $words || echo "$words is not supported"
     done
-    ip link add link "$name" name wire.5 type vlan id 5 && ip link set dev wire.5 up && ip link del dev wire.5
+    ip link add link "$name" name wire.5 type vlan id 5 && ip link set dev wire.5 up &&
+        ip link del dev wire.5
     ip link set dev "$name" down
     address=$(cat "/sys/class/net/$name/address")
-    ip link set dev "$name" address 52:54:00:12:34:99 && ip link set dev "$name" up && ip link set dev "$name" down &&
+    ip link set dev "$name" address 52:54:00:12:34:99 && ip link set dev "$name" up &&
+        ip link set dev "$name" down && 
         ip link set dev "$name" address "$address" || echo "no other address"
     ip link set dev "$name" mtu 4000 && ip link set dev "$name" mtu 1500
     up

@@ -20,18 +20,24 @@ up() {
 }
 
 play() {
-    for device in /dev/snd/pcmC$(card)D*p; do echo "${device##*/}"; sound play "$device" "$SECONDS_EACH" || return; done
+    for device in /dev/snd/pcmC$(card)D*p; do
+        echo "${device##*/}"
+        sound play "$device" "$SECONDS_EACH" || return
+    done
 }
 
 record() {
     for device in /dev/snd/pcmC$(card)D*c; do
-        [ ! -e "$device" ] || { echo "${device##*/}"; sound record "$device" "$SECONDS_EACH" || return; }
+        [ ! -e "$device" ] ||
+            { echo "${device##*/}"; sound record "$device" "$SECONDS_EACH" || return; }
     done
 }
 
 control() {
     number=$(card)
     sound mixer "/dev/snd/controlC$number" || return
-    for device in /dev/snd/midiC${number}D*; do [ ! -e "$device" ] || sound midi "$device" || return; done
+    for device in /dev/snd/midiC${number}D*; do
+        [ ! -e "$device" ] || sound midi "$device" || return
+    done
     for file in $(find "/proc/asound/card$number/" -type f); do cat "$file" >/dev/null; done
 }

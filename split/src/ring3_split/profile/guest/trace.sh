@@ -29,7 +29,10 @@ load() {
     for module in $MODULES; do
         name=$(echo "$module" | tr - _)
         insmod "/lib/ring3/$module.ko" || { dmesg | tail -n 5; return 1; }
-        (cd "/sys/module/$name/sections" && for section in $(ls -A); do echo "$module $section $(cat "$section")"; done) >>"$OUT/sections"
+        (
+            cd "/sys/module/$name/sections" &&
+                for section in $(ls -A); do echo "$module $section $(cat "$section")"; done
+        ) >>"$OUT/sections"
         next_epoch || return
     done
     echo "loaded: $MODULES"
