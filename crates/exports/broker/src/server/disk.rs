@@ -1,5 +1,5 @@
-//! The server of a disk while it runs: requests from clients' rings to the disk and their ends back,
-//! each client in its turn.
+//! The server of a disk while it runs: requests from clients' rings to the disk and their ends
+//! back, each client in its turn.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

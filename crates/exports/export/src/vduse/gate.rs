@@ -1,4 +1,4 @@
-//! How the thread that answers the kernel announces to the one that serves a virtqueue where that is.
+//! How the thread that answers the kernel tells the thread of a virtqueue where the queue is.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

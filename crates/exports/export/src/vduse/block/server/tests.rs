@@ -195,3 +195,45 @@ fn a_request_for_more_than_the_buffer_holds_fails_and_says_so_to_the_driver() {
     assert!(server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
     assert_eq!(said, [blk::IO_ERROR]);
 }
+
+#[test]
+fn a_disk_that_is_taken_from_its_users_fails_new_requests_and_does_not_see_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let log =
+        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let commands = CommandChannel::new().unwrap();
+    let mut start = start(log.clone(), &commands);
+    let mut server =
+        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    commands.send(QueueCommand::Refuse);
+    server.handle_command().unwrap();
+    let (queue, status) = queue(log, 1);
+    server.queue = Some(queue);
+    server.take_chains().unwrap();
+    assert_eq!((server.class.in_flight(), server.free.len()), (0, usize::from(SIZE)));
+    let mut said = [0];
+    assert!(server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
+    assert_eq!(said, [blk::IO_ERROR]);
+}
+
+#[test]
+fn a_thread_whose_driver_is_abandoned_serves_errors_until_it_is_told_to_quiesce() {
+    let folder = tempfile::tempdir().unwrap();
+    let log =
+        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+    let commands = CommandChannel::new().unwrap();
+    let mut start = start(log.clone(), &commands);
+    let mut server =
+        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    let (queue, status) = queue(log, 1);
+    server.queue = Some(queue);
+    server.take_chains().unwrap();
+    assert_eq!(server.class.in_flight(), 1);
+    server.abandon("the driver panicked".into()).unwrap();
+    let mut said = [0];
+    assert!(server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
+    assert_eq!((said, server.class.in_flight()), ([blk::IO_ERROR], 0));
+    assert!(!server.is_over());
+    commands.send(QueueCommand::Quiesce(Instant::now()));
+    assert!(server.is_over(), "there is nothing that it could wait for");
+}
