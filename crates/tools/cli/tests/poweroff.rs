@@ -1,6 +1,6 @@
 //! Machines with a real systemd that power off while a disk of ring3's is mounted and written to by
-//! a process that ignores SIGTERM: a supervised disk, and one with the root file system on it. The
-//! disk's image is looked at afterwards: a file system that was unmounted, or mounted read-only,
+//! a process that ignores SIGTERM: a supervised disk, and disks with the root file system on them,
+//! of `ring3 run` and of ring3d. The disk's image is looked at afterwards: a file system that was unmounted, or mounted read-only,
 //! needs no recovery.
 //!
 //! `cargo test -p ring3-cli --test poweroff -- --ignored`, or `make test`.
@@ -64,33 +64,98 @@ fn format(cache: &Cache, image: &Path) {
 const ROOT: &str = r#"
 ring3 run nvme --device vfio:$DISK --id 0 >/tmp/ready 2>/tmp/log &
 for try in $(seq 600); do [ -b /dev/ublkb0 ] && break; sleep 0.05; done
-mkdir /new && mount -t ext4 /dev/ublkb0 /new || { cat /tmp/ready /tmp/log; exit 1; }
-tar -xf /root.tar -C /new && mkdir -p /new/proc /new/sys /new/dev /new/run /new/tmp /new/root /new/lab /new/etc/systemd/system || exit 1
-cp -a /bin /new/lab/bin; cp /etc/passwd /etc/group /new/etc/; echo 0123456789abcdef0123456789abcdef >/new/etc/machine-id
-cat >/new/busy <<'END'
+root /dev/ublkb0 || { cat /tmp/ready /tmp/log; exit 1; }
+cat >>/new/busy <<'END'
+(sleep 3; systemctl poweroff --no-block) &
+write
+END
+sync; echo "$SWITCH" >/switch
+"#;
+
+/// The same with ring3d, whose files stay when those of the initial file system are deleted: it has
+/// a root of its own. What is mounted there is not mounted on a folder of the initial file system,
+/// which the kernel would unmount with that folder.
+const HELD: &str = r#"
+mkdir -p /held /run && mount -t tmpfs run /run && mount -t tmpfs held /held || exit 1
+mkdir -p /held/proc /held/sys /held/dev /held/run /held/tmp /held/etc/ring3
+cp -a /lib /lib64 /usr /held/ && cp /etc/passwd /etc/group /held/etc/ || exit 1
+for folder in proc sys dev run; do mount -o rbind /$folder /held/$folder || exit 1; done
+printf '[device.root]\nmatch = { address = "%s" }\n[device.root.export]\nid = 0\n[device.root.restart]\nburst = 100\n' $DISK >/held/etc/ring3/root.toml
+# systemd moves processes that are in no group to one of its own, below which nothing can be limited.
+mkdir -p /sys/fs/cgroup/ring3d/supervisor && echo '+memory +cpu +pids' >/sys/fs/cgroup/cgroup.subtree_control || exit 1
+(sh -c 'echo $PPID' >/sys/fs/cgroup/ring3d/supervisor/cgroup.procs; exec chroot /held /usr/local/bin/ring3d --hold) >/run/log 2>&1 &
+for try in $(seq 600); do [ -b /dev/ring3/root ] && break; sleep 0.05; done
+root /dev/ring3/root || { cat /run/log; exit 1; }
+mkdir -p /new/usr/local && cp -a /usr/local/. /new/usr/local/ || exit 1
+cat >>/new/busy <<'END'
+export PATH=/usr/local/bin:$PATH
+status() { ring3 status root --json >/run/status 2>&1; }
+ready() { for try in $(seq 600); do status && grep -q '"state": "running"' /run/status && ! grep -q '"standby": 0' /run/status && return; sleep 0.05; done; cat /run/status /run/log; ring3 logs root; return 1; }
+driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /run/status; }
+held() { for one in /proc/[0-9]*; do [ "$(tr '\0' ' ' <$one/cmdline)" = "@ring3d " ] && echo ${one#/proc/}; done; }
+# Reads and writes the disk, and nothing from memory.
+used() { echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/urandom of=/used bs=64k count=16 conv=fsync 2>/dev/null; md5sum /used >/run/sum; sync; echo 3 >/proc/sys/vm/drop_caches; md5sum -c /run/sum >/dev/null && cat /kept; }
+tried() {
+    ready || return; old=$(driver); echo "before: $(used)"
+    kill -9 $old; echo "meanwhile: $(used)"; ready && [ $(driver) != $old ] && echo "another driver: $(used)"
+    old=$(held); kill -9 $old; for try in $(seq 600); do new=$(held); [ -n "$new" ] && [ "$new" != "$old" ] && break; sleep 0.05; done
+    ready && echo "another ring3d: $(used)"; old=$(driver); kill -9 $old; ready && [ $(driver) != $old ] && echo "its driver: $(used)"
+    ring3 status root | grep -E 'unlimited|restarts'; echo "I/O errors $(dmesg | grep -ciE 'I/O error')"
+}
+(sleep 3; tried >/dev/console 2>&1; systemctl poweroff --no-block) &
+write
+END
+sync; echo "for folder in dev proc sys run; do mount -o move /\$folder /new/\$folder; done; $SWITCH" >/switch
+"#;
+
+/// Shell functions of both: `root DISK` makes a root with systemd on DISK at /new, whose one service
+/// is /new/busy; `write` there writes for ever.
+const MADE: &str = r#"
+SWITCH='exec switch_root /new /lib/systemd/systemd --unit=busy.service --log-target=console --show-status=no --log-level=warning'
+root() {
+    mkdir /new && mount -t ext4 $1 /new && tar -xf /root.tar -C /new || return
+    mkdir -p /new/proc /new/sys /new/dev /new/run /new/tmp /new/root /new/lab /new/etc/systemd/system && cp -a /bin /new/lab/bin || return
+    cp /etc/passwd /etc/group /new/etc/; echo 0123456789abcdef0123456789abcdef >/new/etc/machine-id; echo kept >/new/kept
+    printf '[Unit]\nAfter=basic.target\nRequires=basic.target\n[Service]\nExecStart=/busy\nKillMode=process\nTimeoutStopSec=5\n' >/new/etc/systemd/system/busy.service
+    cat >/new/busy <<'END'
 #!/lab/bin/busybox sh
 export PATH=/lab/bin:/usr/bin
 trap '' TERM HUP
 echo "the root is $(grep ' / ' /proc/mounts | tail -n 1)" >/dev/console
-echo kept >/kept; sync; (sleep 3; systemctl poweroff --no-block) &
-exec 9>>/held; while :; do echo written >&9; dd if=/dev/zero of=/written bs=4k count=4 conv=fsync 2>/dev/null; done
+write() { exec 9>>/held; while :; do echo written >&9; dd if=/dev/zero of=/written bs=4k count=4 conv=fsync 2>/dev/null; done; }
 END
-chmod 755 /new/busy
-printf '[Unit]\nAfter=basic.target\nRequires=basic.target\n[Service]\nExecStart=/busy\nKillMode=process\nTimeoutStopSec=5\n' >/new/etc/systemd/system/busy.service
-sync
-echo 'exec switch_root /new /lib/systemd/systemd --unit=busy.service --log-target=console --show-status=no --log-level=warning' >/switch
+    chmod 755 /new/busy
+}
 "#;
 
 #[test]
 #[ignore = "boots a guest: make test"]
 fn a_machine_whose_root_file_system_is_on_such_a_disk_powers_off_and_leaves_it_clean() {
+    let console = powered_off_with_root("poweroff-root", ROOT);
+    assert!(console.contains("the root is /dev/ublkb0 / ext4"), "{console}");
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_root_file_system_on_a_disk_of_ring3ds_outlives_its_driver_and_ring3d_and_is_left_clean() {
+    let console = powered_off_with_root("poweroff-held", HELD);
+    assert!(console.contains("the root is /dev/ring3/root / ext4"), "{console}");
+    let wanted = ["before", "meanwhile", "another driver", "another ring3d", "its driver"];
+    for wanted in wanted.map(|wanted| format!("{wanted}: kept")) {
+        assert!(console.contains(&wanted), "{wanted:?} is not in:\n{console}");
+    }
+    assert!(console.contains("I/O errors 0"), "{console}");
+}
+
+/// What a machine has said that `step` has given its root file system, which is clean afterwards.
+fn powered_off_with_root(name: &str, step: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (image, cache) = image(folder.path(), 512 << 20);
-    let guest = guest("poweroff-root", &image, 512 << 20)
-        .file("/root.tar", &cache.path("systemd/systemd.tar"));
-    let console = powered_off(&guest.step("root", ROOT), &cache);
-    assert!(console.contains("the root is /dev/ublkb0 / ext4"), "{console}");
+    let guest =
+        guest(name, &image, 512 << 20).file("/root.tar", &cache.path("systemd/systemd.tar"));
+    let console = powered_off(&guest.step("root", &format!("{MADE}{step}")), &cache);
     assert_clean(&image, &console);
+    console
 }
 
 #[test]
