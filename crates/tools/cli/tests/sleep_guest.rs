@@ -1,5 +1,5 @@
-//! A machine that sleeps while its disk and its card are used: fsync writers and sqlite on ext4,
-//! and a TCP connection, over drivers of ring3d's. The kernel freezes all processes and thaws them
+//! A machine that sleeps while its disk and its card are used: fsync writers, sqlite and PostgreSQL
+//! on ext4, and a TCP connection, over drivers of ring3d's. The kernel freezes all processes and thaws them
 //! (`pm_test`), and stops its devices, too. Nothing wakes the guest from more than that: QEMU's
 //! clock gives no event that ends a suspend to idle, and S3 ends QEMU. One level below, `platform`,
 //! with the interrupts of devices off, one guest of three stood still within eight rounds, its
@@ -24,6 +24,14 @@ write() { while [ ! -e /tmp/over ]; do dd if=/dev/urandom of=/mnt/file$1 bs=4k c
 written() { cat /tmp/written* | wc -l; }
 sums() { sleep 1; cat /tmp/failed 2>/dev/null; echo "I/O errors $(dmesg | grep -ciE 'I/O error')"; }
 lite() { chroot /tmp/db /usr/bin/sqlite3 -bail /data/db "$1"; }
+PG=/usr/lib/postgresql/17/bin
+as_nobody() { chroot /tmp/db /bin/sh -c "exec busybox su -s /bin/sh nobody -c '$*'"; }
+postgres() {
+    as_nobody "exec $PG/postgres -D /data/pg -k /tmp -c listen_addresses= -c jit=off -c dynamic_shared_memory_type=mmap -c shared_buffers=8MB -c max_connections=16 -c max_wal_size=64MB -c min_wal_size=32MB" >>/tmp/postgres.log 2>&1 & echo $! >/tmp/postgres
+    for try in $(seq 600); do as_nobody "$PG/pg_isready -q -h /tmp" && return; sleep 0.1; done
+    cat /tmp/postgres.log; return 1
+}
+end() { kill -$1 $(head -n 1 /tmp/db/data/pg/postmaster.pid); for try in $(seq 600); do [ -d /proc/$(cat /tmp/postgres) ] || return; sleep 0.1; done; echo 'PostgreSQL does not end'; }
 "#;
 
 const STARTED: &str = r#"
@@ -46,6 +54,15 @@ for piece in $(seq 0 255); do dd if=/tmp/data bs=32k count=1 skip=$piece 2>/dev/
 echo 1 >/sys/module/suspend/parameters/pm_test_delay; sleep 2; [ $(written) -gt 0 ] && echo 'it is written to'
 "#;
 
+/// PostgreSQL beside the others, and clients that count what it has acknowledged.
+const DATABASE: &str = r#"
+cp /bin/busybox /tmp/db/bin/busybox && ln -s busybox /tmp/db/bin/sh && cp /etc/passwd /tmp/db/etc/ || exit
+mkdir -p /tmp/db/dev /tmp/db/proc /tmp/db/tmp /mnt/pg && chmod 1777 /tmp/db/tmp && chown 65534:65534 /mnt/pg && mount --bind /dev /tmp/db/dev && mount --bind /proc /tmp/db/proc || exit
+as_nobody "$PG/initdb -D /data/pg -E UTF8 --locale=C -A trust -k -N" >/tmp/log 2>&1 && postgres && as_nobody "$PG/pgbench -h /tmp -i -s 1 postgres" >>/tmp/log 2>&1 || { cat /tmp/log; exit; }
+while [ ! -e /tmp/over ]; do as_nobody "$PG/pgbench -n -h /tmp -c 2 -T 2 postgres" >/tmp/bench 2>&1 || { echo 'pgbench failed'; cat /tmp/bench; } >>/tmp/failed; sed -n 's/number of transactions actually processed: *//p' /tmp/bench >>/tmp/transactions; done &
+echo $! >/tmp/clients; for try in $(seq 300); do [ -s /tmp/transactions ] && echo 'transactions are acknowledged' && break; sleep 0.1; done
+"#;
+
 const TEN: &str = r#"
 slept=0; for time in $(seq 10); do
     before=$(written); ring3 sleep || { echo "sleep $?"; ring3 logs scratch -n 20; }
@@ -65,23 +82,34 @@ ring3 logs scratch | grep -c 'is started anew afterwards'; sums
 const ENDED: &str = r#"
 touch /tmp/over; sleep 3; for try in $(seq 100); do cmp -s /tmp/data /tmp/arrived && break; sleep 0.2; done; cmp /tmp/data /tmp/arrived && echo 'it arrived whole'
 [ $(lite 'select count(*) from t;') -ge $(cat /tmp/acknowledged) ] && echo 'all that sqlite acknowledged is there'; lite 'pragma integrity_check;'
+for try in $(seq 300); do [ -d /proc/$(cat /tmp/clients) ] || break; sleep 0.1; done; end QUIT; postgres || exit
+acknowledged=$(($(paste -sd+ /tmp/transactions))); counted=$(as_nobody "$PG/psql -h /tmp -At postgres -c \"select count(*) from pgbench_history\"")
+[ "$acknowledged" -gt 0 ] && [ "$counted" = "$acknowledged" ] && echo 'all that PostgreSQL acknowledged is there' || echo "PostgreSQL has $counted of $acknowledged transactions"
+as_nobody "$PG/pg_amcheck -h /tmp --install-missing --heapallindexed --parent-check --all" >/tmp/log 2>&1 && echo 'tables and indices are right' || cat /tmp/log
+end INT; as_nobody "$PG/pg_checksums -D /data/pg" 2>&1 | grep 'Bad checksums'
 umount /tmp/db/data; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck; sums
 "#;
 
 static GUEST: Booted = Booted::new(
     guest,
     PRELUDE,
-    &[("started", STARTED), ("ten", TEN), ("devices", DEVICES), ("ended", ENDED)],
+    &[
+        ("started", STARTED),
+        ("database", DATABASE),
+        ("ten", TEN),
+        ("devices", DEVICES),
+        ("ended", ENDED),
+    ],
 );
 
 fn guest(cache: &Cache) -> Result<Guest, Error> {
     ring3_lab::prepare(cache, &[Need::Network, Need::Databases], &mut |_| {})?;
     let disk = Device {
-        namespaces: vec![Disk::new(Size(128 << 20), Backing::Memory)],
+        namespaces: vec![Disk::new(Size(256 << 20), Backing::Memory)],
         ..Device::new("disk", "nvme").bound("vfio-pci")
     };
     let guest =
-        Guest { memory_mib: 1536, time_limit: Duration::from_secs(900), ..Guest::new("sleep") };
+        Guest { memory_mib: 2048, time_limit: Duration::from_secs(900), ..Guest::new("sleep") };
     Ok(with_programs(guest)
         .network_programs(cache)
         .file("/databases.tar", &cache.path("databases/databases.tar"))
@@ -100,6 +128,7 @@ fn guest(cache: &Cache) -> Result<Guest, Error> {
 #[ignore = "boots a guest: make test"]
 fn a_machine_whose_disk_is_written_by_fsync_sleeps_ten_times_of_ten() {
     GUEST.says("started", &["reached", "it is written to"]);
+    GUEST.says("database", &["transactions are acknowledged"]);
     GUEST.says("ten", &["slept 10 of 10", "I/O errors 0"]);
     let said = GUEST.said("ten");
     assert!(
@@ -126,6 +155,9 @@ fn nothing_that_was_written_or_sent_is_lost() {
             "it arrived whole",
             "all that sqlite acknowledged is there",
             "ok\n",
+            "all that PostgreSQL acknowledged is there",
+            "tables and indices are right",
+            "Bad checksums:  0",
             "clean",
             "I/O errors 0",
         ],
