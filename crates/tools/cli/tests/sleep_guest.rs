@@ -1,9 +1,9 @@
 //! A machine that sleeps while its disk and its card are used: fsync writers, sqlite and PostgreSQL
-//! on ext4, and a TCP connection, over drivers of ring3d's. The kernel freezes all processes and thaws them
-//! (`pm_test`), and stops its devices, too. Nothing wakes the guest from more than that: QEMU's
-//! clock gives no event that ends a suspend to idle, and S3 ends QEMU. One level below, `platform`,
-//! with the interrupts of devices off, one guest of three stood still within eight rounds, its
-//! processor halted without a timer.
+//! on ext4, and a TCP connection, over drivers of ring3d's. The kernel freezes all processes and
+//! thaws them (`pm_test`), and stops its devices, too. Nothing wakes the guest from more than that:
+//! QEMU's clock gives no event that ends a suspend to idle, and S3 ends QEMU. One level below,
+//! `platform`, with the interrupts of devices off, one guest of three stood still within eight
+//! rounds, its processor halted without a timer.
 
 mod booted;
 mod supervised;
@@ -27,11 +27,18 @@ lite() { chroot /tmp/db /usr/bin/sqlite3 -bail /data/db "$1"; }
 PG=/usr/lib/postgresql/17/bin
 as_nobody() { chroot /tmp/db /bin/sh -c "exec busybox su -s /bin/sh nobody -c '$*'"; }
 postgres() {
-    as_nobody "exec $PG/postgres -D /data/pg -k /tmp -c listen_addresses= -c jit=off -c dynamic_shared_memory_type=mmap -c shared_buffers=8MB -c max_connections=16 -c max_wal_size=64MB -c min_wal_size=32MB" >>/tmp/postgres.log 2>&1 & echo $! >/tmp/postgres
+    set -- -c listen_addresses= -c jit=off -c dynamic_shared_memory_type=mmap \
+        -c shared_buffers=8MB -c max_connections=16 -c max_wal_size=64MB -c min_wal_size=32MB
+    as_nobody "exec $PG/postgres -D /data/pg -k /tmp $*" >>/tmp/postgres.log 2>&1 &
+    echo $! >/tmp/postgres
     for try in $(seq 600); do as_nobody "$PG/pg_isready -q -h /tmp" && return; sleep 0.1; done
     cat /tmp/postgres.log; return 1
 }
-end() { kill -$1 $(head -n 1 /tmp/db/data/pg/postmaster.pid); for try in $(seq 600); do [ -d /proc/$(cat /tmp/postgres) ] || return; sleep 0.1; done; echo 'PostgreSQL does not end'; }
+end() {
+    kill -$1 $(head -n 1 /tmp/db/data/pg/postmaster.pid)
+    for try in $(seq 600); do [ -d /proc/$(cat /tmp/postgres) ] || return; sleep 0.1; done
+    echo 'PostgreSQL does not end'
+}
 "#;
 
 const STARTED: &str = r#"
@@ -56,11 +63,23 @@ echo 1 >/sys/module/suspend/parameters/pm_test_delay; sleep 2; [ $(written) -gt 
 
 /// PostgreSQL beside the others, and clients that count what it has acknowledged.
 const DATABASE: &str = r#"
-cp /bin/busybox /tmp/db/bin/busybox && ln -s busybox /tmp/db/bin/sh && cp /etc/passwd /tmp/db/etc/ || exit
-mkdir -p /tmp/db/dev /tmp/db/proc /tmp/db/tmp /mnt/pg && chmod 1777 /tmp/db/tmp && chown 65534:65534 /mnt/pg && mount --bind /dev /tmp/db/dev && mount --bind /proc /tmp/db/proc || exit
-as_nobody "$PG/initdb -D /data/pg -E UTF8 --locale=C -A trust -k -N" >/tmp/log 2>&1 && postgres && as_nobody "$PG/pgbench -h /tmp -i -s 1 postgres" >>/tmp/log 2>&1 || { cat /tmp/log; exit; }
-while [ ! -e /tmp/over ]; do as_nobody "$PG/pgbench -n -h /tmp -c 2 -T 2 postgres" >/tmp/bench 2>&1 || { echo 'pgbench failed'; cat /tmp/bench; } >>/tmp/failed; sed -n 's/number of transactions actually processed: *//p' /tmp/bench >>/tmp/transactions; done &
-echo $! >/tmp/clients; for try in $(seq 300); do [ -s /tmp/transactions ] && echo 'transactions are acknowledged' && break; sleep 0.1; done
+cp /bin/busybox /tmp/db/bin/busybox && ln -s busybox /tmp/db/bin/sh || exit
+cp /etc/passwd /tmp/db/etc/ || exit
+mkdir -p /tmp/db/dev /tmp/db/proc /tmp/db/tmp /mnt/pg && chmod 1777 /tmp/db/tmp || exit
+chown 65534:65534 /mnt/pg || exit
+mount --bind /dev /tmp/db/dev && mount --bind /proc /tmp/db/proc || exit
+as_nobody "$PG/initdb -D /data/pg -E UTF8 --locale=C -A trust -k -N" >/tmp/log 2>&1 && postgres &&
+    as_nobody "$PG/pgbench -h /tmp -i -s 1 postgres" >>/tmp/log 2>&1 || { cat /tmp/log; exit; }
+while [ ! -e /tmp/over ]; do
+    as_nobody "$PG/pgbench -n -h /tmp -c 2 -T 2 postgres" >/tmp/bench 2>&1 ||
+        { echo 'pgbench failed'; cat /tmp/bench; } >>/tmp/failed
+    sed -n 's/number of transactions actually processed: *//p' /tmp/bench >>/tmp/transactions
+done &
+echo $! >/tmp/clients
+for try in $(seq 300); do
+    [ -s /tmp/transactions ] && echo 'transactions are acknowledged' && break
+    sleep 0.1
+done
 "#;
 
 const TEN: &str = r#"
@@ -82,10 +101,15 @@ ring3 logs scratch | grep -c 'is started anew afterwards'; sums
 const ENDED: &str = r#"
 touch /tmp/over; sleep 3; for try in $(seq 100); do cmp -s /tmp/data /tmp/arrived && break; sleep 0.2; done; cmp /tmp/data /tmp/arrived && echo 'it arrived whole'
 [ $(lite 'select count(*) from t;') -ge $(cat /tmp/acknowledged) ] && echo 'all that sqlite acknowledged is there'; lite 'pragma integrity_check;'
-for try in $(seq 300); do [ -d /proc/$(cat /tmp/clients) ] || break; sleep 0.1; done; end QUIT; postgres || exit
-acknowledged=$(($(paste -sd+ /tmp/transactions))); counted=$(as_nobody "$PG/psql -h /tmp -At postgres -c \"select count(*) from pgbench_history\"")
-[ "$acknowledged" -gt 0 ] && [ "$counted" = "$acknowledged" ] && echo 'all that PostgreSQL acknowledged is there' || echo "PostgreSQL has $counted of $acknowledged transactions"
-as_nobody "$PG/pg_amcheck -h /tmp --install-missing --heapallindexed --parent-check --all" >/tmp/log 2>&1 && echo 'tables and indices are right' || cat /tmp/log
+for try in $(seq 300); do [ -d /proc/$(cat /tmp/clients) ] || break; sleep 0.1; done
+end QUIT; postgres || exit
+acknowledged=$(awk '{ all += $1 } END { print all + 0 }' /tmp/transactions)
+counted=$(as_nobody "$PG/psql -h /tmp -At postgres -c \"select count(*) from pgbench_history\"")
+[ "$acknowledged" -gt 0 ] && [ "$counted" = "$acknowledged" ] &&
+    echo 'all that PostgreSQL acknowledged is there' ||
+    echo "PostgreSQL has $counted of $acknowledged transactions"
+as_nobody "$PG/pg_amcheck -h /tmp --install-missing --heapallindexed --parent-check --all" \
+    >/tmp/log 2>&1 && echo 'tables and indices are right' || cat /tmp/log
 end INT; as_nobody "$PG/pg_checksums -D /data/pg" 2>&1 | grep 'Bad checksums'
 umount /tmp/db/data; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck; sums
 "#;
