@@ -18,7 +18,6 @@ unsigned long split_down_hold(const unsigned long *arguments);
 unsigned long split_down_drop(const unsigned long *arguments);
 unsigned long split_down_wait(const unsigned long *arguments);
 unsigned long split_down_turn(const unsigned long *arguments);
-unsigned long split_down_nest(const unsigned long *arguments);
 int split_requires_turn(const unsigned long *arguments);
 void split_undo_hold(const unsigned long *arguments, unsigned long result);
 
@@ -38,12 +37,6 @@ static DECLARE_WORK(item, work);
 unsigned long split_down_wait(const unsigned long *arguments)
 {
 	return cancel_work_sync(&item);
-}
-
-/* An upcall in a call of another one. */
-unsigned long split_down_nest(const unsigned long *arguments)
-{
-	return upcall() < 0;
 }
 
 static bool taken;

@@ -152,29 +152,6 @@ static void a_part_of_it(void)
 	printf("a part's turn: %s\n", said(call(TURN, 0)));
 }
 
-// An upcall in a call of another one takes rtnl and fails, as its answer makes no sense: a process answers each.
-static void rtnl_of_a_part(void)
-{
-	int child;
-
-	fflush(stdout);
-	child = fork();
-	if (!child) {
-		frames[1].wait_ms = 20000;
-		if (next(1))
-			printf("rtnl of a part is taken: %s\n", said(call_of(1, TAKE_RTNL, 0, 0)));
-		((struct split_message *)messages[1])->parts = ~0U;
-		frames[1].wait_ms = 1;
-		next(1);
-		exit(0);
-	}
-	printf("the part has failed: %ld\n", call(NEST, 0));
-	waitpid(child, NULL, 0);
-	printf("rtnl of a part is the other's to give back: %s\n", said(call(GIVE_RTNL, 0)));
-	printf("rtnl is taken after a part: %s\n", said(call(TAKE_RTNL, 0)));
-	printf("rtnl is given back after a part: %s\n", said(call(GIVE_RTNL, 0)));
-}
-
 static void rtnl(void)
 {
 	printf("rtnl is given back: %s\n", said(call(GIVE_RTNL, 0)));
@@ -211,8 +188,6 @@ int main(int argc, char **argv)
 	if (next(0))
 		one_at_a_time();
 	frames[0].wait_ms = 20000;
-	if (next(0))
-		rtnl_of_a_part();
 	if (next(0))
 		rtnl();
 	if (next(0))

@@ -16,7 +16,7 @@ struct box { /* which every upcall is about */
 	struct part *part;
 };
 
-enum { MAKE, END, HOLD, DROP, WAIT, TURN, TAKE_RTNL, GIVE_RTNL, NEST };
+enum { MAKE, END, HOLD, DROP, WAIT, TURN, TAKE_RTNL, GIVE_RTNL };
 #define BY_WORK 100000 /* instead of a count */
 #define ALONE 200000
 #define WITH_RTNL 300000

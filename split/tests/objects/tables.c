@@ -15,7 +15,6 @@ unsigned long split_down_drop(const unsigned long *arguments);
 unsigned long split_down_wait(const unsigned long *arguments);
 unsigned long split_down_turn(const unsigned long *arguments);
 int split_requires_turn(const unsigned long *arguments);
-unsigned long split_down_nest(const unsigned long *arguments);
 unsigned long split_down_take_rtnl(const unsigned long *arguments);
 unsigned long split_down_give_rtnl(const unsigned long *arguments);
 int split_requires_take_rtnl(const unsigned long *arguments);
@@ -41,10 +40,10 @@ static const struct split_field part_fields[] = {
 };
 static const struct split_view views[] = { { &box, box_fields, 3 }, { &thing, thing_fields, 2 }, { &part, part_fields, 1 } };
 static const struct split_parameter parameters[] = { { "box", SPLIT_POINTER, 0, 0, &box, 0 } };
-static const unsigned short allowed[] = { MAKE, END, HOLD, DROP, WAIT, TURN, TAKE_RTNL, GIVE_RTNL, NEST };
+static const unsigned short allowed[] = { MAKE, END, HOLD, DROP, WAIT, TURN, TAKE_RTNL, GIVE_RTNL };
 
 static const struct split_entry entries[] = {
-	{ .name = "work", .parameters = parameters, .nparameters = 1, .views = views, .nviews = 3, .calls = allowed, .ncalls = 9, .frees = 1,
+	{ .name = "work", .parameters = parameters, .nparameters = 1, .views = views, .nviews = 3, .calls = allowed, .ncalls = 8, .frees = 1,
 	  .failure = -5, .timeout_ms = 30000 },
 };
 
@@ -59,7 +58,6 @@ static const struct split_downcall calls[] = {
 	[TAKE_RTNL] = { "take_rtnl", KERNEL_HALF(split_down_take_rtnl), 0, { { 0 } }, { 0 }, KERNEL_HALF(split_undo_take_rtnl), GIVE_RTNL + 1,
 			.requires = KERNEL_HALF(split_requires_take_rtnl) },
 	[GIVE_RTNL] = { "give_rtnl", KERNEL_HALF(split_down_give_rtnl), 0, { { 0 } }, .requires = KERNEL_HALF(split_requires_give_rtnl) },
-	[NEST] = { "nest", KERNEL_HALF(split_down_nest), 1, { { SPLIT_SCALAR } } },
 };
 
 const struct split_driver split_driver = {
@@ -68,5 +66,5 @@ const struct split_driver split_driver = {
 	.entries = entries,
 	.downcalls = calls,
 	.nentries = 1,
-	.ndowncalls = 9,
+	.ndowncalls = 8,
 };

@@ -124,13 +124,6 @@ for try in $(seq 200); do [ -d /proc/$HOLD ] || break; sleep 0.05; done
 [ -d /proc/$HOLD ] || echo ended
 ls /dev/ublkb0 /run/ring3d.* 2>&1; tail -n 5 /tmp/ring3d";
 
-/// On a machine that does not remap interrupts.
-const ALLOWED: &str = "
-echo 1 >/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts; mkdir -p /etc/ring3
-printf '[device.scratch]\\nmatch = { address = \"%s\" }\\nunsafe_interrupts = true\\n' $DISK >/etc/ring3/scratch.toml
-ring3d --hold >/tmp/ring3d 2>&1 & HOLD=$!; ready && echo allowed; first=$(driver); next -9 && [ $(driver) = $first ] && echo 'goes on'
-sed -i /unsafe_interrupts/d /etc/ring3/scratch.toml; again -9; await absent && [ ! -d /proc/$first ] && echo 'its driver has ended'; ring3 logs scratch; kill $HOLD; wait $HOLD";
-
 fn outcome() -> &'static Outcome {
     static OUTCOME: OnceLock<Outcome> = OnceLock::new();
     OUTCOME.get_or_init(|| {
@@ -210,28 +203,4 @@ fn a_device_that_is_pulled_stops_its_driver_and_one_that_is_plugged_in_starts_it
 fn what_a_user_has_stopped_stays_stopped_and_the_holder_ends_with_what_it_holds() {
     assert_says("stopped", &["stays stopped", "restarted", "ended"]);
     assert_says("stopped", &["/dev/ublkb0: No such file", "/run/ring3d.*: No such file"]);
-}
-
-#[test]
-#[ignore = "boots a guest: make test"]
-fn a_device_that_the_manifest_does_not_allow_any_more_is_not_adopted_by_the_next_ring3d() {
-    let disk = Device {
-        namespaces: vec![Disk::new(Size(64 << 20), Backing::Memory)],
-        ..Device::new("disk", "nvme").bound("vfio-pci")
-    };
-    let mut guest = with_programs(Guest { memory_mib: 768, ..Guest::new("survive-allowed") })
-        .module("ublk_drv")
-        .module("vfio-pci")
-        .module("vfio_iommu_type1")
-        .device(disk)
-        .step("allowed", &format!("{PRELUDE}(\n{ALLOWED}\n)\ntrue"));
-    guest.kernel_arguments.push("intremap=off".into());
-    let outcome =
-        guest.run(&Cache::open().unwrap(), &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
-    let said = outcome.said("allowed").unwrap();
-    for wanted in
-        ["allowed\n", "goes on\n", "its driver has ended\n", "write unsafe_interrupts = true"]
-    {
-        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
-    }
 }
