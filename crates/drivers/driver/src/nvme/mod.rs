@@ -8,7 +8,7 @@
 //! disk. A queue pair belongs to one thread and shares nothing with others but the generation
 //! counter of the controller, which it loads once per call.
 //!
-//! What becomes of a request is the engine's business ([`crate::disk`]); `queue.rs` gives it the
+//! What becomes of a request is the engine's business (`disk/`); `queue.rs` gives it the
 //! rings of a queue pair, and `reset.rs` the controller. One read request walks `disk/queue.rs`
 //! (submit, ring, reap), `queue.rs` (the rings), `command.rs` (what the device is told), `prp.rs`
 //! (where its bytes are) and `disk/slots.rs` (its place and its id).

@@ -2,7 +2,7 @@
 //!
 //! # Shape
 //! `device` holds what queues share. What becomes of a request is the engine's business
-//! ([`crate::disk`]), to which `queue` gives the virtqueue; `describe` writes a request down.
+//! (`disk/`), to which `queue` gives the virtqueue; `describe` writes a request down.
 //!
 //! # Start
 //! All virtqueues are made before the device goes, as they can be at no other time [virtio 3.1.1]:
