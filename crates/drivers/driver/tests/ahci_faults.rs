@@ -175,6 +175,18 @@ fn a_log_that_lies_costs_time_and_the_right_request_fails() {
 }
 
 #[test]
+fn an_error_that_ended_a_request_alone_ends_no_later_one_in_its_slot() {
+    let bench = marked("", short());
+    let mut queue = bench.queue(1);
+    bench.handle.plan().add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ));
+    bench.handle.plan().add(Rule::admin(Action::LyingLog, FAULT_LOG));
+    assert_eq!(end(&mut *queue, bench.read(1)), Err(IoError::Medium));
+    // A drop costs a reset of the port, after which the request is repeated.
+    bench.handle.plan().add(Rule::io(Action::Drop, FAULT_READ));
+    assert_eq!(end(&mut *queue, bench.read(2)), Ok(()));
+}
+
+#[test]
 fn a_log_that_does_not_come_resets_the_drive_and_the_right_request_fails() {
     let bench = marked("", short());
     let mut queue = bench.queue(32);

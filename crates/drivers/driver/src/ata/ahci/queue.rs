@@ -28,7 +28,7 @@ use super::controller::AhciShared;
 use super::drive::Drive;
 use super::port::{Port, PortInterruptMask};
 use super::port_reset::PortState;
-use super::recovery::{PortFault, State};
+use super::recovery::{Blame, PortFault, State};
 use super::saved::{QUEUE, SavedPort, SavedPortQueue};
 use crate::disk::write_cache::{Record, WriteCache};
 use crate::disk::{
@@ -417,7 +417,11 @@ impl Hardware for PortQueue {
         if let Some(fault) = self.fault.take() {
             self.resolve(fault, slots);
         }
-        Ok(self.outcomes.pop_front().map(|(slot, outcome)| (slot.into(), outcome)))
+        let Some((slot, outcome)) = self.outcomes.pop_front() else { return Ok(None) };
+        if let Outcome::Failed(_) = outcome {
+            self.alone &= !(1 << slot);
+        }
+        Ok(Some((slot.into(), outcome)))
     }
 
     #[inline]
@@ -456,8 +460,7 @@ impl Hardware for PortQueue {
     }
 
     fn blame(&mut self, slot: u16) {
-        self.recovery.accused |= 1 << slot;
-        self.recovery.error = IoError::Timeout;
+        self.recovery.next.add(1 << slot, IoError::Timeout);
     }
 
     fn reset(&mut self, _: u32, why: &str) -> Result<(), Error> {
@@ -472,13 +475,11 @@ impl Hardware for PortQueue {
     }
 
     fn fate(&self, slot: u16, attempts: u8) -> Result<bool, IoError> {
-        match self.recovery.condemned {
-            Some((condemned, error)) if u16::from(condemned) == slot => return Err(error),
-            _ => {}
-        }
-        match self.recovery.blamed >> slot & 1 == 1 {
-            true if attempts >= ATTEMPTS => Err(self.recovery.error),
-            is_blamed => Ok(is_blamed),
+        let Blame { slots, error, failed } = &self.recovery.last;
+        match (failed, slots >> slot & 1 == 1) {
+            (Some((failed, error)), _) if u16::from(*failed) == slot => Err(*error),
+            (_, true) if attempts >= ATTEMPTS => Err(*error),
+            (_, is_blamed) => Ok(is_blamed),
         }
     }
 

@@ -28,6 +28,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 pub(super) const OWN: Duration = Duration::from_secs(5);
 
 /// What a queue remembers of its failures.
+#[derive(Default)]
 pub(super) struct State {
     pub(super) troubles: u8,
     pub(super) since: Option<Instant>,
@@ -37,28 +38,31 @@ pub(super) struct State {
     pub(super) missing: bool,
     /// Why the port must be made ready again.
     pub(super) must_reset: Option<String>,
-    /// Slots that are to blame for that, and how they end after the last attempt.
-    pub(super) accused: u32,
-    pub(super) error: IoError,
-    /// Those that were to blame for the reset that is just over.
-    pub(super) blamed: u32,
-    /// The slot that failed alone, and how it ends once the port was reset.
-    pub(super) condemned: Option<(u8, IoError)>,
+    /// Who is to blame for the reset that is to come, and for the one that is just over.
+    pub(super) next: Blame,
+    pub(super) last: Blame,
 }
 
-impl Default for State {
+/// Whose fault a reset of the port is.
+pub(super) struct Blame {
+    /// Slots for which it counts as an attempt, and how they end after the last one.
+    pub(super) slots: u32,
+    pub(super) error: IoError,
+    /// The slot that has failed for good, and how it ends once the port was reset.
+    pub(super) failed: Option<(u8, IoError)>,
+}
+
+impl Default for Blame {
     fn default() -> Self {
-        Self {
-            troubles: 0,
-            since: None,
-            end: None,
-            missing: false,
-            must_reset: None,
-            accused: 0,
-            error: IoError::Transport,
-            blamed: 0,
-            condemned: None,
-        }
+        Self { slots: 0, error: IoError::Transport, failed: None }
+    }
+}
+
+impl Blame {
+    /// `slots` are to blame, too, and end with `error`.
+    pub(super) fn add(&mut self, slots: u32, error: IoError) {
+        self.slots |= slots;
+        self.error = error;
     }
 }
 
@@ -135,8 +139,8 @@ impl PortQueue {
 
     /// All that the device has is to blame for the reset of the port that `why` wants.
     fn accuse_all(&mut self, why: String) {
-        self.recovery.accused |= self.withdraw();
-        self.recovery.error = IoError::Transport;
+        let held = self.withdraw();
+        self.recovery.next.add(held, IoError::Transport);
         self.require_reset(why);
     }
 
@@ -203,11 +207,10 @@ impl PortQueue {
             || "the log names a command that is not in flight".to_owned(),
             |error| error.to_string(),
         );
-        self.recovery.accused |= held;
-        self.recovery.error = IoError::Transport;
+        self.recovery.next.add(held, IoError::Transport);
         if held.is_power_of_two() {
             let slot = held.trailing_zeros() as u8;
-            self.recovery.condemned = self.judge(slot, failure, slots).map(|error| (slot, error));
+            self.recovery.next.failed = self.judge(slot, failure, slots).map(|error| (slot, error));
         } else {
             self.alone |= held;
         }
@@ -270,7 +273,7 @@ impl PortQueue {
         self.withdraw();
         self.line.clear();
         (self.rung, self.unrung, self.started) = (0, 0, 0);
-        self.recovery.blamed = std::mem::take(&mut self.recovery.accused);
+        self.recovery.last = std::mem::take(&mut self.recovery.next);
         if self.recovery.end.is_none() {
             match self.reset_port(why.as_deref().unwrap_or("it takes no commands")) {
                 Ok(PortState::Ready) => {
@@ -284,7 +287,8 @@ impl PortQueue {
             }
         }
         self.alone = 0;
-        let Err(unusable) = self.usable() else { return Ok(self.port.generation) };
+        let not_ready = || Error::Fatal("the port was not made ready".into());
+        let unusable = self.usable().err().unwrap_or_else(not_ready);
         Err(match &self.recovery.end {
             _ if self.shared.generation() == GENERATION_CLOSED => NotRenewed::Failed(unusable),
             Some((error, _)) => NotRenewed::NoDisk(*error, unusable),
