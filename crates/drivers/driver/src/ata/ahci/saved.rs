@@ -152,6 +152,10 @@ impl SavedPortQueue {
     /// Whether each slot that is occupied in `queue`, whose rings these are, is at one place, and no
     /// other anywhere.
     pub(super) fn is_consistent(&self, queue: &SavedQueue<Self>) -> bool {
+        // What is no slot would be shifted out, and be seen by nobody.
+        if self.line.iter().any(|&slot| u16::from(slot) >= queue.slots) {
+            return false;
+        }
         let in_line = self.line.iter().map(|&slot| 1u32.unbounded_shl(slot.into()));
         let ended = queue.ended.iter().map(|&(slot, _)| 1u32.unbounded_shl(slot.into()));
         let places = [self.unrung, self.nothing, self.issued, self.done]
@@ -225,6 +229,6 @@ mod tests {
         }));
         assert!(!is_consistent(0b11, &|rings| SavedPortQueue { line: vec![1, 1], ..rings }));
         assert!(!is_consistent(1, &|rings| SavedPortQueue { done: 1, ..rings }));
-        assert!(!is_consistent(1, &|rings| SavedPortQueue { line: vec![200], rung: 2, ..rings }));
+        assert!(!is_consistent(1, &|rings| SavedPortQueue { line: vec![200], rung: 1, ..rings }));
     }
 }
