@@ -69,7 +69,11 @@ pub(crate) trait Controller {
 
     fn lifetime(&self) -> &ControllerState;
 
-    fn losses(&self) -> &Losses;
+    /// When it has lost the caches of its disks; `None` if each disk's driver finds that out.
+    #[inline]
+    fn losses(&self) -> Option<&Losses> {
+        None
+    }
 
     /// What messages call it.
     fn name(&self) -> &str;
@@ -80,7 +84,8 @@ pub(crate) trait Controller {
     /// How long a queue polls before it sleeps.
     fn poll(&self) -> Duration;
 
-    /// What has become of it since it was started, by its registers.
+    /// What has become of it since it was started, by its registers. A reset wipes them: what else
+    /// they tell has to be noted here.
     fn condition(&self, state: &Self::State) -> Condition;
 
     /// Stops it: afterwards it writes to no memory.
@@ -92,8 +97,10 @@ pub(crate) trait Controller {
     /// How often it is started in one reset, if it does not answer as it should.
     const STARTS: u32 = 1;
 
-    /// The volatile caches of its disks, with what messages call the disks.
-    fn caches(&self) -> Vec<(String, Arc<WriteCache>)>;
+    /// The volatile caches that are lost with it, with what messages call their disks.
+    fn caches(&self) -> Vec<(String, Arc<WriteCache>)> {
+        Vec::new()
+    }
 
     /// How often it says that it has lost its power. It is asked only if it said so before.
     fn power_count(&self, _: &mut Self::State) -> Result<PowerCount, Error> {
@@ -101,8 +108,10 @@ pub(crate) trait Controller {
     }
 
     /// Fails if it is another controller than before. Ends each disk that is another one than
-    /// before.
-    fn revalidate(&self, state: &mut Self::State) -> Result<(), Error>;
+    /// before. By default each queue asks its own disk when it is made anew.
+    fn revalidate(&self, _: &mut Self::State) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Resets it if it has not been reset since `generation`, because of `why`, and starts it
     /// again.

@@ -145,7 +145,7 @@ impl<H: Hardware> DiskQueue<H> {
             (&self.hardware, self.generation, &mut self.listener);
         self.slots.free(slot).map(|slot| {
             let result = hardware.cache().map_or(Ok(()), |cache| {
-                let lost_since = || hardware.controller().losses().since(generation);
+                let lost_since = || has_lost_cache(hardware, generation);
                 cache.complete(&slot.request, (listener, slot.flush), lost_since)
             });
             slot.complete(result)
@@ -165,7 +165,7 @@ impl<H: Hardware> DiskQueue<H> {
             let wrote;
             (count, wrote) = self.hardware.take_good(&mut self.slots, done);
             if wrote && let Some(cache) = self.hardware.cache() {
-                cache.wrote(|| self.hardware.controller().losses().since(self.generation));
+                cache.wrote(|| has_lost_cache(&self.hardware, self.generation));
             }
         }
         self.acknowledge_many();
@@ -252,6 +252,11 @@ impl<H: Hardware> DiskQueue<H> {
     fn has_news(hardware: &H, expected: u32) -> bool {
         hardware.pending() || hardware.controller().lifetime().generation() != expected
     }
+}
+
+/// Whether the disk has lost its cache since `generation` began.
+fn has_lost_cache(hardware: &impl Hardware, generation: u32) -> bool {
+    hardware.controller().losses().is_some_and(|losses| losses.since(generation))
 }
 
 #[cold]

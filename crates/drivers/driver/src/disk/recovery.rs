@@ -107,7 +107,16 @@ impl<H: Hardware> DiskQueue<H> {
         };
         if !pause.is_zero() {
             self.delayed.push(Delayed { slot, id: held.id(), due: Instant::now() + pause });
-        } else if !self.hardware.place(slot, held.id(), &held.request)? {
+            return Ok(());
+        }
+        self.place(slot)
+    }
+
+    /// Writes the command of the request in `slot` into the ring, or ends a request for which the
+    /// device need not be asked.
+    fn place(&mut self, slot: u16) -> Result<(), IoError> {
+        let Some(held) = self.slots.get(slot) else { return Ok(()) };
+        if !self.hardware.place(slot, held.id(), &held.request)? {
             self.ended.push((slot, Ok(())));
         }
         Ok(())
@@ -124,8 +133,8 @@ impl<H: Hardware> DiskQueue<H> {
         self.delayed = later;
         for Delayed { slot, id, .. } in now {
             // A device that has ended what it was not given yet has emptied the slot.
-            let Some(held) = self.slots.get(slot).filter(|held| held.id() == id) else { continue };
-            if let Err(error) = self.hardware.place(slot, id, &held.request) {
+            let is_held = self.slots.get(slot).is_some_and(|held| held.id() == id);
+            if is_held && let Err(error) = self.place(slot) {
                 self.ended.push((slot, Err(error)));
             }
         }

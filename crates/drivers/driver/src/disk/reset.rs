@@ -136,14 +136,12 @@ fn look_for_loss<C: Controller>(
     condition: Condition,
 ) -> Result<(), Error> {
     let caches = controller.caches();
-    if caches.is_empty() {
-        return Ok(());
-    }
-    let before = controller.losses().power();
+    let Some(losses) = controller.losses().filter(|_| !caches.is_empty()) else { return Ok(()) };
+    let before = losses.power();
     // One that did not say when it was opened is not asked again. The answer would decide nothing,
     // and a controller that does not answer at all would be given up for it.
     let now = if before == PowerCount::UNKNOWN { before } else { controller.power_count(state)? };
-    controller.losses().set_power(now);
+    losses.set_power(now);
     if before.was_lost(now, condition == Condition::Running) {
         lose_caches(
             controller,
@@ -157,7 +155,9 @@ fn look_for_loss<C: Controller>(
 
 /// The caches have lost what they held before `generation`, because of `why`.
 fn lose_caches<C: Controller>(controller: &C, generation: u32, why: &str) {
-    controller.losses().last.store(generation, Ordering::SeqCst);
+    if let Some(losses) = controller.losses() {
+        losses.last.store(generation, Ordering::SeqCst);
+    }
     for (disk, _) in controller.caches().iter().filter(|(_, cache)| cache.mark_lost()) {
         tracing::error!(
             "{disk}: {why}: writes since the last flush may be lost, and the next flush fails; \

@@ -38,10 +38,12 @@ impl Timeouts {
     /// The epoch to note for a request that is handed to the device now and may take `limit`, if
     /// that is longer than others may.
     pub(crate) fn epoch_for(&self, limit: Duration) -> u32 {
-        let more = limit
-            .saturating_sub(self.length * EPOCHS)
-            .as_nanos()
-            .div_ceil(self.length.as_nanos().max(1));
+        let longer = limit.saturating_sub(self.length * EPOCHS);
+        // Almost all may take as long as others do: no division for them.
+        if longer.is_zero() {
+            return self.epoch;
+        }
+        let more = longer.as_nanos().div_ceil(self.length.as_nanos().max(1));
         self.epoch.wrapping_add(more.min(u128::from(u32::MAX / 4)) as u32)
     }
 

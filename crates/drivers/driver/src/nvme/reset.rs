@@ -104,8 +104,8 @@ impl Controller for NvmeShared {
     }
 
     #[inline]
-    fn losses(&self) -> &Losses {
-        &self.losses
+    fn losses(&self) -> Option<&Losses> {
+        Some(&self.losses)
     }
 
     fn name(&self) -> &str {

@@ -15,7 +15,7 @@ use super::interrupts::Vector;
 use super::port::Port;
 use super::probe::{self, Found};
 use super::saved::SavedPort;
-use crate::disk::{Controller as _, Losses};
+use crate::disk::Controller as _;
 use crate::lifetime::{ControllerState, StopFailed};
 
 /// An AHCI controller with its drives.
@@ -32,7 +32,6 @@ pub struct Controller {
 /// alone.
 pub(super) struct AhciShared {
     pub(super) lifetime: ControllerState,
-    pub(super) losses: Losses,
     /// Held by whoever resets the controller or makes a port ready: one at a time.
     pub(super) order: Mutex<()>,
     pub(super) hba: Hba,
@@ -107,18 +106,8 @@ impl Controller {
         let Found { seats, refused, others } = found;
         hba.set_interrupts(vector.kind().is_some());
         let (lifetime, order) = (ControllerState::new(device.name()), Mutex::new(()));
-        let losses = Losses::default();
-        let shared = Arc::new(AhciShared {
-            lifetime,
-            losses,
-            order,
-            hba,
-            seats,
-            others,
-            vector,
-            options,
-            device,
-        });
+        let shared =
+            Arc::new(AhciShared { lifetime, order, hba, seats, others, vector, options, device });
         let drives = (0..shared.seats.len()).map(|seat| Drive::new(shared.clone(), seat)).collect();
         Ok(Self { shared, refused, drives })
     }

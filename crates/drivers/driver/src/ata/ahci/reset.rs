@@ -11,8 +11,8 @@
 //! again. What a port's registers say is believed only if the generation is still the same after
 //! they were read, because a port that was reset says that all commands have ended.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ring3_class::block::Operation;
@@ -22,8 +22,7 @@ use super::super::command::Encoder;
 use super::controller::{AhciShared, DiskPort};
 use super::hba;
 use super::port::Port;
-use crate::disk::write_cache::WriteCache;
-use crate::disk::{Condition, Controller, Losses};
+use crate::disk::{Condition, Controller};
 use crate::lifetime::{ControllerState, StopFailed, lock};
 
 impl AhciShared {
@@ -107,6 +106,8 @@ impl Drop for AhciShared {
     }
 }
 
+/// The caches are the drives', and so is the question who they are: a port finds both out when it is
+/// made ready (`port_reset.rs`).
 impl Controller for AhciShared {
     type State = ();
 
@@ -117,11 +118,6 @@ impl Controller for AhciShared {
     #[inline]
     fn lifetime(&self) -> &ControllerState {
         &self.lifetime
-    }
-
-    /// Each drive has its own: `cache.rs`.
-    fn losses(&self) -> &Losses {
-        &self.losses
     }
 
     fn name(&self) -> &str {
@@ -159,15 +155,6 @@ impl Controller for AhciShared {
     fn start(&self, (): &mut ()) -> Result<(), Error> {
         self.device.set_bus_master(true)?;
         self.hba.set_interrupts(self.vector.kind().is_some());
-        Ok(())
-    }
-
-    fn caches(&self) -> Vec<(String, Arc<WriteCache>)> {
-        Vec::new()
-    }
-
-    /// Each queue asks its drive when it makes its port ready: `port_reset.rs`.
-    fn revalidate(&self, (): &mut ()) -> Result<(), Error> {
         Ok(())
     }
 }

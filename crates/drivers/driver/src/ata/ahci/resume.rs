@@ -25,7 +25,6 @@ use super::drive::Drive;
 use super::hba::{self, Hba};
 use super::interrupts::Vector;
 use super::saved::{CONTROLLER, SavedController, SavedDiskPort, SavedPort};
-use crate::disk::Losses;
 use crate::disk::write_cache::Record;
 use crate::lifetime::{ControllerState, lock};
 
@@ -102,7 +101,6 @@ impl Controller {
         let order = Mutex::new(());
         let shared = Arc::new(AhciShared {
             lifetime,
-            losses: Losses::default(),
             order,
             hba,
             seats,

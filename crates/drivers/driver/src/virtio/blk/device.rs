@@ -238,8 +238,8 @@ impl Controller for VirtioBlkShared {
     }
 
     #[inline]
-    fn losses(&self) -> &Losses {
-        &self.losses
+    fn losses(&self) -> Option<&Losses> {
+        Some(&self.losses)
     }
 
     fn name(&self) -> &str {
