@@ -1,7 +1,7 @@
 //! Machines with a real systemd that power off while a disk of ring3's is mounted and written to by
 //! a process that ignores SIGTERM: a supervised disk, and disks with the root file system on them,
-//! of `ring3 run` and of ring3d. The disk's image is looked at afterwards: a file system that was unmounted, or mounted read-only,
-//! needs no recovery.
+//! of `ring3 run` and of ring3d. The disk's image is looked at afterwards: a file system that was
+//! unmounted, or mounted read-only, needs no recovery.
 //!
 //! `cargo test -p ring3-cli --test poweroff -- --ignored`, or `make test`.
 
@@ -20,11 +20,24 @@ use supervised::with_programs;
 
 const BUSY: &str = r#"
 status() { ring3 status scratch --json >/tmp/status 2>/tmp/refused; }
-ready() { for try in $(seq 600); do status && grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status /tmp/refused; journalctl --no-pager -u ring3d -n 30; return 1; }
-mkdir -p /etc/ring3 /data; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\n' $DISK >/etc/ring3/scratch.toml
+ready() {
+    for try in $(seq 600); do
+        status && grep -q '"state": "running"' /tmp/status &&
+            ! grep -q '"standby": 0' /tmp/status && return
+        sleep 0.05
+    done
+    cat /tmp/status /tmp/refused; journalctl --no-pager -u ring3d -n 30; return 1
+}
+mkdir -p /etc/ring3 /data
+printf '%s\n' '[device.scratch]' "match = { address = \"$DISK\" }" 'bind = true' \
+    '[device.scratch.export]' 'id = 0' >/etc/ring3/scratch.toml
 # What waits 90 s otherwise.
-for unit in ring3d.service lab.service; do mkdir -p /run/systemd/system/$unit.d; printf '[Service]\nTimeoutStopSec=5\n' >/run/systemd/system/$unit.d/short.conf; done
-systemctl daemon-reload && systemctl enable --now ring3d.socket ring3d.service 2>&1 && ready || exit 1
+for unit in ring3d.service lab.service; do
+    mkdir -p /run/systemd/system/$unit.d
+    printf '[Service]\nTimeoutStopSec=5\n' >/run/systemd/system/$unit.d/short.conf
+done
+systemctl daemon-reload && systemctl enable --now ring3d.socket ring3d.service 2>&1 && ready ||
+    exit 1
 mount /dev/ring3/scratch /data || exit 1
 echo "kept" >/data/kept; sync
 sh -c 'trap "" TERM HUP; exec 9>>/data/held; while :; do echo "written" >&9; dd if=/dev/zero of=/data/written bs=4k count=4 conv=fsync 2>/dev/null; done' &
@@ -80,27 +93,57 @@ mkdir -p /held /run && mount -t tmpfs run /run && mount -t tmpfs held /held || e
 mkdir -p /held/proc /held/sys /held/dev /held/run /held/tmp /held/etc/ring3
 cp -a /lib /lib64 /usr /held/ && cp /etc/passwd /etc/group /held/etc/ || exit 1
 for folder in proc sys dev run; do mount -o rbind /$folder /held/$folder || exit 1; done
-printf '[device.root]\nmatch = { address = "%s" }\n[device.root.export]\nid = 0\n[device.root.restart]\nburst = 100\n' $DISK >/held/etc/ring3/root.toml
-# systemd moves processes that are in no group to one of its own, below which nothing can be limited.
-mkdir -p /sys/fs/cgroup/ring3d/supervisor && echo '+memory +cpu +pids' >/sys/fs/cgroup/cgroup.subtree_control || exit 1
-(sh -c 'echo $PPID' >/sys/fs/cgroup/ring3d/supervisor/cgroup.procs; exec chroot /held /usr/local/bin/ring3d --hold) >/run/log 2>&1 &
+printf '%s\n' '[device.root]' "match = { address = \"$DISK\" }" '[device.root.export]' 'id = 0' \
+    '[device.root.restart]' 'burst = 100' >/held/etc/ring3/root.toml
+# systemd moves processes that are in no group to one of its own, below which nothing can be
+# limited.
+mkdir -p /sys/fs/cgroup/ring3d/supervisor || exit 1
+echo '+memory +cpu +pids' >/sys/fs/cgroup/cgroup.subtree_control || exit 1
+(
+    sh -c 'echo $PPID' >/sys/fs/cgroup/ring3d/supervisor/cgroup.procs
+    exec chroot /held /usr/local/bin/ring3d --hold
+) >/run/log 2>&1 &
 for try in $(seq 600); do [ -b /dev/ring3/root ] && break; sleep 0.05; done
 root /dev/ring3/root || { cat /run/log; exit 1; }
 mkdir -p /new/usr/local && cp -a /usr/local/. /new/usr/local/ || exit 1
 cat >>/new/busy <<'END'
 export PATH=/usr/local/bin:$PATH
 status() { ring3 status root --json >/run/status 2>&1; }
-ready() { for try in $(seq 600); do status && grep -q '"state": "running"' /run/status && ! grep -q '"standby": 0' /run/status && return; sleep 0.05; done; cat /run/status /run/log; ring3 logs root; return 1; }
+ready() {
+    for try in $(seq 600); do
+        status && grep -q '"state": "running"' /run/status &&
+            ! grep -q '"standby": 0' /run/status && return
+        sleep 0.05
+    done
+    cat /run/status /run/log; ring3 logs root; return 1
+}
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /run/status; }
-held() { for one in /proc/[0-9]*; do [ "$(tr '\0' ' ' <$one/cmdline)" = "@ring3d " ] && echo ${one#/proc/}; done; }
+held() {
+    for one in /proc/[0-9]*; do
+        [ "$(tr '\0' ' ' <$one/cmdline)" = "@ring3d " ] && echo ${one#/proc/}
+    done
+}
 # Reads and writes the disk, and nothing from memory.
-used() { echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/urandom of=/used bs=64k count=16 conv=fsync 2>/dev/null; md5sum /used >/run/sum; sync; echo 3 >/proc/sys/vm/drop_caches; md5sum -c /run/sum >/dev/null && cat /kept; }
+used() {
+    echo 3 >/proc/sys/vm/drop_caches
+    dd if=/dev/urandom of=/used bs=64k count=16 conv=fsync 2>/dev/null
+    md5sum /used >/run/sum; sync; echo 3 >/proc/sys/vm/drop_caches
+    md5sum -c /run/sum >/dev/null && cat /kept
+}
 tried() {
     ready || return; old=$(driver); echo "before: $(used)"
-    kill -9 $old; echo "meanwhile: $(used)"; ready && [ $(driver) != $old ] && echo "another driver: $(used)"
-    old=$(held); kill -9 $old; for try in $(seq 600); do new=$(held); [ -n "$new" ] && [ "$new" != "$old" ] && break; sleep 0.05; done
-    ready && echo "another ring3d: $(used)"; old=$(driver); kill -9 $old; ready && [ $(driver) != $old ] && echo "its driver: $(used)"
-    ring3 status root | grep -E 'unlimited|restarts'; echo "I/O errors $(dmesg | grep -ciE 'I/O error')"
+    kill -9 $old; echo "meanwhile: $(used)"
+    ready && [ $(driver) != $old ] && echo "another driver: $(used)"
+    old=$(held); kill -9 $old
+    for try in $(seq 600); do
+        new=$(held)
+        [ -n "$new" ] && [ "$new" != "$old" ] && break
+        sleep 0.05
+    done
+    ready && echo "another ring3d: $(used)"; old=$(driver); kill -9 $old
+    ready && [ $(driver) != $old ] && echo "its driver: $(used)"
+    ring3 status root | grep -E 'unlimited|restarts'
+    echo "I/O errors $(dmesg | grep -ciE 'I/O error')"
 }
 (sleep 3; tried >/dev/console 2>&1; systemctl poweroff --no-block) &
 write
@@ -111,18 +154,30 @@ sync; echo "for folder in dev proc sys run; do mount -o move /\$folder /new/\$fo
 /// Shell functions of both: `root DISK` makes a root with systemd on DISK at /new, whose one service
 /// is /new/busy; `write` there writes for ever.
 const MADE: &str = r#"
-SWITCH='exec switch_root /new /lib/systemd/systemd --unit=busy.service --log-target=console --show-status=no --log-level=warning'
+SWITCH='exec switch_root /new /lib/systemd/systemd --unit=busy.service --log-target=console'
+SWITCH="$SWITCH --show-status=no --log-level=warning"
 root() {
     mkdir /new && mount -t ext4 $1 /new && tar -xf /root.tar -C /new || return
-    mkdir -p /new/proc /new/sys /new/dev /new/run /new/tmp /new/root /new/lab /new/etc/systemd/system && cp -a /bin /new/lab/bin || return
-    cp /etc/passwd /etc/group /new/etc/; echo 0123456789abcdef0123456789abcdef >/new/etc/machine-id; echo kept >/new/kept
-    printf '[Unit]\nAfter=basic.target\nRequires=basic.target\n[Service]\nExecStart=/busy\nKillMode=process\nTimeoutStopSec=5\n' >/new/etc/systemd/system/busy.service
+    for folder in proc sys dev run tmp root lab etc/systemd/system; do
+        mkdir -p /new/$folder || return
+    done
+    cp -a /bin /new/lab/bin || return
+    cp /etc/passwd /etc/group /new/etc/; echo 0123456789abcdef0123456789abcdef >/new/etc/machine-id
+    echo kept >/new/kept
+    printf '%s\n' '[Unit]' After=basic.target Requires=basic.target '[Service]' ExecStart=/busy \
+        KillMode=process TimeoutStopSec=5 >/new/etc/systemd/system/busy.service
     cat >/new/busy <<'END'
 #!/lab/bin/busybox sh
 export PATH=/lab/bin:/usr/bin
 trap '' TERM HUP
 echo "the root is $(grep ' / ' /proc/mounts | tail -n 1)" >/dev/console
-write() { exec 9>>/held; while :; do echo written >&9; dd if=/dev/zero of=/written bs=4k count=4 conv=fsync 2>/dev/null; done; }
+write() {
+    exec 9>>/held
+    while :; do
+        echo written >&9
+        dd if=/dev/zero of=/written bs=4k count=4 conv=fsync 2>/dev/null
+    done
+}
 END
     chmod 755 /new/busy
 }

@@ -100,28 +100,45 @@ hit() { for try in $(seq 100); do [ "$(hits)" -gt 0 ] && return; sleep 0.1; done
 free() { for try in $(seq 200); do [ "$(merges)" = 2 ] || break; sleep 0.05; done; echo "merges $(merges)"; }
 pins() { echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - $(sed -n 's/nr_foll_pin_released //p' /proc/vmstat))); }
 # The shell becomes the load, so that the signal that ends a load in the background reaches it.
-load() { exec fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --runtime=${1:-600} --output=/tmp/fio >/dev/null 2>&1; }
+load() {
+    exec fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 \
+        --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M \
+        --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --runtime=${1:-600} \
+        --output=/tmp/fio >/dev/null 2>&1
+}
 # Ends the load, which lasts as long as what happens beside it, and says whether all was right.
-verified() { kill -INT $FIO; wait $FIO; grep -q 'err= 0' /tmp/fio && ! grep -q 'verify: bad\|verify failed' /tmp/fio && echo "$1" || { cat /tmp/fio; ring3 logs scratch; }; }
+verified() {
+    kill -INT $FIO; wait $FIO
+    grep -q 'err= 0' /tmp/fio && ! grep -q 'verify: bad\|verify failed' /tmp/fio && echo "$1" ||
+        { cat /tmp/fio; ring3 logs scratch; }
+}
 "#;
 
 /// Drivers that die and are replaced, and ring3d as well, under the verification of a program whose
 /// memory is lent.
 const LENT: &str = r#"
-before=$(pins); begin 64 'burst = 1000' || exit; lend 48 || { ring3 logs scratch; cat /tmp/ring3d; exit; }
+before=$(pins); begin 64 'burst = 1000' || exit
+lend 48 || { ring3 logs scratch; cat /tmp/ring3d; exit; }
 load & FIO=$!; hit=0 merged=0
 for time in 1 2 3 4 5; do
-    ready; sleep 0.$time; kill -9 $(driver); ready; hit && hit=$((hit + 1)); [ "$(merges)" = 2 ] || merged=$((merged + 1))
+    ready; sleep 0.$time; kill -9 $(driver); ready; hit && hit=$((hit + 1))
+    [ "$(merges)" = 2 ] || merged=$((merged + 1))
 done
 echo "hits after $hit kills, merged after $merged"; verified "all that was written is there"
-kill -0 $LENT && echo "the client has noticed nothing"; grep -oE '"(restarts|errors)": [^,]*' /tmp/status | tr '\n' ' '; echo
-load & FIO=$!; sleep 1; ring3 upgrade scratch; sleep 1; ready; hit; echo "upgraded, hits $(($(hits) > 0))"; verified "verified by a new program"
-load & FIO=$!; sleep 1; again -9; ready; kill -9 $(driver); sleep 0.2; ready; hit; echo "another ring3d, hits $(($(hits) > 0))"
-old=$(daemon); kill -9 $old $(driver); sleep 0.5; ready; hit; echo "both died, hits $(($(hits) > 0))"; verified "verified by another ring3d"
-kill -0 $LENT && echo "and still nothing"; kill $LENT; wait $LENT; free; dmesg | grep -ciE 'I/O error'
+kill -0 $LENT && echo "the client has noticed nothing"
+grep -oE '"(restarts|errors)": [^,]*' /tmp/status | tr '\n' ' '; echo
+load & FIO=$!; sleep 1; ring3 upgrade scratch; sleep 1; ready; hit
+echo "upgraded, hits $(($(hits) > 0))"; verified "verified by a new program"
+load & FIO=$!; sleep 1; again -9; ready; kill -9 $(driver); sleep 0.2; ready; hit
+echo "another ring3d, hits $(($(hits) > 0))"
+old=$(daemon); kill -9 $old $(driver); sleep 0.5; ready; hit
+echo "both died, hits $(($(hits) > 0))"; verified "verified by another ring3d"
+kill -0 $LENT && echo "and still nothing"; kill $LENT; wait $LENT; free
+dmesg | grep -ciE 'I/O error'
 lend 64 && echo 'all that may be lent'; ring3 blk lend --share /tmp/share --size 16; echo "more: $?"
 ready; kill -9 $(driver); kill -9 $LENT; wait $LENT 2>/dev/null; ready; free
-lend 16; ring3 stop scratch; wait $LENT; cat /tmp/lent.log; ring3 restart scratch; ready; lend 16 && echo 'lent anew'; kill $LENT; wait $LENT; free; end
+lend 16; ring3 stop scratch; wait $LENT; cat /tmp/lent.log; ring3 restart scratch; ready
+lend 16 && echo 'lent anew'; kill $LENT; wait $LENT; free; end
 for try in $(seq 100); do [ "$(pins)" = $before ] && break; sleep 0.05; done
 ls /dev/ublkc0 /tmp/share 2>&1 | grep -c 'No such file'; echo "pins $(($(pins) - before))"
 "#;
