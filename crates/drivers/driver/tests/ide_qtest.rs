@@ -121,8 +121,9 @@ fn a_slave_is_served_while_its_master_is_busy_with_many() {
     let buffer = slave.dma().arena().alloc_pages(512).unwrap();
     // The slave's owner alone moves the channel on.
     assert_eq!(execute(&mut *one, Request::read(1, 0, 1, buffer), soon()).unwrap().result, Ok(()));
+    // One is under way when it comes, and each look at what has ended may start another one.
     assert!(
-        master.stats().commands <= 3,
+        master.stats().commands <= 8,
         "its turn came after {} commands",
         master.stats().commands
     );

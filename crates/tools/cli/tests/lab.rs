@@ -2,10 +2,12 @@
 //! does when QEMU, the cache or the user does not do what is expected. No guest is booted.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65534;
@@ -296,7 +298,18 @@ fn another_user_runs_guests_from_a_cache_that_he_cannot_write() {
             .env_remove("XDG_CACHE_HOME")
             .env("TMPDIR", &other)
             .current_dir("/");
-        command.uid(NOBODY).gid(NOBODY).output().unwrap()
+        command.uid(NOBODY).gid(NOBODY);
+        // A test beside this one may start a process while the copy is written: until that runs its
+        // own program, it has the descriptor, too.
+        for _ in 0..500 {
+            match command.output() {
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                output => return output.unwrap(),
+            }
+        }
+        panic!("somebody keeps {} open for writing", program.display())
     };
     assert!(run().status.success(), "{}", said(&run()));
     assert!(lab.run(&[]).status.success());
