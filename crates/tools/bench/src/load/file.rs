@@ -16,8 +16,9 @@ use super::ring::Ring;
 use super::{Done, Target};
 use crate::Error;
 
-/// How long a device may be somebody else's before it is in use.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long a device may be somebody else's before it is in use. A process that was killed under a
+/// load has its ring torn down by a worker of the kernel, which a busy host lets wait for seconds.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
@@ -80,14 +81,13 @@ impl File {
     }
 }
 
-/// What `open` gives, once nobody else has the device for himself. A ring of io_uring that was
-/// closed lets go of its files a little later, so the load before may still have it.
+/// What `open` gives, once nobody else has the device for himself.
 fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let begin = Instant::now();
     loop {
         match open() {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < GRACE => {
-                sleep(GRACE / 100)
+                sleep(Duration::from_millis(10))
             }
             opened => return opened,
         }

@@ -39,6 +39,15 @@ pub(super) struct Ring<S: squeue::EntryMarker, C: cqueue::EntryMarker> {
     enters: u64,
 }
 
+impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Drop for Ring<S, C> {
+    /// Lets go of the file now. A ring that is closed with a registered file keeps it until a worker
+    /// of the kernel has run, and the next one to open the device exclusively is refused until then.
+    fn drop(&mut self) {
+        // An error changes nothing: closing the ring lets go of the file too, only later.
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
 impl<S: squeue::EntryMarker + From<squeue::Entry>, C: cqueue::EntryMarker> Ring<S, C> {
     /// A ring for `depth` requests of up to `bytes` bytes on `file`, which is called `name`.
     pub(super) fn new(file: File, name: String, depth: u16, bytes: u32) -> Result<Self, Error> {
