@@ -3,23 +3,37 @@
 /// Words at the start of a block: its number and its generation.
 const STAMP: usize = 2;
 
-/// The content of block `lba` after write `generation`.
-pub(super) fn block(lba: u64, generation: u64, block_size: usize) -> Vec<u8> {
+/// Writes the content of block `lba` after write `generation` into `block`. A suite does this for
+/// many megabytes, some of them under emulation.
+fn fill(block: &mut [u8], lba: u64, generation: u64) {
+    let (stamp, noise) = block.as_chunks_mut::<8>().0.split_at_mut(STAMP);
+    for (word, value) in stamp.iter_mut().zip([lba, generation]) {
+        *word = value.to_le_bytes();
+    }
     let mut state = lba.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ generation;
-    let noise = std::iter::repeat_with(|| {
+    for word in noise {
         // xorshift64*: any generator does that tells neighbours apart.
         state = (state | 1) ^ (state >> 12);
         state ^= state << 25;
         state ^= state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    });
-    let words = [lba, generation].into_iter().chain(noise);
-    words.take(block_size / 8).flat_map(u64::to_le_bytes).collect()
+        *word = state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes();
+    }
+}
+
+/// The content of block `lba` after write `generation`.
+pub(super) fn block(lba: u64, generation: u64, block_size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; block_size];
+    fill(&mut bytes, lba, generation);
+    bytes
 }
 
 /// The content of `blocks` blocks from `lba` on.
 pub(super) fn blocks(lba: u64, blocks: u32, generation: u64, block_size: usize) -> Vec<u8> {
-    (lba..lba + u64::from(blocks)).flat_map(|lba| block(lba, generation, block_size)).collect()
+    let mut bytes = vec![0; blocks as usize * block_size];
+    for (lba, block) in (lba..).zip(bytes.chunks_exact_mut(block_size)) {
+        fill(block, lba, generation);
+    }
+    bytes
 }
 
 /// Fails with a description if `bytes` are not the blocks from `lba` on after write `generation`.
@@ -29,9 +43,10 @@ pub(super) fn verify(
     generation: u64,
     block_size: usize,
 ) -> Result<(), String> {
-    for (index, found) in bytes.chunks(block_size).enumerate() {
-        let lba = lba + index as u64;
-        if found != block(lba, generation, block_size) {
+    let mut expected = vec![0; block_size];
+    for (lba, found) in (lba..).zip(bytes.chunks(block_size)) {
+        fill(&mut expected, lba, generation);
+        if found != expected {
             return Err(format!(
                 "block {lba} should hold write {generation}, but holds {}",
                 describe(found)
