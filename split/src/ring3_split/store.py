@@ -116,7 +116,7 @@ def open_store(kernel: Kernel) -> Store:
         os.utime(folder)
     except OSError as error:
         raise refused(error, folder) from None
-    for pattern in ("facts-*", "modules-*", "exporters-*", "pch/*"):
+    for pattern in ("facts-*", "modules-*", "exporters-*", "answers-*/*", "pch/*"):
         for other in kernel.folder.glob(pattern):
             if time.time() - stamp(other)[0] / 1e9 > KEPT:
                 shutil.rmtree(other, ignore_errors=True) if other.is_dir() else other.unlink(

@@ -1,0 +1,109 @@
+"""What clang said of a driver's units, in the cache, each with the files that it was read from.
+
+A driver's halves are generated again and again with another plan or other annotations, and clang,
+asked the same, reads some thousand headers for seconds to say the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ring3_split import programs
+from ring3_split.errors import Refusal
+from ring3_split.files import write
+from ring3_split.generate import declarations
+from ring3_split.stamps import digest, stamp
+
+LIMIT = 120  # seconds
+LEVEL = 1  # of compression: a fifth is left
+WORD = re.compile(r"(?:\\[ #]|\$\$|\S)+")
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A call of clang, and the state of what it is asked about."""
+
+    folder: Path  # the kernel's in the cache
+    root: Path
+    key: str  # the kernel's state
+    source: str
+    stamp: tuple[int, int]  # the source's
+    compiler: str  # its version
+    command: tuple[str, ...]
+    text: str
+
+    def answer(self, kind: type[Answer], read: Callable[[str], Answer]) -> Answer:
+        """What `read` makes of what clang says, from the cache if nothing has changed since.
+
+        Raises:
+            Refusal: it does not compile.
+        """
+        file = self._file(kind)
+        known = _load(file, self.root, kind)
+        if known is not None:
+            return known
+        with tempfile.TemporaryDirectory(prefix="ring3-") as folder:
+            list_of_files = Path(folder) / "files"
+            answer = read(self._ask(("-MD", "-MF", str(list_of_files))))
+            files = _files(list_of_files)
+        record = msgspec.json.encode({name: stamp(self.root / name) for name in files})
+        write(file, zlib.compress(record + b"\n" + msgspec.json.encode(answer), LEVEL))
+        return answer
+
+    def _file(self, kind: type[Answer]) -> Path:
+        folder = self.folder / f"answers-{digest(self.compiler, _version())}"
+        name = digest(self.key, self.source, kind, *self.command, self.text)
+        return folder / f"{Path(self.source).name}.{name}.json.z"
+
+    def _ask(self, more: tuple[str, ...]) -> str:
+        done = subprocess.run(
+            (*self.command, *more),
+            cwd=self.root,
+            env=programs.environment(),
+            input=self.text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT,
+            check=False,
+        )
+        if done.returncode:
+            errors = (line for line in done.stderr.splitlines() if "error" in line)
+            raise Refusal(f"{self.source}: {next(errors, done.stderr[-200:])}")
+        return done.stdout
+
+
+def _version() -> str:
+    """Names what reads an answer: another one may read something else."""
+    return digest(Path(declarations.__file__).read_text())
+
+
+def _load(file: Path, root: Path, kind: type[Answer]) -> Answer | None:
+    try:
+        record, _, answer = zlib.decompress(file.read_bytes()).partition(b"\n")
+        files = msgspec.json.decode(record, type=dict[str, tuple[int, int]])
+        if all(stamp(root / name) == was for name, was in files.items()):
+            os.utime(file)
+            return msgspec.json.decode(answer, type=kind)
+    except (OSError, zlib.error, msgspec.DecodeError):
+        pass  # not there, or not whole: it is asked again
+    return None
+
+
+def _files(rule: Path) -> list[str]:
+    """The files of a rule for make that clang has written, but for its own input."""
+    words = WORD.findall(rule.read_text(errors="replace").replace("\\\n", " "))
+    names = (re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in words[1:])
+    return sorted({name for name in names if name not in ("-", "<stdin>")})
