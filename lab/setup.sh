@@ -749,7 +749,8 @@ fetch_clang() {
 #!/bin/sh
 # clang out of the cache, with its own libraries.
 top=$(cd "$(dirname "$0")/.." && pwd)
-export LD_LIBRARY_PATH="$top/usr/lib/llvm-19/lib:$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu\
+export LD_LIBRARY_PATH="$top/usr/lib/llvm-19/lib:$top/usr/lib/x86_64-linux-gnu\
+:$top/lib/x86_64-linux-gnu\
 ${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 exec "$top/usr/lib/llvm-19/bin/clang" "$@"
 WRAPPER

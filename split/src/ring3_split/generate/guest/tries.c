@@ -96,8 +96,8 @@ int main(int argc, char **argv)
 		die("tracing");
 	stop(name);
 	// It waits for the next upcall, in a system call, as soon as it has answered the last one.
-	for (int try = 0; ptrace(PTRACE_GETREGS, process, 0, &before) || before.orig_rax != SYS_ioctl;
-	     try++) {
+	for (int try = 0;
+	     ptrace(PTRACE_GETREGS, process, 0, &before) || before.orig_rax != SYS_ioctl; try++) {
 		if (try == TRIES)
 			die("it does not wait for an upcall");
 		if (ptrace(PTRACE_CONT, process, 0, 0))
