@@ -201,7 +201,8 @@ hits() { ring3 status scratch --json | sed -n 's/.*"shared_hits": \([0-9]*\).*/\
 begin() {
     mkdir -p /etc/ring3
     printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]
-id = 0\ndepth = 32\nshare = { socket = "/tmp/share", memory_mib = %s }\n[device.scratch.restart]\n%b\n' \
+id = 0\ndepth = 32\nshare = { socket = "/tmp/share", memory_mib = %s }
+[device.scratch.restart]\n%b\n' \
         $DISK "$1" "$2" >/etc/ring3/scratch.toml
     ring3d --hold >/tmp/ring3d 2>&1 &
     HOLD=$!
