@@ -1,9 +1,9 @@
-//! Where the bytes of a request are, as physical region pages. [NVMe 4.3.1]
+//! The data of a request as physical region pages (PRPs). [NVMe 4.3.1]
 //!
-//! A request of up to two pages says so in the command itself. A longer one needs a list; every
-//! slot has its own, allocated when the queue is created. Only the first piece may begin within a
-//! page, only the last may end within one: what does not fit is rejected, and the class layer
-//! copies it to where it fits.
+//! The command itself contains the addresses of up to two pages. A longer request needs a list;
+//! every slot has its own, allocated when the queue is created. Only the first piece may begin
+//! within a page, and only the last may end within one. Data that does not fit is rejected, and the
+//! class layer copies it to a buffer that fits.
 
 use ring3_class::block::Data;
 use ring3_device::Error;

@@ -1,4 +1,4 @@
-//! From what is so and what is wanted to what is to be done next.
+//! The decision: compares facts with the desired state, and returns the next actions.
 
 use std::time::Instant;
 

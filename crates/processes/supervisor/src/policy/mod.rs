@@ -1,24 +1,23 @@
-//! What is to be done about a device, decided without doing anything: a state machine of plain
-//! values.
+//! The supervision policy of one device: a state machine of plain values, without I/O.
 //!
 //! # Shape
-//! [`Machine::handle`] takes what has happened and gives what is to be done. Facts (who lives, what
-//! is fenced, what the kernel has) are kept apart from what is wanted of them; `decide` compares
-//! the two, so that events may come in any order, twice, or never.
+//! [`Machine::handle`] takes an event and returns actions. Facts (which processes live, what is
+//! fenced, what the kernel has) are stored separately from the desired state; `decide` compares the
+//! two, so that events may come in any order, twice, or never.
 //!
 //! # Invariants
 //! `tests.rs` checks these.
 //! - At most one process drives the device. An old driver that has handed over and was killed may
-//!   still be giving its memory back.
+//!   still be freeing its memory.
 //! - After a driver has ended, the device is fenced, or claimed again, before the next one drives.
 //!   Two exceptions: a driver that has handed over ([`Start::HandedOver`]), and adoption
 //!   ([`Start::Adopted`]). Adoption needs a driver that was serving, that was not reported
 //!   unhealthy, and that was killed, and a standby that is ready at that moment.
 //! - Every wait ends: by an event, or at [`Machine::deadline`].
-//! - A driver is started again after at most [`RestartPolicy::burst`] deaths within `window`. The
-//!   next death stops that until a user asks.
+//! - A driver is restarted after at most [`RestartPolicy::burst`] deaths within `window`. After the
+//!   next death it is restarted only on a user's command.
 //! - I/O that waits longer than [`RestartPolicy::io_timeout`] fails. One exception: clients have
-//!   lent memory, and the device could not be fenced.
+//!   registered memory, and the device could not be fenced.
 
 #[cfg(test)]
 mod adopted;

@@ -1,5 +1,5 @@
-//! The machine's sleep: the driver stops its device and ends, users wait, and nothing starts before
-//! the machine is awake.
+//! Sleep of the machine: the driver stops its device and exits, users wait, and nothing starts
+//! before the machine is awake.
 
 use super::*;
 
